@@ -1,0 +1,92 @@
+//! What did the server say?
+//!
+//! [`classify`] turns what happened to a request (an [`Outcome`]) into what it means for its key (a
+//! [`Report`]): one [`Signal`], how long the server asked to be left alone, and the quotas it named.
+
+use std::time::Duration;
+
+use http::{HeaderMap, StatusCode};
+
+/// What an outcome means for the key it was sent to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+pub enum Signal {
+    /// Served: 2xx, 3xx, 304, 404, 410. Says nothing against the present rate.
+    Ok,
+    /// The server limits us: 429, or another status that carries a limit's headers.
+    RateLimited,
+    /// The server is in trouble: 502, 503, 504, or no answer within the time-out.
+    Overloaded,
+    /// Nobody answers: name, connection or TLS failed.
+    Unreachable,
+    /// A challenge or block page: not a limit to be ridden, a door that is shut.
+    Blocked,
+    /// This URL is at fault, not the host: other 4xx, 500, 501.
+    UrlError,
+}
+
+/// Why no response came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+pub enum Failure {
+    /// The name does not exist.
+    NoSuchHost,
+    /// The resolver failed for now.
+    Resolver,
+    /// No connection: refused, no route.
+    Connect,
+    /// The certificate or handshake is bad.
+    Tls,
+    /// No answer in time.
+    Timeout,
+    /// The connection broke before the response was whole.
+    Reset,
+    /// The response was not HTTP, too long, or could not be decoded.
+    Malformed,
+}
+
+/// What happened to a request.
+#[derive(Clone, Copy, Debug)]
+pub enum Outcome<'a> {
+    /// A response came.
+    Answered {
+        /// Its status.
+        status: StatusCode,
+        /// Its headers.
+        headers: &'a HeaderMap,
+        /// The beginning of its body, as far as the caller looked (empty is fine): block pages are told by it.
+        body_start: &'a [u8],
+    },
+    /// No response came.
+    Failed(Failure),
+}
+
+/// What a worker tells a key about one request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// What the outcome means.
+    pub signal: Signal,
+    /// The status, if a response came.
+    pub status: Option<u16>,
+    /// The failure, if none came.
+    pub failure: Option<Failure>,
+    /// From sending to the response's head.
+    pub latency: Duration,
+    /// Bytes received.
+    pub bytes: u64,
+    /// How long the server asked to be left alone (Retry-After), already made relative and sane.
+    pub retry_after: Option<Duration>,
+    /// What the server said is left of its tightest quota.
+    pub quota: Option<Quota>,
+}
+
+/// A quota the server named: at most `limit` requests per `window`, `remaining` of them left until `reset`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Quota {
+    /// Requests allowed per window.
+    pub limit: Option<u64>,
+    /// The window.
+    pub window: Option<Duration>,
+    /// Requests left.
+    pub remaining: Option<u64>,
+    /// Until the quota is whole again.
+    pub reset: Option<Duration>,
+}
