@@ -1,1 +1,4 @@
 //! x
+
+#[cfg(feature = "robots")]
+pub mod robots;
