@@ -7,6 +7,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use politely_core::Timestamp;
 
+use super::pattern::Rule;
 use super::{Answer, Origin, Robots};
 
 /// The longest a copy is used without asking again: 24 h (RFC 9309, 2.4).
@@ -22,18 +23,25 @@ pub const RETRY_MAX: Duration = Duration::from_hours(1);
 /// Over capacity, one entry in this many goes at once: an eviction looks at all of them.
 const EVICTED_SHARE: usize = 16;
 
+/// Bytes of rules for each origin of the capacity, on average. A common file has well below 100 rules of
+/// 60 B for `*`; a hostile one fills 500 KiB with shortest rules, which take some MB, and its owner can
+/// name as many hosts as he likes.
+const RULE_BYTES: usize = 4 * 1024;
+
 /// The rules of many origins for one product token.
 ///
-/// Bounded: at most `capacity` answers, the oldest go first, but an origin that is backing off goes last,
-/// since to forget it is to ask it again too early. Entries being fetched come on top; their number is the
-/// caller's fetches in flight. Rules are kept parsed, of our group only: an entry is about 200 B plus 32 B
-/// and the text for each rule, and at the worst a few MB (a 500 KiB file of shortest rules).
+/// Bounded: at most `capacity` answers and 4 KiB of rules for each on average, so about 4.3 KiB x
+/// `capacity` at the worst (or one file, if that is more). The oldest go first, but an origin that is
+/// backing off goes last, since to forget it is to ask it again too early. Entries being fetched come on
+/// top; their number is the caller's fetches in flight. Rules are kept parsed, of our group only.
 #[derive(Debug)]
 pub struct RobotsCache {
     pub(super) agent: String,
     capacity: usize,
     pub(super) ttl: Duration,
     pub(super) entries: HashMap<Origin, Entry, RandomState>,
+    /// Of all rules in `entries`.
+    rule_bytes: usize,
 }
 
 #[derive(Debug, Default)]
@@ -74,6 +82,7 @@ impl RobotsCache {
             capacity: capacity.max(1),
             ttl: ttl.min(MAX_TTL),
             entries: HashMap::default(),
+            rule_bytes: 0,
         }
     }
 
@@ -109,7 +118,7 @@ impl RobotsCache {
         now: Timestamp,
     ) -> Lookup {
         let robots = Robots::from_response(status, body, &self.agent);
-        let mut entry = self.entries.remove(origin).unwrap_or_default();
+        let mut entry = self.take(origin).unwrap_or_default();
         entry.fetching = false;
         if robots.answer() == Answer::Unreachable {
             entry.failures = entry.failures.saturating_add(1);
@@ -146,15 +155,29 @@ impl RobotsCache {
     }
 
     pub(super) fn put(&mut self, origin: Origin, entry: Entry, now: Timestamp) {
-        if self.entries.len() >= self.capacity && !self.entries.contains_key(&origin) {
-            self.evict(self.entries.len() + 1 - self.capacity, now);
-        }
+        self.take(&origin);
+        let bytes = entry.rule_bytes();
+        self.make_room(bytes, now);
+        self.rule_bytes += bytes;
         self.entries.insert(origin, entry);
     }
 
-    /// Drops `least` answers or a share of all, those first that are due soonest: they were fetched
-    /// longest ago.
-    fn evict(&mut self, least: usize, now: Timestamp) {
+    fn take(&mut self, origin: &Origin) -> Option<Entry> {
+        let entry = self.entries.remove(origin)?;
+        self.rule_bytes -= entry.rule_bytes();
+        Some(entry)
+    }
+
+    /// Makes room for one more answer with that many bytes of rules, and if answers have to go for it,
+    /// then a share of all. Those that are due soonest go first: they were fetched longest ago.
+    fn make_room(&mut self, bytes: usize, now: Timestamp) {
+        let (most, most_bytes) = (self.capacity, self.capacity.saturating_mul(RULE_BYTES));
+        let fits = |cache: &Self, most: usize, most_bytes: usize| {
+            cache.entries.len() < most && cache.rule_bytes.saturating_add(bytes) <= most_bytes
+        };
+        if fits(self, most, most_bytes) {
+            return;
+        }
         let rank = |entry: &Entry| (entry.failures > 0 && entry.due > now, entry.due);
         let answers = self.entries.iter().filter(|(_, entry)| !entry.fetching);
         let mut ranked: Vec<_> = answers
@@ -162,8 +185,15 @@ impl RobotsCache {
             .collect();
         // The origin breaks ties: the same entries go, whatever the map's order.
         ranked.sort_unstable();
-        for (_, origin) in ranked.iter().take(least.max(self.capacity / EVICTED_SHARE)) {
-            self.entries.remove(origin);
+        let (most, most_bytes) = (
+            most - most / EVICTED_SHARE,
+            most_bytes - most_bytes / EVICTED_SHARE,
+        );
+        for (_, origin) in ranked {
+            if fits(self, most, most_bytes) {
+                break;
+            }
+            self.take(&origin);
         }
     }
 }
@@ -174,6 +204,12 @@ impl Entry {
             Some(robots) => Lookup::Fresh(Arc::clone(robots)),
             None => Lookup::Unreachable { retry_at: self.due },
         }
+    }
+
+    fn rule_bytes(&self) -> usize {
+        self.copy
+            .as_ref()
+            .map_or(0, |robots| robots.rules.iter().map(Rule::bytes).sum())
     }
 
     fn is_answered(&self) -> bool {

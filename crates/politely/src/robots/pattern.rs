@@ -17,6 +17,8 @@ const DISALLOW: &str = "Disallow: ";
 pub(super) struct Rule {
     /// The normalised line: what a verdict shows and a record stores. The pattern is its end.
     line: Box<str>,
+    /// Bytes of the pattern before its first `*` (or the `$`): most rules miss in them.
+    head: usize,
     allow: bool,
 }
 
@@ -26,15 +28,22 @@ impl Rule {
         if value.is_empty() {
             return None;
         }
-        let mut line = String::with_capacity(DISALLOW.len() + 1 + value.len());
-        line.push_str(if allow { ALLOW } else { DISALLOW });
+        let prefix = if allow { ALLOW } else { DISALLOW };
         // `*` may stand for the first slash, so none is put before it: `*/p` matches `/page`.
-        if !matches!(value[0], b'/' | b'*') {
-            line.push('/');
-        }
+        let slash = if matches!(value[0], b'/' | b'*') {
+            ""
+        } else {
+            "/"
+        };
+        let mut line = String::with_capacity(prefix.len() + slash.len() + value.len());
+        line.push_str(prefix);
+        line.push_str(slash);
         normalise(&mut line, value, true);
+        let pattern = &line[prefix.len()..];
+        let head = pattern.find(['*', '$']).unwrap_or(pattern.len());
         Some(Self {
             line: line.into(),
+            head,
             allow,
         })
     }
@@ -62,18 +71,27 @@ impl Rule {
     /// Linear in path and pattern: the leftmost place for each piece between stars leaves the most for
     /// the next, so nothing is ever tried twice.
     pub(super) fn matches(&self, path: &str) -> bool {
-        let (pattern, anchored) = match self.pattern().strip_suffix('$') {
-            Some(pattern) => (pattern, true),
-            None => (self.pattern(), false),
-        };
-        let mut pieces = pattern.split('*');
-        let Some(mut rest) = path.strip_prefix(pieces.next().unwrap_or_default()) else {
+        let (head, tail) = self.pattern().split_at(self.head);
+        let Some(mut rest) = path.strip_prefix(head) else {
             return false;
         };
-        let mut pieces = pieces.peekable();
-        if pieces.peek().is_none() {
+        let (tail, anchored) = match tail.strip_suffix('$') {
+            Some(tail) => (tail, true),
+            None => (tail, false),
+        };
+        let Some(tail) = tail.strip_prefix('*') else {
             return !anchored || rest.is_empty();
+        };
+        // The end decides most of the time, and needs no search.
+        if anchored
+            && !tail
+                .rsplit('*')
+                .next()
+                .is_some_and(|last| rest.ends_with(last))
+        {
+            return false;
         }
+        let mut pieces = tail.split('*').peekable();
         while let Some(piece) = pieces.next() {
             if anchored && pieces.peek().is_none() {
                 return rest.ends_with(piece);
@@ -84,6 +102,11 @@ impl Rule {
             rest = &rest[at + piece.len()..];
         }
         true
+    }
+
+    /// Bytes of memory it takes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.line.len()
     }
 
     fn pattern(&self) -> &str {
@@ -107,7 +130,12 @@ pub(super) fn normalise_path(path: &str) -> String {
 
 fn normalise(out: &mut String, input: &[u8], special: bool) {
     let mut at = 0;
-    while let Some(&byte) = input.get(at) {
+    loop {
+        let run = input[at..].iter().take_while(|&&byte| is_raw(byte)).count();
+        // Raw octets are ASCII: the conversion cannot fail.
+        out.push_str(std::str::from_utf8(&input[at..at + run]).unwrap_or_default());
+        at += run;
+        let Some(&byte) = input.get(at) else { return };
         at += 1;
         match byte {
             b'%' => match input.get(at..at + 2).and_then(hex) {
@@ -122,7 +150,6 @@ fn normalise(out: &mut String, input: &[u8], special: bool) {
             },
             b'*' if special => out.push('*'),
             b'$' if special && at == input.len() => out.push('$'),
-            _ if is_raw(byte) => out.push(char::from(byte)),
             _ => escape(out, byte),
         }
     }
@@ -131,11 +158,27 @@ fn normalise(out: &mut String, input: &[u8], special: bool) {
 /// Octets left as they are: RFC 3986's, but for `*` and `$` (see above) and `'`, which the URL standard
 /// escapes in queries, and only there.
 fn is_raw(byte: u8) -> bool {
-    is_unreserved(byte) || b":/?[]@!&()+,;=".contains(&byte)
+    is_unreserved(byte)
+        || matches!(
+            byte,
+            b':' | b'/'
+                | b'?'
+                | b'['
+                | b']'
+                | b'@'
+                | b'!'
+                | b'&'
+                | b'('
+                | b')'
+                | b'+'
+                | b','
+                | b';'
+                | b'='
+        )
 }
 
 fn is_unreserved(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
 
 fn hex(digits: &[u8]) -> Option<u8> {

@@ -180,6 +180,21 @@ fn over_capacity_the_oldest_go() {
     assert_eq!(one.len(), 1);
 }
 
+/// One owner may name a million hosts and give each a full 500 KiB.
+#[test]
+fn huge_files_do_not_fill_the_memory() {
+    let rules: Vec<_> = (0..5_000).map(|n| format!("Disallow: /{n}\n")).collect();
+    let huge = format!("User-agent: *\n{}", rules.concat());
+    let mut cache = RobotsCache::new("foobot", 100, MAX_TTL);
+    for n in 0..20 {
+        let robots = fresh(cache.insert(&host(n), Some(200), huge.as_bytes(), at(n as u64)));
+        assert!(!robots.allows_path("/4999").allowed);
+        assert!(cache.len() <= 2, "each takes more than half of the 400 KiB");
+    }
+    cache.insert(&host(20), Some(404), b"", at(20));
+    fresh(cache.lookup(&host(19), at(20)));
+}
+
 /// Elsewhere an evicted host is a host without its delay: asked again at once.
 #[test]
 fn eviction_does_not_shorten_a_backoff() {
