@@ -40,7 +40,10 @@ impl Rule {
         line.push_str(slash);
         normalise(&mut line, value, true);
         let pattern = &line[prefix.len()..];
-        let head = pattern.find(['*', '$']).unwrap_or(pattern.len());
+        let head = pattern
+            .bytes()
+            .position(|byte| matches!(byte, b'*' | b'$'))
+            .unwrap_or(pattern.len());
         Some(Self {
             line: line.into(),
             head,
