@@ -7,9 +7,10 @@
 //! to the ratio (Finagle and Linkerd: 20 % and 10/s, 10 s deep; AWS and gRPC A6: 0.1 per success).
 //!
 //! Over any time in which `s` requests were served and `t` seconds passed, at most
-//! `depth + ratio x s + reserve x t` retries leave (and `reserve x patience` more, in windows that begin while
-//! retries are put off, see [`withdraw`]). Time pays in by the clock, not by a timer: however long
-//! a key was idle, one multiplication brings its budget up to date, and never above the depth.
+//! `depth + ratio x s + reserve x t` retries leave. (A retry that is put off, see [`withdraw`], leaves up to
+//! `patience` after it was granted: there, `s` and `t` count from `patience` before.) Time pays in by the
+//! clock, not by a timer: however long a key was idle, one multiplication brings its budget up to date, and
+//! never above the depth.
 
 use std::time::Duration;
 
@@ -150,8 +151,9 @@ impl Budget {
 /// them can afford it; none, and nothing is taken, if that is longer than `patience`.
 ///
 /// With no patience this is the usual token bucket. With some, a dry budget is overdrawn and the retries come
-/// one after the other as time pays in: each caller gets a later moment than the one before, so that retries
-/// put off are not retries that come all at once.
+/// one after the other as time pays in: while nothing is served, each caller gets a later moment than the one
+/// before, so that retries put off are not retries that come all at once. What is served meanwhile brings
+/// later callers forward, never those that were told their moment.
 pub fn withdraw(
     accounts: &mut [Account<'_>],
     patience: Duration,
@@ -319,12 +321,13 @@ mod tests {
                 }
             }
             left.sort_unstable();
-            // The windows in which most left begin and end with a retry; the first begins with the budget.
-            for i in 0..left.len() {
-                let (from, patient) = if i == 0 { (0, 0.0) } else { (left[i], reserve_per_s * patience_s as f64) };
+            // The windows in which most left begin and end with a retry.
+            let patience = Duration::from_secs(patience_s).as_micros() as u64;
+            for (i, &first) in left.iter().enumerate() {
+                let from = first.saturating_sub(patience);
                 for (j, &to) in left.iter().enumerate().skip(i) {
                     let paid = served.iter().filter(|&&when| from <= when && when <= to).count() as f64;
-                    let most = depth + ratio * paid + reserve_per_s * (to - from) as f64 / 1e6 + patient;
+                    let most = depth + ratio * paid + reserve_per_s * (to - from) as f64 / 1e6;
                     prop_assert!((j - i + 1) as f64 <= most + 1e-6, "{} > {most}", j - i + 1);
                 }
             }
