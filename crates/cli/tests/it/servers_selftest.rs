@@ -3,12 +3,13 @@
 //! No assertion depends on how fast this machine is: what a host may have accepted follows from the times in its log.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::servers::{Kind, RealHost, RealTown, Set, Truth, repository};
 
@@ -320,7 +321,7 @@ fn hosts_speak_the_dialects_they_are_here_for() {
 #[test]
 fn best_times_are_those_of_the_readme() {
     let readme =
-        std::fs::read_to_string(repository().join("tests/servers/README.md")).expect("a README");
+        fs::read_to_string(repository().join("tests/servers/README.md")).expect("a README");
     for set in [Set::Crawler, Set::Api] {
         let town = RealTown::start(set);
         for host in &town.hosts {
@@ -356,6 +357,97 @@ fn no_server_outlives_the_town() {
     assert!(!pids.iter().any(alive));
 }
 
+/// Killed tests run no destructors: before the watchdogs each left three servers behind.
+#[test]
+fn no_server_outlives_a_killed_test() {
+    let itself = std::env::current_exe().expect("the path of this test");
+    let left_behind = tempfile::tempdir().expect("a temporary folder");
+    let mut test = Command::new(itself)
+        .env("TMPDIR", left_behind.path())
+        .args([
+            "--exact",
+            "--ignored",
+            "--nocapture",
+            "servers_selftest::town_to_try_by_hand",
+        ])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("this test runs twice");
+    let mut lines = BufReader::new(test.stdout.take().expect("piped"))
+        .lines()
+        .map_while(Result::ok);
+    let pids: Vec<String> = lines
+        .find_map(|line| {
+            Some(
+                line.strip_prefix("servers: ")?
+                    .split(' ')
+                    .map(str::to_owned)
+                    .collect(),
+            )
+        })
+        .unwrap();
+    test.kill().expect("it runs");
+    test.wait().expect("it ends");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    // Whoever adopts the orphans may be slow to bury them: a zombie has no command line and holds no port.
+    let alive = |pid: &String| {
+        fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|command| !command.is_empty())
+    };
+    while pids.iter().any(alive) {
+        assert!(Instant::now() < deadline, "some of {pids:?} still run");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A town to point anything at: says where the URLs are, waits for Enter, then says what the servers saw.
+/// `cargo test -p politely-cli --test it -- --ignored --nocapture town_to_try_by_hand`
+#[test]
+#[ignore = "waits for somebody to try it"]
+fn town_to_try_by_hand() {
+    let town = RealTown::start(Set::Crawler);
+    let list = url_list(&town);
+    let pids: Vec<String> = town.pids().iter().map(u32::to_string).collect();
+    println!("\nservers: {}", pids.join(" "));
+    println!("URLs: {}", list.path().display());
+    let _ = std::io::stdin().read_line(&mut String::new());
+    println!(
+        "{:22} {:>8} {:>7} {:>6} {:>5} {:>6} {:>9} {:>5} {:>6} {:>5}",
+        "host",
+        "accepted",
+        "refused",
+        "failed",
+        "pages",
+        "peak/s",
+        "in flight",
+        "held",
+        "span s",
+        "best"
+    );
+    for (name, truth) in town.truth() {
+        println!(
+            "{name:22} {:8} {:7} {:6} {:5} {:6} {:9} {:5} {:6.1} {:5.1}",
+            truth.accepted,
+            truth.refused,
+            truth.failed,
+            truth.pages,
+            truth.peak_per_second,
+            truth.peak_in_flight,
+            truth.held.len(),
+            truth.span_us() as f64 / 1e6,
+            town.host(name).best_time(150).as_secs_f64()
+        );
+    }
+}
+
+/// All pages, the hosts taking turns, as a crawler comes across them.
+fn url_list(town: &RealTown) -> tempfile::NamedTempFile {
+    let list = tempfile::NamedTempFile::new().expect("a temporary file");
+    let pages = (1..=150).flat_map(|n| town.hosts.iter().map(move |host| host.page(n)));
+    fs::write(list.path(), pages.collect::<Vec<_>>().join("\n")).expect("a writable file");
+    list
+}
+
 /// For the README and by hand: the same sixteen hosts and pages, crawled by Scrapy.
 /// `cargo test -p politely-cli --test it -- --ignored --nocapture scrapy`
 #[test]
@@ -363,10 +455,7 @@ fn no_server_outlives_the_town() {
 fn scrapy_against_the_town() {
     for spider in ["plain.py", "autothrottle.py"] {
         let town = RealTown::start(Set::Api);
-        // Round robin, as a crawler discovers them: the hosts take turns.
-        let pages = (1..=150).flat_map(|n| town.hosts.iter().map(move |host| host.page(n)));
-        let list = tempfile::NamedTempFile::new().expect("a temporary file");
-        std::fs::write(list.path(), pages.collect::<Vec<_>>().join("\n")).expect("a writable file");
+        let list = url_list(&town);
         let output = Command::new(repository().join(".venv/bin/python"))
             .arg(repository().join("benches/peers").join(spider))
             .arg(list.path())

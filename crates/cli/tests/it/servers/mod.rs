@@ -184,8 +184,8 @@ fn silent_copy(place: &Place) -> Place {
 
 /// The root of the repository: the servers' files and the environments `scripts/setup` made are below it.
 pub(crate) fn repository() -> &'static Path {
-    let cli = Path::new(env!("CARGO_MANIFEST_DIR"));
-    cli.ancestors()
-        .nth(2)
-        .expect("the crate is two folders deep")
+    let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    folders
+        .find(|folder| folder.join("tests/servers").is_dir())
+        .expect("the crate is inside the repository")
 }

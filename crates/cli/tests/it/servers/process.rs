@@ -44,7 +44,7 @@ impl Server {
             .spawn()
             .unwrap_or_else(|error| panic!("{}: {error}: run scripts/setup", program.display()));
         let watchdog = Command::new("sh")
-            .args(["-c", "cat; kill -KILL -- -$0", &child.id().to_string()])
+            .args(["-c", "cat; kill -KILL -$0", &child.id().to_string()])
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
