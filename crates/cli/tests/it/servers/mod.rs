@@ -59,6 +59,7 @@ impl RealHost {
 }
 
 /// Where a server has to listen and what it has to write, handed to it at its start.
+#[derive(Clone)]
 struct Place {
     name: &'static str,
     address: SocketAddr,
@@ -78,10 +79,9 @@ impl RealTown {
     /// Starts all servers and returns when every host accepts connections.
     pub(crate) fn start(set: Set) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder for the town");
-        let ports = process::Ports::new();
         let place = |name: &'static str| Place {
             name,
-            address: ports.pick(),
+            address: process::free_place(),
             log: Some(folder.path().join(format!("{name}.log"))),
         };
         let silent = |name| Place {
@@ -118,7 +118,7 @@ impl RealTown {
 
         let barrier_address = barrier.address;
         // nginx is told where its upstream is in the same way as where to listen.
-        nginx_places.extend([barrier, silent_copy(&upstream)]);
+        nginx_places.extend([barrier, upstream.clone()]);
         express_places.push(upstream);
         let mut servers = vec![
             flask::start(folder.path(), &flask_places),
@@ -172,13 +172,6 @@ impl RealTown {
     /// The process ids of the servers.
     pub(crate) fn pids(&self) -> Vec<u32> {
         self.servers.iter().map(Server::pid).collect()
-    }
-}
-
-fn silent_copy(place: &Place) -> Place {
-    Place {
-        log: None,
-        ..*place
     }
 }
 

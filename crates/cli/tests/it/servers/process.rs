@@ -1,6 +1,5 @@
 //! Server processes: finding their tools and ports, waiting until they listen, and never leaving one behind.
 
-use std::cell::Cell;
 use std::env;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -102,38 +101,19 @@ pub(super) fn wait_until_ready(
     }
 }
 
-/// Free ports, each on a loopback address of its own.
-pub(super) struct Ports {
-    town: u8,
-    picked: Cell<u8>,
-}
-
-impl Ports {
-    pub(super) fn new() -> Self {
-        static TOWNS: AtomicU8 = AtomicU8::new(0);
-        Self {
-            town: TOWNS.fetch_add(1, Ordering::Relaxed),
-            picked: Cell::new(0),
-        }
-    }
-
-    /// The port is free when this returns. Nobody else takes it before the server does: the addresses follow from this
-    /// process and town, and connections made meanwhile leave from 127.0.0.1.
-    pub(super) fn pick(&self) -> SocketAddr {
-        self.picked.set(self.picked.get() + 1);
-        let [.., high, low] = process::id().to_be_bytes();
-        let address = Ipv4Addr::new(127, 64 | high & 63, low, 1 + self.picked.get());
-        let address = if self.town == 0 {
-            address
-        } else {
-            // A second town of one process: next to the first, ports keep them apart.
-            Ipv4Addr::new(127, 128 | self.town & 63, low, 1 + self.picked.get())
-        };
-        let listener = TcpListener::bind((address, 0)).expect("a free loopback port");
-        listener
-            .local_addr()
-            .expect("a bound socket has an address")
-    }
+/// A free port, on a loopback address that no other host has: not in this town, nor in the towns of other tests.
+///
+/// The port is free when this returns. Nobody takes it before the server does: the address follows from this process
+/// and a count, and connections made meanwhile leave from 127.0.0.1.
+pub(super) fn free_place() -> SocketAddr {
+    static PICKED: AtomicU8 = AtomicU8::new(0);
+    let last = 1 + PICKED.fetch_add(1, Ordering::Relaxed) % 254; // neither 0 nor 255; fourteen towns before it repeats
+    let [.., high, low] = process::id().to_be_bytes();
+    let listener = TcpListener::bind((Ipv4Addr::new(127, 64 | high & 63, low, last), 0))
+        .expect("a free loopback port");
+    listener
+        .local_addr()
+        .expect("a bound socket has an address")
 }
 
 /// The path of a program, looked up where Debian puts servers as well.
