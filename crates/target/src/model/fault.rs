@@ -192,7 +192,7 @@ mod tests {
                     ..
                 } => assert_eq!(noise, None),
                 Answer::Limit { noise, .. } => {
-                    (accepted, failed) = (accepted + 1, failed + i32::from(noise.is_some()))
+                    (accepted, failed) = (accepted + 1, failed + i32::from(noise.is_some()));
                 }
                 other => panic!("{other:?}"),
             }

@@ -456,7 +456,7 @@ proptest! {
         let mut limit = spec.build().unwrap();
         let (mut lr, burst) = (None, queue * 1000);
         for at in arrivals {
-            let now = (at.as_micros() / 1000) as i64;
+            let now = (at.as_micros() / 1000).cast_signed();
             let excess = lr.map_or(0, |(excess, last): (i64, i64)| {
                 (excess - milli * (now - last) / 1000 + 1000).max(0)
             });
