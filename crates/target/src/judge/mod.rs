@@ -126,6 +126,33 @@ impl Report {
     pub fn host(&self, name: &str) -> Option<&HostReport> {
         self.hosts.iter().find(|host| host.host == name)
     }
+
+    /// Refused requests of all, 0 to 1.
+    pub fn refused_share(&self) -> f64 {
+        let sum = |of: fn(&HostReport) -> u64| self.hosts.iter().map(of).sum::<u64>();
+        let arrivals = sum(|host| host.arrivals);
+        if arrivals == 0 {
+            0.0
+        } else {
+            sum(|host| host.refused) as f64 / arrivals as f64
+        }
+    }
+
+    /// The best possible time of the slowest host, in seconds.
+    pub fn best_s(&self) -> f64 {
+        self.hosts
+            .iter()
+            .filter_map(|host| host.best_s)
+            .fold(0.0, f64::max)
+    }
+
+    /// The time the last host took, in seconds.
+    pub fn took_s(&self) -> f64 {
+        self.hosts
+            .iter()
+            .filter_map(|host| host.took_s)
+            .fold(0.0, f64::max)
+    }
 }
 
 const HEAD: [&str; 16] = [
@@ -194,6 +221,12 @@ impl fmt::Display for Report {
                 }
             }
         }
-        Ok(())
+        let pages: u64 = self.hosts.iter().map(|host| host.pages).sum();
+        let arrivals: u64 = self.hosts.iter().map(|host| host.arrivals).sum();
+        let (refused, took, best) = (self.refused_share() * 100.0, self.took_s(), self.best_s());
+        writeln!(
+            f,
+            "{pages} pages in {arrivals} requests, {refused:.1} % refused; {took:.1} s, at best {best:.1} s"
+        )
     }
 }

@@ -1,5 +1,6 @@
 //! The target over real sockets: the server keeps what the models say, and the judge counts what happened.
 
+mod best;
 mod client;
 mod counts;
 mod signals;
