@@ -25,6 +25,8 @@
 //! # }
 //! ```
 //!
+//! A town of one's own is a JSON file; `examples/town.json` shows most of it.
+//!
 //! The judge never asks the client: it counts at the server, so it also counts what the client did not mean
 //! to send.
 

@@ -175,6 +175,25 @@ fn leaky_nodelay_serves_its_burst_at_once() {
     assert_eq!(got, [Ok(0), Ok(0), wait(2_000_000), wait(1000), Ok(0)]);
 }
 
+/// Recorded once from the real server, with its access log's `$msec` and `$status`.
+#[test]
+fn leaky_decides_as_a_recorded_nginx_did() {
+    let recorded = include_str!("../../tests/vectors/nginx-limit-req.txt");
+    let mut limit = build(r#"{"kind":"leaky","rate":10,"queue":5,"nodelay":true}"#);
+    let (mut accepted, mut refused) = (0, 0);
+    for line in recorded.lines().filter(|line| !line.starts_with('#')) {
+        let (at, status) = line.split_once(' ').unwrap();
+        let verdict = limit.arrive(ms(at.parse().unwrap()));
+        assert_eq!(verdict.accepted(), status == "200", "{line}");
+        *(if verdict.accepted() {
+            &mut accepted
+        } else {
+            &mut refused
+        }) += 1;
+    }
+    assert_eq!((accepted, refused), (348, 73));
+}
+
 #[test]
 fn a_full_house_refuses_without_a_time_and_a_departure_makes_room() {
     let mut limit = build(r#"{"kind":"concurrency_reject","slots":2}"#);

@@ -49,6 +49,12 @@ fn a_town_file_needs_names_and_limits_only() {
 }
 
 #[test]
+fn the_example_is_a_town() {
+    let town = load(include_str!("../../examples/town.json")).unwrap();
+    assert_eq!(town.hosts.len(), 3);
+}
+
+#[test]
 fn a_bad_town_file_is_one_clear_error() {
     for (json, says) in [
         (r#"{"hosts":[],"prot":80}"#, "unknown field `prot`"),
