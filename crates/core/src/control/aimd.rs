@@ -68,7 +68,7 @@ const START_ACCEPTS: u32 = 4;
 /// One stride of the start; the first cut takes it back, to a rate that was served.
 const START_STRIDE: f64 = 1.5;
 /// The goodput of a few seconds is a rough measure: one cut goes down to it, but never below this share.
-const GOODPUT_SHARE_MIN: f64 = 0.25;
+const GOODPUT_SHARE_MIN: f64 = 0.5;
 /// What an early signal leaves: it warns, it does not refuse.
 const EARLY_CUT: f64 = 0.95;
 
