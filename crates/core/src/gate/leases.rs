@@ -15,21 +15,28 @@ use crate::Timestamp;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LeaseId(pub u64);
 
-/// One request under way, or about to leave: 32 bytes.
+/// One request under way, or about to leave: 24 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
     /// Its name.
     pub id: LeaseId,
     /// When its request may leave; what the laws take as the time it was sent.
     pub start: Timestamp,
-    /// When its slot returns by itself.
-    pub expires: Timestamp,
+    /// Its slot returns by itself this long after its start.
+    lasts_ms: u32,
     /// Leases live beside it when it was granted.
     pub beside: u16,
     /// It is the single probe of a half-open breaker.
     pub probe: bool,
     /// Somebody was waiting for it: the limit, not the demand, set its time.
     pub pressed: bool,
+}
+
+impl Lease {
+    /// When its slot returns by itself.
+    pub fn expires(&self) -> Timestamp {
+        self.start + Duration::from_millis(u64::from(self.lasts_ms))
+    }
 }
 
 /// The books of one key.
@@ -72,7 +79,7 @@ impl Leases {
         self.live.push(Lease {
             id,
             start,
-            expires: start + lasts,
+            lasts_ms: ms(lasts),
             beside,
             probe,
             pressed,
@@ -100,16 +107,19 @@ impl Leases {
         self.live
             .iter_mut()
             .find(|lease| lease.id == id)
-            .map(|lease| lease.expires = lease.expires.max(until))
+            .map(|lease| lease.lasts_ms = lease.lasts_ms.max(ms(until.since(lease.start))))
             .is_some()
     }
 
     /// Takes back what nobody was heard of again and answers whether a probe was among it.
     pub fn expire(&mut self, now: Timestamp) -> Expired {
+        if self.live.iter().all(|lease| lease.expires() > now) {
+            return Expired::default();
+        }
         let before = self.live.len();
         let mut probe = false;
         self.live.retain(|lease| {
-            let keep = lease.expires > now;
+            let keep = lease.expires() > now;
             probe |= !keep && lease.probe;
             keep
         });
@@ -125,7 +135,7 @@ impl Leases {
 
     /// When the next slot returns by itself, if any is out.
     pub fn next_expiry(&self) -> Option<Timestamp> {
-        self.live.iter().map(|lease| lease.expires).min()
+        self.live.iter().map(Lease::expires).min()
     }
 
     /// The books.
@@ -157,6 +167,11 @@ pub struct Expired {
     pub count: usize,
     /// One of them was a breaker's probe.
     pub probe: bool,
+}
+
+/// Whole milliseconds, rounded up: at most 49 days.
+fn ms(length: Duration) -> u32 {
+    u32::try_from(length.as_micros().div_ceil(1_000)).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
