@@ -25,7 +25,9 @@ pub enum Refill {
     /// Little by little, all the time.
     #[default]
     Continuous,
-    /// The whole burst at once, every so often (counted from the bucket's first use).
+    /// At once every so often (counted from the bucket's first use): what the rate yields in that time, at
+    /// most the burst. Two bursts may meet where one interval ends and the next begins, as with every
+    /// fixed window.
     Interval(Duration),
 }
 
@@ -58,6 +60,22 @@ impl Rate {
         }
     }
 
+    /// What flows in at the end of each interval.
+    fn per_interval(&self, period: Duration) -> f64 {
+        (self.per_s * (micros(period) as f64 / 1e6)).min(self.burst)
+    }
+
+    /// How long `tokens` take to flow in, from the last count.
+    fn time_for(&self, tokens: f64) -> Duration {
+        match self.refill {
+            Refill::Continuous => seconds(tokens / self.per_s),
+            Refill::Interval(period) => {
+                let periods = ((tokens - ROUNDING) / self.per_interval(period)).ceil();
+                Duration::from_micros((periods * micros(period) as f64) as u64)
+            }
+        }
+    }
+
     /// Time between two departures at this rate.
     pub fn interval(&self) -> Duration {
         seconds(1.0 / self.per_s)
@@ -87,20 +105,18 @@ impl Pace {
 
     /// Counts what has flowed in since the last look.
     pub fn settle(&mut self, now: Timestamp, rate: &Rate) {
-        if now <= self.at {
-            return;
-        }
         let elapsed = now.micros_since(self.at);
         match rate.refill {
+            // Zero times infinity is not a number.
+            _ if elapsed == 0 => {}
             Refill::Continuous => {
                 self.tokens += rate.per_s * (elapsed as f64 / 1e6);
                 self.at = now;
             }
             Refill::Interval(period) => {
-                let period = micros(period);
-                let periods = elapsed / period;
-                self.tokens += rate.burst * periods as f64;
-                self.at = self.at + Duration::from_micros(periods * period);
+                let periods = elapsed / micros(period);
+                self.tokens += rate.per_interval(period) * periods as f64;
+                self.at = self.at + Duration::from_micros(periods * micros(period));
             }
         }
         let most = rate.most();
@@ -108,6 +124,20 @@ impl Pace {
             self.tokens = most;
             self.full_at = self.at;
         }
+    }
+
+    /// From now on `new` holds. Departures already handed out keep their times, and the next comes after the
+    /// last of them: a debt is as long in time as it was.
+    pub fn change(&mut self, now: Timestamp, old: &Rate, new: &Rate) {
+        self.settle(now, old);
+        let share = new.per_s / old.per_s;
+        if self.tokens < 0.0 && share > 0.0 && share.is_finite() {
+            self.tokens *= share;
+        } else if share.is_infinite() || share.is_nan() || !self.tokens.is_finite() {
+            // From or to a rate without end, or from one of zero: nothing can be owed.
+            self.tokens = self.tokens.clamp(0.0, new.burst);
+        }
+        self.settle(now, new);
     }
 
     /// Takes `cost` tokens for a departure no later than `now + horizon` and answers its start; otherwise
@@ -145,14 +175,7 @@ impl Pace {
         if rate.per_s <= 0.0 {
             return Timestamp::NEVER;
         }
-        let start = match rate.refill {
-            Refill::Continuous => self.at + seconds(missing / rate.per_s),
-            Refill::Interval(period) => {
-                let periods = ((missing - ROUNDING) / rate.burst).ceil().max(1.0);
-                self.at + Duration::from_micros((periods * micros(period) as f64) as u64)
-            }
-        };
-        start.max(now)
+        (self.at + rate.time_for(missing)).max(now)
     }
 
     /// Gives back `cost` tokens taken for a departure at `start` that did not happen.
@@ -161,7 +184,7 @@ impl Pace {
     /// (those behind it have their times), and so is one taken before the bucket last overflowed.
     pub fn give_back(&mut self, now: Timestamp, rate: &Rate, cost: f64, start: Timestamp) {
         self.settle(now, rate);
-        let newest = self.at + seconds(-self.tokens / rate.per_s);
+        let newest = self.at + rate.time_for(-self.tokens);
         let reserved_after = self.tokens < 0.0 && newest.micros_since(start) > 1;
         if start >= self.full_at && !reserved_after {
             self.tokens = (self.tokens + cost).min(rate.most());
@@ -178,6 +201,17 @@ impl Pace {
     pub fn rebase(&mut self, now: Timestamp) {
         self.at = self.at.min(now);
         self.full_at = self.full_at.min(now);
+    }
+
+    /// When it was last counted.
+    pub const fn at(&self) -> Timestamp {
+        self.at
+    }
+
+    /// Nothing is missing: an idle key.
+    pub fn is_full(&mut self, now: Timestamp, rate: &Rate) -> bool {
+        self.settle(now, rate);
+        self.tokens >= rate.burst
     }
 
     /// Tokens at the last look; below zero by what is reserved.
