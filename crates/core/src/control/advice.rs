@@ -50,6 +50,17 @@ impl Advice {
     }
 }
 
+impl Advice {
+    /// Takes up its suggestion under bounds that may have changed.
+    pub(super) fn adopt(&mut self, config: AdviceConfig, applied: Setpoint) {
+        let suggested = self.suggested;
+        *self = Self::new(config, applied);
+        if suggested.is_finite() {
+            self.suggested = suggested.clamp(config.rate_min, config.rate_max);
+        }
+    }
+}
+
 impl Law for Advice {
     fn on_sample(&mut self, sample: &Sample) {
         let step = match sample.signal {

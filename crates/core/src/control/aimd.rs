@@ -99,6 +99,20 @@ impl Aimd {
         }
     }
 
+    /// Takes up what was learned under bounds that may have changed and a clock that may have been set back.
+    pub(super) fn adopt(&mut self, config: &Arc<AimdConfig>, start: Setpoint, now: Timestamp) {
+        self.config = Arc::clone(config);
+        self.burst = start.burst as f32;
+        self.in_flight = start.in_flight;
+        self.interval_began = self.interval_began.min(now);
+        self.last_early = self.last_early.min(now);
+    }
+
+    /// Could it have learned this? Bytes read back may be anything.
+    pub(super) fn plausible(&self) -> bool {
+        self.rate > 0.0 && self.base > 0.0
+    }
+
     fn starting(&self) -> bool {
         self.cuts == 0 && self.config.slow_start
     }
@@ -132,7 +146,7 @@ impl Aimd {
         if !sample.pressed || sample.sent < self.interval_began {
             return;
         }
-        self.accepts += 1;
+        self.accepts = self.accepts.saturating_add(1);
         let needed = if self.starting() {
             START_ACCEPTS
         } else {

@@ -49,7 +49,7 @@ pub struct Sample {
     pub sent: Timestamp,
     /// What it means.
     pub signal: Signal,
-    /// The first outcome of its congestion event: sent after the last one was noticed.
+    /// The first outcome of its congestion event: its permit was granted after the last one was noticed.
     pub fresh: bool,
     /// Somebody was waiting for this key since it was sent, so the limit, not the demand, set the pace.
     /// A key that idles learns nothing.
@@ -146,12 +146,14 @@ impl KeyLaw {
         }
     }
 
-    /// After a restore: the shared constants are not part of the state, and a state of another law than
-    /// the configured one is of no use.
+    /// After a restore: what was learned stands, the constants and the profile's bounds are the configured
+    /// ones, and a state of another law than the configured one, or an impossible one, is of no use.
     pub fn adopt(&mut self, config: &LawConfig, start: Setpoint, now: Timestamp) {
         match (&mut *self, config) {
-            (Self::Aimd(law), LawConfig::Aimd(config)) => law.config = Arc::clone(config),
-            (Self::Fixed(_), LawConfig::Fixed) | (Self::Advice(_), LawConfig::Advice(_)) => {}
+            (Self::Aimd(law), LawConfig::Aimd(config)) if law.plausible() => {
+                law.adopt(config, start, now);
+            }
+            (Self::Advice(law), LawConfig::Advice(config)) => law.adopt(*config, start),
             _ => *self = Self::new(config, start, now),
         }
     }
