@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::Config;
+use crate::config::{BACKOFF_MIN, Config};
 use crate::control::{KeyLaw, Latency, Law, Metrics, Sample};
 use crate::gate::{Breaker, Hold, HoldReason, Lease, LeaseId, Leases, Pace, Rate, Tally};
 use crate::signal::{Failure, Report, Signal};
@@ -22,8 +22,6 @@ use crate::{Rng, Timestamp};
 const VERSION: u8 = 1;
 /// The first backoff after a refusal that named no time, in request intervals.
 const BACKOFF_INTERVALS: u32 = 2;
-/// … and at least this, so that a fast host is not asked again within its own round trip.
-const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// Holds end up to this share later than the server asked, so that a fleet does not return in step.
 const HOLD_JITTER: f64 = 0.05;
 /// … but no more than this.
@@ -222,6 +220,9 @@ pub struct Host {
     latency: Latency,
     event: Event,
     last_grant: Timestamp,
+    /// Permits from this number on were granted knowing of the last event; what happens to those before it
+    /// is still that event, however late they leave.
+    knowing: u64,
     refused: u64,
     /// What the busy share leaves, requests per second.
     busy_rate: f32,
@@ -261,6 +262,7 @@ impl Host {
             latency: Latency::default(),
             event: Event::default(),
             last_grant: Timestamp::ZERO,
+            knowing: 0,
             refused: 0,
             busy_rate: f32::INFINITY,
             strikes: 0,
@@ -316,15 +318,16 @@ impl Host {
         rng: &mut Rng,
     ) -> Directions {
         self.expire(now);
-        let (rate, _) = self.setpoint(now, config);
-        self.pace.settle(now, &rate);
+        let (old, _) = self.setpoint(now, config);
+        self.pace.settle(now, &old);
         let lease = self.leases.report(lease);
         let bad = matches!(
             report.signal,
             Signal::RateLimited | Signal::Overloaded | Signal::Unreachable | Signal::Blocked
         );
-        let fresh = lease.is_some_and(|lease| lease.start >= self.event.at) && bad;
+        let fresh = lease.is_some_and(|lease| lease.id.0 >= self.knowing) && bad;
         if fresh {
+            self.knowing = self.leases.tally().granted;
             self.event = Event {
                 at: now,
                 status: report.status,
@@ -335,12 +338,13 @@ impl Host {
             };
         }
         if let Some(lease) = lease {
-            self.learn(now, &lease, report, fresh, &rate);
+            self.learn(now, &lease, report, fresh, &old);
             self.judge(now, &lease, report, config, rng);
         }
         self.hold_after(now, report, fresh, config, rng);
         self.charge_bytes(now, report.bytes, config);
         let (rate, _) = self.setpoint(now, config);
+        self.pace.change(now, &old, &rate);
         Directions {
             hold_until: self.hold.until(),
             rate: rate.per_s,
@@ -389,17 +393,19 @@ impl Host {
         self.hold.lift();
         self.breaker.reset();
         self.quarantine.reset();
+        self.leases.forget_probes();
         self.strikes = 0;
     }
 
     /// An operator's bound for this key: the law stays below it.
     pub fn set_rate(&mut self, now: Timestamp, rate: f64, burst: f64, config: &Config) {
         let (old, _) = self.setpoint(now, config);
-        self.pace.settle(now, &old);
         self.rare.get_or_insert_default().operator = Some(Operator {
             rate,
             burst: burst.max(1.0),
         });
+        let (new, _) = self.setpoint(now, config);
+        self.pace.change(now, &old, &new);
     }
 
     /// Why this key waits, until when, since which event.
@@ -438,15 +444,21 @@ impl Host {
     pub fn evictable(&mut self, now: Timestamp, forgettable: bool, config: &Config) -> bool {
         self.expire(now);
         let (rate, _) = self.setpoint(now, config);
-        self.pace.settle(now, &rate);
-        let in_debt = self.pace.tokens() < rate.burst.min(1.0);
+        // Anything less than full: who comes back to a new bucket must not get a second burst.
+        let bytes_full = self
+            .bytes(config)
+            .is_none_or(|(bytes, rate)| bytes.is_full(now, &rate));
         self.leases.in_flight() == 0
+            && self.pace.is_full(now, &rate)
+            && bytes_full
             && self.hold.active(now).is_none()
             && self.breaker.open_until().is_none()
             && self.quarantine.open_until().is_none()
             && self.strikes == 0
-            && self.rare.is_none()
-            && !in_debt
+            && self
+                .rare
+                .as_ref()
+                .is_none_or(|rare| rare.operator.is_none())
             && (forgettable || self.law.metrics().ceiling.is_none())
     }
 
@@ -482,13 +494,25 @@ impl Host {
             return Err(RestoreError::Version(version));
         }
         let mut host: Self = postcard::from_bytes(rest).map_err(RestoreError::Damaged)?;
+        if !host.leases.plausible() || host.pace.tokens().is_nan() {
+            return Err(RestoreError::Damaged(postcard::Error::SerdeDeCustom));
+        }
         host.law.adopt(&config.law, config.start(), now);
+        let set_back = host.pace.at().since(now);
+        host.leases.rebase(set_back);
+        host.last_grant = host.last_grant - set_back;
         host.pace.rebase(now);
         host.hold.rebase(now);
         host.event.at = host.event.at.min(now);
-        host.last_grant = host.last_grant.min(now);
         host.breaker.rebase(now, &config.breaker);
         host.quarantine.rebase(now, &config.quarantine);
+        if !host.leases.probing() {
+            host.probe_lost();
+        }
+        if let Some(rate) = config.byte_rate() {
+            let rare = host.rare.get_or_insert_default();
+            rare.bytes.get_or_insert(Pace::full(now, &rate)).rebase(now);
+        }
         Ok(host)
     }
 
@@ -504,6 +528,7 @@ impl Host {
         cap: u32,
         config: &Config,
     ) -> Result<(bool, u32), Wait> {
+        self.expire(now);
         if let Some((until, since, reason)) = self.hold.active(now) {
             let parked = until.since(since) > config.hold_max;
             let reason = if parked {
@@ -513,7 +538,6 @@ impl Host {
             };
             return Err(Wait { at: until, reason });
         }
-        self.expire(now);
         let report = self.leases.next_expiry().unwrap_or(now);
         let shut = |reason| {
             move |at: Timestamp| Wait {
@@ -613,19 +637,21 @@ impl Host {
         config: &Config,
         rng: &mut Rng,
     ) {
+        let for_breaker = self.breaker.listens(lease.probe);
+        let for_quarantine = self.quarantine.listens(lease.probe);
         match report.signal {
             Signal::Ok | Signal::UrlError => {
                 let in_trouble = report.status.is_some_and(|status| status >= 500);
-                if in_trouble {
+                if in_trouble && for_breaker {
                     self.breaker.failure(now, &config.breaker, rng);
-                } else if lease.probe || self.breaker.open_until().is_none() {
+                } else if for_breaker {
                     self.breaker.success();
                 }
-                if lease.probe || self.quarantine.open_until().is_none() {
+                if for_quarantine {
                     self.quarantine.success();
                 }
                 // A success that was under way before the refusal says nothing about what came after it.
-                if lease.start >= self.event.at {
+                if lease.id.0 >= self.knowing {
                     self.strikes = 0;
                 }
                 if let (true, Some(p50)) =
@@ -636,17 +662,29 @@ impl Host {
                 }
             }
             Signal::RateLimited => {
-                self.refused += 1;
-                self.breaker.probe_refused(now, &config.breaker, rng);
-                self.quarantine.probe_refused(now, &config.quarantine, rng);
+                self.refused = self.refused.saturating_add(1);
+                if for_breaker {
+                    self.breaker.probe_refused(now, &config.breaker, rng);
+                }
+                if for_quarantine {
+                    self.quarantine.probe_refused(now, &config.quarantine, rng);
+                }
             }
             Signal::Overloaded | Signal::Unreachable => {
-                self.breaker.failure(now, &config.breaker, rng);
-                self.quarantine.probe_lost();
+                if for_breaker {
+                    self.breaker.failure(now, &config.breaker, rng);
+                }
+                if for_quarantine {
+                    self.quarantine.probe_lost();
+                }
             }
             Signal::Blocked => {
-                self.quarantine.failure(now, &config.quarantine, rng);
-                self.breaker.probe_lost();
+                if for_quarantine {
+                    self.quarantine.failure(now, &config.quarantine, rng);
+                }
+                if for_breaker {
+                    self.breaker.probe_lost();
+                }
             }
         }
     }
