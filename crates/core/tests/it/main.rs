@@ -5,4 +5,5 @@ mod model;
 mod promises;
 mod replay;
 mod restore;
+mod traps;
 mod world;

@@ -13,16 +13,39 @@ use proptest::prelude::*;
 /// One thing that happens. `which` picks among the permits that qualify.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
-    Request { slots: u16, horizon_ms: u64 },
-    Report { which: usize, report: Report },
+    Request {
+        slots: u16,
+        horizon_ms: u64,
+    },
+    Report {
+        which: usize,
+        report: Report,
+    },
     /// Late, or a second time.
-    ReportAgain { which: usize, report: Report },
-    Cancel { which: usize, sent: bool },
-    Renew { which: usize },
-    Ahead { micros: u64 },
-    Back { micros: u64 },
-    SetRate { rate: f64, burst: f64 },
-    Hold { millis: u64 },
+    ReportAgain {
+        which: usize,
+        report: Report,
+    },
+    Cancel {
+        which: usize,
+        sent: bool,
+    },
+    Renew {
+        which: usize,
+    },
+    Ahead {
+        micros: u64,
+    },
+    Back {
+        micros: u64,
+    },
+    SetRate {
+        rate: f64,
+        burst: f64,
+    },
+    Hold {
+        millis: u64,
+    },
     Unpark,
     /// Forgotten, if that loses nothing, and met again.
     Evict,

@@ -6,7 +6,7 @@ use crate::model::{config, ops, ops_any_clock};
 use crate::world::World;
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_000))]
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
     fn promises_hold_whatever_happens(config in config(), ops in ops(150), seed: u64) {

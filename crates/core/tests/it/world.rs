@@ -45,7 +45,7 @@ impl Door {
 
 #[derive(Clone, Copy, Debug)]
 struct Out {
-    /// Its departure on a clock that never runs back.
+    /// Its departure in true time.
     leaves: Timestamp,
     expires: Timestamp,
 }
@@ -59,6 +59,8 @@ pub(crate) struct World {
     pub(crate) now: Timestamp,
     /// The latest the clock has shown.
     latest: Timestamp,
+    /// Time as it truly passes, at the target: the clock's steps back are no part of it.
+    truly: Timestamp,
     live: BTreeMap<u64, Out>,
     /// Permits reported, cancelled or expired: a late report may still come.
     done: Vec<u64>,
@@ -88,6 +90,7 @@ impl World {
             rng: Rng::new(seed),
             now,
             latest: now,
+            truly: now,
             live: BTreeMap::new(),
             done: Vec::new(),
             arrivals: Vec::new(),
@@ -136,6 +139,7 @@ impl World {
             Op::Ahead { micros } => {
                 self.now = self.now + Duration::from_micros(micros);
                 self.latest = self.latest.max(self.now);
+                self.truly = self.truly + Duration::from_micros(micros);
             }
             Op::Back { micros } => self.now = self.now - Duration::from_micros(micros),
             Op::SetRate { rate, burst } => {
@@ -192,7 +196,7 @@ impl World {
         for i in 0..grant.slots {
             let start = grant.start + grant.interval * u32::from(i);
             let out = Out {
-                leaves: start.max(self.latest),
+                leaves: self.truly + start.since(self.now),
                 expires: start + self.config.lease,
             };
             self.live.insert(self.granted, out);
@@ -270,9 +274,10 @@ impl World {
                 self.breaker
                     .failed(now, granted, self.config.breaker.trip_after);
             }
-            Signal::Blocked => self
-                .quarantine
-                .failed(now, granted, self.config.quarantine.trip_after),
+            Signal::Blocked => {
+                self.quarantine
+                    .failed(now, granted, self.config.quarantine.trip_after)
+            }
             Signal::RateLimited => {}
         }
         assert_eq!(
@@ -326,6 +331,7 @@ impl World {
         self.forgotten += self.granted;
         self.granted = 0;
         self.event = 0;
+        self.floor = Timestamp::ZERO; // It has passed, even should the clock step back.
         self.done.clear();
         self.breaker = Door::default();
         self.quarantine = Door::default();
