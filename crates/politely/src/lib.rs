@@ -24,6 +24,7 @@ mod limiter;
 mod permit;
 mod registry;
 mod stats;
+mod sync;
 mod waiters;
 
 pub use clock::Clock;

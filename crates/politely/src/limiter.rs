@@ -5,7 +5,7 @@
 //! wants that has one request to make. Nobody in a line is overtaken, by either.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use politely_core::Timestamp;
@@ -18,6 +18,7 @@ use crate::clock::Clock;
 use crate::permit::{Part, Permit};
 use crate::registry::{Entry, Full, Registry, SharedShard};
 use crate::stats::Stats;
+use crate::sync::{AtomicBool, AtomicU64};
 use crate::waiters::{Rank, Ticket, Waiters};
 
 /// Hands out permits and keeps every key's state. Cheap to clone; clones share all.

@@ -11,11 +11,10 @@
 use std::hash::BuildHasher;
 use std::mem::size_of;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hashbrown::HashTable;
-use parking_lot::{Mutex, MutexGuard};
 use politely_core::config::Config;
 use politely_core::host::Host;
 use politely_core::key::Key;
@@ -23,6 +22,7 @@ use politely_core::{Rng, Timestamp};
 
 use crate::clock::Clock;
 use crate::stats::Stats;
+use crate::sync::{AtomicUsize, Mutex, MutexGuard};
 use crate::waiters::Waiters;
 
 /// Enough that two threads seldom meet; measured no slower at one (research: 64 against 1,024).

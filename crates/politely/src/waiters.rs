@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use tokio::sync::Notify;
+use crate::sync::Notify;
 
 /// One in the line.
 pub(crate) type Ticket = Arc<Notify>;
