@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::Config;
+use crate::config::{BACKOFF_MIN, Config};
 use crate::control::{KeyLaw, Latency, Law, Metrics, Sample};
 use crate::gate::{Breaker, Hold, HoldReason, Lease, LeaseId, Leases, Pace, Rate, Tally};
 use crate::signal::{Failure, Report, Signal};
@@ -22,8 +22,6 @@ use crate::{Rng, Timestamp};
 const VERSION: u8 = 1;
 /// The first backoff after a refusal that named no time, in request intervals.
 const BACKOFF_INTERVALS: u32 = 2;
-/// … and at least this, so that a fast host is not asked again within its own round trip.
-const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// Holds end up to this share later than the server asked, so that a fleet does not return in step.
 const HOLD_JITTER: f64 = 0.05;
 /// … but no more than this.
@@ -222,8 +220,9 @@ pub struct Host {
     pace: Pace,
     law: KeyLaw,
     last_grant: Timestamp,
-    /// When the last event was noticed; what was sent before it belongs to it.
-    event_at: Timestamp,
+    /// Permits from this number on were granted knowing of the last event; what happens to those before it
+    /// is still that event, however late they leave.
+    knowing: u64,
     latency: Latency,
     /// What the busy share leaves, requests per second.
     busy_rate: f32,
@@ -265,7 +264,7 @@ impl Host {
             pace: Pace::full(now, &rate),
             law: KeyLaw::new(&config.law, &config.limits, now),
             last_grant: Timestamp::ZERO,
-            event_at: Timestamp::ZERO,
+            knowing: 0,
             latency: Latency::default(),
             busy_rate: f32::INFINITY,
             refused: 0,
@@ -294,8 +293,9 @@ impl Host {
         let interval = rate.interval();
         let lease = self.lease(start, probe, &rate, config);
         for i in 1..slots {
-            self.pace.charge(now, &rate, 1.0);
-            self.lease(start + interval * i, false, &rate, config);
+            let start = start + interval * i;
+            self.pace.follow(start);
+            self.lease(start, false, &rate, config);
         }
         Decision::Granted(Grant {
             lease,
@@ -316,20 +316,20 @@ impl Host {
         rng: &mut Rng,
     ) -> Directions {
         self.expire(now);
-        let (rate, _) = self.setpoint(now, config);
-        self.pace.settle(now, &rate);
+        let (old, _) = self.setpoint(now, config);
+        self.pace.settle(now, &old);
         let lease = self.leases.report(lease);
         let bad = matches!(
             report.signal,
             Signal::RateLimited | Signal::Overloaded | Signal::Unreachable | Signal::Blocked
         );
-        let fresh = lease.is_some_and(|lease| lease.start >= self.event_at) && bad;
+        let fresh = lease.is_some_and(|lease| lease.id.0 >= self.knowing) && bad;
         if let Some(lease) = lease {
-            self.learn(now, &lease, report, fresh, &rate, config);
+            self.learn(now, &lease, report, fresh, &old, config);
             self.judge(now, &lease, report, config, rng);
         }
         if fresh {
-            self.event_at = now;
+            self.knowing = self.leases.tally().granted;
             self.rare().event = Event {
                 at: now,
                 status: report.status,
@@ -342,6 +342,7 @@ impl Host {
         self.hold_after(now, report, fresh, config, rng);
         self.charge_bytes(now, report.bytes, config);
         let (rate, _) = self.setpoint(now, config);
+        self.pace.change(now, &old, &rate);
         Directions {
             hold_until: self.hold.until(),
             rate: rate.per_s,
@@ -392,24 +393,28 @@ impl Host {
             rare.breaker.reset();
             rare.quarantine.reset();
         }
+        self.leases.forget_probes();
         self.strikes = 0;
     }
 
     /// An operator's bound for this key: the law stays below it.
     pub fn set_rate(&mut self, now: Timestamp, rate: f64, burst: f64, config: &Config) {
         let (old, _) = self.setpoint(now, config);
-        self.pace.settle(now, &old);
         self.rare().operator = Some(Operator {
             rate,
             burst: burst.max(1.0),
         });
+        let (new, _) = self.setpoint(now, config);
+        self.pace.change(now, &old, &new);
     }
 
     /// Why this key waits, until when, since which event.
     pub fn explain(&self, now: Timestamp, config: &Config) -> Explanation {
         let mut probe = self.clone();
         let (rate, cap) = probe.setpoint(now, config);
-        let in_flight = probe.leases.in_flight() as u32;
+        probe.expire(now);
+        // Before the probe takes a lease of its own.
+        let (in_flight, tally) = (probe.leases.in_flight() as u32, probe.leases.tally());
         let wait = match probe.request(now, Ask::default(), config) {
             Decision::Granted(_) => None,
             Decision::Wait(wait) => Some(wait),
@@ -424,7 +429,7 @@ impl Host {
             rate: rate.per_s,
             in_flight: (in_flight, cap),
             law: self.law.metrics(),
-            tally: probe.leases.tally(),
+            tally,
             refused: u64::from(self.refused),
             latency: self.latency.p50().zip(self.latency.p95()),
         }
@@ -445,13 +450,16 @@ impl Host {
     pub fn evictable(&mut self, now: Timestamp, forgettable: bool, config: &Config) -> bool {
         self.expire(now);
         let (rate, _) = self.setpoint(now, config);
-        self.pace.settle(now, &rate);
-        let in_debt = self.pace.tokens() < rate.burst.min(1.0);
+        // Anything less than full: who comes back to a new bucket must not get a second burst.
+        let bytes_full = self
+            .bytes(config)
+            .is_none_or(|(bytes, rate)| bytes.is_full(now, &rate));
         self.leases.in_flight() == 0
+            && self.pace.is_full(now, &rate)
+            && bytes_full
             && self.hold.active(now).is_none()
             && self.rare.as_ref().is_none_or(|rare| rare.is_forgettable())
             && self.strikes == 0
-            && !in_debt
             && (forgettable || self.law.metrics().ceiling.is_none())
     }
 
@@ -487,14 +495,26 @@ impl Host {
             return Err(RestoreError::Version(version));
         }
         let mut host: Self = postcard::from_bytes(rest).map_err(RestoreError::Damaged)?;
+        if !host.leases.plausible() || host.pace.tokens().is_nan() {
+            return Err(RestoreError::Damaged(postcard::Error::SerdeDeCustom));
+        }
         host.law.adopt(&config.law, &config.limits, now);
+        let set_back = host.pace.at().since(now);
+        host.leases.rebase(set_back);
+        host.last_grant = host.last_grant - set_back;
         host.pace.rebase(now);
         host.hold.rebase(now);
-        host.event_at = host.event_at.min(now);
-        host.last_grant = host.last_grant.min(now);
         if let Some(rare) = &mut host.rare {
+            rare.event.at = rare.event.at.min(now);
             rare.breaker.rebase(now, &config.breaker);
             rare.quarantine.rebase(now, &config.quarantine);
+        }
+        if !host.leases.probing() {
+            host.probe_lost();
+        }
+        if let Some(rate) = config.byte_rate() {
+            let full = Pace::full(now, &rate);
+            host.rare().bytes.get_or_insert(full).rebase(now);
         }
         Ok(host)
     }
@@ -511,6 +531,7 @@ impl Host {
         cap: u32,
         config: &Config,
     ) -> Result<(bool, u32), Wait> {
+        self.expire(now);
         if let Some((until, length, reason)) = self.hold.active(now) {
             let parked = length > config.hold_max;
             let reason = if parked {
@@ -520,7 +541,6 @@ impl Host {
             };
             return Err(Wait { at: until, reason });
         }
-        self.expire(now);
         let probe = match &self.rare {
             None => false,
             Some(rare) => rare.check(now).map_err(|(at, reason)| {
@@ -607,7 +627,10 @@ impl Host {
             sent: lease.start,
             signal: report.signal,
             fresh,
-            last_event: self.event_at,
+            last_event: self
+                .rare
+                .as_ref()
+                .map_or(Timestamp::ZERO, |rare| rare.event.at),
             refused_in_a_row: self.strikes,
             pressed: lease.pressed && !bound_elsewhere,
             latency: report.latency,
@@ -629,7 +652,7 @@ impl Host {
     ) {
         let served = matches!(report.signal, Signal::Ok | Signal::UrlError);
         // A success that was under way before the refusal says nothing about what came after it.
-        if served && lease.start >= self.event_at {
+        if served && lease.id.0 >= self.knowing {
             self.strikes = 0;
         }
         if served && config.limits.busy_share.is_finite() {
@@ -641,7 +664,8 @@ impl Host {
         }
         let in_trouble = !served || report.status.is_some_and(|status| status >= 500);
         if in_trouble {
-            self.rare().trouble(now, report.signal, config, rng);
+            self.rare()
+                .trouble(now, lease.probe, report.signal, config, rng);
         } else if let Some(rare) = &mut self.rare {
             rare.success(lease.probe);
         }
@@ -742,27 +766,35 @@ impl Rare {
     }
 
     /// A refusal lowers the rate and fails a probe, but is no failure; a block page is the quarantine's.
-    fn trouble(&mut self, now: Timestamp, signal: Signal, config: &Config, rng: &mut Rng) {
-        match signal {
-            Signal::RateLimited => {
-                self.breaker.probe_refused(now, &config.breaker, rng);
-                self.quarantine.probe_refused(now, &config.quarantine, rng);
+    fn trouble(
+        &mut self,
+        now: Timestamp,
+        probe: bool,
+        signal: Signal,
+        config: &Config,
+        rng: &mut Rng,
+    ) {
+        if self.breaker.listens(probe) {
+            match signal {
+                Signal::RateLimited => self.breaker.probe_refused(now, &config.breaker, rng),
+                Signal::Blocked => self.breaker.probe_lost(),
+                _ => _ = self.breaker.failure(now, &config.breaker, rng),
             }
-            Signal::Blocked => {
-                self.quarantine.failure(now, &config.quarantine, rng);
-                self.breaker.probe_lost();
-            }
-            Signal::Overloaded | Signal::Unreachable | Signal::Ok | Signal::UrlError => {
-                self.breaker.failure(now, &config.breaker, rng);
-                self.quarantine.probe_lost();
+        }
+        if self.quarantine.listens(probe) {
+            match signal {
+                Signal::RateLimited => self.quarantine.probe_refused(now, &config.quarantine, rng),
+                Signal::Blocked => _ = self.quarantine.failure(now, &config.quarantine, rng),
+                // Answered, if badly: not blocked.
+                Signal::Ok | Signal::UrlError => self.quarantine.success(),
+                Signal::Overloaded | Signal::Unreachable => self.quarantine.probe_lost(),
             }
         }
     }
 
-    /// A straggler from before the breaker opened does not close it; its probe does.
     fn success(&mut self, probe: bool) {
         for breaker in [&mut self.quarantine, &mut self.breaker] {
-            if probe || breaker.open_until().is_none() {
+            if breaker.listens(probe) {
                 breaker.success();
             }
         }
@@ -772,7 +804,6 @@ impl Rare {
         self.breaker.open_until().is_none()
             && self.quarantine.open_until().is_none()
             && self.operator.is_none()
-            && self.bytes.is_none_or(|bytes| bytes.tokens() >= 0.0)
     }
 }
 

@@ -26,6 +26,7 @@ mod registry;
 #[cfg(feature = "robots")]
 pub mod robots;
 mod stats;
+mod sync;
 mod waiters;
 
 pub use clock::Clock;

@@ -39,7 +39,7 @@ impl Default for AdviceConfig {
 pub struct Advice {
     suggested: f64,
     #[serde(skip)]
-    pub(super) config: Arc<AdviceConfig>,
+    config: Arc<AdviceConfig>,
 }
 
 impl Advice {
@@ -49,6 +49,16 @@ impl Advice {
             suggested: rate.clamp(config.rate_min, config.rate_max),
             config,
         }
+    }
+
+    /// Takes up its suggestion under bounds that may have changed.
+    pub(super) fn adopt(&mut self, config: &Arc<AdviceConfig>) {
+        *self = Self::new(Arc::clone(config), self.suggested);
+    }
+
+    /// Could it have suggested this? Bytes read back may be anything.
+    pub(super) fn plausible(&self) -> bool {
+        self.suggested.is_finite()
     }
 }
 

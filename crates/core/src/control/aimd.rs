@@ -90,7 +90,7 @@ pub struct Aimd {
     idle_accepts: u16,
     cuts: u16,
     #[serde(skip)]
-    pub(super) config: Arc<AimdConfig>,
+    config: Arc<AimdConfig>,
 }
 
 impl Aimd {
@@ -106,6 +106,17 @@ impl Aimd {
             cuts: 0,
             config,
         }
+    }
+
+    /// Takes up what was learned, with a clock that may have been set back.
+    pub(super) fn adopt(&mut self, config: &Arc<AimdConfig>, now: Timestamp) {
+        self.config = Arc::clone(config);
+        self.interval_began = self.interval_began.min(now);
+    }
+
+    /// Could it have learned this? Bytes read back may be anything.
+    pub(super) fn plausible(&self) -> bool {
+        self.rate > 0.0 && self.base > 0.0
     }
 
     fn starting(&self) -> bool {
@@ -140,7 +151,7 @@ impl Aimd {
     }
 
     fn on_accept(&mut self, sample: &Sample) {
-        self.served += 1;
+        self.served = self.served.saturating_add(1);
         if !sample.pressed {
             self.idle_accepts = self.idle_accepts.saturating_add(1);
         }

@@ -50,7 +50,7 @@ pub struct Sample {
     pub sent: Timestamp,
     /// What it means.
     pub signal: Signal,
-    /// The first outcome of its congestion event: sent after the last one was noticed.
+    /// The first outcome of its congestion event: its permit was granted after the last one was noticed.
     pub fresh: bool,
     /// When the last event was noticed.
     pub last_event: Timestamp,
@@ -146,12 +146,12 @@ impl KeyLaw {
         }
     }
 
-    /// After a restore: the shared constants are not part of the state, and a state of another law than
-    /// the configured one is of no use.
+    /// After a restore: what was learned stands under today's constants, which are no part of the state;
+    /// a state of another law than the configured one, or an impossible one, is of no use.
     pub fn adopt(&mut self, config: &LawConfig, limits: &Limits, now: Timestamp) {
         match (&mut *self, config) {
-            (Self::Aimd(law), LawConfig::Aimd(config)) => law.config = Arc::clone(config),
-            (Self::Advice(law), LawConfig::Advice(config)) => law.config = Arc::clone(config),
+            (Self::Aimd(law), LawConfig::Aimd(config)) if law.plausible() => law.adopt(config, now),
+            (Self::Advice(law), LawConfig::Advice(config)) if law.plausible() => law.adopt(config),
             (Self::Fixed(_), LawConfig::Fixed) => {}
             _ => *self = Self::new(config, limits, now),
         }

@@ -60,8 +60,8 @@ pub struct Leases {
     live: SmallVec<[Lease; 1]>,
     granted: u64,
     reported: u64,
-    cancelled: u32,
-    expired: u32,
+    cancelled: u64,
+    expired: u64,
 }
 
 impl Leases {
@@ -102,7 +102,7 @@ impl Leases {
         Some(lease)
     }
 
-    /// Extends a lease for a request that takes long. `false`: there is no such lease any more.
+    /// Extends a lease to `until`, or up to a millisecond longer. `false`: there is no such lease any more.
     pub fn renew(&mut self, id: LeaseId, until: Timestamp) -> bool {
         self.live
             .iter_mut()
@@ -124,8 +124,34 @@ impl Leases {
             keep
         });
         let count = before - self.live.len();
-        self.expired += count as u32;
+        self.expired += count as u64;
         Expired { count, probe }
+    }
+
+    /// The clock was set back by `back` while nobody looked: the slots return when they would have.
+    pub fn rebase(&mut self, back: Duration) {
+        for lease in &mut self.live {
+            lease.start = lease.start - back;
+        }
+    }
+
+    /// A breaker's probe is under way.
+    pub fn probing(&self) -> bool {
+        self.live.iter().any(|lease| lease.probe)
+    }
+
+    /// No lease is a probe any more: its breaker was closed by an operator.
+    pub fn forget_probes(&mut self) {
+        self.live.iter_mut().for_each(|lease| lease.probe = false);
+    }
+
+    /// Could calls of this type's methods have led here? Bytes read back may be anything.
+    pub fn plausible(&self) -> bool {
+        let ended =
+            u128::from(self.reported) + u128::from(self.cancelled) + u128::from(self.expired);
+        self.granted < 1 << 62
+            && u128::from(self.granted) == ended + self.live.len() as u128
+            && self.live.iter().all(|lease| lease.id.0 < self.granted)
     }
 
     /// Slots taken.
@@ -143,8 +169,8 @@ impl Leases {
         Tally {
             granted: self.granted,
             reported: self.reported,
-            cancelled: u64::from(self.cancelled),
-            expired: u64::from(self.expired),
+            cancelled: self.cancelled,
+            expired: self.expired,
             live: self.live.len() as u64,
         }
     }
