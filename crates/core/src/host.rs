@@ -202,7 +202,7 @@ struct Operator {
 }
 
 /// What few keys have at a time: kept apart, so that the many stay small.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Rare {
     breaker: Breaker,
     quarantine: Breaker,
@@ -495,7 +495,7 @@ impl Host {
             return Err(RestoreError::Version(version));
         }
         let mut host: Self = postcard::from_bytes(rest).map_err(RestoreError::Damaged)?;
-        if !host.leases.plausible() || host.pace.tokens().is_nan() {
+        if !host.plausible() {
             return Err(RestoreError::Damaged(postcard::Error::SerdeDeCustom));
         }
         host.law.adopt(&config.law, &config.limits, now);
@@ -522,6 +522,19 @@ impl Host {
     /// The holders of all leases are gone: their slots return, counted as expired.
     pub fn forget_leases(&mut self) {
         self.expire(Timestamp::NEVER);
+    }
+
+    /// Could calls of this type's methods have led here? Bytes read back may be anything.
+    fn plausible(&self) -> bool {
+        let Rare {
+            operator, bytes, ..
+        } = self.rare.as_deref().copied().unwrap_or_default();
+        self.leases.plausible()
+            && !self.pace.tokens().is_nan()
+            && self.busy_rate > 0.0
+            && bytes.is_none_or(|bytes| !bytes.tokens().is_nan())
+            && operator
+                .is_none_or(|set| set.rate > 0.0 && set.burst >= 1.0 && set.burst.is_finite())
     }
 
     /// The first gate that is shut, or (whether this is a breaker's probe, how many slots are free).
