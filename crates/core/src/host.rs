@@ -316,9 +316,35 @@ impl Host {
         rng: &mut Rng,
     ) -> Directions {
         self.expire(now);
+        let lease = self.leases.report(lease).filter(|lease| !lease.heard);
+        self.teach(now, lease, report, config, rng)
+    }
+
+    /// [`Host::report`] as soon as the response's head is there: it teaches now and leaves the slot taken
+    /// until [`Host::release`], since servers count a request until its body has left them.
+    pub fn hear(
+        &mut self,
+        now: Timestamp,
+        lease: LeaseId,
+        report: &Report,
+        config: &Config,
+        rng: &mut Rng,
+    ) -> Directions {
+        self.expire(now);
+        let lease = self.leases.hear(lease);
+        self.teach(now, lease, report, config, rng)
+    }
+
+    fn teach(
+        &mut self,
+        now: Timestamp,
+        lease: Option<Lease>,
+        report: &Report,
+        config: &Config,
+        rng: &mut Rng,
+    ) -> Directions {
         let (rate, _) = self.setpoint(now, config);
         self.pace.settle(now, &rate);
-        let lease = self.leases.report(lease);
         let bad = matches!(
             report.signal,
             Signal::RateLimited | Signal::Overloaded | Signal::Unreachable | Signal::Blocked
@@ -349,8 +375,8 @@ impl Host {
         }
     }
 
-    /// A request that this key was only a limit of: its slot returns and its bytes are charged, its
-    /// outcome is another key's to judge.
+    /// The end of a request that was heard, or that this key was only a limit of: its slot returns and its
+    /// bytes are charged; its outcome is judged already, or another key's to judge.
     pub fn release(&mut self, now: Timestamp, lease: LeaseId, bytes: u64, config: &Config) {
         self.expire(now);
         if self.leases.report(lease).is_some_and(|lease| lease.probe) {
@@ -665,7 +691,7 @@ impl Host {
             // Those still under way are not yet counted in what the server says remains.
             let remaining = quota
                 .remaining?
-                .saturating_sub(self.leases.in_flight() as u64);
+                .saturating_sub(self.leases.unheard() as u64);
             quota.reset.filter(|_| remaining == 0)
         });
         let asked = match (report.retry_after, spent) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use politely_core::Timestamp;
+use politely_core::signal::WallClock;
 
 /// A source of [`Timestamp`]s: the wall clock when it was made, and monotonic from there, so that states
 /// written before a restart still mean something after it, and a step of the wall clock moves nothing.
@@ -60,6 +61,12 @@ impl Clock {
             Source::Given(now) => now(),
         }
     }
+}
+
+/// The machine's wall clock: servers say dates.
+#[expect(clippy::disallowed_methods, reason = "this is where time enters")]
+pub(crate) fn wall_clock() -> WallClock {
+    SystemTime::now().into()
 }
 
 impl fmt::Debug for Clock {

@@ -19,16 +19,22 @@
 //! The state of a key and everything decided about it lives in [`core`](politely_core); this crate adds
 //! what needs a clock, threads and a runtime.
 
+#[cfg(any(feature = "tower", feature = "reqwest"))]
+pub mod attempts;
 mod clock;
+#[cfg(feature = "tower")]
+pub mod layer;
 mod limiter;
 mod permit;
 mod registry;
+#[cfg(feature = "reqwest")]
+pub mod reqwest;
 mod stats;
 mod waiters;
 
 pub use clock::Clock;
 pub use limiter::{AcquireError, Builder, Limiter, Refusal, RefusalReason};
-pub use permit::Permit;
+pub use permit::{Permit, Slot};
 pub use politely_core as core;
 pub use politely_core::config::Config;
 pub use politely_core::host::{Directions, Explanation, Reason};

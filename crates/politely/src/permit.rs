@@ -1,13 +1,18 @@
 //! Leave to send one request.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use politely_core::Timestamp;
 use politely_core::gate::LeaseId;
 use politely_core::host::Directions;
 use politely_core::signal::{Report, Signal};
 use smallvec::SmallVec;
 
 use crate::registry::{Entry, SharedShard};
+
+/// A body's chunks renew its lease this often: far below any sensible lease, far above a chunk's time.
+const RENEW_EVERY: Duration = Duration::from_secs(1);
 
 /// Leave to send one request now, and the claim on its in-flight slots until it is reported.
 ///
@@ -49,21 +54,85 @@ impl Permit {
                     .release(now, part.lease, report.bytes, entry.config)
             });
         }
-        let directions = part_report(first, now, report);
-        if directions.event {
-            tracing::debug!(signal = ?report.signal, status = report.status, rate = directions.rate, "event");
-        }
-        directions
+        teach(first, report, |entry| {
+            entry
+                .host
+                .report(now, first.lease, report, entry.config, entry.rng)
+        })
+    }
+
+    /// [`Permit::report`] as soon as the response's head is there: what it says is learned now, while the
+    /// slots stay taken until the body has come, since that is how long the server counts the request.
+    ///
+    /// # Panics
+    /// Never: a permit has at least one key.
+    pub fn heard(mut self, report: &Report) -> (Directions, Slot) {
+        let parts = std::mem::take(&mut self.parts);
+        let first = parts.first().expect("a permit has a key");
+        let now = first.shard.clock.now();
+        let directions = teach(first, report, |entry| {
+            entry
+                .host
+                .hear(now, first.lease, report, entry.config, entry.rng)
+        });
+        let slot = Slot {
+            parts,
+            bytes: 0,
+            renewed: now,
+        };
+        (directions, slot)
     }
 
     /// Extends the leases of a request that takes long; `false` if one has expired.
     pub fn renew(&self) -> bool {
-        self.parts.iter().all(|part| {
-            let now = part.shard.clock.now();
-            part.with(|entry| entry.host.renew(now, part.lease, entry.config))
-                .unwrap_or(false)
-        })
+        renew(&self.parts)
     }
+}
+
+/// The in-flight slots of a request whose head has come and whose body has not. They return when it is dropped.
+#[must_use = "dropping it says that the body has come"]
+#[derive(Debug)]
+pub struct Slot {
+    parts: SmallVec<[Part; 1]>,
+    bytes: u64,
+    renewed: Timestamp,
+}
+
+impl Slot {
+    /// So many bytes of the body came: they are charged when the slot is dropped, and a body that keeps
+    /// coming keeps its lease.
+    pub fn received(&mut self, bytes: u64) {
+        self.bytes = self.bytes.saturating_add(bytes);
+        let Some(part) = self.parts.first() else {
+            return;
+        };
+        let now = part.shard.clock.now();
+        if now.since(self.renewed) >= RENEW_EVERY {
+            self.renewed = now;
+            renew(&self.parts);
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        for part in &self.parts {
+            let now = part.shard.clock.now();
+            part.with(|entry| {
+                entry
+                    .host
+                    .release(now, part.lease, self.bytes, entry.config);
+            });
+        }
+    }
+}
+
+fn renew(parts: &[Part]) -> bool {
+    parts.iter().all(|part| {
+        let now = part.shard.clock.now();
+        part.with(|entry| entry.host.renew(now, part.lease, entry.config))
+            .unwrap_or(false)
+    })
 }
 
 impl Drop for Permit {
@@ -100,21 +169,29 @@ impl std::fmt::Debug for Part {
     }
 }
 
-fn part_report(part: &Part, now: politely_core::Timestamp, report: &Report) -> Directions {
-    part.with(|entry| {
-        *entry.saved = false;
-        let directions = entry
-            .host
-            .report(now, part.lease, report, entry.config, entry.rng);
-        entry.stats.reported += u64::from(!directions.late);
-        entry.stats.late += u64::from(directions.late);
-        entry.stats.refused += u64::from(report.signal == Signal::RateLimited);
-        directions
-    })
-    .unwrap_or(Directions {
-        hold_until: now,
-        rate: 0.0,
-        event: false,
-        late: true,
-    })
+/// What the first key makes of `report`, entered in the books.
+fn teach(
+    part: &Part,
+    report: &Report,
+    tell: impl FnOnce(&mut Entry<'_>) -> Directions,
+) -> Directions {
+    let directions = part
+        .with(|entry| {
+            *entry.saved = false;
+            let directions = tell(entry);
+            entry.stats.reported += u64::from(!directions.late);
+            entry.stats.late += u64::from(directions.late);
+            entry.stats.refused += u64::from(report.signal == Signal::RateLimited);
+            directions
+        })
+        .unwrap_or_else(|| Directions {
+            hold_until: part.shard.clock.now(),
+            rate: 0.0,
+            event: false,
+            late: true,
+        });
+    if directions.event {
+        tracing::debug!(signal = ?report.signal, status = report.status, rate = directions.rate, "event");
+    }
+    directions
 }

@@ -30,6 +30,8 @@ pub struct Lease {
     pub probe: bool,
     /// Somebody was waiting for it: the limit, not the demand, set its time.
     pub pressed: bool,
+    /// Its outcome is known and learned from; the slot is taken until the body has come.
+    pub heard: bool,
 }
 
 /// The books of one key.
@@ -76,6 +78,7 @@ impl Leases {
             beside,
             probe,
             pressed,
+            heard: false,
         });
         id
     }
@@ -86,6 +89,19 @@ impl Leases {
         let lease = self.remove(id)?;
         self.reported += 1;
         Some(lease)
+    }
+
+    /// The outcome is known, the slot stays taken until [`Leases::report`]. `None`: late, or a repetition.
+    pub fn hear(&mut self, id: LeaseId) -> Option<Lease> {
+        let lease = self
+            .live
+            .iter_mut()
+            .find(|lease| lease.id == id && !lease.heard)?;
+        let copy = *lease;
+        lease.heard = true;
+        // A probe has done its work once its answer is known.
+        lease.probe = false;
+        Some(copy)
     }
 
     /// Returns the slot of a request that never left or was abandoned.
@@ -121,6 +137,11 @@ impl Leases {
     /// Slots taken.
     pub fn in_flight(&self) -> usize {
         self.live.len()
+    }
+
+    /// Slots taken by requests of which nothing is known yet.
+    pub fn unheard(&self) -> usize {
+        self.live.iter().filter(|lease| !lease.heard).count()
     }
 
     /// When the next slot returns by itself, if any is out.
@@ -206,6 +227,19 @@ mod tests {
             (tally.granted, tally.reported, tally.expired, tally.live),
             (2, 1, 1, 0)
         );
+    }
+
+    #[test]
+    fn what_was_heard_is_in_flight_until_reported() {
+        let mut leases = Leases::default();
+        let id = leases.take(at(0), LASTS, true, false);
+        assert!(leases.hear(id).is_some_and(|lease| lease.probe));
+        assert!(leases.hear(id).is_none(), "heard once");
+        assert_eq!((leases.in_flight(), leases.unheard()), (1, 0));
+        assert_eq!(leases.tally().live, 1);
+        assert!(leases.report(id).is_some_and(|lease| !lease.probe));
+        let tally = leases.tally();
+        assert_eq!((tally.granted, tally.reported, tally.live), (1, 1, 0));
     }
 
     #[test]
