@@ -432,7 +432,9 @@ impl Host {
     pub fn explain(&self, now: Timestamp, config: &Config) -> Explanation {
         let mut probe = self.clone();
         let (rate, cap) = probe.setpoint(now, config);
-        let in_flight = probe.leases.in_flight() as u32;
+        probe.expire(now);
+        // Before the probe takes a lease of its own.
+        let (in_flight, tally) = (probe.leases.in_flight() as u32, probe.leases.tally());
         let wait = match probe.request(now, Ask::default(), config) {
             Decision::Granted(_) => None,
             Decision::Wait(wait) => Some(wait),
@@ -443,7 +445,7 @@ impl Host {
             rate: rate.per_s,
             in_flight: (in_flight, cap),
             law: self.law.metrics(),
-            tally: probe.leases.tally(),
+            tally,
             refused: self.refused,
             latency: self.latency.p50().zip(self.latency.p95()),
         }

@@ -16,6 +16,7 @@ use server::{Limit, Server};
 
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
+    server::tls_provider();
     let limit = Limit {
         rate: 5.0,
         burst: 1.0,

@@ -12,6 +12,7 @@ use server::{Limit, Server};
 
 #[tokio::main]
 pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
+    server::tls_provider();
     let limit = Limit {
         rate: 100.0,
         burst: 10.0,

@@ -14,6 +14,7 @@ const PAGES: usize = 8;
 
 #[tokio::main]
 pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
+    server::tls_provider();
     let limit = Limit {
         rate: 30.0,
         burst: 5.0,

@@ -19,6 +19,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
+/// The reqwest of this workspace comes without a TLS provider, and builds no client without one.
+pub(crate) fn tls_provider() {
+    // It may be there already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
 /// What the server allows.
 #[derive(Clone, Copy)]
 pub(crate) struct Limit {

@@ -25,6 +25,7 @@ impl Resolve for NoNames {
 
 fn client(policy: Policy, resolver: &'static str) -> (ClientWithMiddleware, Limiter) {
     let limiter = limiter(500.0);
+    crate::server::tls_provider();
     let builder = reqwest::Client::builder()
         .no_proxy()
         .timeout(Duration::from_millis(200))

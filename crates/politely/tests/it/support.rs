@@ -42,6 +42,7 @@ pub(crate) fn quick() -> Policy {
 }
 
 pub(crate) fn client(attempts: impl Into<Attempts>) -> ClientWithMiddleware {
+    crate::server::tls_provider();
     let builder = reqwest::Client::builder().no_proxy();
     politely::reqwest::client_with(builder, attempts).unwrap()
 }

@@ -66,6 +66,7 @@ async fn through_the_client() {
 async fn through_the_library() {
     let (server, limiter) = limited().await;
     let key = Key::host(&server.url("/")).unwrap();
+    crate::server::tls_provider();
     let inner = reqwest::Client::builder().no_proxy().build().unwrap();
     let mut pages = 0;
     while pages < REQUESTS {
