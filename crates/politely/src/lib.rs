@@ -29,11 +29,13 @@ mod permit;
 mod registry;
 #[cfg(feature = "reqwest")]
 pub mod reqwest;
+#[cfg(feature = "robots")]
+pub mod robots;
 mod stats;
 mod waiters;
 
 pub use clock::Clock;
-pub use limiter::{AcquireError, Builder, Limiter, Refusal, RefusalReason};
+pub use limiter::{AcquireError, Builder, Keys, Limiter, Refusal, RefusalReason};
 pub use permit::{Permit, Slot};
 pub use politely_core as core;
 pub use politely_core::config::Config;

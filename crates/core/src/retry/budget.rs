@@ -257,6 +257,12 @@ mod tests {
             .map(|_| take(&mut budget, &rule, 6, at(0)).map(|wait| wait.as_secs()))
             .collect();
         assert_eq!(waits, [Some(0), Some(2), Some(4), Some(6), None]);
+
+        // A third of 10^9 µs is no whole number: a microsecond too long, never too short.
+        let slow = self::rule(0.0, 0.003, 1.0);
+        let mut budget = Budget::full(&slow, at(0));
+        let wait = [(); 2].map(|()| take(&mut budget, &slow, 1000, at(0)))[1];
+        assert_eq!(wait, Some(Duration::from_micros(333_333_334)));
     }
 
     #[test]

@@ -254,7 +254,9 @@ impl Policy {
             report.signal == Signal::RateLimited
                 || self.statuses.iter().any(|range| range.contains(&status))
         };
-        if let Some(status) = report.status.filter(|&status| !tried_again(status)) {
+        // A connection may break after a fine status: then the failure counts.
+        let status = report.status.filter(|_| report.failure.is_none());
+        if let Some(status) = status.filter(|&status| !tried_again(status)) {
             return Some(GiveUpReason::Status(status));
         }
         if !self.methods.contains(&attempt.method) {

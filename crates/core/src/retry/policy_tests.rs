@@ -378,6 +378,21 @@ fn what_the_crawler_tries_again() {
     assert_eq!(decide(&policy, &get(1), &status(200)), Next::Done);
 }
 
+/// Its status is not what went wrong.
+#[test]
+fn a_connection_that_breaks_after_a_fine_status_is_a_failure() {
+    let broken = Report {
+        status: Some(200),
+        ..failed(Failure::Reset)
+    };
+    for policy in [Policy::crawler(), Policy::job_scraper()] {
+        assert!(matches!(
+            decide(&policy, &get(1), &broken),
+            Next::Retry { .. }
+        ));
+    }
+}
+
 /// A challenge page comes as 403, 429 or 503: its status must not get it tried again.
 #[test]
 fn a_block_is_not_retried() {

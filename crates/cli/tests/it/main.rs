@@ -1,0 +1,5 @@
+//! The one integration-test binary of the command line: everything here runs against real processes and real sockets.
+//! What they need beside Rust is installed by `scripts/setup`.
+
+mod servers;
+mod servers_selftest;

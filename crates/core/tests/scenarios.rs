@@ -1,0 +1,212 @@
+//! A greedy crawler against hosts with known limits, in virtual time: the state machine that the library
+//! runs, over the limit models that the target serves. No page is lost, refusals are few, and the slowest
+//! host sets the time.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use politely_core::config::Config;
+use politely_core::host::{Ask, Decision, Host};
+use politely_core::signal::{Report, Signal};
+use politely_core::{Rng, Timestamp};
+use politely_target::model::{Limit, LimitSpec, Verdict, best_time};
+
+const PAGES: u32 = 150;
+const ROUND_TRIP: Duration = Duration::from_millis(4);
+const SERVICE: Duration = Duration::from_millis(20);
+/// A run this long is stopped: it has failed.
+const TOO_LONG: Timestamp = Timestamp::from_micros(2_000_000_000);
+
+/// What the host says with a refusal.
+#[derive(Clone, Copy)]
+struct Says {
+    status: u16,
+    retry_after: bool,
+}
+
+#[derive(Debug, Default)]
+struct Outcome {
+    pages: u32,
+    requests: u32,
+    refused: u32,
+    peak_in_flight: u32,
+    time: Duration,
+    best: Duration,
+}
+
+fn crawl(limit: &serde_json::Value, says: Says, config: &Config, seed: u64) -> Outcome {
+    let spec: LimitSpec = serde_json::from_value(limit.clone()).unwrap();
+    let mut limit: Limit = spec.build().unwrap();
+    let best = best_time(
+        &limit,
+        Timestamp::from_micros(1),
+        u64::from(PAGES),
+        SERVICE + ROUND_TRIP,
+    );
+    let mut rng = Rng::new(seed);
+    let mut host = Host::new(config, Timestamp::from_micros(1));
+    // Completions: when, lease, report. One server-side list of arrivals would reorder; a round trip of
+    // constant length does not.
+    let mut under_way = BinaryHeap::new();
+    let mut reports = Vec::new();
+    let (mut now, mut left) = (Timestamp::from_micros(1), PAGES);
+    let mut outcome = Outcome {
+        best,
+        ..Outcome::default()
+    };
+    while outcome.pages < PAGES && now < TOO_LONG {
+        let mut next = Timestamp::NEVER;
+        while left > 0 {
+            match host.request(now, Ask::default(), config) {
+                Decision::Wait(wait) => {
+                    next = wait.at;
+                    break;
+                }
+                Decision::Granted(grant) => {
+                    left -= 1;
+                    outcome.requests += 1;
+                    let accepted = limit.arrive(now).accepted();
+                    let latency = if accepted {
+                        SERVICE + ROUND_TRIP
+                    } else {
+                        ROUND_TRIP
+                    };
+                    under_way.push((Reverse(now + latency), Reverse(reports.len())));
+                    reports.push((grant.lease, accepted, now));
+                    outcome.peak_in_flight = outcome.peak_in_flight.max(under_way.len() as u32);
+                }
+            }
+        }
+        let done = under_way
+            .peek()
+            .map_or(Timestamp::NEVER, |(Reverse(at), _)| *at);
+        // Timers are a little late, as real ones are.
+        now = done
+            .min(next + Duration::from_micros((rng.unit() * 1_500.0) as u64))
+            .max(now);
+        while under_way.peek().is_some_and(|(Reverse(at), _)| *at <= now) {
+            let (_, Reverse(index)) = under_way.pop().unwrap();
+            let (lease, accepted, sent) = reports[index];
+            let signal = match (accepted, says.status) {
+                (true, _) => Signal::Ok,
+                (false, 503) => Signal::Overloaded,
+                (false, _) => Signal::RateLimited,
+            };
+            let mut report = Report {
+                latency: now.since(sent),
+                status: Some(if accepted { 200 } else { says.status }),
+                ..Report::of(signal)
+            };
+            if accepted {
+                let _ = limit.depart(now);
+                outcome.pages += 1;
+            } else {
+                outcome.refused += 1;
+                left += 1;
+                if says.retry_after
+                    && let Verdict::Refuse {
+                        retry_after: Some(after),
+                    } = limit.check(now)
+                {
+                    report.retry_after = Some(Duration::from_secs(after.as_secs() + 1));
+                }
+            }
+            host.report(now, lease, &report, config, &mut rng);
+        }
+    }
+    outcome.time = now.since(Timestamp::from_micros(1));
+    outcome
+}
+
+/// The kinds of limit real servers use, none slower than two requests per second.
+fn town() -> Vec<serde_json::Value> {
+    let town = serde_json::json!([
+        {"kind": "token_bucket", "rate": 2.0, "burst": 1},
+        {"kind": "token_bucket", "rate": 2.0, "burst": 10},
+        {"kind": "token_bucket", "rate": 5.0, "burst": 5},
+        {"kind": "token_bucket", "rate": 10.0, "burst": 1},
+        {"kind": "token_bucket", "rate": 10.0, "burst": 20},
+        {"kind": "leaky", "rate": 2.0, "queue": 0},
+        {"kind": "leaky", "rate": 2.0, "queue": 5},
+        {"kind": "leaky", "rate": 5.0, "queue": 10},
+        {"kind": "fixed_window", "count": 20, "window_s": 10.0, "aligned": true},
+        {"kind": "fixed_window", "count": 30, "window_s": 10.0, "aligned": false},
+        {"kind": "fixed_window", "count": 5, "window_s": 1.0, "aligned": false},
+        {"kind": "fixed_window", "count": 120, "window_s": 60.0, "aligned": false},
+        {"kind": "sliding_log", "count": 20, "window_s": 10.0},
+        {"kind": "sliding_counter", "count": 20, "window_s": 10.0},
+        {"kind": "concurrency_reject", "slots": 4},
+        {"kind": "none"},
+    ]);
+    town.as_array().unwrap().clone()
+}
+
+/// The issue's own bars, for AIMD: no page lost, at most 5 % refused, at most one and a half times the
+/// best possible time of the slowest host.
+fn crawl_town(config: &Config, says: Says, seed: u64) {
+    let outcomes: Vec<Outcome> = town()
+        .iter()
+        .map(|limit| crawl(limit, says, config, seed))
+        .collect();
+    assert!(
+        outcomes.iter().all(|outcome| outcome.pages == PAGES),
+        "{outcomes:#?}"
+    );
+    let requests: u32 = outcomes.iter().map(|outcome| outcome.requests).sum();
+    let refused: u32 = outcomes.iter().map(|outcome| outcome.refused).sum();
+    let refused_share = f64::from(refused) / f64::from(requests);
+    assert!(
+        refused_share <= 0.05,
+        "{refused} of {requests}: {outcomes:#?}"
+    );
+    let time = outcomes.iter().map(|outcome| outcome.time).max().unwrap();
+    let best = outcomes.iter().map(|outcome| outcome.best).max().unwrap();
+    assert!(
+        time <= best.mul_f64(1.5),
+        "{time:?} where {best:?} is possible: {outcomes:#?}"
+    );
+    let peak = outcomes
+        .iter()
+        .map(|outcome| outcome.peak_in_flight)
+        .max()
+        .unwrap();
+    assert!(peak <= config.limits.in_flight);
+}
+
+const SAYS: [Says; 4] = [
+    Says {
+        status: 429,
+        retry_after: false,
+    },
+    Says {
+        status: 429,
+        retry_after: true,
+    },
+    Says {
+        status: 503,
+        retry_after: false,
+    },
+    Says {
+        status: 503,
+        retry_after: true,
+    },
+];
+
+#[test]
+fn a_crawler_gets_every_page_of_sixteen_limited_hosts() {
+    for says in SAYS {
+        for seed in 1..=3 {
+            crawl_town(&Config::crawler(), says, seed);
+        }
+    }
+}
+
+#[test]
+fn an_api_client_gets_every_page_of_sixteen_limited_hosts() {
+    for says in SAYS {
+        for seed in 1..=3 {
+            crawl_town(&Config::api(), says, seed);
+        }
+    }
+}
