@@ -5,7 +5,7 @@ mod server;
 
 use std::error::Error;
 
-use politely::core::signal::WallClock;
+use politely::core::signal::classify;
 use politely::{Config, Key, Limiter, Outcome};
 use server::{Limit, Server};
 
@@ -36,10 +36,8 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
             headers: response.headers(),
             body_start: &[],
         };
-        // A response without a Date would be judged by this clock; this server sends one.
-        let clock = WallClock::from_unix_secs(0);
         let latency = limiter.now().since(sent);
-        let report = politely::core::signal::classify(&outcome, clock, latency, 0);
+        let report = classify(&outcome, politely::wall_clock(), latency, 0);
         // Teaches now; the slot is taken until the body has come.
         let (_, slot) = permit.heard(&report);
         response.bytes().await?;

@@ -63,9 +63,10 @@ impl Clock {
     }
 }
 
-/// The machine's wall clock: servers say dates.
+/// The machine's wall clock, which is what servers mean when they say a date. Only classifying needs it; no
+/// decision is timed by it.
 #[expect(clippy::disallowed_methods, reason = "this is where time enters")]
-pub(crate) fn wall_clock() -> WallClock {
+pub fn wall_clock() -> WallClock {
     SystemTime::now().into()
 }
 

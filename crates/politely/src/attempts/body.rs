@@ -130,7 +130,8 @@ impl<B: Body> Peeked<B> {
             if let Some(data) = frame.as_ref().ok().and_then(Frame::data_ref) {
                 let room = BODY_SCANNED - self.start.len();
                 let chunk = data.chunk();
-                self.start.extend_from_slice(&chunk[..chunk.len().min(room)]);
+                self.start
+                    .extend_from_slice(&chunk[..chunk.len().min(room)]);
             }
             let broken = frame.is_err();
             self.body.ahead.push_back(frame);

@@ -8,6 +8,7 @@ use std::error::Error;
 use std::io::{self, ErrorKind};
 
 use politely_core::signal::Failure;
+use smallvec::SmallVec;
 
 /// Causes looked at: no client nests deeper, and a chain may be a loop.
 const CAUSES_MAX: usize = 16;
@@ -24,37 +25,57 @@ pub fn failure_of(error: &(dyn Error + 'static)) -> Option<Failure> {
     clues.conclude()
 }
 
+/// What a phrase in an error's words tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Clue {
+    Dns,
+    /// The resolver's trouble (`EAI_AGAIN`); every other answer is about the name.
+    Resolver,
+    Connecting,
+    Timeout,
+    Tls,
+    Broken,
+    Malformed,
+}
+
+/// Phrases of hyper 1, hyper-util 0.1, reqwest 0.13, tower 0.5, h2 0.4, tokio-rustls 0.26 and std.
+const PHRASES: [(&str, Clue); 16] = [
+    ("dns error", Clue::Dns),
+    ("failed to lookup address", Clue::Dns),
+    ("emporary failure in name resolution", Clue::Resolver),
+    ("try again", Clue::Resolver),
+    ("client error (Connect)", Clue::Connecting),
+    ("tcp connect error", Clue::Connecting),
+    ("operation timed out", Clue::Timeout),
+    ("request timed out", Clue::Timeout),
+    ("tls handshake", Clue::Tls),
+    ("invalid peer certificate", Clue::Tls),
+    ("connection closed", Clue::Broken),
+    ("connection error", Clue::Broken),
+    ("error reading a body", Clue::Broken),
+    ("stream error received", Clue::Broken),
+    ("invalid HTTP", Clue::Malformed),
+    ("message head is too large", Clue::Malformed),
+];
+
 #[derive(Default)]
 struct Clues {
-    dns: bool,
-    resolver: bool,
-    connecting: bool,
-    timeout: bool,
-    tls: bool,
-    broken: bool,
-    malformed: bool,
+    said: SmallVec<[Clue; 8]>,
     io: Option<ErrorKind>,
 }
 
 impl Clues {
-    /// Notes what `error` says, and what is behind it.
-    fn look_at<'a>(&mut self, error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+    /// Notes what `error` says, and answers what is behind it.
+    fn look_at<'a>(
+        &mut self,
+        error: &'a (dyn Error + 'static),
+    ) -> Option<&'a (dyn Error + 'static)> {
+        if error.is::<tokio::time::error::Elapsed>() {
+            self.said.push(Clue::Timeout);
+        }
         let words = error.to_string();
-        let says = |phrase: &str| words.contains(phrase);
-        self.dns |= says("dns error") || says("failed to lookup address");
-        // EAI_AGAIN is the resolver's trouble; every other answer is about the name.
-        self.resolver |= says("emporary failure in name resolution") || says("try again");
-        self.connecting |= says("client error (Connect)") || says("tcp connect error");
-        self.timeout |= error.is::<tokio::time::error::Elapsed>()
-            || says("operation timed out")
-            || says("request timed out");
-        self.tls |= says("tls handshake") || says("invalid peer certificate");
-        self.broken |= says("connection closed")
-            || says("error reading a body")
-            || says("connection error")
-            || says("stream error received");
-        self.malformed |=
-            says("invalid HTTP") || says("error decoding") || says("message head is too large");
+        let said = PHRASES.iter().filter(|(phrase, _)| words.contains(phrase));
+        self.said.extend(said.map(|(_, clue)| *clue));
         let Some(io) = error.downcast_ref::<io::Error>() else {
             return error.source();
         };
@@ -71,31 +92,32 @@ impl Clues {
             AddrNotAvailable, ConnectionRefused, HostUnreachable, InvalidData, InvalidInput,
             NetworkUnreachable, TimedOut,
         };
-        if self.timeout || self.io == Some(TimedOut) {
+        let said = |clue| self.said.contains(&clue);
+        if said(Clue::Timeout) || self.io == Some(TimedOut) {
             return Some(Failure::Timeout);
         }
-        if self.dns {
-            return Some(if self.resolver {
+        if said(Clue::Dns) {
+            return Some(if said(Clue::Resolver) {
                 Failure::Resolver
             } else {
                 Failure::NoSuchHost
             });
         }
         // rustls hands its errors on as invalid data; before a connection is up nothing else can be.
-        if self.tls || (self.connecting && self.io == Some(InvalidData)) {
+        if said(Clue::Tls) || (said(Clue::Connecting) && self.io == Some(InvalidData)) {
             return Some(Failure::Tls);
         }
         let no_route = matches!(
             self.io,
             Some(ConnectionRefused | HostUnreachable | NetworkUnreachable | AddrNotAvailable)
         );
-        if self.connecting || no_route {
+        if said(Clue::Connecting) || no_route {
             return Some(Failure::Connect);
         }
-        if self.malformed || matches!(self.io, Some(InvalidData | InvalidInput)) {
+        if said(Clue::Malformed) || matches!(self.io, Some(InvalidData | InvalidInput)) {
             return Some(Failure::Malformed);
         }
-        (self.broken || self.io.is_some()).then_some(Failure::Reset)
+        (said(Clue::Broken) || self.io.is_some()).then_some(Failure::Reset)
     }
 }
 
@@ -115,13 +137,48 @@ mod tests {
     fn the_deepest_cause_decides() {
         use ErrorKind::{ConnectionRefused, ConnectionReset, InvalidData, Other, TimedOut};
         let cases = [
-            ("client error (Connect)", ConnectionRefused, "refused", Failure::Connect),
-            ("client error (Connect)", InvalidData, "UnknownIssuer", Failure::Tls),
-            ("client error (Connect)", TimedOut, "timed out", Failure::Timeout),
-            ("dns error", Other, "Name or service not known", Failure::NoSuchHost),
-            ("dns error", Other, "Temporary failure in name resolution", Failure::Resolver),
-            ("client error (SendRequest)", ConnectionReset, "reset", Failure::Reset),
-            ("client error (SendRequest)", InvalidData, "odd", Failure::Malformed),
+            (
+                "client error (Connect)",
+                ConnectionRefused,
+                "refused",
+                Failure::Connect,
+            ),
+            (
+                "client error (Connect)",
+                InvalidData,
+                "UnknownIssuer",
+                Failure::Tls,
+            ),
+            (
+                "client error (Connect)",
+                TimedOut,
+                "timed out",
+                Failure::Timeout,
+            ),
+            (
+                "dns error",
+                Other,
+                "Name or service not known",
+                Failure::NoSuchHost,
+            ),
+            (
+                "dns error",
+                Other,
+                "Temporary failure in name resolution",
+                Failure::Resolver,
+            ),
+            (
+                "client error (SendRequest)",
+                ConnectionReset,
+                "reset",
+                Failure::Reset,
+            ),
+            (
+                "client error (SendRequest)",
+                InvalidData,
+                "odd",
+                Failure::Malformed,
+            ),
         ];
         for (outer, kind, words, failure) in cases {
             let error = Outer(outer, io(kind, words));

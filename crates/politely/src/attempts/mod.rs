@@ -253,9 +253,9 @@ impl Attempts {
         };
         let report = self.classifier.classify(&outcome, wall_clock(), latency, 0);
         let (directions, slot): (_, Slot) = permit.heard(&report);
-        let held = directions.hold_until.since(self.limiter.now());
-        if !held.is_zero() {
-            tracing::debug!(%key, signal = ?report.signal, hold_ms = held.as_millis() as u64, "hold");
+        let hold = directions.hold_until.since(self.limiter.now());
+        if !hold.is_zero() {
+            tracing::debug!(%key, signal = ?report.signal, hold_ms = hold.as_millis() as u64, "hold");
         }
         let response = Response::from_parts(head, body.holding(slot));
         (report, response)

@@ -64,7 +64,9 @@ async fn a_body_that_comes_once_is_sent_once() {
     let client = client(attempts);
     let url = server.url("/status/500");
     let put = |body: reqwest::Body| client.put(&url).body(body).send();
-    put(reqwest::Body::wrap(Empty::<Bytes>::new())).await.unwrap();
+    put(reqwest::Body::wrap(Empty::<Bytes>::new()))
+        .await
+        .unwrap();
     assert_eq!(server.count(500), 1);
     put("bytes can be had again".into()).await.unwrap();
     assert_eq!(server.count(500), 1 + 5);
@@ -128,7 +130,9 @@ async fn a_call_dropped_in_the_line_takes_nothing() {
     let key = Key::host("a.example").unwrap();
     limiter.hold(&key, Duration::from_mins(1), HoldReason::Operator);
     let service = service(limiter.clone());
-    let request = Request::get("http://a.example/").body(Empty::new()).unwrap();
+    let request = Request::get("http://a.example/")
+        .body(Empty::new())
+        .unwrap();
     let mut call = Box::pin(service.oneshot(request));
     std::future::poll_fn(|cx| {
         assert!(call.as_mut().poll(cx).is_pending());
@@ -148,7 +152,9 @@ async fn ready_at_once_though_a_host_is_held() {
     limiter.hold(&key, Duration::from_mins(1), HoldReason::Operator);
     let server = unlimited().await;
     let mut service = service(limiter);
-    let held = Request::get("http://a.example/").body(Empty::new()).unwrap();
+    let held = Request::get("http://a.example/")
+        .body(Empty::new())
+        .unwrap();
     let _waits = service.call(held);
     assert_eq!(get(&service, &server.url("/")).await.status(), 200);
 }
@@ -175,7 +181,10 @@ async fn a_request_to_nowhere_is_not_sent() {
     let limiter = limiter(1.0);
     let request = Request::get("/path").body(Empty::new()).unwrap();
     let error = service(limiter.clone()).oneshot(request).await.unwrap_err();
-    assert!(matches!(error.downcast_ref(), Some(NotSent::Key(_))), "{error}");
+    assert!(
+        matches!(error.downcast_ref(), Some(NotSent::Key(_))),
+        "{error}"
+    );
     assert_eq!(limiter.stats().granted, 0);
 }
 

@@ -57,7 +57,8 @@ fn twice() -> Policy {
 
 #[tokio::test]
 async fn an_unknown_name_is_given_up_at_once() {
-    let (failure, attempts) = fails(twice(), "Name or service not known", "http://a.example/").await;
+    let (failure, attempts) =
+        fails(twice(), "Name or service not known", "http://a.example/").await;
     assert_eq!((failure, attempts), (Some(Failure::NoSuchHost), 1));
 }
 
@@ -90,7 +91,10 @@ async fn a_connection_broken_before_the_answer() {
 #[tokio::test]
 async fn what_is_not_http_is_given_up_at_once() {
     let url = answers(b"SSH-2.0-OpenSSH_9.2\r\n\r\n").await;
-    assert_eq!(fails(twice(), "", &url).await, (Some(Failure::Malformed), 1));
+    assert_eq!(
+        fails(twice(), "", &url).await,
+        (Some(Failure::Malformed), 1)
+    );
 }
 
 #[tokio::test]

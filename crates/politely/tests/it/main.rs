@@ -1,4 +1,8 @@
 //! One binary for all integration tests.
+#![allow(
+    clippy::duplicate_mod,
+    reason = "examples are modules here, and each brings the server along"
+)]
 
 mod attempts;
 mod examples;
@@ -8,4 +12,5 @@ mod redirects;
 mod server;
 mod stats;
 mod support;
+mod traces;
 mod ways_in;

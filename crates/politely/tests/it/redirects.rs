@@ -42,14 +42,21 @@ async fn a_loop_is_seen_at_its_second_turn() {
         }
     });
     let error = client(limiter(500.0)).get(&here).send().await.unwrap_err();
-    assert_eq!(redirect_error(error), RedirectError::Loop(here.parse().unwrap()));
+    assert_eq!(
+        redirect_error(error),
+        RedirectError::Loop(here.parse().unwrap())
+    );
 }
 
 #[tokio::test]
 async fn eleven_hops_are_too_many() {
     let server = unlimited().await;
     let client = client(limiter(500.0));
-    let chain = |hops: usize| (0..hops).fold(server.url("/end"), |url, _| server.url(&format!("/to/{url}")));
+    let chain = |hops: usize| {
+        (0..hops).fold(server.url("/end"), |url, _| {
+            server.url(&format!("/to/{url}"))
+        })
+    };
     let response = client.get(chain(10)).send().await.unwrap();
     assert_eq!(response.url().as_str(), server.url("/end"));
     let before = server.arrivals().len();
@@ -74,7 +81,10 @@ async fn secrets_stay_with_their_origin() {
 async fn methods_and_bodies_follow_rfc_9110() {
     let server = unlimited().await;
     let client = client(limiter(500.0));
-    let (to, end) = (|how: &str| server.url(&format!("/{how}/{}", server.url("/end"))), "/end");
+    let (to, end) = (
+        |how: &str| server.url(&format!("/{how}/{}", server.url("/end"))),
+        "/end",
+    );
     for (how, becomes) in [("to", "GET"), ("see", "GET"), ("keep", "POST")] {
         let response = client.post(to(how)).body("x").send().await.unwrap();
         assert_eq!(response.text().await.unwrap(), format!("{becomes} {end}"));

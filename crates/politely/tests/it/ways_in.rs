@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use politely::core::signal::WallClock;
+use politely::core::signal::classify;
 use politely::{Key, Limiter, Outcome, Signal};
 
 use crate::server::{Limit, Server};
@@ -77,8 +77,7 @@ async fn through_the_library() {
             headers: response.headers(),
             body_start: &[],
         };
-        let clock = WallClock::from_unix_secs(0);
-        let report = politely::core::signal::classify(&outcome, clock, Duration::ZERO, 0);
+        let report = classify(&outcome, politely::wall_clock(), Duration::ZERO, 0);
         pages += usize::from(report.signal == Signal::Ok);
         permit.report(&report);
     }
