@@ -1,8 +1,5 @@
 //! What is going on: numbers for a recorder, and why a key waits.
 
-#[path = "common/server.rs"]
-mod server;
-
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,17 +9,18 @@ use metrics::{
     Recorder, SharedString, Unit,
 };
 use politely::{Key, Limiter};
-use server::{Limit, Server};
+use politely_target::{HostSpec, LimitSpec, Target, Town};
 
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
-    server::tls_provider();
-    let limit = Limit {
+    // The reqwest of this workspace comes without a TLS provider.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let limit = LimitSpec::TokenBucket {
         rate: 5.0,
-        burst: 1.0,
-        retry_after: Some(1),
+        burst: 1,
     };
-    let server = Server::start(limit).await?;
+    let target = Target::start(Town::new(vec![HostSpec::new("shop", limit)])).await?;
+    let page = format!("{}/page/0", target.hosts()[0].url());
     let limiter = Limiter::builder().build()?;
     let client =
         politely::reqwest::client_with(reqwest::Client::builder().no_proxy(), limiter.clone())?;
@@ -30,13 +28,13 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let seen = Seen::default();
     let recording = metrics::set_default_local_recorder(&seen);
 
-    client.get(server.url("/")).send().await?.text().await?;
+    client.get(&page).send().await?.text().await?;
     // Why does the next one wait? The crawler profile begins with one request per second.
-    let key = Key::host(&server.url("/"))?;
+    let key = Key::host(&page)?;
     let why = limiter.explain(&key).ok_or("an unknown key")?;
     let line = why.line(limiter.now());
     assert!(line.ends_with("s: pace"), "{line}");
-    client.get(server.url("/")).send().await?.text().await?;
+    client.get(&page).send().await?.text().await?;
 
     limiter.stats().emit();
     drop(recording);

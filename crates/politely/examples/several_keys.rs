@@ -1,24 +1,22 @@
 //! Several limits at once: each host's, its site's, and one for the whole process.
 
-#[path = "common/server.rs"]
-mod server;
-
 use std::error::Error;
 use std::time::Duration;
 
 use politely::attempts::Attempts;
 use politely::{Config, Key, Limiter};
-use server::{Limit, Server};
+use politely_target::{HostSpec, LimitSpec, Target, Town};
 
 #[tokio::main]
 pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
-    server::tls_provider();
-    let limit = Limit {
+    // The reqwest of this workspace comes without a TLS provider.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let limit = LimitSpec::TokenBucket {
         rate: 100.0,
-        burst: 10.0,
-        retry_after: None,
+        burst: 10,
     };
-    let servers = [Server::start(limit).await?, Server::start(limit).await?];
+    let town = ["shop", "blog"].map(|name| HostSpec::new(name, limit.clone()));
+    let target = Target::start(Town::new(town.to_vec())).await?;
     let mut config = Config::api();
     config.limits.rate_start = 50.0;
     let limiter = Limiter::builder().config(config).build()?;
@@ -33,14 +31,14 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let client = politely::reqwest::client_with(reqwest::Client::builder().no_proxy(), attempts)?;
 
     let began = limiter.now();
-    for _ in 0..6 {
-        for server in &servers {
-            client.get(server.url("/")).send().await?.text().await?;
+    for host in target.hosts() {
+        for url in host.page_urls().take(6) {
+            client.get(url).send().await?.text().await?;
         }
     }
 
     // Twelve requests at 20 per second together, though each host alone allows more.
     assert!(limiter.now().since(began) >= Duration::from_millis(11 * 50 - 5));
-    assert!(servers.iter().all(|server| server.count(200) == 6));
+    assert!(target.shutdown().hosts.iter().all(|seen| seen.pages == 6));
     Ok(())
 }

@@ -1,26 +1,24 @@
 //! With a scheduler of one's own: ask without waiting, and turn to another host meanwhile.
 
-#[path = "common/server.rs"]
-mod server;
-
 use std::error::Error;
 use std::time::Duration;
 
 use politely::core::queue::NextQueue;
 use politely::{Config, Key, Limiter, Report, Signal};
-use server::{Limit, Server};
+use politely_target::{HostSpec, LimitSpec, Target, Town};
 
 const PAGES: usize = 8;
 
 #[tokio::main]
 pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
-    server::tls_provider();
-    let limit = Limit {
+    // The reqwest of this workspace comes without a TLS provider.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let limit = LimitSpec::TokenBucket {
         rate: 30.0,
-        burst: 5.0,
-        retry_after: None,
+        burst: 5,
     };
-    let servers = [Server::start(limit).await?, Server::start(limit).await?];
+    let town = ["shop", "blog"].map(|name| HostSpec::new(name, limit.clone()));
+    let target = Target::start(Town::new(town.to_vec())).await?;
     let mut config = Config::api();
     config.limits.rate_start = 20.0;
     let limiter = Limiter::builder().config(config).build()?;
@@ -28,8 +26,11 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
 
     // The hosts with pages left, by the time at which they may be asked again.
     let mut queue = NextQueue::new();
-    let mut left = [PAGES; 2];
-    for host in 0..servers.len() {
+    let hosts = target.hosts().iter();
+    let mut pages: Vec<_> = hosts
+        .map(|host| host.page_urls().take(PAGES).peekable())
+        .collect();
+    for host in 0..pages.len() {
         queue.push(limiter.now(), host);
     }
     while let Some(due) = queue.peek_due() {
@@ -37,23 +38,23 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
             sleep(due.since(limiter.now())).await;
             continue;
         };
-        let url = servers[host].url("/");
-        match limiter.try_acquire(&Key::host(&url)?) {
+        let Some(url) = pages[host].peek() else {
+            continue;
+        };
+        match limiter.try_acquire(&Key::host(url)?) {
             Ok(permit) => {
-                client.get(&url).send().await?.bytes().await?;
+                client.get(url).send().await?.bytes().await?;
                 permit.report(&Report::of(Signal::Ok));
-                left[host] -= 1;
-                if left[host] > 0 {
-                    queue.push(limiter.now(), host);
-                }
+                pages[host].next();
+                queue.push(limiter.now(), host);
             }
             // Not now: it says when.
             Err(refusal) => queue.push(refusal.at, host),
         }
     }
 
-    for server in &servers {
-        assert_eq!((server.count(200), server.count(429)), (PAGES, 0));
+    for seen in target.judge().hosts {
+        assert_eq!((seen.pages, seen.refused), (PAGES as u64, 0));
     }
     Ok(())
 }

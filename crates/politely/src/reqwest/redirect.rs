@@ -104,7 +104,12 @@ impl Middleware for Redirects {
             if step.1.origin() != hop.url().origin() {
                 forget(&mut hop, &PRIVATE);
             }
-            tracing::debug!(from = %hop.url(), to = %step.1, "redirect");
+            // Hosts only: the rest of a URL may be a secret.
+            tracing::debug!(
+                from = hop.url().host_str(),
+                to = step.1.host_str(),
+                "redirect"
+            );
             (*hop.method_mut(), *hop.url_mut()) = step;
             request = hop;
             // The slot returns with the response, before the next host is waited for.
