@@ -214,7 +214,9 @@ async fn a_key_named_twice_does_not_wait_for_itself() {
         Ok(vec![Key::of_url(asked.url)?, Key::of_url(asked.url)?])
     };
     let service = service(Attempts::new(limiter.clone()).keys_by(own));
-    get(&service, &server.url("/")).await;
+    let url = server.url("/");
+    let call = tokio::time::timeout(Duration::from_secs(5), get(&service, &url));
+    call.await.expect("before this, it waited for itself");
     assert_eq!(books(&limiter, &server), (1, 1, 0, 0));
 }
 
