@@ -170,16 +170,6 @@ impl Config {
         Ok(())
     }
 
-    /// What the law begins with.
-    pub(crate) fn start(&self) -> Setpoint {
-        let limits = &self.limits;
-        Setpoint {
-            rate: limits.rate_start.min(limits.rate_max),
-            burst: limits.burst,
-            in_flight: limits.in_flight,
-        }
-    }
-
     pub(crate) fn byte_rate(&self) -> Option<Rate> {
         let per_s = self.limits.bytes_per_s;
         per_s.is_finite().then_some(Rate {
@@ -187,6 +177,17 @@ impl Config {
             burst: per_s,
             refill: Refill::Continuous,
         })
+    }
+}
+
+impl Limits {
+    /// What a law begins with, and all that one without an opinion asks for.
+    pub fn start(&self) -> Setpoint {
+        Setpoint {
+            rate: self.rate_start.min(self.rate_max),
+            burst: self.burst,
+            in_flight: self.in_flight,
+        }
     }
 }
 

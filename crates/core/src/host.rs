@@ -203,9 +203,12 @@ struct Operator {
     burst: f64,
 }
 
-/// What few keys have; kept apart so that the many stay small.
+/// What few keys have at a time: kept apart, so that the many stay small.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Rare {
+    breaker: Breaker,
+    quarantine: Breaker,
+    event: Event,
     operator: Option<Operator>,
     bytes: Option<Pace>,
 }
@@ -213,21 +216,20 @@ struct Rare {
 /// One key's whole state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Host {
-    pace: Pace,
-    leases: Leases,
     hold: Hold,
-    breaker: Breaker,
-    quarantine: Breaker,
+    rare: Option<Box<Rare>>,
+    leases: Leases,
+    pace: Pace,
     law: KeyLaw,
-    latency: Latency,
-    event: Event,
     last_grant: Timestamp,
-    refused: u64,
+    /// When the last event was noticed; what was sent before it belongs to it.
+    event_at: Timestamp,
+    latency: Latency,
     /// What the busy share leaves, requests per second.
     busy_rate: f32,
+    refused: u32,
     /// Refusals in a row, each sent after the one before it was noticed.
     strikes: u16,
-    rare: Option<Box<Rare>>,
 }
 
 /// A serialised state that cannot be read.
@@ -244,7 +246,7 @@ pub enum RestoreError {
 impl Host {
     /// A key never heard of.
     pub fn new(config: &Config, now: Timestamp) -> Self {
-        let start = config.start();
+        let start = config.limits.start();
         let rate = Rate {
             per_s: start.rate,
             burst: start.burst,
@@ -252,24 +254,22 @@ impl Host {
         };
         let bytes = config.byte_rate().map(|rate| Pace::full(now, &rate));
         Self {
-            pace: Pace::full(now, &rate),
-            leases: Leases::default(),
             hold: Hold::default(),
-            breaker: Breaker::default(),
-            quarantine: Breaker::default(),
-            law: KeyLaw::new(&config.law, start, now),
-            latency: Latency::default(),
-            event: Event::default(),
-            last_grant: Timestamp::ZERO,
-            refused: 0,
-            busy_rate: f32::INFINITY,
-            strikes: 0,
             rare: bytes.map(|bytes| {
                 Box::new(Rare {
-                    operator: None,
                     bytes: Some(bytes),
+                    ..Rare::default()
                 })
             }),
+            leases: Leases::default(),
+            pace: Pace::full(now, &rate),
+            law: KeyLaw::new(&config.law, &config.limits, now),
+            last_grant: Timestamp::ZERO,
+            event_at: Timestamp::ZERO,
+            latency: Latency::default(),
+            busy_rate: f32::INFINITY,
+            refused: 0,
+            strikes: 0,
         }
     }
 
@@ -316,7 +316,7 @@ impl Host {
         rng: &mut Rng,
     ) -> Directions {
         self.expire(now);
-        let lease = self.leases.report(lease).filter(|lease| !lease.heard);
+        let lease = self.leases.report(lease).filter(|lease| !lease.is_heard());
         self.teach(now, lease, report, config, rng)
     }
 
@@ -349,9 +349,14 @@ impl Host {
             report.signal,
             Signal::RateLimited | Signal::Overloaded | Signal::Unreachable | Signal::Blocked
         );
-        let fresh = lease.is_some_and(|lease| lease.start >= self.event.at) && bad;
+        let fresh = lease.is_some_and(|lease| lease.start >= self.event_at) && bad;
+        if let Some(lease) = lease {
+            self.learn(now, &lease, report, fresh, &rate, config);
+            self.judge(now, &lease, report, config, rng);
+        }
         if fresh {
-            self.event = Event {
+            self.event_at = now;
+            self.rare().event = Event {
                 at: now,
                 status: report.status,
                 failure: report.failure,
@@ -359,10 +364,6 @@ impl Host {
                     .retry_after
                     .map(|after| u32::try_from(after.as_secs()).unwrap_or(u32::MAX)),
             };
-        }
-        if let Some(lease) = lease {
-            self.learn(now, &lease, report, fresh, &rate);
-            self.judge(now, &lease, report, config, rng);
         }
         self.hold_after(now, report, fresh, config, rng);
         self.charge_bytes(now, report.bytes, config);
@@ -379,7 +380,11 @@ impl Host {
     /// bytes are charged; its outcome is judged already, or another key's to judge.
     pub fn release(&mut self, now: Timestamp, lease: LeaseId, bytes: u64, config: &Config) {
         self.expire(now);
-        if self.leases.report(lease).is_some_and(|lease| lease.probe) {
+        if self
+            .leases
+            .report(lease)
+            .is_some_and(|lease| lease.is_probe())
+        {
             self.probe_lost();
         }
         self.charge_bytes(now, bytes, config);
@@ -390,7 +395,7 @@ impl Host {
         let Some(lease) = self.leases.cancel(lease) else {
             return;
         };
-        if lease.probe {
+        if lease.is_probe() {
             self.probe_lost();
         }
         if !sent {
@@ -413,8 +418,10 @@ impl Host {
     /// Lifts hold, breaker and quarantine: an operator's privilege.
     pub fn unpark(&mut self) {
         self.hold.lift();
-        self.breaker.reset();
-        self.quarantine.reset();
+        if let Some(rare) = &mut self.rare {
+            rare.breaker.reset();
+            rare.quarantine.reset();
+        }
         self.strikes = 0;
     }
 
@@ -422,7 +429,7 @@ impl Host {
     pub fn set_rate(&mut self, now: Timestamp, rate: f64, burst: f64, config: &Config) {
         let (old, _) = self.setpoint(now, config);
         self.pace.settle(now, &old);
-        self.rare.get_or_insert_default().operator = Some(Operator {
+        self.rare().operator = Some(Operator {
             rate,
             burst: burst.max(1.0),
         });
@@ -441,12 +448,16 @@ impl Host {
         };
         Explanation {
             wait,
-            event: (self.event != Event::default()).then_some(self.event),
+            event: self
+                .rare
+                .as_ref()
+                .map(|rare| rare.event)
+                .filter(|event| *event != Event::default()),
             rate: rate.per_s,
             in_flight: (in_flight, cap),
             law: self.law.metrics(),
             tally,
-            refused: self.refused,
+            refused: u64::from(self.refused),
             latency: self.latency.p50().zip(self.latency.p95()),
         }
     }
@@ -470,10 +481,8 @@ impl Host {
         let in_debt = self.pace.tokens() < rate.burst.min(1.0);
         self.leases.in_flight() == 0
             && self.hold.active(now).is_none()
-            && self.breaker.open_until().is_none()
-            && self.quarantine.open_until().is_none()
+            && self.rare.as_ref().is_none_or(|rare| rare.is_forgettable())
             && self.strikes == 0
-            && self.rare.is_none()
             && !in_debt
             && (forgettable || self.law.metrics().ceiling.is_none())
     }
@@ -510,13 +519,15 @@ impl Host {
             return Err(RestoreError::Version(version));
         }
         let mut host: Self = postcard::from_bytes(rest).map_err(RestoreError::Damaged)?;
-        host.law.adopt(&config.law, config.start(), now);
+        host.law.adopt(&config.law, &config.limits, now);
         host.pace.rebase(now);
         host.hold.rebase(now);
-        host.event.at = host.event.at.min(now);
+        host.event_at = host.event_at.min(now);
         host.last_grant = host.last_grant.min(now);
-        host.breaker.rebase(now, &config.breaker);
-        host.quarantine.rebase(now, &config.quarantine);
+        if let Some(rare) = &mut host.rare {
+            rare.breaker.rebase(now, &config.breaker);
+            rare.quarantine.rebase(now, &config.quarantine);
+        }
         Ok(host)
     }
 
@@ -532,8 +543,8 @@ impl Host {
         cap: u32,
         config: &Config,
     ) -> Result<(bool, u32), Wait> {
-        if let Some((until, since, reason)) = self.hold.active(now) {
-            let parked = until.since(since) > config.hold_max;
+        if let Some((until, length, reason)) = self.hold.active(now) {
+            let parked = length > config.hold_max;
             let reason = if parked {
                 Reason::Parked(reason)
             } else {
@@ -542,22 +553,22 @@ impl Host {
             return Err(Wait { at: until, reason });
         }
         self.expire(now);
-        let report = self.leases.next_expiry().unwrap_or(now);
-        let shut = |reason| {
-            move |at: Timestamp| Wait {
-                at: if at > now { at } else { report },
-                reason,
-            }
+        let probe = match &self.rare {
+            None => false,
+            Some(rare) => rare.check(now).map_err(|(at, reason)| {
+                // The probe under way decides; its report comes before its lease ends.
+                let at = if at > now {
+                    at
+                } else {
+                    self.leases.next_expiry().unwrap_or(now)
+                };
+                Wait { at, reason }
+            })?,
         };
-        let probe = self
-            .quarantine
-            .check(now)
-            .map_err(shut(Reason::Quarantine))?
-            | self.breaker.check(now).map_err(shut(Reason::Breaker))?;
         let free = cap.saturating_sub(self.leases.in_flight() as u32);
         if free == 0 {
             return Err(Wait {
-                at: report,
+                at: self.leases.next_expiry().unwrap_or(now),
                 reason: Reason::InFlight,
             });
         }
@@ -576,7 +587,7 @@ impl Host {
     /// What the law asks for, within the bounds of profile, operator and busy share; and one at a time
     /// while the last answer was a refusal: the next tells all there is to know.
     fn setpoint(&mut self, now: Timestamp, config: &Config) -> (Rate, u32) {
-        let wish = self.law.setpoint(now);
+        let wish = self.law.setpoint(now, &config.limits);
         let (mut per_s, mut burst) = (wish.rate, wish.burst);
         if let Some(operator) = self.rare.as_ref().and_then(|rare| rare.operator) {
             (per_s, burst) = (per_s.min(operator.rate), operator.burst);
@@ -605,26 +616,30 @@ impl Host {
         let pressed = start.since(free_since) <= rate.interval() * PRESSED_INTERVALS;
         self.last_grant = start;
         if probe {
-            if self.quarantine.open_until().is_some() {
-                self.quarantine.probe_sent();
-            }
-            if self.breaker.open_until().is_some() {
-                self.breaker.probe_sent();
-            }
+            self.rare().probe_sent();
         }
         self.leases.take(start, config.lease, probe, pressed)
     }
 
-    fn learn(&mut self, now: Timestamp, lease: &Lease, report: &Report, fresh: bool, rate: &Rate) {
+    fn learn(
+        &mut self,
+        now: Timestamp,
+        lease: &Lease,
+        report: &Report,
+        fresh: bool,
+        rate: &Rate,
+        config: &Config,
+    ) {
         if report.signal == Signal::Ok {
             self.latency.record(report.latency);
         }
-        let bound_elsewhere = self.law.setpoint(now).rate > rate.per_s;
+        let bound_elsewhere = self.law.setpoint(now, &config.limits).rate > rate.per_s;
         self.law.on_sample(&Sample {
             now,
             sent: lease.start,
             signal: report.signal,
             fresh,
+            last_event: self.event_at,
             refused_in_a_row: self.strikes,
             pressed: lease.pressed && !bound_elsewhere,
             latency: report.latency,
@@ -635,7 +650,7 @@ impl Host {
         });
     }
 
-    /// What breaker, quarantine, strikes and the busy share make of it.
+    /// What strikes, busy share, breaker and quarantine make of it.
     fn judge(
         &mut self,
         now: Timestamp,
@@ -644,41 +659,23 @@ impl Host {
         config: &Config,
         rng: &mut Rng,
     ) {
-        match report.signal {
-            Signal::Ok | Signal::UrlError => {
-                let in_trouble = report.status.is_some_and(|status| status >= 500);
-                if in_trouble {
-                    self.breaker.failure(now, &config.breaker, rng);
-                } else if lease.probe || self.breaker.open_until().is_none() {
-                    self.breaker.success();
-                }
-                if lease.probe || self.quarantine.open_until().is_none() {
-                    self.quarantine.success();
-                }
-                // A success that was under way before the refusal says nothing about what came after it.
-                if lease.start >= self.event.at {
-                    self.strikes = 0;
-                }
-                if let (true, Some(p50)) =
-                    (config.limits.busy_share.is_finite(), self.latency.p50())
-                {
-                    self.busy_rate =
-                        (config.limits.busy_share / p50.as_secs_f64().max(1e-6)) as f32;
-                }
-            }
-            Signal::RateLimited => {
-                self.refused += 1;
-                self.breaker.probe_refused(now, &config.breaker, rng);
-                self.quarantine.probe_refused(now, &config.quarantine, rng);
-            }
-            Signal::Overloaded | Signal::Unreachable => {
-                self.breaker.failure(now, &config.breaker, rng);
-                self.quarantine.probe_lost();
-            }
-            Signal::Blocked => {
-                self.quarantine.failure(now, &config.quarantine, rng);
-                self.breaker.probe_lost();
-            }
+        let served = matches!(report.signal, Signal::Ok | Signal::UrlError);
+        // A success that was under way before the refusal says nothing about what came after it.
+        if served && lease.start >= self.event_at {
+            self.strikes = 0;
+        }
+        if served && config.limits.busy_share.is_finite() {
+            let busy_s = self.latency.p50().unwrap_or_default().as_secs_f64();
+            self.busy_rate = (config.limits.busy_share / busy_s.max(1e-6)) as f32;
+        }
+        if report.signal == Signal::RateLimited {
+            self.refused = self.refused.saturating_add(1);
+        }
+        let in_trouble = !served || report.status.is_some_and(|status| status >= 500);
+        if in_trouble {
+            self.rare().trouble(now, report.signal, config, rng);
+        } else if let Some(rare) = &mut self.rare {
+            rare.success(lease.is_probe());
         }
     }
 
@@ -743,8 +740,71 @@ impl Host {
     }
 
     fn probe_lost(&mut self) {
-        self.breaker.probe_lost();
-        self.quarantine.probe_lost();
+        if let Some(rare) = &mut self.rare {
+            rare.breaker.probe_lost();
+            rare.quarantine.probe_lost();
+        }
+    }
+
+    fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+}
+
+impl Rare {
+    /// Is this request the probe of a breaker or of the quarantine?
+    fn check(&self, now: Timestamp) -> Result<bool, (Timestamp, Reason)> {
+        let quarantine = self
+            .quarantine
+            .check(now)
+            .map_err(|at| (at, Reason::Quarantine))?;
+        let breaker = self
+            .breaker
+            .check(now)
+            .map_err(|at| (at, Reason::Breaker))?;
+        Ok(quarantine || breaker)
+    }
+
+    fn probe_sent(&mut self) {
+        for breaker in [&mut self.quarantine, &mut self.breaker] {
+            if breaker.open_until().is_some() {
+                breaker.probe_sent();
+            }
+        }
+    }
+
+    /// A refusal lowers the rate and fails a probe, but is no failure; a block page is the quarantine's.
+    fn trouble(&mut self, now: Timestamp, signal: Signal, config: &Config, rng: &mut Rng) {
+        match signal {
+            Signal::RateLimited => {
+                self.breaker.probe_refused(now, &config.breaker, rng);
+                self.quarantine.probe_refused(now, &config.quarantine, rng);
+            }
+            Signal::Blocked => {
+                self.quarantine.failure(now, &config.quarantine, rng);
+                self.breaker.probe_lost();
+            }
+            Signal::Overloaded | Signal::Unreachable | Signal::Ok | Signal::UrlError => {
+                self.breaker.failure(now, &config.breaker, rng);
+                self.quarantine.probe_lost();
+            }
+        }
+    }
+
+    /// A straggler from before the breaker opened does not close it; its probe does.
+    fn success(&mut self, probe: bool) {
+        for breaker in [&mut self.quarantine, &mut self.breaker] {
+            if probe || breaker.open_until().is_none() {
+                breaker.success();
+            }
+        }
+    }
+
+    fn is_forgettable(&self) -> bool {
+        self.breaker.open_until().is_none()
+            && self.quarantine.open_until().is_none()
+            && self.operator.is_none()
+            && self.bytes.is_none_or(|bytes| bytes.tokens() >= 0.0)
     }
 }
 

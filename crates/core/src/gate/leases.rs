@@ -15,23 +15,48 @@ use crate::Timestamp;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LeaseId(pub u64);
 
-/// One request under way, or about to leave: 32 bytes.
+/// One request under way, or about to leave: 24 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
     /// Its name.
     pub id: LeaseId,
     /// When its request may leave; what the laws take as the time it was sent.
     pub start: Timestamp,
-    /// When its slot returns by itself.
-    pub expires: Timestamp,
+    /// Its slot returns by itself this long after its start.
+    lasts_ms: u32,
     /// Leases live beside it when it was granted.
     pub beside: u16,
-    /// It is the single probe of a half-open breaker.
-    pub probe: bool,
+    stage: Stage,
     /// Somebody was waiting for it: the limit, not the demand, set its time.
     pub pressed: bool,
+}
+
+/// How far its request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Stage {
+    /// Nothing is known of it yet.
+    Sent,
+    /// The same, and it is the single probe of a half-open breaker.
+    Probe,
+    /// Its outcome is known and learned from; a probe has done its work. The body is still to come.
+    Heard,
+}
+
+impl Lease {
+    /// It is the single probe of a half-open breaker, and not answered yet.
+    pub fn is_probe(&self) -> bool {
+        self.stage == Stage::Probe
+    }
+
     /// Its outcome is known and learned from; the slot is taken until the body has come.
-    pub heard: bool,
+    pub fn is_heard(&self) -> bool {
+        self.stage == Stage::Heard
+    }
+
+    /// When its slot returns by itself.
+    pub fn expires(&self) -> Timestamp {
+        self.start + Duration::from_millis(u64::from(self.lasts_ms))
+    }
 }
 
 /// The books of one key.
@@ -74,11 +99,10 @@ impl Leases {
         self.live.push(Lease {
             id,
             start,
-            expires: start + lasts,
+            lasts_ms: ms(lasts),
             beside,
-            probe,
+            stage: if probe { Stage::Probe } else { Stage::Sent },
             pressed,
-            heard: false,
         });
         id
     }
@@ -96,11 +120,9 @@ impl Leases {
         let lease = self
             .live
             .iter_mut()
-            .find(|lease| lease.id == id && !lease.heard)?;
+            .find(|lease| lease.id == id && !lease.is_heard())?;
         let copy = *lease;
-        lease.heard = true;
-        // A probe has done its work once its answer is known.
-        lease.probe = false;
+        lease.stage = Stage::Heard;
         Some(copy)
     }
 
@@ -116,17 +138,20 @@ impl Leases {
         self.live
             .iter_mut()
             .find(|lease| lease.id == id)
-            .map(|lease| lease.expires = lease.expires.max(until))
+            .map(|lease| lease.lasts_ms = lease.lasts_ms.max(ms(until.since(lease.start))))
             .is_some()
     }
 
     /// Takes back what nobody was heard of again and answers whether a probe was among it.
     pub fn expire(&mut self, now: Timestamp) -> Expired {
+        if self.live.iter().all(|lease| lease.expires() > now) {
+            return Expired::default();
+        }
         let before = self.live.len();
         let mut probe = false;
         self.live.retain(|lease| {
-            let keep = lease.expires > now;
-            probe |= !keep && lease.probe;
+            let keep = lease.expires() > now;
+            probe |= !keep && lease.is_probe();
             keep
         });
         let count = before - self.live.len();
@@ -141,12 +166,12 @@ impl Leases {
 
     /// Slots taken by requests of which nothing is known yet.
     pub fn unheard(&self) -> usize {
-        self.live.iter().filter(|lease| !lease.heard).count()
+        self.live.iter().filter(|lease| !lease.is_heard()).count()
     }
 
     /// When the next slot returns by itself, if any is out.
     pub fn next_expiry(&self) -> Option<Timestamp> {
-        self.live.iter().map(|lease| lease.expires).min()
+        self.live.iter().map(Lease::expires).min()
     }
 
     /// The books.
@@ -178,6 +203,11 @@ pub struct Expired {
     pub count: usize,
     /// One of them was a breaker's probe.
     pub probe: bool,
+}
+
+/// Whole milliseconds, rounded up: at most 49 days.
+fn ms(length: Duration) -> u32 {
+    u32::try_from(length.as_micros().div_ceil(1_000)).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -233,11 +263,11 @@ mod tests {
     fn what_was_heard_is_in_flight_until_reported() {
         let mut leases = Leases::default();
         let id = leases.take(at(0), LASTS, true, false);
-        assert!(leases.hear(id).is_some_and(|lease| lease.probe));
+        assert!(leases.hear(id).is_some_and(|lease| lease.is_probe()));
         assert!(leases.hear(id).is_none(), "heard once");
         assert_eq!((leases.in_flight(), leases.unheard()), (1, 0));
         assert_eq!(leases.tally().live, 1);
-        assert!(leases.report(id).is_some_and(|lease| !lease.probe));
+        assert!(leases.report(id).is_some_and(|lease| !lease.is_probe()));
         let tally = leases.tally();
         assert_eq!((tally.granted, tally.reported, tally.live), (1, 1, 0));
     }
