@@ -316,9 +316,35 @@ impl Host {
         rng: &mut Rng,
     ) -> Directions {
         self.expire(now);
+        let lease = self.leases.report(lease).filter(|lease| !lease.is_heard());
+        self.teach(now, lease, report, config, rng)
+    }
+
+    /// [`Host::report`] as soon as the response's head is there: it teaches now and leaves the slot taken
+    /// until [`Host::release`], since servers count a request until its body has left them.
+    pub fn hear(
+        &mut self,
+        now: Timestamp,
+        lease: LeaseId,
+        report: &Report,
+        config: &Config,
+        rng: &mut Rng,
+    ) -> Directions {
+        self.expire(now);
+        let lease = self.leases.hear(lease);
+        self.teach(now, lease, report, config, rng)
+    }
+
+    fn teach(
+        &mut self,
+        now: Timestamp,
+        lease: Option<Lease>,
+        report: &Report,
+        config: &Config,
+        rng: &mut Rng,
+    ) -> Directions {
         let (old, _) = self.setpoint(now, config);
         self.pace.settle(now, &old);
-        let lease = self.leases.report(lease);
         let bad = matches!(
             report.signal,
             Signal::RateLimited | Signal::Overloaded | Signal::Unreachable | Signal::Blocked
@@ -351,11 +377,15 @@ impl Host {
         }
     }
 
-    /// A request that this key was only a limit of: its slot returns and its bytes are charged, its
-    /// outcome is another key's to judge.
+    /// The end of a request that was heard, or that this key was only a limit of: its slot returns and its
+    /// bytes are charged; its outcome is judged already, or another key's to judge.
     pub fn release(&mut self, now: Timestamp, lease: LeaseId, bytes: u64, config: &Config) {
         self.expire(now);
-        if self.leases.report(lease).is_some_and(|lease| lease.probe) {
+        if self
+            .leases
+            .report(lease)
+            .is_some_and(|lease| lease.is_probe())
+        {
             self.probe_lost();
         }
         self.charge_bytes(now, bytes, config);
@@ -366,7 +396,7 @@ impl Host {
         let Some(lease) = self.leases.cancel(lease) else {
             return;
         };
-        if lease.probe {
+        if lease.is_probe() {
             self.probe_lost();
         }
         if !sent {
@@ -678,9 +708,9 @@ impl Host {
         let in_trouble = !served || report.status.is_some_and(|status| status >= 500);
         if in_trouble {
             self.rare()
-                .trouble(now, lease.probe, report.signal, config, rng);
+                .trouble(now, lease.is_probe(), report.signal, config, rng);
         } else if let Some(rare) = &mut self.rare {
-            rare.success(lease.probe);
+            rare.success(lease.is_probe());
         }
     }
 
@@ -698,7 +728,7 @@ impl Host {
             // Those still under way are not yet counted in what the server says remains.
             let remaining = quota
                 .remaining?
-                .saturating_sub(self.leases.in_flight() as u64);
+                .saturating_sub(self.leases.unheard() as u64);
             quota.reset.filter(|_| remaining == 0)
         });
         let asked = match (report.retry_after, spent) {

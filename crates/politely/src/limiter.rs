@@ -105,6 +105,9 @@ pub enum AcquireError {
     /// As many wait for this key as may.
     #[error("the line of {0} is full")]
     LineFull(Key),
+    /// A hold longer than the user's ceiling (`Config::hold_max`): nobody should wait in line for it.
+    #[error("{0} is parked for another {1:?}")]
+    Parked(Key, Duration),
     /// No key was named.
     #[error("a request needs a key")]
     NoKey,
@@ -229,7 +232,7 @@ impl Limiter {
     /// Cancel-safe: a future that is dropped leaves the line and takes nothing with it.
     ///
     /// # Errors
-    /// The limiter is closed, or the key's line or the registry full.
+    /// The limiter is closed, the key parked, or its line or the registry full.
     pub async fn acquire<'a>(&self, keys: impl Into<Keys<'a>>) -> Result<Permit, AcquireError> {
         let Keys(keys) = keys.into();
         if keys.is_empty() {
@@ -252,9 +255,11 @@ impl Limiter {
             match self.complete(keys, waited_for, part, rank) {
                 Ok(permit) => {
                     let mut shard = permit.parts[0].shard.lock();
+                    let waited = self.now().since(began);
                     shard.stats.waits += 1;
-                    shard.stats.waited += self.now().since(began);
+                    shard.stats.waited += waited;
                     drop(shard);
+                    metrics::histogram!("politely_wait_seconds").record(waited.as_secs_f64());
                     return Ok(permit);
                 }
                 Err(in_the_way) => refusal = in_the_way,
@@ -459,7 +464,12 @@ impl Limiter {
             let at = match place.step(now) {
                 Step::Served(part) => return Ok(part),
                 Step::Behind => Timestamp::NEVER,
-                Step::Head(at) => at,
+                // Whoever leaves wakes the next, who is told the same.
+                Step::Head(Wait {
+                    at,
+                    reason: Reason::Parked(_),
+                }) => return Err(AcquireError::Parked(key.clone(), at.since(now))),
+                Step::Head(wait) => wait.at,
             };
             let woken = place.ticket.notified();
             if at == Timestamp::NEVER {
@@ -551,7 +561,7 @@ struct Place {
 
 enum Step {
     Served(Part),
-    Head(Timestamp),
+    Head(Wait),
     Behind,
 }
 
@@ -568,7 +578,7 @@ impl Place {
         }
         match grant(now, self.slot, entry, &self.shared) {
             Ok(part) => Step::Served(part),
-            Err(wait) => Step::Head(wait.at),
+            Err(wait) => Step::Head(wait),
         }
     }
 }
@@ -589,6 +599,6 @@ impl Drop for Place {
     clippy::disallowed_methods,
     reason = "waiting is what this crate adds to the core"
 )]
-async fn sleep(length: Duration) {
+pub(crate) async fn sleep(length: Duration) {
     tokio::time::sleep(length).await;
 }

@@ -26,13 +26,33 @@ pub struct Lease {
     lasts_ms: u32,
     /// Leases live beside it when it was granted.
     pub beside: u16,
-    /// It is the single probe of a half-open breaker.
-    pub probe: bool,
+    stage: Stage,
     /// Somebody was waiting for it: the limit, not the demand, set its time.
     pub pressed: bool,
 }
 
+/// How far its request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Stage {
+    /// Nothing is known of it yet.
+    Sent,
+    /// The same, and it is the single probe of a half-open breaker.
+    Probe,
+    /// Its outcome is known and learned from; a probe has done its work. The body is still to come.
+    Heard,
+}
+
 impl Lease {
+    /// It is the single probe of a half-open breaker, and not answered yet.
+    pub fn is_probe(&self) -> bool {
+        self.stage == Stage::Probe
+    }
+
+    /// Its outcome is known and learned from; the slot is taken until the body has come.
+    pub fn is_heard(&self) -> bool {
+        self.stage == Stage::Heard
+    }
+
     /// When its slot returns by itself.
     pub fn expires(&self) -> Timestamp {
         self.start + Duration::from_millis(u64::from(self.lasts_ms))
@@ -81,7 +101,7 @@ impl Leases {
             start,
             lasts_ms: ms(lasts),
             beside,
-            probe,
+            stage: if probe { Stage::Probe } else { Stage::Sent },
             pressed,
         });
         id
@@ -93,6 +113,17 @@ impl Leases {
         let lease = self.remove(id)?;
         self.reported += 1;
         Some(lease)
+    }
+
+    /// The outcome is known, the slot stays taken until [`Leases::report`]. `None`: late, or a repetition.
+    pub fn hear(&mut self, id: LeaseId) -> Option<Lease> {
+        let lease = self
+            .live
+            .iter_mut()
+            .find(|lease| lease.id == id && !lease.is_heard())?;
+        let copy = *lease;
+        lease.stage = Stage::Heard;
+        Some(copy)
     }
 
     /// Returns the slot of a request that never left or was abandoned.
@@ -120,7 +151,7 @@ impl Leases {
         let mut probe = false;
         self.live.retain(|lease| {
             let keep = lease.expires() > now;
-            probe |= !keep && lease.probe;
+            probe |= !keep && lease.is_probe();
             keep
         });
         let count = before - self.live.len();
@@ -137,12 +168,14 @@ impl Leases {
 
     /// A breaker's probe is under way.
     pub fn probing(&self) -> bool {
-        self.live.iter().any(|lease| lease.probe)
+        self.live.iter().any(Lease::is_probe)
     }
 
     /// No lease is a probe any more: its breaker was closed by an operator.
     pub fn forget_probes(&mut self) {
-        self.live.iter_mut().for_each(|lease| lease.probe = false);
+        for lease in self.live.iter_mut().filter(|lease| lease.is_probe()) {
+            lease.stage = Stage::Sent;
+        }
     }
 
     /// Could calls of this type's methods have led here? Bytes read back may be anything.
@@ -157,6 +190,11 @@ impl Leases {
     /// Slots taken.
     pub fn in_flight(&self) -> usize {
         self.live.len()
+    }
+
+    /// Slots taken by requests of which nothing is known yet.
+    pub fn unheard(&self) -> usize {
+        self.live.iter().filter(|lease| !lease.is_heard()).count()
     }
 
     /// When the next slot returns by itself, if any is out.
@@ -247,6 +285,19 @@ mod tests {
             (tally.granted, tally.reported, tally.expired, tally.live),
             (2, 1, 1, 0)
         );
+    }
+
+    #[test]
+    fn what_was_heard_is_in_flight_until_reported() {
+        let mut leases = Leases::default();
+        let id = leases.take(at(0), LASTS, true, false);
+        assert!(leases.hear(id).is_some_and(|lease| lease.is_probe()));
+        assert!(leases.hear(id).is_none(), "heard once");
+        assert_eq!((leases.in_flight(), leases.unheard()), (1, 0));
+        assert_eq!(leases.tally().live, 1);
+        assert!(leases.report(id).is_some_and(|lease| !lease.is_probe()));
+        let tally = leases.tally();
+        assert_eq!((tally.granted, tally.reported, tally.live), (1, 1, 0));
     }
 
     #[test]
