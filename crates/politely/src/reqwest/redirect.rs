@@ -21,7 +21,7 @@ use reqwest::{Request, Response};
 use reqwest_middleware::{Error, Middleware, Next, Result};
 use url::Url;
 
-/// Hops followed for one request: what browsers' fetch allows is 20, curl's users set 10, reqwest's default 10.
+/// Hops followed for one request: reqwest's default (the Fetch standard allows 20).
 pub const HOPS_MAX: usize = 10;
 
 /// Known to one origin only.
