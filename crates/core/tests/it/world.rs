@@ -223,7 +223,11 @@ impl World {
                     0,
                     "one probe at a time: {door:?}"
                 );
-                assert!(start >= since + config.rest_min, "rests are kept");
+                // A clock set back behind the beginning tells nothing of how long it was.
+                assert!(
+                    start < since || start >= since + config.rest_min,
+                    "rests are kept"
+                );
             }
         }
     }
