@@ -67,7 +67,7 @@ fn quota() -> impl Strategy<Value = Option<Quota>> {
     let quota = (0..4_u64, 1..20_u64).prop_map(|(remaining, secs)| {
         Some(Quota {
             limit: Some(10),
-            window: Some(Duration::from_secs(60)),
+            window: Some(Duration::from_mins(1)),
             remaining: Some(remaining),
             reset: Some(Duration::from_secs(secs)),
         })
