@@ -67,7 +67,7 @@ fn quota() -> impl Strategy<Value = Option<Quota>> {
     let quota = (0..4_u64, 1..20_u64).prop_map(|(remaining, secs)| {
         Some(Quota {
             limit: Some(10),
-            window: Some(Duration::from_secs(60)),
+            window: Some(Duration::from_mins(1)),
             remaining: Some(remaining),
             reset: Some(Duration::from_secs(secs)),
         })
@@ -121,7 +121,7 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
         1 => which().prop_map(|which| Op::Renew { which }),
         10 => ahead(),
         1 => (0.05..50.0, 1.0..6.0).prop_map(|(rate, burst)| Op::SetRate { rate, burst }),
-        1 => (0..5_000_u64).prop_map(|millis| Op::Hold { millis }),
+        1 => (1..5_000_u64).prop_map(|millis| Op::Hold { millis }),
         1 => Just(Op::Unpark),
         3 => Just(Op::Evict),
         1 => Just(Op::Restore),

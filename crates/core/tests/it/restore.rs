@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use politely_core::Timestamp;
-use politely_core::host::Host;
+use politely_core::config::Config;
+use politely_core::host::{Ask, Decision, Host};
+use politely_core::signal::{Report, Signal};
+use politely_core::{Rng, Timestamp};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -60,4 +62,40 @@ proptest! {
             drive(host, &mut world);
         }
     }
+}
+
+#[test]
+fn a_state_is_small() {
+    // Typical: a second of microseconds since 1970 in every field, one request under way.
+    let mut config = Config::crawler();
+    let now = Timestamp::from_micros(1_800_000_000_000_000);
+    let (mut host, mut rng) = (Host::new(&config, now), Rng::new(1));
+    let mut sizes = vec![host.snapshot().len()];
+    config.limits.in_flight = 8;
+    config.limits.burst = 8.0;
+    for i in 0..8_u64 {
+        let now = now + Duration::from_mins(i);
+        if let Decision::Granted(grant) = host.request(now, Ask::default(), &config)
+            && i < 4
+        {
+            let signal = [Signal::Ok, Signal::RateLimited][i as usize % 2];
+            let report = Report {
+                status: Some(429),
+                retry_after: Some(Duration::from_secs(30)),
+                ..Report::of(signal)
+            };
+            host.report(now, grant.lease, &report, &config, &mut rng);
+        }
+        sizes.push(host.snapshot().len());
+    }
+    assert!(sizes.iter().all(|size| *size <= 300), "{sizes:?}");
+
+    config.limits.in_flight = 16;
+    config.limits.burst = 16.0;
+    let mut host = Host::new(&config, now);
+    for _ in 0..16 {
+        host.request(now, Ask::default(), &config);
+    }
+    let size = host.snapshot().len();
+    assert!(size <= 1024, "{size}");
 }

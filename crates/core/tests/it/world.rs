@@ -280,7 +280,7 @@ impl World {
             }
             Signal::Blocked => {
                 self.quarantine
-                    .failed(now, granted, self.config.quarantine.trip_after)
+                    .failed(now, granted, self.config.quarantine.trip_after);
             }
             Signal::RateLimited => {}
         }
@@ -460,7 +460,7 @@ impl World {
         host.renew(now, LeaseId(lease.0.wrapping_add(2)), config);
         host.set_rate(now, 1.0 + i as f64, 2.0, config);
         let _ = host.explain(now, config).line(now);
-        host.evictable(now, i % 2 == 0, config);
+        host.evictable(now, i.is_multiple_of(2), config);
         let _ = host.snapshot();
         if i == 15 {
             host.forget_leases();

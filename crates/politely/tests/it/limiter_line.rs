@@ -50,7 +50,8 @@ async fn a_thousand_are_served_in_the_order_they_came() {
         });
         tokio::task::yield_now().await;
     }
-    tasks.join_all().await;
+    let all = tokio::time::timeout(Duration::from_hours(1), tasks.join_all());
+    all.await.expect("nobody waits for good");
     let served = served.lock().unwrap().clone();
     assert!(served.iter().map(|(i, _)| *i).eq(0..1_000));
     for (i, at) in &served {
@@ -97,7 +98,7 @@ async fn whoever_gives_up_takes_nothing_along() {
     let mut tasks = Vec::new();
     for i in 0..300_u64 {
         let (limiter, host, served) = (limiter.clone(), host.clone(), Arc::clone(&served));
-        let (busy, sent) = (rng.between(0.0, 0.4), rng.next_u64() % 2 == 0);
+        let (busy, sent) = (rng.between(0.0, 0.4), rng.next_u64().is_multiple_of(2));
         tasks.push(tokio::spawn(async move {
             let mut permit = limiter.acquire(&host).await.unwrap();
             served.lock().unwrap().push(i);
@@ -117,7 +118,7 @@ async fn whoever_gives_up_takes_nothing_along() {
         let which = rng.next_u64() as usize % tasks.len();
         let front = tasks.iter().position(|task| !task.is_finished());
         match front {
-            Some(front) if which % 3 == 0 => tasks[front].abort(),
+            Some(front) if which.is_multiple_of(3) => tasks[front].abort(),
             _ => tasks[which].abort(),
         }
         tokio::time::advance(Duration::from_micros(rng.next_u64() % 400_000)).await;
@@ -222,14 +223,14 @@ async fn a_hold_wakes_nobody_early_and_lifting_it_wakes_at_once() {
     };
     let (first, second) = (spawn(), spawn());
     settle().await;
-    let until = limiter.now() + Duration::from_secs(60);
-    limiter.hold(&host, Duration::from_secs(60), HoldReason::RetryAfter);
+    let until = limiter.now() + Duration::from_mins(1);
+    limiter.hold(&host, Duration::from_mins(1), HoldReason::RetryAfter);
     limiter.hold(&host, Duration::from_secs(1), HoldReason::CrawlDelay);
     assert!(first.await.unwrap() >= until);
     assert!(second.await.unwrap() >= until + Duration::from_millis(98));
 
     let third = spawn();
-    limiter.hold(&host, Duration::from_secs(3_600), HoldReason::Operator);
+    limiter.hold(&host, Duration::from_hours(1), HoldReason::Operator);
     settle().await;
     let began = limiter.now();
     limiter.unpark(&host);

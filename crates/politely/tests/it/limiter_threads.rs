@@ -30,7 +30,7 @@ async fn no_wake_is_lost_and_no_slot_leaks() {
                 let which = (rng.next_u64() % 4) as usize;
                 let acquired = limiter.acquire(&hosts[which]);
                 let patience = Duration::from_micros(rng.next_u64() % 2_000);
-                let permit = if rng.next_u64() % 4 == 0 {
+                let permit = if rng.next_u64().is_multiple_of(4) {
                     match tokio::time::timeout(patience, acquired).await {
                         Ok(permit) => permit.unwrap(),
                         Err(_) => continue,
@@ -42,7 +42,7 @@ async fn no_wake_is_lost_and_no_slot_leaks() {
                 tokio::task::yield_now().await;
                 under_way[which].fetch_sub(1, Ordering::SeqCst);
                 served.fetch_add(1, Ordering::Relaxed);
-                if rng.next_u64() % 8 == 0 {
+                if rng.next_u64().is_multiple_of(8) {
                     drop(permit);
                 } else {
                     permit.report(&ok());
@@ -51,7 +51,8 @@ async fn no_wake_is_lost_and_no_slot_leaks() {
         });
     }
     // A lost wake would leave the rest waiting for good.
-    tasks.join_all().await;
+    let all = tokio::time::timeout(Duration::from_mins(2), tasks.join_all());
+    all.await.expect("nobody waits for good");
     let stats = limiter.stats();
     assert_eq!(stats.granted, stats.reported + stats.cancelled);
     assert_eq!((stats.waiting, stats.late), (0, 0));
