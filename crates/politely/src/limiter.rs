@@ -18,7 +18,7 @@ use crate::clock::Clock;
 use crate::permit::{Part, Permit};
 use crate::registry::{Entry, Full, Registry, SharedShard};
 use crate::stats::Stats;
-use crate::sync::{AtomicBool, AtomicU64};
+use crate::sync::{AtomicBool, AtomicU64, sleep};
 use crate::waiters::{Rank, Ticket, Waiters};
 
 /// Hands out permits and keeps every key's state. Cheap to clone; clones share all.
@@ -593,12 +593,4 @@ impl Drop for Place {
             *entry.waiters = None;
         }
     }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "waiting is what this crate adds to the core"
-)]
-pub(crate) async fn sleep(length: Duration) {
-    tokio::time::sleep(length).await;
 }

@@ -10,8 +10,8 @@ use bytes::Buf;
 use http_body::{Body, Frame, SizeHint};
 use politely_core::signal::BODY_SCANNED;
 
-use crate::limiter::sleep;
 use crate::permit::Slot;
+use crate::sync::sleep;
 
 /// A server that drips its refusal byte by byte is judged by what came in this time.
 const START_TAKES_MAX: Duration = Duration::from_secs(2);

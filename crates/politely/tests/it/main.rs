@@ -11,6 +11,7 @@ mod limiter_bound;
 mod limiter_keys;
 mod limiter_line;
 mod limiter_threads;
+mod permit;
 mod redirects;
 #[path = "../../examples/common/server.rs"]
 mod server;

@@ -1,0 +1,101 @@
+//! A permit's two steps: what was heard, and the slot to the body's end.
+
+use std::time::Duration;
+
+use politely::{Clock, Config, Key, Limiter, Report, Signal};
+
+fn limiter() -> Limiter {
+    let config = Config::fixed(10.0, 4.0);
+    let clock = Clock::tokio();
+    let builder = Limiter::builder().config(config).clock(clock);
+    builder.build().unwrap()
+}
+
+/// (in flight, granted, reported, cancelled, expired)
+fn books(limiter: &Limiter, key: &Key) -> (u32, u64, u64, u64, u64) {
+    let known = limiter.explain(key).unwrap();
+    let tally = known.tally;
+    let accounted = tally.reported + tally.cancelled + tally.expired + tally.live;
+    assert_eq!(tally.granted, accounted);
+    let (granted, reported) = (tally.granted, tally.reported);
+    (
+        known.in_flight.0,
+        granted,
+        reported,
+        tally.cancelled,
+        tally.expired,
+    )
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_heard_is_learned_at_once_and_in_flight_until_its_end() {
+    let (limiter, key) = (limiter(), Key::host("a.example").unwrap());
+    let permit = limiter.try_acquire(&key).unwrap();
+    let mut report = Report::of(Signal::RateLimited);
+    report.retry_after = Some(Duration::from_secs(5));
+    let (directions, slot) = permit.heard(&report);
+    assert!(directions.event && !directions.late);
+    assert!(directions.hold_until >= limiter.now() + Duration::from_secs(5));
+    assert_eq!(limiter.stats().reported, 1);
+    assert_eq!(books(&limiter, &key), (1, 1, 0, 0, 0));
+    drop(slot);
+    assert_eq!(books(&limiter, &key), (0, 1, 1, 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_keeps_coming_keeps_its_lease() {
+    let (limiter, key) = (limiter(), Key::host("a.example").unwrap());
+    let (_, mut slot) = limiter
+        .try_acquire(&key)
+        .unwrap()
+        .heard(&Report::of(Signal::Ok));
+    for _ in 0..10 {
+        tokio::time::advance(Duration::from_mins(1)).await;
+        slot.received(1 << 20);
+    }
+    assert_eq!(books(&limiter, &key), (1, 1, 0, 0, 0));
+    drop(slot);
+    assert_eq!(books(&limiter, &key), (0, 1, 1, 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_stalls_loses_it_and_is_counted_once() {
+    let (limiter, key) = (limiter(), Key::host("a.example").unwrap());
+    let (_, slot) = limiter
+        .try_acquire(&key)
+        .unwrap()
+        .heard(&Report::of(Signal::Ok));
+    tokio::time::advance(Duration::from_mins(3)).await;
+    assert_eq!(books(&limiter, &key), (0, 1, 0, 0, 1));
+    drop(slot);
+    assert_eq!(books(&limiter, &key), (0, 1, 0, 0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_was_heard_and_dropped_is_not_lost() {
+    let (limiter, key) = (limiter(), Key::host("a.example").unwrap());
+    let ask = async |signal| {
+        let permit = limiter.acquire(&key).await.unwrap();
+        drop(permit.heard(&Report::of(signal)));
+    };
+    for _ in 0..5 {
+        ask(Signal::Overloaded).await;
+    }
+    ask(Signal::Ok).await;
+    assert_eq!(limiter.explain(&key).unwrap().wait, None, "closed again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_holds_all_its_keys() {
+    let limiter = limiter();
+    let keys = ["a.example", "b.example"].map(|name| Key::host(name).unwrap());
+    let permit = limiter.try_acquire(&keys).unwrap();
+    let (_, slot) = permit.heard(&Report::of(Signal::Ok));
+    for key in &keys {
+        assert_eq!(books(&limiter, key), (1, 1, 0, 0, 0));
+    }
+    drop(slot);
+    for key in &keys {
+        assert_eq!(books(&limiter, key), (0, 1, 1, 0, 0));
+    }
+}
