@@ -1,0 +1,474 @@
+//! Which URL is next?
+//!
+//! URLs of one origin form a [`Lane`]: a queue of spool offsets, the requests that go again, and what its
+//! robots.txt says. Lanes wait in one queue ordered by next allowed time, so a slow host never delays a fast
+//! one, and a waiting lane holds no worker: a worker gets a URL only together with leave to send it.
+//!
+//! Nothing here sleeps or sends. A lane is *scheduled* (it has a time), *parked* under a key (one of that
+//! key's requests must come back first) or idle (nothing to do, or its robots.txt is on its way).
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use politely_core::Timestamp;
+use url::{Position, Url};
+
+use super::limits::Key;
+use super::pending::{Pending, Purpose};
+use super::queue::NextQueue;
+use super::robots::{Rules, Standing};
+
+/// A lane's number; lanes live as long as the run.
+pub(crate) type LaneId = u32;
+
+/// All that waits.
+pub(crate) struct Frontier {
+    lanes: Vec<Lane>,
+    by_origin: HashMap<Box<str>, LaneId>,
+    due: NextQueue<(LaneId, u32)>,
+    /// Lanes to wake when a request of this key comes back.
+    parked: HashMap<Key, Vec<LaneId>>,
+    /// Requests that wait to be sent, robots.txt included.
+    waiting: u64,
+    /// Requests under way.
+    in_flight: u64,
+    /// More URLs may come.
+    input_open: bool,
+    /// Orders what goes again at the same time.
+    sequence: u64,
+    robots: bool,
+}
+
+/// One origin's URLs.
+pub(crate) struct Lane {
+    /// `https://example.com`, no path.
+    pub(crate) origin: Box<str>,
+    /// The keys a request names; the first gives the lane its name.
+    pub(crate) keys: Box<[Key]>,
+    fresh: VecDeque<u64>,
+    again: BinaryHeap<Reverse<Again>>,
+    /// Fetches of robots.txt, also for other origins that redirected here; they go before pages.
+    errands: VecDeque<Box<Pending>>,
+    pub(crate) robots: Standing,
+    scheduled: bool,
+    /// Entries of the queue with another stamp are out of date.
+    stamp: u32,
+    pub(crate) in_flight: u32,
+    /// Since when the first in line has been first.
+    first_since: Timestamp,
+    pub(crate) tally: Tally,
+    /// The learned state changed since it was last kept.
+    pub(crate) dirty: bool,
+    /// Its hold is too long to wait for.
+    set_aside: Option<Box<str>>,
+}
+
+/// What a lane did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) pages: u64,
+    pub(crate) failed: u64,
+    pub(crate) refused: u64,
+    pub(crate) requests: u64,
+    pub(crate) bytes: u64,
+}
+
+struct Again {
+    not_before: Timestamp,
+    sequence: u64,
+    pending: Box<Pending>,
+}
+
+/// What a worker gets.
+pub(crate) enum Take<P> {
+    /// Send this.
+    Send(Job<P>),
+    /// This URL ends here without a request, and why.
+    Drop(LaneId, Box<Pending>, String),
+    /// Nothing may leave before this time, or before a report or more input comes.
+    Wait(Option<Timestamp>),
+    /// Nothing is left and nothing will come.
+    Done,
+}
+
+/// A request with leave to send it.
+pub(crate) struct Job<P> {
+    pub(crate) lane: LaneId,
+    pub(crate) pending: Box<Pending>,
+    pub(crate) permit: P,
+}
+
+/// Why a lane has no leave.
+pub(crate) enum Refused {
+    /// Ask again then.
+    At(Timestamp),
+    /// Ask again then, or when a request of this key has come back.
+    Slot(Timestamp, Key),
+    /// Longer than anybody should wait, and why.
+    SetAside(String),
+}
+
+enum Next {
+    Nothing,
+    At(Timestamp),
+    AskRobots,
+    Errand,
+    Page,
+    GiveUp(String),
+}
+
+impl Frontier {
+    /// Nothing waits yet. `robots`: each origin's robots.txt comes first.
+    pub(crate) fn new(robots: bool) -> Self {
+        Self {
+            lanes: Vec::new(),
+            by_origin: HashMap::new(),
+            due: NextQueue::new(),
+            parked: HashMap::new(),
+            waiting: 0,
+            in_flight: 0,
+            input_open: true,
+            sequence: 0,
+            robots,
+        }
+    }
+
+    /// The lane of `url`, made with `keys` if it is new; and whether it is.
+    pub(crate) fn lane_of(&mut self, url: &Url, keys: impl FnOnce() -> Box<[Key]>) -> (LaneId, bool) {
+        let spelled;
+        let origin = if url.username().is_empty() && url.password().is_none() {
+            &url[..Position::BeforePath]
+        } else {
+            spelled = format!("{}://{}", url.scheme(), &url[Position::BeforeHost..Position::BeforePath]);
+            &spelled
+        };
+        if let Some(&id) = self.by_origin.get(origin) {
+            return (id, false);
+        }
+        let id = self.lanes.len() as LaneId;
+        self.by_origin.insert(origin.into(), id);
+        self.lanes.push(Lane {
+            origin: origin.into(),
+            keys: keys(),
+            fresh: VecDeque::new(),
+            again: BinaryHeap::new(),
+            errands: VecDeque::new(),
+            robots: if self.robots { Standing::Unknown } else { Standing::Off },
+            scheduled: false,
+            stamp: 0,
+            in_flight: 0,
+            first_since: Timestamp::ZERO,
+            tally: Tally::default(),
+            dirty: false,
+            set_aside: None,
+        });
+        (id, true)
+    }
+
+    pub(crate) fn lane(&self, id: LaneId) -> &Lane {
+        &self.lanes[id as usize]
+    }
+
+    pub(crate) fn lane_mut(&mut self, id: LaneId) -> &mut Lane {
+        &mut self.lanes[id as usize]
+    }
+
+    pub(crate) fn lanes(&self) -> &[Lane] {
+        &self.lanes
+    }
+
+    pub(crate) fn lanes_mut(&mut self) -> &mut [Lane] {
+        &mut self.lanes
+    }
+
+    /// Queues the URL at spool offset `offset`.
+    pub(crate) fn add(&mut self, id: LaneId, offset: u64, now: Timestamp) {
+        let lane = &mut self.lanes[id as usize];
+        if lane.is_empty() {
+            lane.first_since = now;
+        }
+        lane.fresh.push_back(offset);
+        self.waiting += 1;
+        if lane.set_aside.is_none() && (!lane.scheduled && lane.fresh.len() == 1) {
+            self.schedule(id, now);
+        }
+    }
+
+    /// Puts a request back: in front of everything that may go at `not_before`.
+    pub(crate) fn put_back(&mut self, id: LaneId, pending: Box<Pending>, not_before: Timestamp, now: Timestamp) {
+        self.sequence += 1;
+        let lane = &mut self.lanes[id as usize];
+        if lane.is_empty() {
+            lane.first_since = now;
+        }
+        match pending.purpose {
+            Purpose::Robots(_) => lane.errands.push_front(pending),
+            Purpose::Page => lane.again.push(Reverse(Again { not_before, sequence: self.sequence, pending })),
+        }
+        self.waiting += 1;
+        self.schedule(id, now.max(not_before));
+    }
+
+    /// No more URLs will be added.
+    pub(crate) fn close_input(&mut self) {
+        self.input_open = false;
+    }
+
+    pub(crate) fn waiting(&self) -> u64 {
+        self.waiting
+    }
+
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.in_flight
+    }
+
+    /// Is something due at `now`? (Out-of-date entries count; the asker finds out.)
+    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
+        self.due.peek_due().is_some_and(|at| at <= now)
+    }
+
+    /// The next request that may leave at `now`. `may_leave` asks the limits; `look` reads a page's URL.
+    pub(crate) fn take<P>(
+        &mut self,
+        now: Timestamp,
+        mut may_leave: impl FnMut(&Lane) -> Result<P, Refused>,
+        mut look: impl FnMut(&mut Pending) -> Option<Url>,
+    ) -> Take<P> {
+        while let Some((_, (id, stamp))) = self.due.pop_due(now) {
+            let lane = &mut self.lanes[id as usize];
+            if !lane.scheduled || lane.stamp != stamp {
+                continue;
+            }
+            lane.scheduled = false;
+            let next = match lane.next(now) {
+                Next::AskRobots => {
+                    lane.ask_robots(id);
+                    self.waiting += 1;
+                    Next::Errand
+                }
+                other => other,
+            };
+            match next {
+                Next::Nothing => {}
+                Next::At(at) => self.schedule(id, at),
+                Next::GiveUp(why) => {
+                    if let Some(pending) = self.pull(id, now) {
+                        self.schedule(id, now);
+                        return Take::Drop(id, pending, why);
+                    }
+                }
+                Next::Errand => match may_leave(lane) {
+                    Ok(permit) => {
+                        if let Some(pending) = lane.errands.pop_front() {
+                            return Take::Send(self.send(id, pending, permit, now));
+                        }
+                    }
+                    Err(refused) => self.refused(id, refused),
+                },
+                Next::Page | Next::AskRobots => {
+                    let lane = &mut self.lanes[id as usize];
+                    if let Some(rules) = lane.robots.rules().filter(|rules| rules.has_any()).map(Arc::clone)
+                        && let Some(why) = lane.forbidden(&rules, &mut look)
+                        && let Some(pending) = self.pull(id, now)
+                    {
+                        self.schedule(id, now);
+                        return Take::Drop(id, pending, why);
+                    }
+                    match may_leave(&self.lanes[id as usize]) {
+                        Ok(permit) => {
+                            if let Some(pending) = self.lanes[id as usize].pull_page(now) {
+                                return Take::Send(self.send(id, pending, permit, now));
+                            }
+                        }
+                        Err(refused) => self.refused(id, refused),
+                    }
+                }
+            }
+        }
+        let wait = self.due.peek_due();
+        if wait.is_none() && self.in_flight == 0 && !self.input_open {
+            return Take::Done;
+        }
+        Take::Wait(wait)
+    }
+
+    /// A request came back; whoever waited for its slot is asked again.
+    pub(crate) fn came_back(&mut self, id: LaneId, now: Timestamp) {
+        self.in_flight -= 1;
+        self.lanes[id as usize].in_flight -= 1;
+        if !self.parked.is_empty() {
+            let keys = std::mem::take(&mut self.lanes[id as usize].keys);
+            for key in &keys {
+                for waiter in self.parked.remove(key).unwrap_or_default() {
+                    self.schedule(waiter, now);
+                }
+            }
+            self.lanes[id as usize].keys = keys;
+        }
+        let lane = &self.lanes[id as usize];
+        if !lane.scheduled && !lane.is_empty() {
+            self.schedule(id, now);
+        }
+    }
+
+    /// What is known of lane `id`'s robots.txt changed.
+    pub(crate) fn robots_answered(&mut self, id: LaneId, standing: Standing, now: Timestamp) {
+        self.lanes[id as usize].robots = standing;
+        self.schedule(id, now);
+    }
+
+    /// Wakes every lane parked under `key`.
+    pub(crate) fn wake(&mut self, key: &Key, now: Timestamp) {
+        for waiter in self.parked.remove(key).unwrap_or_default() {
+            self.schedule(waiter, now);
+        }
+    }
+
+    /// Takes out one URL of a lane that was set aside, and why it was.
+    pub(crate) fn drain_set_aside(&mut self) -> Option<(LaneId, Box<Pending>, String)> {
+        let id = self.lanes.iter().position(|lane| lane.set_aside.is_some() && lane.has_pages())? as LaneId;
+        let why = self.lanes[id as usize].set_aside.as_deref().unwrap_or_default().to_owned();
+        let pending = self.pull(id, Timestamp::NEVER)?;
+        Some((id, pending, why))
+    }
+
+    fn send<P>(&mut self, id: LaneId, mut pending: Box<Pending>, permit: P, now: Timestamp) -> Job<P> {
+        self.waiting -= 1;
+        self.in_flight += 1;
+        let lane = &mut self.lanes[id as usize];
+        lane.in_flight += 1;
+        lane.tally.requests += 1;
+        pending.waited_us += now.micros_since(lane.first_since);
+        pending.attempts += 1;
+        lane.first_since = now;
+        if !lane.is_empty() {
+            self.schedule(id, now);
+        }
+        Job { lane: id, pending, permit }
+    }
+
+    fn refused(&mut self, id: LaneId, refused: Refused) {
+        match refused {
+            Refused::At(at) => self.schedule(id, at),
+            Refused::Slot(at, key) => {
+                self.schedule(id, at);
+                let waiters = self.parked.entry(key).or_default();
+                if waiters.last() != Some(&id) {
+                    waiters.push(id);
+                }
+            }
+            Refused::SetAside(why) => self.lanes[id as usize].set_aside = Some(why.into()),
+        }
+    }
+
+    /// Takes a page out of lane `id` without sending it.
+    fn pull(&mut self, id: LaneId, now: Timestamp) -> Option<Box<Pending>> {
+        let pending = self.lanes[id as usize].pull_page(now)?;
+        self.waiting -= 1;
+        Some(pending)
+    }
+
+    fn schedule(&mut self, id: LaneId, at: Timestamp) {
+        let lane = &mut self.lanes[id as usize];
+        if lane.set_aside.is_some() {
+            return;
+        }
+        lane.scheduled = true;
+        lane.stamp = lane.stamp.wrapping_add(1);
+        self.due.push(at, (id, lane.stamp));
+    }
+}
+
+impl Lane {
+    /// How rows and tables call it.
+    pub(crate) fn name(&self) -> &str {
+        self.keys.first().map_or(&self.origin, Key::as_str)
+    }
+
+    /// URLs that wait.
+    pub(crate) fn len(&self) -> usize {
+        self.fresh.len() + self.again.len()
+    }
+
+    fn has_pages(&self) -> bool {
+        self.len() > 0
+    }
+
+    fn is_empty(&self) -> bool {
+        !self.has_pages() && self.errands.is_empty()
+    }
+
+    fn next(&self, now: Timestamp) -> Next {
+        if !self.errands.is_empty() {
+            return Next::Errand;
+        }
+        if !self.has_pages() {
+            return Next::Nothing;
+        }
+        match &self.robots {
+            Standing::Asking { .. } => return Next::Nothing,
+            Standing::Unknown => return Next::AskRobots,
+            Standing::Unavailable { until, .. } if *until > now => return Next::At(*until),
+            Standing::Unavailable { .. } => return Next::AskRobots,
+            Standing::Known { until, .. } if *until <= now => return Next::AskRobots,
+            Standing::GaveUp(why) => return Next::GiveUp(why.to_string()),
+            Standing::Off | Standing::Known { .. } => {}
+        }
+        // A pause after completion means one at a time.
+        if self.in_flight > 0 && self.robots.rules().is_some_and(|rules| rules.crawl_delay().is_some()) {
+            return Next::Nothing;
+        }
+        match self.again.peek() {
+            Some(Reverse(again)) if self.fresh.is_empty() && again.not_before > now => Next::At(again.not_before),
+            _ => Next::Page,
+        }
+    }
+
+    fn ask_robots(&mut self, id: LaneId) {
+        self.robots = std::mem::replace(&mut self.robots, Standing::Unknown).asked();
+        self.errands.push_back(Box::new(Pending::robots(id, &self.origin)));
+    }
+
+    /// Is the page that is next forbidden?
+    fn forbidden(&mut self, rules: &Rules, look: &mut impl FnMut(&mut Pending) -> Option<Url>) -> Option<String> {
+        let url = match self.again.peek() {
+            Some(Reverse(again)) => again.pending.hop.clone().or_else(|| look(&mut Pending::page(again.pending.offset))),
+            None => look(&mut Pending::page(*self.fresh.front()?)),
+        }?;
+        rules.forbids(&url)
+    }
+
+    fn pull_page(&mut self, now: Timestamp) -> Option<Box<Pending>> {
+        if self.again.peek().is_some_and(|Reverse(again)| again.not_before <= now || self.fresh.is_empty()) {
+            return self.again.pop().map(|Reverse(again)| again.pending);
+        }
+        let offset = self.fresh.pop_front()?;
+        // A long queue that has drained gives its memory back.
+        if self.fresh.capacity() > 1024 && self.fresh.len() < self.fresh.capacity() / 4 {
+            self.fresh.shrink_to(self.fresh.capacity() / 2);
+        }
+        Some(Box::new(Pending::page(offset)))
+    }
+}
+
+impl PartialEq for Again {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+impl Eq for Again {}
+impl PartialOrd for Again {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Again {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.not_before, self.sequence).cmp(&(other.not_before, other.sequence))
+    }
+}
+
+#[cfg(test)]
+#[path = "frontier_tests.rs"]
+mod tests;

@@ -1,0 +1,76 @@
+//! robots.txt in the run: asked for before an origin's first page, paced like any request, kept with
+//! `--state`.
+//!
+//! An answer of 5xx or 429, or none at all, closes the origin for a while: its URLs wait and are not lost.
+//! After [`TRIES_MAX`] such answers in a row they fail, each with that reason.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use politely_core::Timestamp;
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+/// How long an answer holds (RFC 9309, 2.4: at most 24 h).
+pub(crate) const TTL: Duration = Duration::from_secs(24 * 3600);
+/// Answers in a row that leave the rules unknown before an origin's URLs fail.
+pub(crate) const TRIES_MAX: u32 = 5;
+/// After the first such answer; four times as long after each further one: 2 s, 8 s, 32 s, 128 s.
+const RETRY_FIRST: Duration = Duration::from_secs(2);
+
+/// Where an origin stands.
+#[derive(Clone, Debug)]
+pub(crate) enum Standing {
+    /// Nobody asks: `--no-robots`, or profile `api`.
+    Off,
+    Unknown,
+    /// On its way; `old` holds should it fail.
+    Asking { tries: u32, old: Option<Arc<Rules>> },
+    Known { rules: Arc<Rules>, until: Timestamp },
+    /// Not known now; asked again then.
+    Unavailable { tries: u32, until: Timestamp },
+    /// Not to be had.
+    GaveUp(Box<str>),
+}
+
+/// An answer as it is kept with `--state`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Cached {
+    pub(crate) fetched_unix_s: u64,
+    /// `None`: there is no robots.txt (4xx).
+    pub(crate) body: Option<Vec<u8>>,
+}
+
+impl Standing {
+    pub(crate) fn rules(&self) -> Option<&Arc<Rules>> {
+        match self {
+            Self::Known { rules, .. } => Some(rules),
+            _ => None,
+        }
+    }
+
+    /// The request goes out.
+    pub(crate) fn asked(self) -> Self {
+        match self {
+            Self::Unavailable { tries, .. } => Self::Asking { tries, old: None },
+            Self::Known { rules, .. } => Self::Asking { tries: 0, old: Some(rules) },
+            other @ (Self::Off | Self::Asking { .. }) => other,
+            Self::Unknown | Self::GaveUp(_) => Self::Asking { tries: 0, old: None },
+        }
+    }
+
+    /// No usable answer came: `why` is for the URLs that will fail of it.
+    pub(crate) fn unavailable(self, why: &str, now: Timestamp) -> Self {
+        match self {
+            // RFC 9309, 2.4: a copy may outlive its time while the origin cannot be asked.
+            Self::Asking { old: Some(rules), .. } => Self::Known { rules, until: now + TTL },
+            Self::Asking { tries, .. } if tries + 1 >= TRIES_MAX => {
+                Self::GaveUp(format!("robots.txt not to be had ({why}, {TRIES_MAX} times), so nothing is allowed").into())
+            }
+            Self::Asking { tries, .. } => {
+                Self::Unavailable { tries: tries + 1, until: now + RETRY_FIRST * 4_u32.pow(tries) }
+            }
+            other => other,
+        }
+    }
+}
