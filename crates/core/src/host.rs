@@ -1,1 +1,711 @@
-//! x
+//! One key's whole state: the heart.
+//!
+//! A [`Host`] is asked [`Host::request`] (*may I send?*) and told [`Host::report`] (*this is what
+//! happened*). It owns no clock and no randomness; two hosts fed with the same calls are equal to the
+//! byte. It is small (see the test on its size) because there may be millions.
+//!
+//! The gates are asked in this order: hold, quarantine, breaker, in-flight, bytes, pace. The token comes
+//! last, so that nobody who must wait for a slot burns the rate while waiting.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::Config;
+use crate::control::{KeyLaw, Latency, Law, Metrics, Sample};
+use crate::gate::{Breaker, Hold, HoldReason, Lease, LeaseId, Leases, Pace, Rate, Tally};
+use crate::signal::{Failure, Report, Signal};
+use crate::{Rng, Timestamp};
+
+/// The serialised form begins with this byte; another number is another layout.
+const VERSION: u8 = 1;
+/// The first backoff after a refusal that named no time, in request intervals.
+const BACKOFF_INTERVALS: u32 = 2;
+/// … and at least this, so that a fast host is not asked again within its own round trip.
+const BACKOFF_MIN: Duration = Duration::from_millis(100);
+/// Holds end up to this share later than the server asked, so that a fleet does not return in step.
+const HOLD_JITTER: f64 = 0.05;
+/// … but no more than this.
+const HOLD_JITTER_MAX: Duration = Duration::from_secs(2);
+/// A key is pressed if a request follows the one before it within this many intervals; below half its
+/// rate the demand sets the pace and teaches nothing about the limit (as in TCP, RFC 7661).
+const PRESSED_INTERVALS: u32 = 2;
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ask {
+    /// Consecutive departure slots wanted; each becomes a permit of its own. At least 1.
+    pub slots: u16,
+    /// A reservation may start this far ahead; zero: now or not at all.
+    pub horizon: Duration,
+}
+
+impl Default for Ask {
+    fn default() -> Self {
+        Self {
+            slots: 1,
+            horizon: Duration::ZERO,
+        }
+    }
+}
+
+/// The answer to a request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Decision {
+    /// It may leave.
+    Granted(Grant),
+    /// Not now.
+    Wait(Wait),
+}
+
+/// A run of permits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Grant {
+    /// The first permit's lease; the others' ids follow it one by one.
+    pub lease: LeaseId,
+    /// Permits granted: as many as asked for, or as many as are free in flight.
+    pub slots: u16,
+    /// When the first may leave.
+    pub start: Timestamp,
+    /// Between one start and the next.
+    pub interval: Duration,
+}
+
+/// Why not now, and when to ask again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// Ask again at this time, or when a report of this key comes, whichever is first.
+    pub at: Timestamp,
+    /// What is in the way.
+    pub reason: Reason,
+}
+
+/// What keeps a key waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Reason {
+    /// The next departure slot is later.
+    Pace,
+    /// All in-flight slots are taken.
+    InFlight,
+    /// The byte budget is in debt.
+    Bytes,
+    /// A hold.
+    Hold(HoldReason),
+    /// A hold longer than the user's ceiling.
+    Parked(HoldReason),
+    /// The breaker is open or its probe under way.
+    Breaker,
+    /// The host blocks us.
+    Quarantine,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pace => f.write_str("pace"),
+            Self::InFlight => f.write_str("in flight"),
+            Self::Bytes => f.write_str("byte budget"),
+            Self::Hold(reason) => write!(f, "hold, {}", reason.as_str()),
+            Self::Parked(reason) => write!(f, "parked, {}", reason.as_str()),
+            Self::Breaker => f.write_str("breaker"),
+            Self::Quarantine => f.write_str("quarantine"),
+        }
+    }
+}
+
+/// What a report changed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Directions {
+    /// Nothing leaves for this key before then; in the past: nothing is in the way.
+    pub hold_until: Timestamp,
+    /// Requests per second from now on.
+    pub rate: f64,
+    /// The report began a new congestion event.
+    pub event: bool,
+    /// It came after its lease had expired, or a second time: it moved no rate.
+    pub late: bool,
+}
+
+/// The last thing that went wrong, and the time congestion is judged by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// When it was noticed.
+    pub at: Timestamp,
+    /// The status, if a response came.
+    pub status: Option<u16>,
+    /// The failure, if none came.
+    pub failure: Option<Failure>,
+    /// What the server asked for, whole seconds.
+    pub retry_after_s: Option<u32>,
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.status, self.failure) {
+            (Some(status), _) => write!(f, "{status}")?,
+            (None, Some(failure)) => write!(f, "{failure:?}")?,
+            (None, None) => f.write_str("no event")?,
+        }
+        if let Some(secs) = self.retry_after_s {
+            write!(f, ", Retry-After: {secs}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a key waits, until when, since which event.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Explanation {
+    /// What is in the way and when it ends; `None`: nothing is.
+    pub wait: Option<Wait>,
+    /// The last event, if there was one.
+    pub event: Option<Event>,
+    /// Requests per second.
+    pub rate: f64,
+    /// Slots taken, of how many.
+    pub in_flight: (u32, u32),
+    /// What the law would show.
+    pub law: Metrics,
+    /// The books.
+    pub tally: Tally,
+    /// Refusals so far.
+    pub refused: u64,
+    /// Median and 95th percentile latency, once known.
+    pub latency: Option<(Duration, Duration)>,
+}
+
+impl Explanation {
+    /// One line for a person: `waits 3.2 s: hold, Retry-After (429, Retry-After: 120)`.
+    pub fn line(&self, now: Timestamp) -> String {
+        let Some(wait) = self.wait else {
+            return format!(
+                "ready, {:.2}/s, {} of {} in flight",
+                self.rate, self.in_flight.0, self.in_flight.1
+            );
+        };
+        let cause = match (wait.reason, self.event) {
+            (Reason::Pace | Reason::InFlight | Reason::Bytes, _) | (_, None) => String::new(),
+            (_, Some(event)) => format!(" ({event})"),
+        };
+        format!(
+            "waits {:.1} s: {}{cause}",
+            wait.at.since(now).as_secs_f64(),
+            wait.reason
+        )
+    }
+}
+
+/// What an operator set for one key.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Operator {
+    rate: f64,
+    burst: f64,
+}
+
+/// What few keys have; kept apart so that the many stay small.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Rare {
+    operator: Option<Operator>,
+    bytes: Option<Pace>,
+}
+
+/// One key's whole state.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Host {
+    pace: Pace,
+    leases: Leases,
+    hold: Hold,
+    breaker: Breaker,
+    quarantine: Breaker,
+    law: KeyLaw,
+    latency: Latency,
+    event: Event,
+    last_grant: Timestamp,
+    refused: u64,
+    /// What the busy share leaves, requests per second.
+    busy_rate: f32,
+    /// Refusals in a row, each sent after the one before it was noticed.
+    strikes: u16,
+    rare: Option<Box<Rare>>,
+}
+
+/// A serialised state that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RestoreError {
+    /// Written by another version.
+    #[error("state of version {0}, this is version {VERSION}")]
+    Version(u8),
+    /// Not a state, or cut short.
+    #[error("damaged state: {0}")]
+    Damaged(postcard::Error),
+}
+
+impl Host {
+    /// A key never heard of.
+    pub fn new(config: &Config, now: Timestamp) -> Self {
+        let start = config.start();
+        let rate = Rate {
+            per_s: start.rate,
+            burst: start.burst,
+            refill: config.limits.refill,
+        };
+        let bytes = config.byte_rate().map(|rate| Pace::full(now, &rate));
+        Self {
+            pace: Pace::full(now, &rate),
+            leases: Leases::default(),
+            hold: Hold::default(),
+            breaker: Breaker::default(),
+            quarantine: Breaker::default(),
+            law: KeyLaw::new(&config.law, start, now),
+            latency: Latency::default(),
+            event: Event::default(),
+            last_grant: Timestamp::ZERO,
+            refused: 0,
+            busy_rate: f32::INFINITY,
+            strikes: 0,
+            rare: bytes.map(|bytes| {
+                Box::new(Rare {
+                    operator: None,
+                    bytes: Some(bytes),
+                })
+            }),
+        }
+    }
+
+    /// May `ask` leave? A grant takes its slots and tokens; a wait takes nothing.
+    pub fn request(&mut self, now: Timestamp, ask: Ask, config: &Config) -> Decision {
+        let (rate, cap) = self.setpoint(now, config);
+        let (probe, free) = match self.closed_gate(now, cap, config) {
+            Err(wait) => return Decision::Wait(wait),
+            Ok(open) => open,
+        };
+        let slots = u32::from(ask.slots.max(1)).min(free);
+        // A run starts with its first slot and goes on at the rate: as many single requests would have.
+        let start = match self.pace.reserve(now, &rate, 1.0, ask.horizon) {
+            Err(at) => {
+                return Decision::Wait(Wait {
+                    at,
+                    reason: Reason::Pace,
+                });
+            }
+            Ok(start) => start,
+        };
+        let interval = rate.interval();
+        let lease = self.lease(start, probe, &rate, config);
+        for i in 1..slots {
+            self.pace.charge(now, &rate, 1.0);
+            self.lease(start + interval * i, false, &rate, config);
+        }
+        Decision::Granted(Grant {
+            lease,
+            slots: slots as u16,
+            start,
+            interval,
+        })
+    }
+
+    /// What happened to a permit's request. Late and repeated reports release nothing and move no rate,
+    /// but a server's word to wait is kept whenever it comes.
+    pub fn report(
+        &mut self,
+        now: Timestamp,
+        lease: LeaseId,
+        report: &Report,
+        config: &Config,
+        rng: &mut Rng,
+    ) -> Directions {
+        self.expire(now);
+        let (rate, _) = self.setpoint(now, config);
+        self.pace.settle(now, &rate);
+        let lease = self.leases.report(lease);
+        let bad = matches!(
+            report.signal,
+            Signal::RateLimited | Signal::Overloaded | Signal::Unreachable | Signal::Blocked
+        );
+        let fresh = lease.is_some_and(|lease| lease.start >= self.event.at) && bad;
+        if fresh {
+            self.event = Event {
+                at: now,
+                status: report.status,
+                failure: report.failure,
+                retry_after_s: report
+                    .retry_after
+                    .map(|after| u32::try_from(after.as_secs()).unwrap_or(u32::MAX)),
+            };
+        }
+        if let Some(lease) = lease {
+            self.learn(now, &lease, report, fresh, &rate);
+            self.judge(now, &lease, report, config, rng);
+        }
+        self.hold_after(now, report, fresh, config, rng);
+        self.charge_bytes(now, report.bytes, config);
+        let (rate, _) = self.setpoint(now, config);
+        Directions {
+            hold_until: self.hold.until(),
+            rate: rate.per_s,
+            event: fresh,
+            late: lease.is_none(),
+        }
+    }
+
+    /// A permit that will not be reported. `sent`: its request may have left, so its token is spent.
+    pub fn cancel(&mut self, now: Timestamp, lease: LeaseId, sent: bool, config: &Config) {
+        let Some(lease) = self.leases.cancel(lease) else {
+            return;
+        };
+        if lease.probe {
+            self.probe_lost();
+        }
+        if !sent {
+            let (rate, _) = self.setpoint(now, config);
+            self.pace.give_back(now, &rate, 1.0, lease.start);
+        }
+    }
+
+    /// Extends a permit whose request takes long; `false` if its lease is gone.
+    pub fn renew(&mut self, now: Timestamp, lease: LeaseId, config: &Config) -> bool {
+        self.expire(now);
+        self.leases.renew(lease, now + config.lease)
+    }
+
+    /// Nothing leaves before `until`. Says whether that is longer than before.
+    pub fn hold(&mut self, now: Timestamp, until: Timestamp, reason: HoldReason) -> bool {
+        self.hold.extend(now, until, reason)
+    }
+
+    /// Lifts hold, breaker and quarantine: an operator's privilege.
+    pub fn unpark(&mut self) {
+        self.hold.lift();
+        self.breaker.reset();
+        self.quarantine.reset();
+        self.strikes = 0;
+    }
+
+    /// An operator's bound for this key: the law stays below it.
+    pub fn set_rate(&mut self, now: Timestamp, rate: f64, burst: f64, config: &Config) {
+        let (old, _) = self.setpoint(now, config);
+        self.pace.settle(now, &old);
+        self.rare.get_or_insert_default().operator = Some(Operator {
+            rate,
+            burst: burst.max(1.0),
+        });
+    }
+
+    /// Why this key waits, until when, since which event.
+    pub fn explain(&self, now: Timestamp, config: &Config) -> Explanation {
+        let mut probe = self.clone();
+        let (rate, cap) = probe.setpoint(now, config);
+        let in_flight = probe.leases.in_flight() as u32;
+        let wait = match probe.request(now, Ask::default(), config) {
+            Decision::Granted(_) => None,
+            Decision::Wait(wait) => Some(wait),
+        };
+        Explanation {
+            wait,
+            event: (self.event != Event::default()).then_some(self.event),
+            rate: rate.per_s,
+            in_flight: (in_flight, cap),
+            law: self.law.metrics(),
+            tally: probe.leases.tally(),
+            refused: self.refused,
+            latency: self.latency.p50().zip(self.latency.p95()),
+        }
+    }
+
+    /// The books.
+    pub fn tally(&self) -> Tally {
+        self.leases.tally()
+    }
+
+    /// Slots taken.
+    pub fn in_flight(&self) -> usize {
+        self.leases.in_flight()
+    }
+
+    /// Nothing would be lost with this state but what `forgettable` says may be: no lease, hold, open
+    /// breaker, strike, operator's number or debt, and no learned ceiling unless `forgettable`.
+    pub fn evictable(&mut self, now: Timestamp, forgettable: bool, config: &Config) -> bool {
+        self.expire(now);
+        let (rate, _) = self.setpoint(now, config);
+        self.pace.settle(now, &rate);
+        let in_debt = self.pace.tokens() < rate.burst.min(1.0);
+        self.leases.in_flight() == 0
+            && self.hold.active(now).is_none()
+            && self.breaker.open_until().is_none()
+            && self.quarantine.open_until().is_none()
+            && self.strikes == 0
+            && self.rare.is_none()
+            && !in_debt
+            && (forgettable || self.law.metrics().ceiling.is_none())
+    }
+
+    /// When it last granted a permit.
+    pub const fn last_grant(&self) -> Timestamp {
+        self.last_grant
+    }
+
+    /// Gives memory of a past rush back.
+    pub fn shrink(&mut self) {
+        self.leases.shrink();
+    }
+
+    /// The state as bytes: a version, then its fields (postcard). Equal states give equal bytes.
+    ///
+    /// # Panics
+    /// Never: every field has a serialised form.
+    pub fn snapshot(&self) -> Vec<u8> {
+        postcard::to_extend(self, vec![VERSION])
+            .expect("a Vec grows as needed and every field serialises")
+    }
+
+    /// The state again. Its times are brought within reach of `now`, should the clock have been set back.
+    /// Its leases stand: where their holders are known to be gone, call [`Host::forget_leases`].
+    ///
+    /// # Errors
+    /// Another version's state, or a damaged one.
+    pub fn restore(bytes: &[u8], now: Timestamp, config: &Config) -> Result<Self, RestoreError> {
+        let (&version, rest) = bytes.split_first().ok_or(RestoreError::Damaged(
+            postcard::Error::DeserializeUnexpectedEnd,
+        ))?;
+        if version != VERSION {
+            return Err(RestoreError::Version(version));
+        }
+        let mut host: Self = postcard::from_bytes(rest).map_err(RestoreError::Damaged)?;
+        host.law.adopt(&config.law, config.start(), now);
+        host.pace.rebase(now);
+        host.hold.rebase(now);
+        host.event.at = host.event.at.min(now);
+        host.last_grant = host.last_grant.min(now);
+        host.breaker.rebase(now, &config.breaker);
+        host.quarantine.rebase(now, &config.quarantine);
+        Ok(host)
+    }
+
+    /// The holders of all leases are gone: their slots return, counted as expired.
+    pub fn forget_leases(&mut self) {
+        self.expire(Timestamp::NEVER);
+    }
+
+    /// The first gate that is shut, or (whether this is a breaker's probe, how many slots are free).
+    fn closed_gate(
+        &mut self,
+        now: Timestamp,
+        cap: u32,
+        config: &Config,
+    ) -> Result<(bool, u32), Wait> {
+        if let Some((until, since, reason)) = self.hold.active(now) {
+            let parked = until.since(since) > config.hold_max;
+            let reason = if parked {
+                Reason::Parked(reason)
+            } else {
+                Reason::Hold(reason)
+            };
+            return Err(Wait { at: until, reason });
+        }
+        self.expire(now);
+        let report = self.leases.next_expiry().unwrap_or(now);
+        let shut = |reason| {
+            move |at: Timestamp| Wait {
+                at: if at > now { at } else { report },
+                reason,
+            }
+        };
+        let probe = self
+            .quarantine
+            .check(now)
+            .map_err(shut(Reason::Quarantine))?
+            | self.breaker.check(now).map_err(shut(Reason::Breaker))?;
+        let free = cap.saturating_sub(self.leases.in_flight() as u32);
+        if free == 0 {
+            return Err(Wait {
+                at: report,
+                reason: Reason::InFlight,
+            });
+        }
+        if let Some((bytes, rate)) = self.bytes(config) {
+            let at = bytes.next_start(now, &rate, 1.0);
+            if at > now {
+                return Err(Wait {
+                    at,
+                    reason: Reason::Bytes,
+                });
+            }
+        }
+        Ok((probe, if probe { 1 } else { free }))
+    }
+
+    /// What the law asks for, within the bounds of profile, operator and busy share; and one at a time
+    /// while the last answer was a refusal: the next tells all there is to know.
+    fn setpoint(&mut self, now: Timestamp, config: &Config) -> (Rate, u32) {
+        let wish = self.law.setpoint(now);
+        let (mut per_s, mut burst) = (wish.rate, wish.burst);
+        if let Some(operator) = self.rare.as_ref().and_then(|rare| rare.operator) {
+            (per_s, burst) = (per_s.min(operator.rate), operator.burst);
+        }
+        per_s = per_s
+            .min(config.limits.rate_max)
+            .min(f64::from(self.busy_rate));
+        let in_flight = if self.strikes > 0 {
+            1
+        } else {
+            wish.in_flight.min(config.limits.in_flight)
+        };
+        (
+            Rate {
+                per_s,
+                burst,
+                refill: config.limits.refill,
+            },
+            in_flight,
+        )
+    }
+
+    fn lease(&mut self, start: Timestamp, probe: bool, rate: &Rate, config: &Config) -> LeaseId {
+        let pressed = start.since(self.last_grant) <= rate.interval() * PRESSED_INTERVALS;
+        self.last_grant = start;
+        if probe {
+            if self.quarantine.open_until().is_some() {
+                self.quarantine.probe_sent();
+            }
+            if self.breaker.open_until().is_some() {
+                self.breaker.probe_sent();
+            }
+        }
+        self.leases.take(start, config.lease, probe, pressed)
+    }
+
+    fn learn(&mut self, now: Timestamp, lease: &Lease, report: &Report, fresh: bool, rate: &Rate) {
+        if report.signal == Signal::Ok {
+            self.latency.record(report.latency);
+        }
+        let bound_elsewhere = self.law.setpoint(now).rate > rate.per_s;
+        self.law.on_sample(&Sample {
+            now,
+            sent: lease.start,
+            signal: report.signal,
+            fresh,
+            pressed: lease.pressed && !bound_elsewhere,
+            latency: report.latency,
+            beside: lease.beside,
+            retry_after: report.retry_after,
+            quota: report.quota,
+            latencies: self.latency,
+        });
+    }
+
+    /// What breaker, quarantine, strikes and the busy share make of it.
+    fn judge(
+        &mut self,
+        now: Timestamp,
+        lease: &Lease,
+        report: &Report,
+        config: &Config,
+        rng: &mut Rng,
+    ) {
+        match report.signal {
+            Signal::Ok | Signal::UrlError => {
+                let in_trouble = report.status.is_some_and(|status| status >= 500);
+                if in_trouble {
+                    self.breaker.failure(now, &config.breaker, rng);
+                } else if lease.probe || self.breaker.open_until().is_none() {
+                    self.breaker.success();
+                }
+                if lease.probe || self.quarantine.open_until().is_none() {
+                    self.quarantine.success();
+                }
+                // A success that was under way before the refusal says nothing about what came after it.
+                if lease.start >= self.event.at {
+                    self.strikes = 0;
+                }
+                if let (true, Some(p50)) =
+                    (config.limits.busy_share.is_finite(), self.latency.p50())
+                {
+                    self.busy_rate =
+                        (config.limits.busy_share / p50.as_secs_f64().max(1e-6)) as f32;
+                }
+            }
+            Signal::RateLimited => {
+                self.refused += 1;
+                self.breaker.probe_refused(now, &config.breaker, rng);
+                self.quarantine.probe_refused(now, &config.quarantine, rng);
+            }
+            Signal::Overloaded | Signal::Unreachable => {
+                self.breaker.failure(now, &config.breaker, rng);
+                self.quarantine.probe_lost();
+            }
+            Signal::Blocked => {
+                self.quarantine.failure(now, &config.quarantine, rng);
+                self.breaker.probe_lost();
+            }
+        }
+    }
+
+    /// What the server asked for comes first; without a word from it, our own backoff.
+    fn hold_after(
+        &mut self,
+        now: Timestamp,
+        report: &Report,
+        fresh: bool,
+        config: &Config,
+        rng: &mut Rng,
+    ) {
+        let refused = matches!(report.signal, Signal::RateLimited | Signal::Overloaded);
+        let spent = report.quota.and_then(|quota| {
+            // Those still under way are not yet counted in what the server says remains.
+            let remaining = quota
+                .remaining?
+                .saturating_sub(self.leases.in_flight() as u64);
+            quota.reset.filter(|_| remaining == 0)
+        });
+        let asked = match (report.retry_after, spent) {
+            (Some(after), _) => Some((after, HoldReason::RetryAfter)),
+            (None, Some(reset)) => Some((reset, HoldReason::QuotaSpent)),
+            (None, None) => None,
+        };
+        if let Some((length, reason)) = asked {
+            let jitter = length
+                .mul_f64(rng.between(0.0, HOLD_JITTER))
+                .min(HOLD_JITTER_MAX);
+            self.hold
+                .extend(now, now + length.saturating_add(jitter), reason);
+        }
+        if refused && fresh {
+            let doublings = u32::from(self.strikes).min(20);
+            self.strikes = self.strikes.saturating_add(1);
+            if asked.is_none() {
+                let (rate, _) = self.setpoint(now, config);
+                let first =
+                    (rate.interval() * BACKOFF_INTERVALS).clamp(BACKOFF_MIN, config.backoff_max);
+                let length = first.saturating_mul(1 << doublings).min(config.backoff_max);
+                let jittered = length.mul_f64(rng.between(1.0, 1.0 + HOLD_JITTER));
+                self.hold.extend(now, now + jittered, HoldReason::Backoff);
+            }
+        }
+    }
+
+    fn charge_bytes(&mut self, now: Timestamp, bytes: u64, config: &Config) {
+        if let Some((pace, rate)) = self.bytes(config) {
+            pace.charge(now, &rate, bytes as f64);
+        }
+    }
+
+    fn bytes(&mut self, config: &Config) -> Option<(&mut Pace, Rate)> {
+        let pace = self.rare.as_mut()?.bytes.as_mut()?;
+        Some((pace, config.byte_rate()?))
+    }
+
+    fn expire(&mut self, now: Timestamp) {
+        if self.leases.expire(now).probe {
+            self.probe_lost();
+        }
+    }
+
+    fn probe_lost(&mut self) {
+        self.breaker.probe_lost();
+        self.quarantine.probe_lost();
+    }
+}
+
+#[cfg(test)]
+mod tests;

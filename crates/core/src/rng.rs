@@ -39,12 +39,19 @@ mod tests {
     fn the_stream_is_the_published_one() {
         // First outputs of SplitMix64 for seed 1234567, from the reference implementation.
         let mut rng = Rng::new(1_234_567);
-        assert_eq!([rng.next_u64(), rng.next_u64()], [6_457_827_717_110_365_317, 3_203_168_211_198_807_973]);
+        assert_eq!(
+            [rng.next_u64(), rng.next_u64()],
+            [6_457_827_717_110_365_317, 3_203_168_211_198_807_973]
+        );
     }
 
     #[test]
     fn unit_stays_below_one() {
         let mut rng = Rng::new(1);
-        assert!((0..10_000).map(|_| rng.unit()).all(|x| (0.0..1.0).contains(&x)));
+        assert!(
+            (0..10_000)
+                .map(|_| rng.unit())
+                .all(|x| (0.0..1.0).contains(&x))
+        );
     }
 }

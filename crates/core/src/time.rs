@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 ///
 /// Every state is read and written with one clock. Arithmetic saturates: a clock that steps back makes
 /// elapsed time zero, never negative, and no sum overflows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct Timestamp(u64);
 
 impl Timestamp {
@@ -54,7 +56,10 @@ impl Add<Duration> for Timestamp {
     type Output = Self;
 
     fn add(self, rhs: Duration) -> Self {
-        Self(self.0.saturating_add(u64::try_from(rhs.as_micros()).unwrap_or(u64::MAX)))
+        Self(
+            self.0
+                .saturating_add(u64::try_from(rhs.as_micros()).unwrap_or(u64::MAX)),
+        )
     }
 }
 
@@ -62,13 +67,20 @@ impl Sub<Duration> for Timestamp {
     type Output = Self;
 
     fn sub(self, rhs: Duration) -> Self {
-        Self(self.0.saturating_sub(u64::try_from(rhs.as_micros()).unwrap_or(u64::MAX)))
+        Self(
+            self.0
+                .saturating_sub(u64::try_from(rhs.as_micros()).unwrap_or(u64::MAX)),
+        )
     }
 }
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if *self == Self::NEVER { f.write_str("never") } else { write!(f, "{:.3}s", self.as_secs_f64()) }
+        if *self == Self::NEVER {
+            f.write_str("never")
+        } else {
+            write!(f, "{:.3}s", self.as_secs_f64())
+        }
     }
 }
 

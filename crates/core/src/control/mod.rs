@@ -1,1 +1,218 @@
-//! x
+//! What should the limits be?
+//!
+//! A [`Law`] hears of every outcome ([`Sample`]) and asks for a [`Setpoint`]. It never sends, waits or
+//! looks at a clock; whether its wish is granted is for the gates, the profile and the operator to say.
+//!
+//! | law | what it does |
+//! | --- | --- |
+//! | [`Fixed`] | keeps the rate it was given |
+//! | [`Aimd`] | climbs by small steps, cuts once per congestion event |
+//! | [`Advice`] | keeps the rate it was given and says what it would suggest |
+
+mod advice;
+mod aimd;
+mod fixed;
+mod latency;
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub use advice::{Advice, AdviceConfig};
+pub use aimd::{Aimd, AimdConfig};
+pub use fixed::Fixed;
+pub use latency::Latency;
+
+use crate::Timestamp;
+use crate::signal::{Quota, Signal};
+
+/// What a law asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Setpoint {
+    /// Requests per second.
+    pub rate: f64,
+    /// Requests that may leave back to back after a rest.
+    pub burst: f64,
+    /// Requests under way at once.
+    pub in_flight: u32,
+}
+
+/// One outcome, as a law sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// When the outcome became known.
+    pub now: Timestamp,
+    /// When its request was sent. A law that reacts to an event ignores what was sent before its reaction.
+    pub sent: Timestamp,
+    /// What it means.
+    pub signal: Signal,
+    /// The first outcome of its congestion event: sent after the last one was noticed.
+    pub fresh: bool,
+    /// Somebody was waiting for this key since it was sent, so the limit, not the demand, set the pace.
+    /// A key that idles learns nothing.
+    pub pressed: bool,
+    /// From sending to the response's head.
+    pub latency: Duration,
+    /// Requests under way beside it when it was sent.
+    pub beside: u16,
+    /// How long the server asked to be left alone.
+    pub retry_after: Option<Duration>,
+    /// What the server said of its quota.
+    pub quota: Option<Quota>,
+    /// This key's latencies so far, this one included.
+    pub latencies: Latency,
+}
+
+/// What a law would show on a page or plot.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Metrics {
+    /// The rate asked for, requests per second.
+    pub rate: f64,
+    /// The learned ceiling, requests per second, if one is known.
+    pub ceiling: Option<f64>,
+    /// The rate it would suggest to an operator.
+    pub suggested: Option<f64>,
+    /// Cuts so far.
+    pub cuts: u32,
+}
+
+/// A control law: object-safe, pure, one per key.
+pub trait Law: fmt::Debug + Send {
+    /// Hears what happened.
+    fn on_sample(&mut self, sample: &Sample);
+
+    /// What it asks for at `now`.
+    fn setpoint(&mut self, now: Timestamp) -> Setpoint;
+
+    /// The gates allow no more than `rate` requests per second: a law that climbs beyond what can be
+    /// tried would have to come all the way down again.
+    fn cap(&mut self, _rate: f64) {}
+
+    /// What it would show.
+    fn metrics(&self) -> Metrics;
+}
+
+/// Which law, with its constants.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LawConfig {
+    /// [`Fixed`] at the configured start rate.
+    Fixed,
+    /// [`Aimd`].
+    Aimd(Arc<AimdConfig>),
+    /// [`Advice`].
+    Advice(AdviceConfig),
+}
+
+impl FromStr for LawConfig {
+    type Err = UnknownLaw;
+
+    fn from_str(name: &str) -> Result<Self, UnknownLaw> {
+        match name {
+            "fixed" => Ok(Self::Fixed),
+            "aimd" => Ok(Self::Aimd(Arc::default())),
+            "advice" => Ok(Self::Advice(AdviceConfig::default())),
+            _ => Err(UnknownLaw(name.to_owned())),
+        }
+    }
+}
+
+/// No law has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown law {0:?}: choose fixed, aimd or advice")]
+pub struct UnknownLaw(String);
+
+/// The law of one key, with its state inline: a million keys are a million small values, not a million
+/// allocations.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum KeyLaw {
+    /// See [`Fixed`].
+    Fixed(Fixed),
+    /// See [`Aimd`].
+    Aimd(Aimd),
+    /// See [`Advice`].
+    Advice(Advice),
+}
+
+impl KeyLaw {
+    /// The configured law, at its beginning: `start` is what the profile allows a stranger.
+    pub fn new(config: &LawConfig, start: Setpoint, now: Timestamp) -> Self {
+        match config {
+            LawConfig::Fixed => Self::Fixed(Fixed::new(start)),
+            LawConfig::Aimd(config) => Self::Aimd(Aimd::new(Arc::clone(config), start, now)),
+            LawConfig::Advice(config) => Self::Advice(Advice::new(*config, start)),
+        }
+    }
+
+    /// After a restore: the shared constants are not part of the state, and a state of another law than
+    /// the configured one is of no use.
+    pub fn adopt(&mut self, config: &LawConfig, start: Setpoint, now: Timestamp) {
+        match (&mut *self, config) {
+            (Self::Aimd(law), LawConfig::Aimd(config)) => law.config = Arc::clone(config),
+            (Self::Fixed(_), LawConfig::Fixed) | (Self::Advice(_), LawConfig::Advice(_)) => {}
+            _ => *self = Self::new(config, start, now),
+        }
+    }
+
+    fn law(&mut self) -> &mut dyn Law {
+        match self {
+            Self::Fixed(law) => law,
+            Self::Aimd(law) => law,
+            Self::Advice(law) => law,
+        }
+    }
+}
+
+impl Law for KeyLaw {
+    fn on_sample(&mut self, sample: &Sample) {
+        self.law().on_sample(sample);
+    }
+
+    fn setpoint(&mut self, now: Timestamp) -> Setpoint {
+        self.law().setpoint(now)
+    }
+
+    fn cap(&mut self, rate: f64) {
+        self.law().cap(rate);
+    }
+
+    fn metrics(&self) -> Metrics {
+        match self {
+            Self::Fixed(law) => law.metrics(),
+            Self::Aimd(law) => law.metrics(),
+            Self::Advice(law) => law.metrics(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A fresh, pressed sample sent just before it was heard of.
+    pub(super) fn sample(now_s: f64, signal: Signal) -> Sample {
+        let now = Timestamp::from_secs_f64(now_s);
+        Sample {
+            now,
+            sent: now,
+            signal,
+            fresh: true,
+            pressed: true,
+            latency: Duration::ZERO,
+            beside: 0,
+            retry_after: None,
+            quota: None,
+            latencies: Latency::default(),
+        }
+    }
+
+    #[test]
+    fn an_unknown_law_is_named() {
+        assert_eq!(
+            "vegas".parse::<LawConfig>().unwrap_err().to_string(),
+            "unknown law \"vegas\": choose fixed, aimd or advice"
+        );
+    }
+}

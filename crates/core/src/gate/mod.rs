@@ -1,1 +1,15 @@
-//! x
+//! May this leave now?
+//!
+//! Five gates, each a small state of its own: [`Pace`] (how often), [`Leases`] (how many at once),
+//! [`Hold`] (not before), and [`Breaker`] twice, once for a host in trouble and once, as the quarantine,
+//! for a host that blocks us. [`crate::host::Host`] asks them in order.
+
+mod breaker;
+mod hold;
+mod leases;
+mod pace;
+
+pub use breaker::{Breaker, BreakerConfig};
+pub use hold::{Hold, HoldReason};
+pub use leases::{Expired, Lease, LeaseId, Leases, Tally};
+pub use pace::{Pace, Rate, Refill};

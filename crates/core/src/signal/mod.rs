@@ -3,9 +3,15 @@
 //! [`classify`] turns what happened to a request (an [`Outcome`]) into what it means for its key (a
 //! [`Report`]): one [`Signal`], how long the server asked to be left alone, and the quotas it named.
 
+mod clock;
+mod retry_after;
+
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
+
+pub use clock::WallClock;
+pub use retry_after::{WAIT_MAX, retry_after};
 
 /// What an outcome means for the key it was sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]

@@ -1,0 +1,299 @@
+//! Additive increase, multiplicative decrease, on the *rate*.
+//!
+//! On the rate, because that is what servers meter: a crawler steering its concurrency overshot a
+//! 4 requests/s site threefold, and cannot express less than one request per round trip at all.
+//!
+//! * **Start** doubles the rate every interval until the first refusal, so that a generous host is not
+//!   crawled at a stranger's pace for an hour (TCP's slow start, RFC 5681).
+//! * **Climb** adds one step per interval. The step is a share of the rate after the last cut, so a cycle
+//!   takes the same number of requests (about fifty) on a slow host as on a fast one.
+//! * **Cut** multiplies, once per congestion event: a refusal, a 503 or a time-out of a request sent after
+//!   the last cut. What was under way before tells nothing new; reacting to each refusal of one burst is
+//!   how a shipped law falls to 56 % of a limit it had already found.
+//! * **Early signal**: while the median latency stands at twice its normal and clearly above it, the law
+//!   climbs no further and yields a little; the 95th percentile must have risen too, so that noise alone
+//!   does not count.
+//!
+//! A key that nobody presses (demand below the limit) learns nothing and keeps its rate.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Law, Metrics, Sample, Setpoint};
+use crate::Timestamp;
+use crate::signal::Signal;
+
+/// The constants of [`Aimd`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AimdConfig {
+    /// What a cut leaves of the rate, in (0, 1). Default 0.8: less under-used time than TCP's half.
+    pub cut: f64,
+    /// One step, as a share of the rate after the last cut. Default 0.05.
+    pub step: f64,
+    /// Requests served per step; a step takes at least a second too. Default 10.
+    pub step_accepts: u32,
+    /// Double per interval until the first cut. Default true.
+    pub slow_start: bool,
+    /// The median at this many times its normal value is an early signal. Default 2; 0 switches it off.
+    pub latency_rise: f64,
+    /// … if it is also this much above it. Default 50 ms: a millisecond that becomes three is noise.
+    pub latency_excess: Duration,
+    /// The least rate a cut leaves, requests per second. Default 0.02 (one request in 50 s).
+    pub rate_min: f64,
+}
+
+impl Default for AimdConfig {
+    fn default() -> Self {
+        Self {
+            cut: 0.8,
+            step: 0.05,
+            step_accepts: 10,
+            slow_start: true,
+            latency_rise: 2.0,
+            latency_excess: Duration::from_millis(50),
+            rate_min: 0.02,
+        }
+    }
+}
+
+/// A step takes at least this long: below it, the host has had no time to show strain.
+const STEP_TIME_MIN: Duration = Duration::from_secs(1);
+/// Served requests per doubling at the start: a burst of a few proves nothing.
+const START_ACCEPTS: u32 = 4;
+/// The start doubles past the limit before it hears of it; the first cut takes the doubling back.
+const START_CUT: f64 = 0.5;
+/// What an early signal leaves: it warns, it does not refuse.
+const EARLY_CUT: f64 = 0.95;
+
+/// The law's state for one key: 64 bytes, the constants shared.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Aimd {
+    rate: f64,
+    /// The rate after the last cut, of which a step is a share.
+    base: f64,
+    interval_began: Timestamp,
+    last_early: Timestamp,
+    accepts: u32,
+    cuts: u32,
+    burst: f32,
+    in_flight: u32,
+    #[serde(skip)]
+    pub(super) config: Arc<AimdConfig>,
+}
+
+impl Aimd {
+    /// Starts at `start`.
+    pub fn new(config: Arc<AimdConfig>, start: Setpoint, now: Timestamp) -> Self {
+        Self {
+            rate: start.rate,
+            base: start.rate,
+            interval_began: now,
+            last_early: now,
+            accepts: 0,
+            cuts: 0,
+            burst: start.burst as f32,
+            in_flight: start.in_flight,
+            config,
+        }
+    }
+
+    fn starting(&self) -> bool {
+        self.cuts == 0 && self.config.slow_start
+    }
+
+    fn cut_to(&mut self, share: f64, now: Timestamp) {
+        self.rate = (self.rate * share).max(self.config.rate_min);
+        self.base = self.rate;
+        self.begin_interval(now);
+    }
+
+    fn begin_interval(&mut self, now: Timestamp) {
+        self.interval_began = now;
+        self.accepts = 0;
+    }
+
+    fn strained(&self, sample: &Sample) -> bool {
+        let latencies = &sample.latencies;
+        self.config.latency_rise > 0.0
+            && latencies.rise() >= self.config.latency_rise
+            && latencies.excess() >= self.config.latency_excess
+    }
+
+    fn on_accept(&mut self, sample: &Sample) {
+        if self.strained(sample) {
+            if sample.sent >= self.last_early {
+                self.last_early = sample.now;
+                self.cut_to(EARLY_CUT, sample.now);
+            }
+            return;
+        }
+        if !sample.pressed || sample.sent < self.interval_began {
+            return;
+        }
+        self.accepts += 1;
+        let needed = if self.starting() {
+            START_ACCEPTS
+        } else {
+            self.config.step_accepts
+        };
+        if self.accepts < needed || sample.now.since(self.interval_began) < STEP_TIME_MIN {
+            return;
+        }
+        self.rate = if self.starting() {
+            self.rate * 2.0
+        } else {
+            self.rate + self.base * self.config.step
+        };
+        self.begin_interval(sample.now);
+    }
+}
+
+impl Law for Aimd {
+    fn on_sample(&mut self, sample: &Sample) {
+        match sample.signal {
+            Signal::Ok => self.on_accept(sample),
+            Signal::RateLimited | Signal::Overloaded if sample.fresh => {
+                let share = if self.starting() {
+                    START_CUT
+                } else {
+                    self.config.cut
+                };
+                self.cuts = self.cuts.saturating_add(1);
+                self.cut_to(share, sample.now);
+            }
+            _ => {}
+        }
+    }
+
+    fn setpoint(&mut self, _: Timestamp) -> Setpoint {
+        Setpoint {
+            rate: self.rate,
+            burst: f64::from(self.burst),
+            in_flight: self.in_flight,
+        }
+    }
+
+    fn cap(&mut self, rate: f64) {
+        self.rate = self.rate.min(rate);
+    }
+
+    fn metrics(&self) -> Metrics {
+        let ceiling = (self.cuts > 0).then_some(self.rate);
+        Metrics {
+            rate: self.rate,
+            ceiling,
+            suggested: None,
+            cuts: self.cuts,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::sample;
+    use super::*;
+
+    fn law(rate: f64) -> Aimd {
+        let start = Setpoint {
+            rate,
+            burst: 1.0,
+            in_flight: 4,
+        };
+        Aimd::new(Arc::new(AimdConfig::default()), start, Timestamp::ZERO)
+    }
+
+    fn rate(law: &mut Aimd) -> f64 {
+        law.setpoint(Timestamp::ZERO).rate
+    }
+
+    #[test]
+    fn the_start_doubles_until_the_first_refusal_and_takes_the_doubling_back() {
+        let mut law = law(1.0);
+        for i in 0..8 {
+            law.on_sample(&sample(f64::from(i) * 0.5, Signal::Ok));
+        }
+        assert!((rate(&mut law) - 4.0).abs() < 1e-9, "{law:?}");
+        law.on_sample(&sample(5.0, Signal::RateLimited));
+        assert!((rate(&mut law) - 2.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_burst_of_refusals_is_one_event() {
+        let mut law = law(8.0);
+        law.on_sample(&sample(5.0, Signal::RateLimited));
+        for _ in 0..20 {
+            law.on_sample(&Sample {
+                fresh: false,
+                ..sample(5.0, Signal::RateLimited)
+            });
+        }
+        assert!((rate(&mut law) - 4.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn it_climbs_by_equal_steps_without_needing_successes_in_a_row() {
+        let mut law = law(8.0);
+        law.on_sample(&sample(0.0, Signal::RateLimited));
+        let mut rates = Vec::new();
+        for i in 1..=60 {
+            let signal = if i % 3 == 0 {
+                Signal::UrlError
+            } else {
+                Signal::Ok
+            };
+            law.on_sample(&sample(f64::from(i), signal));
+            rates.push(rate(&mut law));
+        }
+        rates.dedup();
+        let steps: Vec<f64> = rates.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert_eq!(rates.len(), 5, "a step per ten accepts: {rates:?}");
+        assert!(
+            steps.iter().all(|step| (step - 0.2).abs() < 1e-9),
+            "{steps:?}"
+        );
+    }
+
+    #[test]
+    fn idle_keys_learn_nothing() {
+        let mut law = law(1.0);
+        for i in 0..100 {
+            law.on_sample(&Sample {
+                pressed: false,
+                ..sample(f64::from(i), Signal::Ok)
+            });
+        }
+        assert!((rate(&mut law) - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_rising_median_stops_the_climb_and_yields_once_per_event() {
+        let mut law = law(8.0);
+        let mut latencies = super::super::Latency::default();
+        for i in 0..40 {
+            let latency = Duration::from_millis(if i < 20 { 100 } else { 900 });
+            latencies.record(latency);
+            law.on_sample(&Sample {
+                latencies,
+                latency,
+                ..sample(f64::from(i) / 100.0, Signal::Ok)
+            });
+        }
+        assert!(latencies.rise() > 2.0);
+        assert!(
+            rate(&mut law) < 8.0 && rate(&mut law) > 2.0,
+            "{}",
+            rate(&mut law)
+        );
+    }
+
+    #[test]
+    fn faults_of_the_url_or_the_network_move_nothing() {
+        let mut law = law(4.0);
+        for signal in [Signal::UrlError, Signal::Unreachable, Signal::Blocked] {
+            law.on_sample(&sample(1.0, signal));
+        }
+        assert!((rate(&mut law) - 4.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,220 @@
+//! How many at once: leases on in-flight slots.
+//!
+//! A counter leaks when its holder dies (four separate bugs in one peer alone); a lease has an id and an
+//! end. Each grant takes one, its report or cancellation returns it, and what is never heard of again
+//! expires. The books always balance: granted = reported + cancelled + expired + live.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+
+use crate::Timestamp;
+
+/// Names one permit of one key; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct LeaseId(pub u64);
+
+/// One request under way, or about to leave: 32 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// Its name.
+    pub id: LeaseId,
+    /// When its request may leave; what the laws take as the time it was sent.
+    pub start: Timestamp,
+    /// When its slot returns by itself.
+    pub expires: Timestamp,
+    /// Leases live beside it when it was granted.
+    pub beside: u16,
+    /// It is the single probe of a half-open breaker.
+    pub probe: bool,
+    /// Somebody was waiting for it: the limit, not the demand, set its time.
+    pub pressed: bool,
+}
+
+/// The books of one key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Permits given.
+    pub granted: u64,
+    /// … whose outcome was reported in time.
+    pub reported: u64,
+    /// … given back unused or abandoned.
+    pub cancelled: u64,
+    /// … never heard of again.
+    pub expired: u64,
+    /// … still out.
+    pub live: u64,
+}
+
+/// The leases of one key, oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leases {
+    live: SmallVec<[Lease; 1]>,
+    granted: u64,
+    reported: u64,
+    cancelled: u32,
+    expired: u32,
+}
+
+impl Leases {
+    /// Takes a slot; the caller has compared [`Leases::in_flight`] with its cap.
+    pub fn take(
+        &mut self,
+        start: Timestamp,
+        lasts: Duration,
+        probe: bool,
+        pressed: bool,
+    ) -> LeaseId {
+        let id = LeaseId(self.granted);
+        self.granted += 1;
+        let beside = u16::try_from(self.live.len()).unwrap_or(u16::MAX);
+        self.live.push(Lease {
+            id,
+            start,
+            expires: start + lasts,
+            beside,
+            probe,
+            pressed,
+        });
+        id
+    }
+
+    /// Returns the slot of a request whose outcome is known. `None`: the lease has expired or was
+    /// returned before, so the report is late or a repetition.
+    pub fn report(&mut self, id: LeaseId) -> Option<Lease> {
+        let lease = self.remove(id)?;
+        self.reported += 1;
+        Some(lease)
+    }
+
+    /// Returns the slot of a request that never left or was abandoned.
+    pub fn cancel(&mut self, id: LeaseId) -> Option<Lease> {
+        let lease = self.remove(id)?;
+        self.cancelled += 1;
+        Some(lease)
+    }
+
+    /// Extends a lease for a request that takes long. `false`: there is no such lease any more.
+    pub fn renew(&mut self, id: LeaseId, until: Timestamp) -> bool {
+        self.live
+            .iter_mut()
+            .find(|lease| lease.id == id)
+            .map(|lease| lease.expires = lease.expires.max(until))
+            .is_some()
+    }
+
+    /// Takes back what nobody was heard of again and answers whether a probe was among it.
+    pub fn expire(&mut self, now: Timestamp) -> Expired {
+        let before = self.live.len();
+        let mut probe = false;
+        self.live.retain(|lease| {
+            let keep = lease.expires > now;
+            probe |= !keep && lease.probe;
+            keep
+        });
+        let count = before - self.live.len();
+        self.expired += count as u32;
+        Expired { count, probe }
+    }
+
+    /// Slots taken.
+    pub fn in_flight(&self) -> usize {
+        self.live.len()
+    }
+
+    /// When the next slot returns by itself, if any is out.
+    pub fn next_expiry(&self) -> Option<Timestamp> {
+        self.live.iter().map(|lease| lease.expires).min()
+    }
+
+    /// The books.
+    pub fn tally(&self) -> Tally {
+        Tally {
+            granted: self.granted,
+            reported: self.reported,
+            cancelled: u64::from(self.cancelled),
+            expired: u64::from(self.expired),
+            live: self.live.len() as u64,
+        }
+    }
+
+    /// Gives memory of a past rush back.
+    pub fn shrink(&mut self) {
+        self.live.shrink_to_fit();
+    }
+
+    fn remove(&mut self, id: LeaseId) -> Option<Lease> {
+        let at = self.live.iter().position(|lease| lease.id == id)?;
+        Some(self.live.remove(at))
+    }
+}
+
+/// What [`Leases::expire`] took back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Expired {
+    /// How many.
+    pub count: usize,
+    /// One of them was a breaker's probe.
+    pub probe: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LASTS: Duration = Duration::from_secs(10);
+
+    const fn at(secs: u64) -> Timestamp {
+        Timestamp::from_micros(secs * 1_000_000)
+    }
+
+    #[test]
+    fn a_killed_worker_leaks_nothing() {
+        let mut leases = Leases::default();
+        leases.take(at(0), LASTS, false, false);
+        leases.take(at(1), LASTS, true, false);
+        assert_eq!(leases.next_expiry(), Some(at(10)));
+        assert_eq!(
+            leases.expire(at(10)),
+            Expired {
+                count: 1,
+                probe: false
+            }
+        );
+        assert_eq!(
+            leases.expire(at(11)),
+            Expired {
+                count: 1,
+                probe: true
+            }
+        );
+        assert_eq!(leases.in_flight(), 0);
+    }
+
+    #[test]
+    fn a_report_counts_once_and_never_after_its_lease() {
+        let mut leases = Leases::default();
+        let id = leases.take(at(0), LASTS, false, false);
+        assert!(leases.report(id).is_some());
+        assert!(leases.report(id).is_none());
+        let late = leases.take(at(0), LASTS, false, false);
+        leases.expire(at(60));
+        assert!(leases.report(late).is_none());
+        let tally = leases.tally();
+        assert_eq!(
+            (tally.granted, tally.reported, tally.expired, tally.live),
+            (2, 1, 1, 0)
+        );
+    }
+
+    #[test]
+    fn renewal_never_shortens() {
+        let mut leases = Leases::default();
+        let id = leases.take(at(0), LASTS, false, false);
+        assert!(leases.renew(id, at(5)));
+        assert_eq!(leases.next_expiry(), Some(at(10)));
+        assert!(leases.renew(id, at(50)));
+        assert_eq!(leases.expire(at(49)).count, 0);
+    }
+}

@@ -1,0 +1,118 @@
+//! The canonical text of a host.
+//!
+//! The `url` crate does what browsers do (lower case, percent-decoding, IDNA to punycode, every spelling of an IPv4
+//! address, IPv6 compressed in brackets); here come the four steps it leaves:
+//!
+//! * One trailing dot goes: `example.com.` is asked of the same server.
+//! * Ports 80 and 443 go, whatever the scheme. `http://h` and `https://h` share a key since one server answers both;
+//!   then `http://h:443`, which reaches the very socket of `https://h`, must not open a second budget for it.
+//!   It also makes a bare `h:443` plain, whose scheme nobody said. Every other port is kept: another server.
+//! * An IPv4 address mapped into IPv6 is the IPv4 address.
+//! * Names over 253 bytes (RFC 1035 section 2.3.4, without the root's dot) or with an empty label are refused: no
+//!   resolver answers for them, and a key's size is bounded by it.
+//!
+//! User names and passwords are no part of a host and are dropped with the rest of a URL; in a bare host text they
+//! are refused.
+
+use std::fmt::Write as _;
+use std::net::Ipv6Addr;
+
+use compact_str::CompactString;
+use url::{Host, Url};
+
+use super::KeyError;
+
+/// Bytes a host name may have: RFC 1035's 255 on the wire, as text.
+pub(super) const HOST_LEN_MAX: usize = 253;
+/// Bytes of URL or host text looked at; RFC 9110 section 4.1 asks everyone to support URIs of 8,000.
+const INPUT_LEN_MAX: usize = 8_192;
+
+pub(super) fn of_text(text: &str) -> Result<CompactString, KeyError> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Err(KeyError::Empty);
+    }
+    if text.len() > INPUT_LEN_MAX {
+        return Err(KeyError::TooLong);
+    }
+    if text.contains("://") {
+        return of_url(&Url::parse(text)?);
+    }
+    if let Ok(address) = text.parse::<Ipv6Addr>() {
+        return canonical(&Host::<&str>::Ipv6(address), None);
+    }
+    let (name, port) = split_port(text)?;
+    if name.is_empty() {
+        return Err(KeyError::Empty);
+    }
+    canonical(&Host::parse(name)?, port)
+}
+
+pub(super) fn of_url(url: &Url) -> Result<CompactString, KeyError> {
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(KeyError::Scheme);
+    }
+    canonical(&url.host().ok_or(KeyError::Empty)?, url.port())
+}
+
+fn canonical<S: AsRef<str>>(host: &Host<S>, port: Option<u16>) -> Result<CompactString, KeyError> {
+    let mut text = match host {
+        Host::Domain(name) => CompactString::new(checked_name(name.as_ref())?),
+        Host::Ipv4(address) => displayed(address),
+        Host::Ipv6(address) => match address.to_ipv4_mapped() {
+            Some(mapped) => displayed(&mapped),
+            None => {
+                let mut text = CompactString::const_new("[");
+                let _ = write!(text, "{address}]");
+                text
+            }
+        },
+    };
+    if let Some(port) = port.filter(|port| !matches!(port, 80 | 443)) {
+        let _ = write!(text, ":{port}");
+    }
+    Ok(text)
+}
+
+fn checked_name(name: &str) -> Result<&str, KeyError> {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    if name.is_empty() {
+        return Err(KeyError::Empty);
+    }
+    if name.len() > HOST_LEN_MAX {
+        return Err(KeyError::TooLong);
+    }
+    if name.split('.').any(str::is_empty) {
+        return Err(KeyError::EmptyLabel);
+    }
+    Ok(name)
+}
+
+/// `host`, `host:port`, `[v6]`, `[v6]:port`; an empty port is none, as in URLs.
+fn split_port(text: &str) -> Result<(&str, Option<u16>), KeyError> {
+    let name_end = match text.rfind(']') {
+        Some(bracket) => bracket + 1,
+        None => text.find(':').unwrap_or(text.len()),
+    };
+    let (name, rest) = text.split_at(name_end);
+    if rest.is_empty() {
+        return Ok((name, None));
+    }
+    let digits = rest.strip_prefix(':').ok_or(KeyError::Port)?;
+    if digits.is_empty() {
+        return Ok((name, None));
+    }
+    if !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(KeyError::Port);
+    }
+    digits
+        .parse()
+        .map(|port| (name, Some(port)))
+        .map_err(|_| KeyError::Port)
+}
+
+fn displayed(value: &impl std::fmt::Display) -> CompactString {
+    let mut text = CompactString::default();
+    let _ = write!(text, "{value}");
+    text
+}

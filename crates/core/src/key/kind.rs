@@ -1,0 +1,95 @@
+//! Which of a request's names its limits attach to: the meaning of `--key`.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use url::{Host, Url};
+
+use super::{Key, KeyError};
+
+/// What limits attach to in a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum KeyKind {
+    /// Each host, with its port if not a web port. The default: what robots.txt and most limiters go by.
+    #[default]
+    #[serde(rename = "host")]
+    Host,
+    /// Each registrable domain: `a.example.com` and `b.example.com` share.
+    #[serde(rename = "site")]
+    Site,
+    /// Each address connected to: a thousand small sites on one machine share.
+    #[serde(rename = "address")]
+    Address,
+    /// Each host as seen from each egress: for servers that limit the address that asks.
+    #[serde(rename = "egress+host")]
+    EgressHost,
+}
+
+impl KeyKind {
+    /// Every kind, in the order help texts show them.
+    pub const ALL: [Self; 4] = [Self::Host, Self::Site, Self::Address, Self::EgressHost];
+
+    /// The key of a request to `url`.
+    ///
+    /// `address` is the one connected to; a URL that names an address needs none. `egress` is the operator's name
+    /// for the way out; going out directly has none, and the key is then the plain host's.
+    pub fn key(
+        self,
+        url: &Url,
+        address: Option<IpAddr>,
+        egress: Option<&str>,
+    ) -> Result<Key, KeyError> {
+        match (self, egress) {
+            (Self::Host, _) | (Self::EgressHost, None) => Key::of_url(url),
+            (Self::Site, _) => Key::site_of_url(url),
+            (Self::EgressHost, Some(egress)) => Key::of_egress(egress, Key::of_url(url)?.as_str()),
+            (Self::Address, _) => {
+                // Refuses what no kind accepts before the address can hide it.
+                Key::of_url(url)?;
+                let literal = match url.host() {
+                    Some(Host::Ipv4(address)) => Some(IpAddr::V4(address)),
+                    Some(Host::Ipv6(address)) => Some(IpAddr::V6(address)),
+                    _ => None,
+                };
+                literal
+                    .or(address)
+                    .map(Key::address)
+                    .ok_or(KeyError::AddressUnknown)
+            }
+        }
+    }
+
+    /// As written after `--key`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Site => "site",
+            Self::Address => "address",
+            Self::EgressHost => "egress+host",
+        }
+    }
+}
+
+impl fmt::Display for KeyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// A word that is no [`KeyKind`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a key is one of host, site, address, egress+host")]
+pub struct UnknownKeyKind;
+
+impl FromStr for KeyKind {
+    type Err = UnknownKeyKind;
+
+    fn from_str(word: &str) -> Result<Self, UnknownKeyKind> {
+        Self::ALL
+            .into_iter()
+            .find(|kind| kind.as_str() == word)
+            .ok_or(UnknownKeyKind)
+    }
+}

@@ -1,0 +1,51 @@
+//! What time is it for the server?
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use http::HeaderMap;
+use http::header::DATE;
+
+/// The caller's wall clock when a response came, in whole seconds since 1970.
+///
+/// Needed only because servers say dates. Where a response has a Date the server's clock is used instead and an error
+/// of this one does no harm. Fractions are dropped, which makes waits up to a second longer, never shorter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WallClock {
+    unix_secs: u64,
+}
+
+impl WallClock {
+    /// `secs` seconds after 1970-01-01T00:00:00Z.
+    pub const fn from_unix_secs(secs: u64) -> Self {
+        Self { unix_secs: secs }
+    }
+
+    /// Seconds after 1970-01-01T00:00:00Z.
+    pub const fn as_unix_secs(self) -> u64 {
+        self.unix_secs
+    }
+
+    /// The server's time: its Date if it sent a readable one, else this clock.
+    pub(super) fn at_server(self, headers: &HeaderMap) -> Self {
+        headers
+            .get(DATE)
+            .and_then(|value| value.to_str().ok())
+            .and_then(|text| httpdate::parse_http_date(text.trim()).ok())
+            .map_or(self, Self::from)
+    }
+
+    /// From this time until `then`; zero if that has passed.
+    pub(super) fn until(self, then: Self) -> Duration {
+        Duration::from_secs(then.unix_secs.saturating_sub(self.unix_secs))
+    }
+}
+
+impl From<SystemTime> for WallClock {
+    /// Times before 1970 become 1970.
+    fn from(time: SystemTime) -> Self {
+        Self::from_unix_secs(
+            time.duration_since(UNIX_EPOCH)
+                .map_or(0, |since| since.as_secs()),
+        )
+    }
+}
