@@ -12,11 +12,11 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use politely_core::Timestamp;
+use politely_core::key::Key;
+use politely_core::queue::NextQueue;
 use url::{Position, Url};
 
-use super::limits::Key;
 use super::pending::{Pending, Purpose};
-use super::queue::NextQueue;
 use super::robots::{Rules, Standing};
 
 /// A lane's number; lanes live as long as the run.
@@ -38,14 +38,20 @@ pub(crate) struct Frontier {
     /// Orders what goes again at the same time.
     sequence: u64,
     robots: bool,
+    /// Lanes whose learned state changed since it was last kept.
+    dirty: Vec<LaneId>,
 }
 
 /// One origin's URLs.
 pub(crate) struct Lane {
     /// `https://example.com`, no path.
     pub(crate) origin: Box<str>,
-    /// The keys a request names; the first gives the lane its name.
+    /// The keys a request may leave under, one for each egress that has its own; the first gives the lane
+    /// its name. None yet: the host's address has to be found out.
     pub(crate) keys: Box<[Key]>,
+    resolving: bool,
+    /// The operator's sites that cover it, by number.
+    pub(crate) sites: Box<[u16]>,
     fresh: VecDeque<u64>,
     again: BinaryHeap<Reverse<Again>>,
     /// Fetches of robots.txt, also for other origins that redirected here; they go before pages.
@@ -59,7 +65,7 @@ pub(crate) struct Lane {
     first_since: Timestamp,
     pub(crate) tally: Tally,
     /// The learned state changed since it was last kept.
-    pub(crate) dirty: bool,
+    dirty: bool,
     /// Its hold is too long to wait for.
     set_aside: Option<Box<str>>,
 }
@@ -84,6 +90,8 @@ struct Again {
 pub(crate) enum Take<P> {
     /// Send this.
     Send(Job<P>),
+    /// Find out the address of this lane's host: its key is made of it.
+    Resolve(LaneId),
     /// This URL ends here without a request, and why.
     Drop(LaneId, Box<Pending>, String),
     /// Nothing may leave before this time, or before a report or more input comes.
@@ -111,6 +119,7 @@ pub(crate) enum Refused {
 
 enum Next {
     Nothing,
+    Resolve,
     At(Timestamp),
     AskRobots,
     Errand,
@@ -131,6 +140,7 @@ impl Frontier {
             input_open: true,
             sequence: 0,
             robots,
+            dirty: Vec::new(),
         }
     }
 
@@ -151,6 +161,8 @@ impl Frontier {
         self.lanes.push(Lane {
             origin: origin.into(),
             keys: keys(),
+            resolving: false,
+            sites: Box::default(),
             fresh: VecDeque::new(),
             again: BinaryHeap::new(),
             errands: VecDeque::new(),
@@ -251,6 +263,10 @@ impl Frontier {
             };
             match next {
                 Next::Nothing => {}
+                Next::Resolve => {
+                    lane.resolving = true;
+                    return Take::Resolve(id);
+                }
                 Next::At(at) => self.schedule(id, at),
                 Next::GiveUp(why) => {
                     if let Some(pending) = self.pull(id, now) {
@@ -293,6 +309,14 @@ impl Frontier {
         Take::Wait(wait)
     }
 
+    /// The keys of lane `id` are known now.
+    pub(crate) fn resolved(&mut self, id: LaneId, keys: Box<[Key]>, now: Timestamp) {
+        let lane = &mut self.lanes[id as usize];
+        lane.keys = keys;
+        lane.resolving = false;
+        self.schedule(id, now);
+    }
+
     /// A request came back; whoever waited for its slot is asked again.
     pub(crate) fn came_back(&mut self, id: LaneId, now: Timestamp) {
         self.in_flight -= 1;
@@ -316,6 +340,23 @@ impl Frontier {
     pub(crate) fn robots_answered(&mut self, id: LaneId, standing: Standing, now: Timestamp) {
         self.lanes[id as usize].robots = standing;
         self.schedule(id, now);
+    }
+
+    /// Lane `id`'s learned state changed.
+    pub(crate) fn learned(&mut self, id: LaneId) {
+        let lane = &mut self.lanes[id as usize];
+        if !std::mem::replace(&mut lane.dirty, true) {
+            self.dirty.push(id);
+        }
+    }
+
+    /// The lanes that changed since the last call.
+    pub(crate) fn take_dirty(&mut self) -> Vec<LaneId> {
+        let dirty = std::mem::take(&mut self.dirty);
+        for &id in &dirty {
+            self.lanes[id as usize].dirty = false;
+        }
+        dirty
     }
 
     /// Wakes every lane parked under `key`.
@@ -400,6 +441,12 @@ impl Lane {
     }
 
     fn next(&self, now: Timestamp) -> Next {
+        if self.resolving || self.is_empty() {
+            return Next::Nothing;
+        }
+        if self.keys.is_empty() {
+            return Next::Resolve;
+        }
         if !self.errands.is_empty() {
             return Next::Errand;
         }

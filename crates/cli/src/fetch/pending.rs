@@ -1,9 +1,11 @@
 //! A request on its way through the frontier, with all that its result line will need.
 
-use politely_core::signal::Signal;
+use http::Method;
 use url::Url;
 
 use super::frontier::LaneId;
+use super::output::Row;
+use super::seam::Attempt;
 
 /// What a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,10 +30,8 @@ pub(crate) struct Pending {
     pub(crate) attempts: u32,
     /// Of those, answered with a refusal (429 and the like).
     pub(crate) refused: u32,
-    /// Attempts of the present hop.
-    pub(crate) tries: u32,
-    /// What the last attempt of the present hop meant.
-    pub(crate) last: Option<Signal>,
+    /// The next attempt at the present hop, as the retry policy counts.
+    pub(crate) attempt: Attempt,
     /// First in line, without leave.
     pub(crate) waited_us: u64,
 }
@@ -45,8 +45,7 @@ impl Pending {
             passed: Vec::new(),
             attempts: 0,
             refused: 0,
-            tries: 0,
-            last: None,
+            attempt: Attempt::first(Method::GET),
             waited_us: 0,
         }
     }
@@ -56,5 +55,22 @@ impl Pending {
         // An origin came out of a parsed URL, so it is one again.
         let hop = Url::parse(&format!("{origin}/robots.txt")).ok();
         Self { purpose: Purpose::Robots(lane), hop, ..Self::page(0) }
+    }
+}
+
+impl Pending {
+    /// The result line of a URL that ends without a further request.
+    pub(crate) fn row<'a>(&self, url: &'a str, key: &'a str, why: &'a str) -> Row<'a> {
+        Row {
+            url,
+            key,
+            status: None,
+            attempts: self.attempts,
+            refused: self.refused,
+            bytes: 0,
+            wait_ms: self.waited_us / 1000,
+            latency_ms: 0,
+            error: Some(why),
+        }
     }
 }

@@ -74,3 +74,22 @@ impl Standing {
         }
     }
 }
+
+/// The rules of one origin for us. (Seam: politely::robots::Robots takes its place.)
+#[derive(Clone, Debug)]
+pub(crate) struct Rules;
+
+impl Rules {
+    pub(crate) fn parse(_status: Option<u16>, _body: &[u8], _agent: &str) -> Option<Self> {
+        Some(Self)
+    }
+    pub(crate) fn has_any(&self) -> bool {
+        false
+    }
+    pub(crate) fn forbids(&self, _url: &Url) -> Option<String> {
+        None
+    }
+    pub(crate) fn crawl_delay(&self) -> Option<Duration> {
+        None
+    }
+}
