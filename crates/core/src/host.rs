@@ -349,6 +349,16 @@ impl Host {
         }
     }
 
+    /// A request that this key was only a limit of: its slot returns and its bytes are charged, its
+    /// outcome is another key's to judge.
+    pub fn release(&mut self, now: Timestamp, lease: LeaseId, bytes: u64, config: &Config) {
+        self.expire(now);
+        if self.leases.report(lease).is_some_and(|lease| lease.probe) {
+            self.probe_lost();
+        }
+        self.charge_bytes(now, bytes, config);
+    }
+
     /// A permit that will not be reported. `sent`: its request may have left, so its token is spent.
     pub fn cancel(&mut self, now: Timestamp, lease: LeaseId, sent: bool, config: &Config) {
         let Some(lease) = self.leases.cancel(lease) else {

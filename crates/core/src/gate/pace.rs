@@ -15,6 +15,9 @@ use crate::Timestamp;
 
 /// Two sums of the same refills may differ in the last bits; a token short by this much is a token.
 const ROUNDING: f64 = 1e-9;
+/// Timers wake late by a millisecond or so. What flows in during this long is kept beyond the burst, so
+/// that a late departure does not delay all that follow: the rate holds, a gap may be this much shorter.
+const TIMER_SLACK_S: f64 = 0.002;
 
 /// How a bucket is refilled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -44,6 +47,14 @@ impl Rate {
             per_s,
             burst: 1.0,
             refill: Refill::Continuous,
+        }
+    }
+
+    /// The most tokens that are kept.
+    fn most(&self) -> f64 {
+        match self.refill {
+            Refill::Continuous => self.burst + self.per_s * TIMER_SLACK_S,
+            Refill::Interval(_) => self.burst,
         }
     }
 
@@ -92,8 +103,9 @@ impl Pace {
                 self.at = self.at + Duration::from_micros(periods * period);
             }
         }
-        if self.tokens >= rate.burst {
-            self.tokens = rate.burst;
+        let most = rate.most();
+        if self.tokens >= most {
+            self.tokens = most;
             self.full_at = self.at;
         }
     }
@@ -152,7 +164,7 @@ impl Pace {
         let newest = self.at + seconds(-self.tokens / rate.per_s);
         let reserved_after = self.tokens < 0.0 && newest.micros_since(start) > 1;
         if start >= self.full_at && !reserved_after {
-            self.tokens = (self.tokens + cost).min(rate.burst);
+            self.tokens = (self.tokens + cost).min(rate.most());
         }
     }
 
@@ -252,7 +264,7 @@ mod tests {
         };
         let mut pace = Pace::full(at(0.0), &rate);
         pace.settle(at(1e6), &rate);
-        assert!((pace.tokens() - 2.0).abs() < 1e-12);
+        assert!((pace.tokens() - 2.0 - 10.0 * TIMER_SLACK_S).abs() < 1e-12);
     }
 
     #[test]
@@ -353,7 +365,8 @@ mod tests {
                 let mut sum = 0.0;
                 for (to, cost) in &taken[i..] {
                     sum += f64::from(*cost);
-                    let allowed = rate.burst + rate.per_s * to.since(*from).as_secs_f64();
+                    let window = to.since(*from).as_secs_f64() + TIMER_SLACK_S;
+                    let allowed = rate.burst + rate.per_s * window;
                     prop_assert!(sum <= allowed + 1e-3, "{sum} left in a window that allows {allowed}");
                 }
             }

@@ -14,8 +14,8 @@
 //! User names and passwords are no part of a host and are dropped with the rest of a URL; in a bare host text they
 //! are refused.
 
-use std::fmt::Write as _;
-use std::net::Ipv6Addr;
+use std::fmt::{self, Write as _};
+use std::net::{IpAddr, Ipv6Addr};
 
 use compact_str::CompactString;
 use url::{Host, Url};
@@ -58,14 +58,10 @@ pub(super) fn of_url(url: &Url) -> Result<CompactString, KeyError> {
 fn canonical<S: AsRef<str>>(host: &Host<S>, port: Option<u16>) -> Result<CompactString, KeyError> {
     let mut text = match host {
         Host::Domain(name) => CompactString::new(checked_name(name.as_ref())?),
-        Host::Ipv4(address) => displayed(address),
-        Host::Ipv6(address) => match address.to_ipv4_mapped() {
-            Some(mapped) => displayed(&mapped),
-            None => {
-                let mut text = CompactString::const_new("[");
-                let _ = write!(text, "{address}]");
-                text
-            }
+        Host::Ipv4(address) => displayed(format_args!("{address}")),
+        Host::Ipv6(address) => match address.to_canonical() {
+            IpAddr::V4(mapped) => displayed(format_args!("{mapped}")),
+            IpAddr::V6(address) => displayed(format_args!("[{address}]")),
         },
     };
     if let Some(port) = port.filter(|port| !matches!(port, 80 | 443)) {
@@ -111,8 +107,9 @@ fn split_port(text: &str) -> Result<(&str, Option<u16>), KeyError> {
         .map_err(|_| KeyError::Port)
 }
 
-fn displayed(value: &impl std::fmt::Display) -> CompactString {
+fn displayed(address: fmt::Arguments<'_>) -> CompactString {
     let mut text = CompactString::default();
-    let _ = write!(text, "{value}");
+    // Writing to a string in memory cannot fail.
+    let _ = text.write_fmt(address);
     text
 }

@@ -26,7 +26,7 @@ impl WallClock {
     }
 
     /// The server's time: its Date if it sent a readable one, else this clock.
-    pub(super) fn at_server(self, headers: &HeaderMap) -> Self {
+    pub(in crate::signal) fn at_server(self, headers: &HeaderMap) -> Self {
         headers
             .get(DATE)
             .and_then(|value| value.to_str().ok())
@@ -35,7 +35,7 @@ impl WallClock {
     }
 
     /// From this time until `then`; zero if that has passed.
-    pub(super) fn until(self, then: Self) -> Duration {
+    pub(in crate::signal) fn until(self, then: Self) -> Duration {
         Duration::from_secs(then.unix_secs.saturating_sub(self.unix_secs))
     }
 }

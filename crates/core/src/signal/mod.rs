@@ -1,16 +1,33 @@
 //! What did the server say?
 //!
 //! [`classify`] turns what happened to a request (an [`Outcome`]) into what it means for its key (a
-//! [`Report`]): one [`Signal`], how long the server asked to be left alone, and the quotas it named.
+//! [`Report`]): one [`Signal`], how long the server asked to be left alone, and the tightest quota it named.
+//!
+//! | file | the question it answers |
+//! | --- | --- |
+//! | `classify.rs` | what does an outcome mean? the decision table |
+//! | `retry_after.rs` | how long does the server ask to be left alone? |
+//! | `limit_headers/` | what does it say is left of its limits? |
+//! | `block.rs` | is the door shut? |
+//! | `clock.rs` | what time is it for the server? |
+//!
+//! Everything here reads what strangers wrote: nothing panics, work and numbers are bounded, what is malformed is
+//! ignored.
 
+mod block;
+mod classify;
 mod clock;
+mod limit_headers;
 mod retry_after;
 
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 
+pub use block::{BODY_SCANNED, block_page};
+pub use classify::{Classifier, classify};
 pub use clock::WallClock;
+pub use limit_headers::{COUNT_MAX, SPAN_MAX, quota};
 pub use retry_after::{WAIT_MAX, retry_after};
 
 /// What an outcome means for the key it was sent to.
@@ -20,13 +37,13 @@ pub enum Signal {
     Ok,
     /// The server limits us: 429, or another status that carries a limit's headers.
     RateLimited,
-    /// The server is in trouble: 502, 503, 504, or no answer within the time-out.
+    /// The server is in trouble: 502, 503, 504, 520 to 524, no answer within the time-out, or a broken connection.
     Overloaded,
     /// Nobody answers: name, connection or TLS failed.
     Unreachable,
     /// A challenge or block page: not a limit to be ridden, a door that is shut.
     Blocked,
-    /// This URL is at fault, not the host: other 4xx, 500, 501.
+    /// This URL is at fault, not the host: any other 4xx or 5xx, or what is not HTTP.
     UrlError,
 }
 
@@ -78,7 +95,9 @@ pub struct Report {
     pub latency: Duration,
     /// Bytes received.
     pub bytes: u64,
-    /// How long the server asked to be left alone (Retry-After), already made relative and sane.
+    /// How long the server asked to be left alone, made relative: more than zero, at most [`WAIT_MAX`].
+    ///
+    /// Its Retry-After; for [`Signal::RateLimited`] without one, the reset of an exhausted quota.
     pub retry_after: Option<Duration>,
     /// What the server said is left of its tightest quota.
     pub quota: Option<Quota>,

@@ -65,7 +65,7 @@ fn wait(text: &str, now: impl FnOnce() -> WallClock) -> Option<Duration> {
 }
 
 /// Digits, or digits with a fraction; too many digits saturate.
-fn seconds(text: &str) -> Option<Duration> {
+pub(in crate::signal) fn seconds(text: &str) -> Option<Duration> {
     let (whole, fraction) = match text.split_once('.') {
         Some((whole, fraction)) => (whole, Some(fraction)),
         None => (text, None),
@@ -79,7 +79,7 @@ fn seconds(text: &str) -> Option<Duration> {
 }
 
 /// The number of a text that is all digits, saturating.
-pub(super) fn digits(text: &str) -> Option<u64> {
+pub(in crate::signal) fn digits(text: &str) -> Option<u64> {
     if text.is_empty() {
         return None;
     }
@@ -120,6 +120,7 @@ mod tests {
         retry_after(&headers, NOW)
     }
 
+    #[expect(clippy::unnecessary_wraps, reason = "compared with options")]
     fn secs(secs: u64) -> Option<Duration> {
         Some(Duration::from_secs(secs))
     }

@@ -1,0 +1,345 @@
+//! Is the door shut?
+//!
+//! A limit goes away when we slow down; a challenge or block page does not, and riding it as a limit hammers a door
+//! that somebody shut on purpose. But a key that is wrongly taken for shut is lost until a person looks, so only
+//! evidence counts that the vendors put there themselves, and only on the statuses they use:
+//!
+//! | who | evidence | on |
+//! | --- | --- | --- |
+//! | Cloudflare | `cf-mitigated: challenge` | 202, 401, 403, 405, 428, 429, 503 |
+//! | AWS WAF | `x-amzn-waf-action: captcha` or `challenge` | the same |
+//! | Cloudflare | the challenge's script variables or the titles of its challenge and block pages | all but 202 |
+//! | Akamai | its denial (`errors.edgesuite.net`) or its challenge's address | all but 202 |
+//! | `DataDome` | the address of its captcha | all but 202 |
+//! | `PerimeterX` (HUMAN) | its captcha's element or application id | all but 202 |
+//! | Imperva Incapsula | its resource or incident number | all but 202 |
+//! | AWS WAF | its token script's variables | all but 202 |
+//! | others | a known captcha widget *and* words that ask for a human | 403, 429, 503 |
+//!
+//! A 403 without such evidence is a URL we may not read. What looks alike and is none:
+//!
+//! * Cloudflare's error 1015 is a rate limit in the dress of a block page.
+//! * `/cdn-cgi/challenge-platform/` alone: Cloudflare puts that script into every page, plain 403s included.
+//! * A captcha widget alone: login and contact forms have one.
+//!
+//! A server can hide behind more than [`BODY_SCANNED`] bytes of comment; then this is an ordinary refusal and the
+//! breaker's business.
+
+use http::{HeaderMap, StatusCode};
+
+/// Bytes of a body looked at. Real challenge pages say who they are within the first 8 KiB.
+pub const BODY_SCANNED: usize = 16 * 1_024;
+
+/// Who shut the door, for the operator to read; `None` if nobody is known to have.
+///
+/// Bounded work, no allocation; statuses not in the table cost one comparison.
+pub fn block_page(
+    status: StatusCode,
+    headers: &HeaderMap,
+    body_start: &[u8],
+) -> Option<&'static str> {
+    if !matches!(status.as_u16(), 202 | 401 | 403 | 405 | 428 | 429 | 503) {
+        return None;
+    }
+    by_header(headers).or_else(|| {
+        let body = &body_start[..body_start.len().min(BODY_SCANNED)];
+        if status == StatusCode::ACCEPTED || body.is_empty() {
+            None
+        } else {
+            by_body(status, body)
+        }
+    })
+}
+
+fn by_header(headers: &HeaderMap) -> Option<&'static str> {
+    let says = |name: &str, words: &[&str]| {
+        let value = headers
+            .get(name)
+            .map_or(&[][..], |value| value.as_bytes().trim_ascii());
+        words
+            .iter()
+            .any(|word| value.eq_ignore_ascii_case(word.as_bytes()))
+    };
+    if says("cf-mitigated", &["challenge"]) {
+        Some("Cloudflare")
+    } else if says("x-amzn-waf-action", &["captcha", "challenge"]) {
+        Some("AWS WAF")
+    } else {
+        None
+    }
+}
+
+fn by_body(status: StatusCode, body: &[u8]) -> Option<&'static str> {
+    let found = Evidence::in_body(body);
+    if found.rate_limit {
+        None
+    } else if found.vendor.is_some() {
+        found.vendor
+    } else if found.captcha && found.asks_for_human && matches!(status.as_u16(), 403 | 429 | 503) {
+        Some("a captcha")
+    } else {
+        None
+    }
+}
+
+/// What one marker proves.
+#[derive(Clone, Copy)]
+enum Proof {
+    Vendor(&'static str),
+    RateLimit,
+    Captcha,
+    AsksForHuman,
+}
+
+/// Compared without regard to ASCII case.
+const MARKERS: [(&[u8], Proof); 31] = [
+    (b"_cf_chl_opt", Proof::Vendor("Cloudflare")),
+    (b"cf-chl-", Proof::Vendor("Cloudflare")),
+    (
+        b"<title>Just a moment...</title>",
+        Proof::Vendor("Cloudflare"),
+    ),
+    (
+        b"<title>Attention Required! | Cloudflare</title>",
+        Proof::Vendor("Cloudflare"),
+    ),
+    (b"errors.edgesuite.net", Proof::Vendor("Akamai")),
+    (b"/_sec/cp_challenge/", Proof::Vendor("Akamai")),
+    (b"sec-if-cpt-container", Proof::Vendor("Akamai")),
+    (b"captcha-delivery.com", Proof::Vendor("DataDome")),
+    (b"px-captcha", Proof::Vendor("PerimeterX")),
+    (b"_pxAppId", Proof::Vendor("PerimeterX")),
+    (b"_Incapsula_Resource", Proof::Vendor("Incapsula")),
+    (b"Incapsula incident ID", Proof::Vendor("Incapsula")),
+    (b"gokuProps", Proof::Vendor("AWS WAF")),
+    (b"awsWafCookieDomainList", Proof::Vendor("AWS WAF")),
+    (b"You are being rate limited", Proof::RateLimit),
+    (b"error code: 1015", Proof::RateLimit),
+    (b"Error 1015", Proof::RateLimit),
+    (b"g-recaptcha", Proof::Captcha),
+    (b"recaptcha/api.js", Proof::Captcha),
+    (b"recaptcha/enterprise.js", Proof::Captcha),
+    (b"h-captcha", Proof::Captcha),
+    (b"hcaptcha.com", Proof::Captcha),
+    (b"cf-turnstile", Proof::Captcha),
+    (b"arkoselabs.com", Proof::Captcha),
+    (b"name=\"captcha", Proof::Captcha),
+    (b"unusual traffic", Proof::AsksForHuman),
+    (b"you are human", Proof::AsksForHuman),
+    (b"you're human", Proof::AsksForHuman),
+    (b"not a robot", Proof::AsksForHuman),
+    (b"not a bot", Proof::AsksForHuman),
+    (b"are a robot", Proof::AsksForHuman),
+];
+
+/// Bytes some marker begins with, in either case: most of a page is passed over by one look-up a byte.
+const BEGINNINGS: [bool; 256] = {
+    let mut begins = [false; 256];
+    let mut i = 0;
+    while i < MARKERS.len() {
+        begins[MARKERS[i].0[0].to_ascii_lowercase() as usize] = true;
+        begins[MARKERS[i].0[0].to_ascii_uppercase() as usize] = true;
+        i += 1;
+    }
+    begins
+};
+
+#[derive(Default)]
+struct Evidence {
+    vendor: Option<&'static str>,
+    rate_limit: bool,
+    captcha: bool,
+    asks_for_human: bool,
+}
+
+impl Evidence {
+    fn in_body(body: &[u8]) -> Self {
+        let mut found = Self::default();
+        for (at, byte) in body.iter().enumerate() {
+            if !BEGINNINGS[usize::from(*byte)] {
+                continue;
+            }
+            let rest = &body[at..];
+            for (marker, proof) in MARKERS {
+                if rest
+                    .get(..marker.len())
+                    .is_some_and(|text| text.eq_ignore_ascii_case(marker))
+                {
+                    found.add(proof);
+                }
+            }
+        }
+        found
+    }
+
+    fn add(&mut self, proof: Proof) {
+        match proof {
+            // The first one named: the page's own, not what it quotes.
+            Proof::Vendor(vendor) => self.vendor = self.vendor.or(Some(vendor)),
+            Proof::RateLimit => self.rate_limit = true,
+            Proof::Captcha => self.captcha = true,
+            Proof::AsksForHuman => self.asks_for_human = true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn page(status: u16, body: &str) -> Option<&'static str> {
+        let status = StatusCode::from_u16(status).expect("a status");
+        block_page(status, &HeaderMap::new(), body.as_bytes())
+    }
+
+    fn header(status: u16, name: &'static str, value: &'static str) -> Option<&'static str> {
+        let mut headers = HeaderMap::new();
+        headers.insert(name, HeaderValue::from_static(value));
+        block_page(
+            StatusCode::from_u16(status).expect("a status"),
+            &headers,
+            b"",
+        )
+    }
+
+    #[test]
+    fn row_headers() {
+        for status in [202, 401, 403, 405, 428, 429, 503] {
+            assert_eq!(
+                header(status, "cf-mitigated", "challenge"),
+                Some("Cloudflare")
+            );
+            assert_eq!(
+                header(status, "x-amzn-waf-action", "captcha"),
+                Some("AWS WAF")
+            );
+            assert_eq!(
+                header(status, "x-amzn-waf-action", " Challenge"),
+                Some("AWS WAF")
+            );
+        }
+        assert_eq!(header(403, "cf-mitigated", ""), None);
+        assert_eq!(header(403, "cf-ray", "challenge"), None);
+        for status in [200, 301, 404, 500, 502] {
+            assert_eq!(header(status, "cf-mitigated", "challenge"), None);
+        }
+    }
+
+    #[test]
+    fn row_vendors_pages() {
+        for (status, body, vendor) in [
+            (
+                403,
+                "<html><head><title>Just a moment...</title>",
+                "Cloudflare",
+            ),
+            (
+                503,
+                "<script>window._cf_chl_opt={cvId:'3'}</script>",
+                "Cloudflare",
+            ),
+            (
+                403,
+                "<title>Attention Required! | Cloudflare</title>",
+                "Cloudflare",
+            ),
+            (
+                403,
+                "<H1>Access Denied</H1> Reference&#32;&#35;18&#46;1 https://errors.edgesuite.net/18.1",
+                "Akamai",
+            ),
+            (
+                428,
+                "<iframe src=\"/_sec/cp_challenge/crypto_message-4-3.htm\">",
+                "Akamai",
+            ),
+            (
+                403,
+                "{\"url\":\"https://geo.captcha-delivery.com/captcha/?initialCid=A\"}",
+                "DataDome",
+            ),
+            (
+                401,
+                "<script src=\"https://ct.captcha-delivery.com/c.js\"></script>",
+                "DataDome",
+            ),
+            (
+                403,
+                "<script>window._pxAppId = 'PX1';</script>",
+                "PerimeterX",
+            ),
+            (429, "<div id=\"PX-captcha\"></div>", "PerimeterX"),
+            (
+                403,
+                "<iframe src=\"/_Incapsula_Resource?SWUDNSAI=31\">",
+                "Incapsula",
+            ),
+            (
+                405,
+                "<script>window.gokuProps = {\"key\":\"A\"};</script>",
+                "AWS WAF",
+            ),
+        ] {
+            assert_eq!(page(status, body), Some(vendor), "{body}");
+            assert_eq!(page(200, body), None, "a page about it: {body}");
+            assert_eq!(page(404, body), None, "{body}");
+        }
+    }
+
+    #[test]
+    fn row_other_captchas_need_words_too() {
+        let widget = "<div class=\"g-recaptcha\" data-sitekey=\"k\"></div>";
+        let words = "Our systems have detected Unusual Traffic from your network.";
+        assert_eq!(page(429, &format!("{words}{widget}")), Some("a captcha"));
+        assert_eq!(page(403, widget), None);
+        assert_eq!(page(403, words), None);
+        assert_eq!(
+            page(401, &format!("Log in. Show you are human {widget}")),
+            None
+        );
+    }
+
+    #[test]
+    fn trap_plain_403_is_no_block() {
+        assert_eq!(page(403, ""), None);
+        assert_eq!(page(403, "<h1>403 Forbidden</h1><hr>nginx"), None);
+        assert_eq!(page(403, "<h1>Access Denied</h1>"), None);
+    }
+
+    #[test]
+    fn trap_cloudflare_1015_is_a_rate_limit() {
+        let body = "<title>Access denied | x.com used Cloudflare to restrict access</title>\
+                    <h2>Error 1015</h2><h1>You are being rate limited</h1><a class=\"cf-chl-x\">";
+        assert_eq!(page(429, body), None);
+        assert_eq!(page(429, "error code: 1015"), None);
+    }
+
+    #[test]
+    fn trap_cloudflares_script_on_every_page_is_no_challenge() {
+        let body = "<h1>403</h1><script>window.__CF$cv$params={};\
+                    a.src='/cdn-cgi/challenge-platform/scripts/jsd/main.js';</script>";
+        assert_eq!(page(403, body), None);
+    }
+
+    #[test]
+    fn only_the_beginning_is_read() {
+        let marker = "_cf_chl_opt";
+        let at = |at: usize| format!("{}{marker}", " ".repeat(at));
+        assert_eq!(
+            page(403, &at(BODY_SCANNED - marker.len())),
+            Some("Cloudflare")
+        );
+        assert_eq!(page(403, &at(BODY_SCANNED - marker.len() + 1)), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_body_is_read_without_harm(body in any::<Vec<u8>>(), status in 100_u16..1000) {
+            let status = StatusCode::from_u16(status).expect("a status");
+            let _ = block_page(status, &HeaderMap::new(), &body);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Quotas as structured fields (RFC 9651): drafts 07 to 10.
+
+use std::time::Duration;
+
+use http::HeaderMap;
+use sfv::{BareItem, Dictionary, Item, List, ListEntry, Parameters, Parser};
+
+use super::{COUNT_MAX, ITEMS_MAX, Quota, SPAN_MAX};
+
+/// Bytes of one field looked at, all its lines together; longer ones are ignored.
+const FIELD_LEN_MAX: usize = 4_096;
+
+/// One item of RateLimit-Policy.
+struct Policy {
+    /// Absent up to draft 07.
+    name: Option<String>,
+    limit: u64,
+    window: Option<Duration>,
+    counts_requests: bool,
+}
+
+/// Hands over every quota the two fields name, each with what its policy adds; a policy nobody mentions comes alone.
+pub(super) fn quotas(headers: &HeaderMap, mut found: impl FnMut(Quota)) {
+    let policies = field(headers, "ratelimit-policy").map_or_else(Vec::new, |text| policies(&text));
+    let Some(text) = field(headers, "ratelimit") else {
+        policies
+            .iter()
+            .filter(|policy| policy.counts_requests)
+            .for_each(|policy| found(policy.quota()));
+        return;
+    };
+    if let Ok(list) = Parser::new(&text).parse::<List>() {
+        let mut mentioned = vec![false; policies.len()];
+        for item in items(&list) {
+            let BareItem::String(name) = &item.bare_item else {
+                continue;
+            };
+            let policy = policies
+                .iter()
+                .position(|policy| policy.name.as_deref() == Some(name.as_str()));
+            if let Some(policy) = policy {
+                mentioned[policy] = true;
+            }
+            let policy = policy.map(|policy| &policies[policy]);
+            if policy.is_some_and(|policy| !policy.counts_requests) {
+                continue;
+            }
+            if let Some(quota) = service_limit(&item.params, policy) {
+                found(quota);
+            }
+        }
+        let silent = policies
+            .iter()
+            .zip(mentioned)
+            .filter(|(policy, mentioned)| !mentioned && policy.counts_requests);
+        silent.for_each(|(policy, _)| found(policy.quota()));
+    } else if let Ok(dictionary) = Parser::new(&text).parse::<Dictionary>() {
+        found(draft_07(&dictionary, &policies));
+    }
+}
+
+impl Policy {
+    fn quota(&self) -> Quota {
+        Quota {
+            limit: Some(self.limit),
+            window: self.window,
+            ..Quota::default()
+        }
+    }
+}
+
+/// `r` and `t` of a `RateLimit` item; `None` if `r` is missing or either is malformed.
+fn service_limit(params: &Parameters, policy: Option<&Policy>) -> Option<Quota> {
+    let remaining = count(params.get("r")?)?;
+    let reset = match params.get("t") {
+        Some(t) => Some(Duration::from_secs(whole(t)?)).filter(|reset| *reset <= SPAN_MAX),
+        None => None,
+    };
+    let base = policy.map_or_else(Quota::default, Policy::quota);
+    Some(Quota {
+        remaining: Some(remaining),
+        reset,
+        ..base
+    })
+}
+
+fn policies(text: &str) -> Vec<Policy> {
+    let Ok(list) = Parser::new(text).parse::<List>() else {
+        return Vec::new();
+    };
+    items(&list).filter_map(policy).collect()
+}
+
+fn policy(item: &Item) -> Option<Policy> {
+    let params = &item.params;
+    let (name, limit) = match &item.bare_item {
+        BareItem::String(name) => (Some(name.as_str().to_owned()), count(params.get("q")?)?),
+        limit => (None, count(limit)?),
+    };
+    let window = match params.get("w") {
+        Some(w) => Some(Duration::from_secs(whole(w).filter(|secs| *secs > 0)?)),
+        None => None,
+    };
+    let counts_requests = match params.get("qu") {
+        Some(BareItem::String(unit)) => unit.as_str() == "requests",
+        Some(_) => return None,
+        None => true,
+    };
+    Some(Policy {
+        name,
+        limit,
+        window: window.filter(|window| *window <= SPAN_MAX),
+        counts_requests,
+    })
+}
+
+/// `limit=100, remaining=50, reset=30`; the window is that of the policy with this limit.
+fn draft_07(dictionary: &Dictionary, policies: &[Policy]) -> Quota {
+    let value = |key: &str| match dictionary.get(key) {
+        Some(ListEntry::Item(item)) => Some(&item.bare_item),
+        _ => None,
+    };
+    let limit = value("limit").and_then(count);
+    let policy = policies.iter().find(|policy| Some(policy.limit) == limit);
+    let reset = value("reset").and_then(whole).map(Duration::from_secs);
+    Quota {
+        limit,
+        window: policy.and_then(|policy| policy.window),
+        remaining: value("remaining").and_then(count),
+        reset: reset.filter(|reset| *reset <= SPAN_MAX),
+    }
+}
+
+fn items(list: &List) -> impl Iterator<Item = &Item> {
+    list.iter().take(ITEMS_MAX).filter_map(|entry| match entry {
+        ListEntry::Item(item) => Some(item),
+        ListEntry::InnerList(_) => None,
+    })
+}
+
+fn count(item: &BareItem) -> Option<u64> {
+    whole(item).map(|count| count.min(COUNT_MAX))
+}
+
+fn whole(item: &BareItem) -> Option<u64> {
+    u64::try_from(i64::from(item.as_integer()?)).ok()
+}
+
+/// All lines of a field as the one they stand for (RFC 9110 section 5.3).
+fn field(headers: &HeaderMap, name: &str) -> Option<String> {
+    let mut text = String::new();
+    for value in headers.get_all(name) {
+        let line = value.to_str().ok()?;
+        if text.len() + line.len() > FIELD_LEN_MAX {
+            return None;
+        }
+        if !text.is_empty() {
+            text.push_str(", ");
+        }
+        text.push_str(line);
+    }
+    (!text.is_empty()).then_some(text)
+}

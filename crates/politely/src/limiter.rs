@@ -1,0 +1,581 @@
+//! Leave to send, key by key.
+//!
+//! [`Limiter::try_acquire`] answers at once, with a permit or with the time to ask again: what a scheduler
+//! wants that has other hosts to turn to. [`Limiter::acquire`] waits in the key's line: what a client
+//! wants that has one request to make. Nobody in a line is overtaken, by either.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use politely_core::Timestamp;
+use politely_core::config::{Config, InvalidConfig};
+use politely_core::gate::HoldReason;
+use politely_core::host::{Ask, Decision, Explanation, Host, Reason, RestoreError, Wait};
+use politely_core::key::Key;
+
+use crate::clock::Clock;
+use crate::permit::{Part, Permit};
+use crate::registry::{Entry, Full, Registry, SharedShard};
+use crate::stats::Stats;
+use crate::waiters::{Ticket, Waiters};
+
+/// Hands out permits and keeps every key's state. Cheap to clone; clones share all.
+#[derive(Clone)]
+pub struct Limiter(Arc<Inner>);
+
+struct Inner {
+    registry: Registry,
+    clock: Clock,
+    line_max: usize,
+    closed: AtomicBool,
+}
+
+/// The keys one request is limited by: one, or several of which the first hears its outcome.
+#[derive(Clone, Copy, Debug)]
+pub struct Keys<'a>(&'a [Key]);
+
+impl<'a> From<&'a Key> for Keys<'a> {
+    fn from(key: &'a Key) -> Self {
+        Self(std::slice::from_ref(key))
+    }
+}
+
+impl<'a> From<&'a [Key]> for Keys<'a> {
+    fn from(keys: &'a [Key]) -> Self {
+        Self(keys)
+    }
+}
+
+impl<'a, const N: usize> From<&'a [Key; N]> for Keys<'a> {
+    fn from(keys: &'a [Key; N]) -> Self {
+        Self(keys)
+    }
+}
+
+impl<'a> From<&'a Vec<Key>> for Keys<'a> {
+    fn from(keys: &'a Vec<Key>) -> Self {
+        Self(keys)
+    }
+}
+
+/// Why there is no permit now, and when to ask again.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {reason}")]
+pub struct Refusal {
+    /// The key in the way.
+    pub key: Key,
+    /// What is in the way.
+    pub reason: RefusalReason,
+    /// Ask again at this time, or when a report for the key comes, whichever is first.
+    pub at: Timestamp,
+    /// Its place among the keys asked for.
+    index: usize,
+}
+
+/// What is in the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RefusalReason {
+    /// The key must wait.
+    #[error("{0}")]
+    Wait(Reason),
+    /// Others wait for the key already.
+    #[error("others wait")]
+    Line,
+    /// The registry is full of keys none of which can be forgotten.
+    #[error("no room for another key")]
+    Full,
+    /// The limiter is closed.
+    #[error("closed")]
+    Closed,
+}
+
+/// Why waiting came to nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AcquireError {
+    /// The limiter was closed.
+    #[error("the limiter is closed")]
+    Closed,
+    /// The registry is full of keys none of which can be forgotten.
+    #[error("no room for another key")]
+    Full,
+    /// As many wait for this key as may.
+    #[error("the line of {0} is full")]
+    LineFull(Key),
+    /// No key was named.
+    #[error("a request needs a key")]
+    NoKey,
+}
+
+/// Makes a [`Limiter`].
+#[derive(Clone, Debug)]
+pub struct Builder {
+    config: Config,
+    capacity: usize,
+    line_max: usize,
+    clock: Option<Clock>,
+    seed: Option<u64>,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            config: Config::default(),
+            capacity: 1 << 20,
+            line_max: 1 << 16,
+            clock: None,
+            seed: None,
+        }
+    }
+}
+
+impl Builder {
+    /// What every key is told that has no configuration of its own. Default [`Config::crawler`].
+    #[must_use]
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Most keys kept. Default 1,048,576, at most about 300 MB.
+    #[must_use]
+    pub const fn capacity(mut self, keys: usize) -> Self {
+        self.capacity = keys;
+        self
+    }
+
+    /// Most that may wait for one key. Default 65,536, about 100 bytes each.
+    #[must_use]
+    pub const fn line_max(mut self, waiters: usize) -> Self {
+        self.line_max = waiters;
+        self
+    }
+
+    /// Where time comes from. Default [`Clock::system`].
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Makes all jitter repeatable. Default: a seed of the process.
+    #[must_use]
+    pub const fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// The limiter.
+    ///
+    /// # Errors
+    /// The first number of the configuration that makes no sense.
+    pub fn build(self) -> Result<Limiter, InvalidConfig> {
+        self.config.validate()?;
+        let clock = self.clock.unwrap_or_else(Clock::system);
+        let seed = self.seed.unwrap_or_else(|| {
+            use std::hash::BuildHasher;
+            foldhash::fast::RandomState::default().hash_one(0_u8)
+        });
+        let registry = Registry::new(&Arc::new(self.config), &clock, self.capacity.max(1), seed);
+        let closed = AtomicBool::new(false);
+        Ok(Limiter(Arc::new(Inner {
+            registry,
+            clock,
+            line_max: self.line_max,
+            closed,
+        })))
+    }
+}
+
+impl Limiter {
+    /// A limiter to be.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// This limiter's time.
+    pub fn now(&self) -> Timestamp {
+        self.0.clock.now()
+    }
+
+    /// A permit for all `keys`, if each allows it now; otherwise nothing is taken.
+    ///
+    /// # Errors
+    /// The first key that is in the way, why, and when to ask again.
+    ///
+    /// # Panics
+    /// If no key is named.
+    pub fn try_acquire<'a>(&self, keys: impl Into<Keys<'a>>) -> Result<Permit, Refusal> {
+        let Keys(keys) = keys.into();
+        assert!(!keys.is_empty(), "a request needs a key");
+        let mut permit = Permit {
+            parts: smallvec::SmallVec::new(),
+            sent: false,
+        };
+        for (index, key) in keys.iter().enumerate() {
+            // On the way out the permit gives back what it has of the others.
+            permit.parts.push(self.try_part(key, index)?);
+        }
+        Ok(permit)
+    }
+
+    /// A permit for all `keys`, as soon as each allows it. Those who wait for a key are served in the order
+    /// they came; with several keys, one waits in the line of the key that is in the way.
+    ///
+    /// Cancel-safe: a future that is dropped leaves the line and takes nothing with it.
+    ///
+    /// # Errors
+    /// The limiter is closed, or the key's line or the registry full.
+    pub async fn acquire<'a>(&self, keys: impl Into<Keys<'a>>) -> Result<Permit, AcquireError> {
+        let Keys(keys) = keys.into();
+        if keys.is_empty() {
+            return Err(AcquireError::NoKey);
+        }
+        let mut refusal = match self.try_acquire(keys) {
+            Ok(permit) => return Ok(permit),
+            Err(refusal) => refusal,
+        };
+        let began = self.now();
+        loop {
+            match refusal.reason {
+                RefusalReason::Closed => return Err(AcquireError::Closed),
+                RefusalReason::Full => return Err(AcquireError::Full),
+                RefusalReason::Wait(_) | RefusalReason::Line => {}
+            }
+            let waited_for = refusal.index;
+            let part = self.wait_in_line(&keys[waited_for]).await?;
+            match self.complete(keys, waited_for, part) {
+                Ok(permit) => {
+                    let mut shard = permit.parts[0].shard.lock();
+                    shard.stats.waits += 1;
+                    shard.stats.waited += self.now().since(began);
+                    drop(shard);
+                    return Ok(permit);
+                }
+                Err(in_the_way) => refusal = in_the_way,
+            }
+        }
+    }
+
+    /// An operator's bound for one key: at most `rate` requests per second, `burst` back to back. What the
+    /// law learns stays below it. Those who wait feel it at once.
+    ///
+    /// # Errors
+    /// A number that makes no sense; [`AcquireError`] has no part in this.
+    pub fn set_rate(&self, key: &Key, rate: f64, burst: f64) -> Result<(), InvalidConfig> {
+        let mut check = Config::fixed(rate, burst);
+        check.limits.rate_start = check.limits.rate_max;
+        check.validate()?;
+        self.with_key(key, |now, entry| {
+            entry.host.set_rate(now, rate, burst, entry.config)
+        });
+        Ok(())
+    }
+
+    /// Gives one key a configuration of its own; it is never evicted. Its state begins anew, so do this
+    /// before its first request. A key the registry has no room for stays unknown.
+    ///
+    /// # Errors
+    /// The first number that makes no sense.
+    pub fn configure(&self, key: &Key, config: Config) -> Result<(), InvalidConfig> {
+        config.validate()?;
+        let now = self.now();
+        let (shard, hash) = self.0.registry.shard(key);
+        let mut shard = shard.lock();
+        if let Ok(slot) = self.0.registry.slot(&mut shard, key, hash, now) {
+            shard.configure(slot, Arc::new(config), now);
+        }
+        Ok(())
+    }
+
+    /// Nothing leaves for `key` during `length` from now on, unless it is held for longer already.
+    pub fn hold(&self, key: &Key, length: Duration, reason: HoldReason) {
+        self.with_key(key, |now, entry| entry.host.hold(now, now + length, reason));
+    }
+
+    /// Lifts hold, breaker and quarantine of `key`.
+    pub fn unpark(&self, key: &Key) {
+        self.with_key(key, |_, entry| entry.host.unpark());
+    }
+
+    /// Why `key` waits, until when, since which event; `None` if it is not known.
+    pub fn explain(&self, key: &Key) -> Option<Explanation> {
+        let now = self.now();
+        let (shard, hash) = self.0.registry.shard(key);
+        let mut shard = shard.lock();
+        let slot = shard.find(key, hash)?;
+        let entry = shard.get(slot);
+        Some(entry.host.explain(now, entry.config))
+    }
+
+    /// Totals and the present state. Visits every shard.
+    pub fn stats(&self) -> Stats {
+        let mut sum = Stats::default();
+        for shard in self.0.registry.shards() {
+            let shard = shard.lock();
+            sum += shard.stats;
+            sum.memory += shard.memory() as u64;
+            sum.waiting += shard
+                .iter()
+                .filter_map(|slot| slot.waiters.as_deref())
+                .map(Waiters::len)
+                .sum::<usize>() as u64;
+        }
+        sum.keys = self.0.registry.len() as u64;
+        sum
+    }
+
+    /// All keys known, in no order.
+    pub fn keys(&self) -> Vec<Key> {
+        let shards = self.0.registry.shards().iter();
+        shards
+            .flat_map(|shard| {
+                shard
+                    .lock()
+                    .iter()
+                    .map(|slot| slot.key.clone())
+                    .collect::<Vec<_>>()
+            })
+            .collect()
+    }
+
+    /// The state of `key` as bytes, to be given to [`Limiter::restore`] after a restart; `None` if it is not
+    /// known. What is saved may be evicted when room is short.
+    pub fn snapshot(&self, key: &Key) -> Option<Vec<u8>> {
+        let (shard, hash) = self.0.registry.shard(key);
+        let mut shard = shard.lock();
+        let slot = shard.find(key, hash)?;
+        let entry = shard.get(slot);
+        *entry.saved = true;
+        Some(entry.host.snapshot())
+    }
+
+    /// Takes a state back that [`Limiter::snapshot`] gave, in place of what is known of `key`. The holders
+    /// of its leases are gone; their slots return.
+    ///
+    /// # Errors
+    /// Another version's state, or a damaged one; what was known stays.
+    pub fn restore(&self, key: &Key, state: &[u8]) -> Result<(), RestoreError> {
+        self.with_key(key, |now, entry| {
+            let mut host = Host::restore(state, now, entry.config)?;
+            host.forget_leases();
+            *entry.host = host;
+            Ok(())
+        })
+        .unwrap_or(Ok(()))
+    }
+
+    /// Ends all waiting: those in line and those who come get an error. Permits out may still be reported.
+    pub fn close(&self) {
+        self.0.closed.store(true, Ordering::Release);
+        for shard in self.0.registry.shards() {
+            shard
+                .lock()
+                .iter()
+                .filter_map(|slot| slot.waiters.as_deref())
+                .for_each(Waiters::wake_all);
+        }
+    }
+
+    fn closed(&self) -> bool {
+        self.0.closed.load(Ordering::Acquire)
+    }
+
+    fn try_part(&self, key: &Key, index: usize) -> Result<Part, Refusal> {
+        let refuse = |reason, at| Refusal {
+            key: key.clone(),
+            reason,
+            at,
+            index,
+        };
+        let now = self.now();
+        if self.closed() {
+            return Err(refuse(RefusalReason::Closed, Timestamp::NEVER));
+        }
+        let (shared, hash) = self.0.registry.shard(key);
+        let mut shard = shared.lock();
+        let slot = self
+            .0
+            .registry
+            .slot(&mut shard, key, hash, now)
+            .map_err(|Full| refuse(RefusalReason::Full, now + Duration::from_secs(1)))?;
+        let entry = shard.get(slot);
+        if entry.waiters.is_some() {
+            entry.stats.turned_away += 1;
+            let at = entry
+                .host
+                .explain(now, entry.config)
+                .wait
+                .map_or(now, |wait| wait.at);
+            return Err(refuse(RefusalReason::Line, at));
+        }
+        match grant(now, slot, entry, shared) {
+            Ok(part) => Ok(part),
+            Err(wait) => {
+                shard.stats.turned_away += 1;
+                Err(refuse(RefusalReason::Wait(wait.reason), wait.at))
+            }
+        }
+    }
+
+    /// The other keys, now that one has been waited for.
+    fn complete(&self, keys: &[Key], waited_for: usize, part: Part) -> Result<Permit, Refusal> {
+        let mut permit = Permit {
+            parts: smallvec::smallvec![part],
+            sent: false,
+        };
+        for (index, key) in keys
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| *index != waited_for)
+        {
+            permit.parts.push(self.try_part(key, index)?);
+        }
+        permit.parts[..=waited_for].rotate_left(1);
+        Ok(permit)
+    }
+
+    async fn wait_in_line(&self, key: &Key) -> Result<Part, AcquireError> {
+        let place = self.join_line(key)?;
+        loop {
+            if self.closed() {
+                return Err(AcquireError::Closed);
+            }
+            let now = self.now();
+            let at = match place.step(now) {
+                Step::Served(part) => return Ok(part),
+                Step::Behind => Timestamp::NEVER,
+                Step::Head(at) => at,
+            };
+            let woken = place.ticket.notified();
+            if at == Timestamp::NEVER {
+                woken.await;
+            } else {
+                tokio::select! {
+                    () = woken => {}
+                    () = sleep(at.since(now)) => {}
+                }
+            }
+        }
+    }
+
+    fn join_line(&self, key: &Key) -> Result<Place, AcquireError> {
+        let (shared, hash) = self.0.registry.shard(key);
+        let mut shard = shared.lock();
+        let slot = self
+            .0
+            .registry
+            .slot(&mut shard, key, hash, self.now())
+            .map_err(|Full| AcquireError::Full)?;
+        let entry = shard.get(slot);
+        let waiters = entry.waiters.get_or_insert_default();
+        if waiters.len() >= self.0.line_max {
+            return Err(AcquireError::LineFull(key.clone()));
+        }
+        let ticket = waiters.join();
+        Ok(Place {
+            born: entry.born,
+            shared: Arc::clone(shared),
+            slot,
+            ticket,
+        })
+    }
+
+    fn with_key<T>(&self, key: &Key, f: impl FnOnce(Timestamp, &mut Entry<'_>) -> T) -> Option<T> {
+        let now = self.now();
+        let (shard, hash) = self.0.registry.shard(key);
+        let mut shard = shard.lock();
+        let slot = self.0.registry.slot(&mut shard, key, hash, now).ok()?;
+        let mut entry = shard.get(slot);
+        let result = f(now, &mut entry);
+        *entry.saved = false;
+        if let Some(waiters) = entry.waiters {
+            waiters.wake_head();
+        }
+        Some(result)
+    }
+}
+
+impl std::fmt::Debug for Limiter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Limiter")
+            .field("keys", &self.0.registry.len())
+            .finish_non_exhaustive()
+    }
+}
+
+fn grant(
+    now: Timestamp,
+    slot: u32,
+    entry: Entry<'_>,
+    shard: &Arc<SharedShard>,
+) -> Result<Part, Wait> {
+    match entry.host.request(now, Ask::default(), entry.config) {
+        Decision::Wait(wait) => Err(wait),
+        Decision::Granted(grant) => {
+            entry.stats.granted += 1;
+            Ok(Part {
+                shard: Arc::clone(shard),
+                slot,
+                born: entry.born,
+                lease: grant.lease,
+            })
+        }
+    }
+}
+
+/// A place in a line; leaves it when dropped.
+struct Place {
+    shared: Arc<SharedShard>,
+    slot: u32,
+    born: u32,
+    ticket: Ticket,
+}
+
+enum Step {
+    Served(Part),
+    Head(Timestamp),
+    Behind,
+}
+
+impl Place {
+    fn step(&self, now: Timestamp) -> Step {
+        let mut shard = self.shared.lock();
+        let Some(entry) = shard.get_born(self.slot, self.born) else {
+            return Step::Behind;
+        };
+        if !entry
+            .waiters
+            .as_ref()
+            .is_some_and(|waiters| waiters.is_head(&self.ticket))
+        {
+            return Step::Behind;
+        }
+        match grant(now, self.slot, entry, &self.shared) {
+            Ok(part) => Step::Served(part),
+            Err(wait) => Step::Head(wait.at),
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut shard = self.shared.lock();
+        let Some(entry) = shard.get_born(self.slot, self.born) else {
+            return;
+        };
+        let Some(waiters) = entry.waiters else { return };
+        waiters.leave(&self.ticket);
+        if waiters.is_empty() {
+            *entry.waiters = None;
+        }
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "waiting is what this crate adds to the core"
+)]
+async fn sleep(length: Duration) {
+    tokio::time::sleep(length).await;
+}

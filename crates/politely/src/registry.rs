@@ -1,0 +1,302 @@
+//! All keys of one process: sharded, bounded, each state in place.
+//!
+//! A key is hashed once per call. Its shard is a mutex around a dense slab of states and a table of
+//! indices into it; a permit carries its slot's index, so that reporting hashes nothing. The slab grows by
+//! a quarter at a time, not by doubling, since a million idle keys should cost what they hold.
+//!
+//! **Bounded.** At capacity a newcomer takes the place of a key that would lose nothing: no lease, waiter,
+//! hold, open breaker, strike, debt or operator's number, and no learned ceiling that is neither saved nor
+//! a day old. If there is none, the newcomer is refused; nobody's hold is forgotten to make room.
+
+use std::hash::BuildHasher;
+use std::mem::size_of;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use hashbrown::HashTable;
+use parking_lot::{Mutex, MutexGuard};
+use politely_core::config::Config;
+use politely_core::host::Host;
+use politely_core::key::Key;
+use politely_core::{Rng, Timestamp};
+
+use crate::clock::Clock;
+use crate::stats::Stats;
+use crate::waiters::Waiters;
+
+/// Enough that two threads seldom meet; measured no slower at one (research: 64 against 1,024).
+const SHARDS: usize = 64;
+/// A learned ceiling that nobody saved is kept at least this long.
+const LEARNED_KEPT: Duration = Duration::from_secs(24 * 3600);
+/// A full registry looks at this many keys for one that may go before it looks at all of the shard.
+const EVICTION_LOOKS: usize = 32;
+
+pub(crate) struct Registry {
+    shards: Box<[Arc<SharedShard>]>,
+    hasher: foldhash::fast::RandomState,
+    keys: AtomicUsize,
+    capacity: usize,
+}
+
+/// A shard behind its lock. Permits own a share of it, so that two threads with permits of different keys
+/// do not meet at one reference count.
+pub(crate) struct SharedShard {
+    pub(crate) clock: Clock,
+    state: Mutex<Shard>,
+}
+
+impl SharedShard {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Shard> {
+        self.state.lock()
+    }
+}
+
+pub(crate) struct Shard {
+    table: HashTable<u32>,
+    slots: Vec<Option<Slot>>,
+    free: Vec<u32>,
+    /// Where the search for a key to evict goes on.
+    hand: usize,
+    births: u32,
+    pub(crate) config: Arc<Config>,
+    pub(crate) rng: Rng,
+    pub(crate) stats: Stats,
+}
+
+pub(crate) struct Slot {
+    pub(crate) key: Key,
+    pub(crate) host: Host,
+    /// Other bounds than everybody's, set by an operator.
+    pub(crate) config: Option<Arc<Config>>,
+    /// Tells this key from those that had the slot before it.
+    pub(crate) born: u32,
+    pub(crate) waiters: Option<Box<Waiters>>,
+    /// Nothing was learned since the last snapshot.
+    pub(crate) saved: bool,
+}
+
+/// Every key is busy: there is no room for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Full;
+
+impl Registry {
+    pub(crate) fn new(config: &Arc<Config>, clock: &Clock, capacity: usize, seed: u64) -> Self {
+        let shard = |i| {
+            let state = Shard {
+                table: HashTable::new(),
+                slots: Vec::new(),
+                free: Vec::new(),
+                hand: 0,
+                births: 0,
+                config: Arc::clone(config),
+                rng: Rng::new(seed.wrapping_add(i)),
+                stats: Stats::default(),
+            };
+            Arc::new(SharedShard {
+                clock: clock.clone(),
+                state: Mutex::new(state),
+            })
+        };
+        Self {
+            shards: (0..SHARDS as u64).map(shard).collect(),
+            hasher: foldhash::fast::RandomState::default(),
+            keys: AtomicUsize::new(0),
+            capacity,
+        }
+    }
+
+    /// The shard of `key`, and the key's hash for its table.
+    pub(crate) fn shard(&self, key: &Key) -> (&Arc<SharedShard>, u64) {
+        let hash = self.hasher.hash_one(key.as_str());
+        // The table uses the low bits and the top seven; the shard takes some in between.
+        (&self.shards[(hash >> 40) as usize % SHARDS], hash)
+    }
+
+    pub(crate) fn shards(&self) -> &[Arc<SharedShard>] {
+        &self.shards
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.keys.load(Ordering::Relaxed)
+    }
+
+    /// The slot of `key`, made if it is new.
+    pub(crate) fn slot(
+        &self,
+        shard: &mut Shard,
+        key: &Key,
+        hash: u64,
+        now: Timestamp,
+    ) -> Result<u32, Full> {
+        if let Some(slot) = shard.find(key, hash) {
+            return Ok(slot);
+        }
+        if self.len() >= self.capacity && !self.make_room(shard, now) {
+            return Err(Full);
+        }
+        self.keys.fetch_add(1, Ordering::Relaxed);
+        let host = Host::new(&shard.config, now);
+        shard.births = shard.births.wrapping_add(1);
+        let born = shard.births;
+        let slot = Slot {
+            key: key.clone(),
+            host,
+            config: None,
+            born,
+            waiters: None,
+            saved: false,
+        };
+        Ok(shard.insert(slot, hash, &self.hasher))
+    }
+
+    fn make_room(&self, shard: &mut Shard, now: Timestamp) -> bool {
+        let here = shard.evict_one(now, &self.hasher);
+        // Elsewhere only if nobody is at work there: two newcomers must not wait for each other.
+        let evicted = here
+            || self
+                .shards
+                .iter()
+                .filter_map(|other| other.state.try_lock())
+                .any(|mut other| other.evict_one(now, &self.hasher));
+        if evicted {
+            self.keys.fetch_sub(1, Ordering::Relaxed);
+        }
+        evicted
+    }
+}
+
+impl Shard {
+    pub(crate) fn find(&self, key: &Key, hash: u64) -> Option<u32> {
+        self.table
+            .find(hash, |&slot| {
+                self.at(slot).is_some_and(|slot| slot.key == *key)
+            })
+            .copied()
+    }
+
+    fn at(&self, slot: u32) -> Option<&Slot> {
+        self.slots[slot as usize].as_ref()
+    }
+
+    /// The slot of a key just found or inserted under this lock.
+    ///
+    /// # Panics
+    /// If the slot is empty.
+    pub(crate) fn get(&mut self, slot: u32) -> Entry<'_> {
+        let Slot {
+            host,
+            config,
+            born,
+            waiters,
+            saved,
+            ..
+        } = self.slots[slot as usize]
+            .as_mut()
+            .expect("the slot was found under this lock");
+        let config = config.as_deref().unwrap_or(&self.config);
+        let (born, rng, stats) = (*born, &mut self.rng, &mut self.stats);
+        Entry {
+            host,
+            config,
+            born,
+            waiters,
+            saved,
+            rng,
+            stats,
+        }
+    }
+
+    /// Gives the key in `slot` a configuration of its own and begins its state anew.
+    pub(crate) fn configure(&mut self, slot: u32, config: Arc<Config>, now: Timestamp) {
+        if let Some(slot) = &mut self.slots[slot as usize] {
+            slot.host = Host::new(&config, now);
+            slot.config = Some(config);
+        }
+    }
+
+    /// The slot of the key born as `born`, unless it was evicted meanwhile.
+    pub(crate) fn get_born(&mut self, slot: u32, born: u32) -> Option<Entry<'_>> {
+        self.at(slot)
+            .is_some_and(|slot| slot.born == born)
+            .then(|| self.get(slot))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter().flatten()
+    }
+
+
+    /// Bytes held, from capacities; long keys and rushes own a little more.
+    pub(crate) fn memory(&self) -> usize {
+        self.slots.capacity() * size_of::<Option<Slot>>()
+            + self.table.capacity() * (size_of::<u32>() + 1)
+            + self.free.capacity() * size_of::<u32>()
+    }
+
+    fn insert(&mut self, slot: Slot, hash: u64, hasher: &impl BuildHasher) -> u32 {
+        let index = if let Some(free) = self.free.pop() {
+            self.slots[free as usize] = Some(slot);
+            free
+        } else {
+            if self.slots.len() == self.slots.capacity() {
+                self.slots.reserve_exact(self.slots.len() / 4 + 8);
+            }
+            self.slots.push(Some(slot));
+            u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 keys per shard")
+        };
+        let slots = &self.slots;
+        self.table
+            .insert_unique(hash, index, |&slot| hash_of(slots, slot, hasher));
+        index
+    }
+
+    fn evict_one(&mut self, now: Timestamp, hasher: &impl BuildHasher) -> bool {
+        let mut looks = EVICTION_LOOKS.min(self.slots.len());
+        let mut tried = 0;
+        while tried < self.slots.len() {
+            if tried == looks {
+                looks = self.slots.len();
+            }
+            self.hand = (self.hand + 1) % self.slots.len();
+            tried += 1;
+            let Some(slot) = &mut self.slots[self.hand] else {
+                continue;
+            };
+            let forgettable = slot.saved || now.since(slot.host.last_grant()) >= LEARNED_KEPT;
+            if slot.waiters.is_some()
+                || slot.config.is_some()
+                || !slot.host.evictable(now, forgettable, &self.config)
+            {
+                continue;
+            }
+            let hand = self.hand as u32;
+            let hash = hasher.hash_one(slot.key.as_str());
+            if let Ok(entry) = self.table.find_entry(hash, |&index| index == hand) {
+                entry.remove();
+            }
+            self.slots[self.hand] = None;
+            self.free.push(hand);
+            self.stats.evicted += 1;
+            return true;
+        }
+        false
+    }
+}
+
+/// A slot in use, with all that its host's methods ask for.
+pub(crate) struct Entry<'a> {
+    pub(crate) host: &'a mut Host,
+    pub(crate) config: &'a Config,
+    pub(crate) born: u32,
+    pub(crate) waiters: &'a mut Option<Box<Waiters>>,
+    pub(crate) saved: &'a mut bool,
+    pub(crate) rng: &'a mut Rng,
+    pub(crate) stats: &'a mut Stats,
+}
+
+fn hash_of(slots: &[Option<Slot>], slot: u32, hasher: &impl BuildHasher) -> u64 {
+    slots[slot as usize]
+        .as_ref()
+        .map_or(0, |slot| hasher.hash_one(slot.key.as_str()))
+}

@@ -1,0 +1,79 @@
+//! What a limiter has done, in numbers.
+
+use std::ops::AddAssign;
+use std::time::Duration;
+
+/// Totals since the limiter was made, and the present state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Keys known.
+    pub keys: u64,
+    /// Keys dropped to stay within capacity.
+    pub evicted: u64,
+    /// Permits given.
+    pub granted: u64,
+    /// Outcomes reported.
+    pub reported: u64,
+    /// … of which refusals by the server.
+    pub refused: u64,
+    /// Permits dropped unreported.
+    pub cancelled: u64,
+    /// Reports that came after their lease had expired.
+    pub late: u64,
+    /// `try_acquire` calls told to wait.
+    pub turned_away: u64,
+    /// Those waiting in `acquire` now.
+    pub waiting: u64,
+    /// `acquire` calls that had to wait.
+    pub waits: u64,
+    /// How long they waited, all together.
+    pub waited: Duration,
+    /// Bytes held for keys, an estimate from capacities.
+    pub memory: u64,
+}
+
+impl Stats {
+    /// Refused requests, as a share of those reported; 0 if none was.
+    pub fn refused_share(&self) -> f64 {
+        if self.reported == 0 {
+            0.0
+        } else {
+            self.refused as f64 / self.reported as f64
+        }
+    }
+
+    /// Hands every number to the [`metrics`] recorder under `politely_…`. Call it on a timer or when
+    /// scraped; the hot path touches no recorder.
+    pub fn emit(&self) {
+        metrics::gauge!("politely_keys").set(self.keys as f64);
+        metrics::gauge!("politely_memory_bytes").set(self.memory as f64);
+        metrics::gauge!("politely_waiting").set(self.waiting as f64);
+        metrics::gauge!("politely_refused_share").set(self.refused_share());
+        metrics::counter!("politely_evicted_total").absolute(self.evicted);
+        metrics::counter!("politely_granted_total").absolute(self.granted);
+        metrics::counter!("politely_reported_total").absolute(self.reported);
+        metrics::counter!("politely_refused_total").absolute(self.refused);
+        metrics::counter!("politely_cancelled_total").absolute(self.cancelled);
+        metrics::counter!("politely_late_total").absolute(self.late);
+        metrics::counter!("politely_turned_away_total").absolute(self.turned_away);
+        metrics::counter!("politely_waits_total").absolute(self.waits);
+        metrics::gauge!("politely_waited_seconds").set(self.waited.as_secs_f64());
+    }
+}
+
+impl AddAssign for Stats {
+    fn add_assign(&mut self, other: Self) {
+        self.keys += other.keys;
+        self.evicted += other.evicted;
+        self.granted += other.granted;
+        self.reported += other.reported;
+        self.refused += other.refused;
+        self.cancelled += other.cancelled;
+        self.late += other.late;
+        self.turned_away += other.turned_away;
+        self.waiting += other.waiting;
+        self.waits += other.waits;
+        self.waited += other.waited;
+        self.memory += other.memory;
+    }
+}

@@ -1,0 +1,232 @@
+//! What hosts do besides limiting: fail at random, go down, block.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use politely_core::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::SpecError;
+use super::spec::secs;
+
+/// A fault as a town or scenario file writes it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum FaultSpec {
+    /// A share of the accepted requests fails with `status`, independently. No limit is meant by it, even
+    /// if the status is 429. Also written `flaky`.
+    #[serde(alias = "flaky")]
+    Noise {
+        /// 0 to 1.
+        share: f64,
+        /// The answer.
+        status: u16,
+    },
+    /// Everything is answered with `status` for a while.
+    Outage {
+        /// Seconds since the host's start.
+        from_s: f64,
+        /// Seconds since the host's start.
+        to_s: f64,
+        /// The answer.
+        status: u16,
+    },
+    /// Whoever sends more than `above_rps` requests in a second gets a block page for `for_s` seconds.
+    Block {
+        /// Requests in any second; at least 1.
+        above_rps: f64,
+        /// Seconds.
+        for_s: f64,
+    },
+}
+
+/// A ban with its state: the last arrivals, as many as fit under the rate, and until when it lasts.
+#[derive(Clone, Debug)]
+pub(super) struct Block {
+    above: usize,
+    lasts: Duration,
+    arrivals: VecDeque<Timestamp>,
+    until: Timestamp,
+}
+
+impl Block {
+    /// Counts an arrival; true if it meets the block page. Arrivals during the block count towards the rate
+    /// after it but do not prolong it.
+    pub(super) fn arrive(&mut self, now: Timestamp) -> bool {
+        if self.arrivals.len() > self.above {
+            self.arrivals.pop_front();
+        }
+        self.arrivals.push_back(now);
+        if now < self.until {
+            return true;
+        }
+        // With `above + 1` arrivals kept, the oldest being younger than a second is one too many.
+        let too_many = self.arrivals.len() > self.above
+            && self
+                .arrivals
+                .front()
+                .is_some_and(|&oldest| now.since(oldest) < Duration::from_secs(1));
+        if too_many {
+            self.until = now + self.lasts;
+        }
+        too_many
+    }
+}
+
+/// A fault with its state.
+#[derive(Clone, Debug)]
+pub(super) enum Fault {
+    Noise {
+        share: f64,
+        status: u16,
+    },
+    Outage {
+        from: Timestamp,
+        to: Timestamp,
+        status: u16,
+    },
+    Block(Block),
+}
+
+fn check_status(status: u16) -> Result<u16, SpecError> {
+    if (200..=599).contains(&status) {
+        Ok(status)
+    } else {
+        Err(SpecError::new("status", "200 to 599", status))
+    }
+}
+
+impl FaultSpec {
+    pub(super) fn build(&self) -> Result<Fault, SpecError> {
+        Ok(match *self {
+            Self::Noise { share, status } => {
+                if !(0.0..=1.0).contains(&share) {
+                    return Err(SpecError::new("share", "0 to 1", share));
+                }
+                Fault::Noise {
+                    share,
+                    status: check_status(status)?,
+                }
+            }
+            Self::Outage {
+                from_s,
+                to_s,
+                status,
+            } => Fault::Outage {
+                from: Timestamp::ZERO + secs("from_s", from_s)?,
+                to: Timestamp::ZERO + secs("to_s", to_s)?,
+                status: check_status(status)?,
+            },
+            Self::Block { above_rps, for_s } => {
+                // The upper bound is the block's memory: 8 bytes each.
+                if !(1.0..=1e6).contains(&above_rps) {
+                    return Err(SpecError::new("above_rps", "1 to 1000000", above_rps));
+                }
+                Fault::Block(Block {
+                    above: above_rps as usize,
+                    lasts: secs("for_s", for_s)?,
+                    arrivals: VecDeque::new(),
+                    until: Timestamp::ZERO,
+                })
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use politely_core::Rng;
+
+    use super::*;
+    use crate::model::{Answer, LimitSpec, LimitedHost, Service, Verdict};
+
+    fn host(faults: &[FaultSpec]) -> LimitedHost {
+        LimitedHost::new(&LimitSpec::None {}, faults, Service::default(), Rng::new(1)).unwrap()
+    }
+
+    fn ms(at: u64) -> Timestamp {
+        Timestamp::from_micros(at * 1000)
+    }
+
+    #[test]
+    fn a_block_starts_with_the_first_request_too_many_and_ends_on_time() {
+        let mut host = host(&[FaultSpec::Block {
+            above_rps: 3.0,
+            for_s: 5.0,
+        }]);
+        let blocked: Vec<bool> = [0, 400, 800, 1000, 1200, 6199, 6200]
+            .map(|at| host.arrive(ms(at)) == Answer::Blocked)
+            .to_vec();
+        // 1000 is a second after 0, so three in its second; 1200 makes four of 400, 800, 1000, 1200.
+        assert_eq!(blocked, [false, false, false, false, true, true, false]);
+    }
+
+    #[test]
+    fn an_outage_has_a_beginning_and_an_end() {
+        let mut host = host(&[FaultSpec::Outage {
+            from_s: 1.0,
+            to_s: 2.0,
+            status: 503,
+        }]);
+        let down =
+            [999, 1000, 1999, 2000].map(|at| host.arrive(ms(at)) == Answer::Down { status: 503 });
+        assert_eq!(down, [false, true, true, false]);
+    }
+
+    #[test]
+    fn noise_hits_its_share_and_never_a_refused_request() {
+        let flaky: FaultSpec =
+            serde_json::from_str(r#"{"kind":"flaky","share":0.03,"status":500}"#).unwrap();
+        let limit = LimitSpec::FixedWindow {
+            count: 1,
+            window_s: 0.002,
+            aligned: true,
+        };
+        let mut host = LimitedHost::new(&limit, &[flaky], Service::default(), Rng::new(3)).unwrap();
+        let (mut accepted, mut failed) = (0, 0);
+        for at in 0..200_000 {
+            match host.arrive(ms(at)) {
+                Answer::Limit {
+                    verdict: Verdict::Refuse { .. },
+                    noise,
+                    ..
+                } => assert_eq!(noise, None),
+                Answer::Limit { noise, .. } => {
+                    (accepted, failed) = (accepted + 1, failed + i32::from(noise.is_some()))
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(accepted, 100_000);
+        assert!((2_800..3_200).contains(&failed), "{failed}");
+    }
+
+    #[test]
+    fn bad_faults_are_refused() {
+        for fault in [
+            FaultSpec::Noise {
+                share: 1.1,
+                status: 500,
+            },
+            FaultSpec::Noise {
+                share: 0.5,
+                status: 99,
+            },
+            FaultSpec::Outage {
+                from_s: -1.0,
+                to_s: 0.0,
+                status: 503,
+            },
+            FaultSpec::Block {
+                above_rps: 0.0,
+                for_s: 1.0,
+            },
+            FaultSpec::Block {
+                above_rps: 2.0,
+                for_s: f64::NAN,
+            },
+        ] {
+            assert!(fault.build().is_err(), "{fault:?}");
+        }
+    }
+}

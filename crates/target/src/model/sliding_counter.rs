@@ -1,0 +1,95 @@
+//! The sliding counter: two fixed windows, the former one weighted by how much of it is still in view.
+//!
+//! Cloudflare's approximation ("How we built rate limiting capable of scaling to millions of domains", 2017):
+//! with `e` of the window elapsed, `former x (1 - e) + current` must be below the count. Exact in integers.
+
+use std::time::Duration;
+
+use politely_core::Timestamp;
+
+use super::{Quota, Verdict};
+
+/// About `count` requests in every window; at most `count` in an aligned one.
+#[derive(Clone, Debug)]
+pub struct SlidingCounter {
+    count: u64,
+    window: u64,
+    start: u64,
+    former: u64,
+    current: u64,
+}
+
+impl SlidingCounter {
+    /// `window`: microseconds. Windows are aligned to its multiples.
+    pub(super) const fn new(count: u64, window: u64) -> Self {
+        Self {
+            count,
+            window,
+            start: 0,
+            former: 0,
+            current: 0,
+        }
+    }
+
+    const fn roll(&mut self, now: Timestamp) {
+        let now = now.as_micros();
+        let start = now - now % self.window;
+        if start > self.start {
+            self.former = if start - self.start == self.window {
+                self.current
+            } else {
+                0
+            };
+            (self.start, self.current) = (start, 0);
+        }
+    }
+
+    /// How many microseconds before its window's end a request is first accepted, with these counts; `None`
+    /// if never in this window.
+    fn opens_before_end(&self, former: u64, current: u64) -> Option<u64> {
+        let room = self.count.checked_sub(current).filter(|&room| room > 0)?;
+        if former == 0 {
+            return Some(self.window);
+        }
+        // former x left / window < room, for the largest whole `left`.
+        let left = (u128::from(room) * u128::from(self.window) - 1) / u128::from(former);
+        Some(u64::try_from(left).unwrap_or(u64::MAX).min(self.window))
+    }
+
+    pub(super) fn check(&mut self, now: Timestamp) -> Verdict {
+        self.roll(now);
+        let end = self.start + self.window;
+        let opens = if let Some(left) = self.opens_before_end(self.former, self.current) {
+            end - left
+        } else {
+            // Full for the rest of this window, which then is the former one.
+            let left = self.opens_before_end(self.current, 0).unwrap_or(0);
+            end + self.window - left
+        };
+        let opens = Timestamp::from_micros(opens);
+        if opens <= now {
+            Verdict::NOW
+        } else {
+            Verdict::refuse_until(now, opens)
+        }
+    }
+
+    pub(super) const fn take(&mut self) {
+        self.current += 1;
+    }
+
+    pub(super) fn quota(&mut self, now: Timestamp) -> Quota {
+        self.roll(now);
+        let left = self.start + self.window - now.as_micros();
+        let weighted = u128::from(self.former) * u128::from(left) / u128::from(self.window);
+        let used = u64::try_from(weighted)
+            .unwrap_or(u64::MAX)
+            .saturating_add(self.current);
+        Quota {
+            limit: self.count,
+            remaining: self.count.saturating_sub(used),
+            reset: Duration::from_micros(left),
+            window: Duration::from_micros(self.window),
+        }
+    }
+}
