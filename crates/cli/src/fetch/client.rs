@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::header::LOCATION;
 use http::{HeaderMap, StatusCode};
-use politely_core::signal::Failure;
+use politely::core::signal::Failure;
 use url::Url;
 
 use super::save::Saving;

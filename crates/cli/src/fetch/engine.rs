@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use politely_core::{Rng, Timestamp};
+use politely::core::{Rng, Timestamp};
 use tokio::sync::Notify;
 use url::Url;
 
@@ -228,6 +228,11 @@ impl Engine {
         if let Some(why) = row.error {
             self.failures.add(row.url, why);
         }
+        self.write_unlisted(offset, row);
+    }
+
+    /// [`Self::write`] for a failure that was told already.
+    pub(crate) fn write_unlisted(&self, offset: u64, row: &Row<'_>) {
         if self.output.write(offset, row) == Written::Closed {
             self.closed.store(true, Ordering::Relaxed);
             self.stop();
@@ -238,7 +243,7 @@ impl Engine {
     fn dropped(&self, lane: u32, pending: &Pending, why: &str) {
         let name = {
             let mut shared = self.lock();
-            shared.frontier.failed(lane);
+            shared.frontier.over(lane, true);
             shared.frontier.lane(lane).name().to_owned()
         };
         self.write(pending.offset, &pending.row(&self.given(pending.offset), &name, why));
@@ -280,7 +285,8 @@ impl Engine {
         let keys: Vec<_> = {
             let mut shared = self.lock();
             let dirty = shared.frontier.take_dirty();
-            dirty.into_iter().flat_map(|id| shared.frontier.lane(id).keys.to_vec()).collect()
+            let keys = dirty.into_iter().flat_map(|id| &shared.frontier.lane(id).keys);
+            keys.map(|keys| keys[0].clone()).collect()
         };
         let robots = std::mem::take(&mut *self.robots_kept.lock().unwrap_or_else(PoisonError::into_inner));
         let keys: Vec<_> = keys
@@ -300,6 +306,11 @@ impl Engine {
         if self.store.is_some() {
             self.robots_kept.lock().unwrap_or_else(PoisonError::into_inner).push((origin.to_owned(), cached));
         }
+    }
+
+    /// What earlier runs know of a lane just made.
+    pub(crate) fn introduce(&self, lane: u32) {
+        super::ingest::introduce(self, &mut self.lock().frontier, lane);
     }
 
     async fn send(&self, job: Job<Leave>) {

@@ -11,11 +11,12 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use politely_core::Timestamp;
-use politely_core::key::Key;
-use politely_core::queue::NextQueue;
+use politely::core::Timestamp;
+use politely::core::key::Key;
+use politely::core::queue::NextQueue;
 use url::{Position, Url};
 
+use super::limits::KeySet;
 use super::pending::{Pending, Purpose};
 use super::robots::{Rules, Standing};
 
@@ -40,6 +41,7 @@ pub(crate) struct Frontier {
     robots: bool,
     /// Lanes whose learned state changed since it was last kept.
     dirty: Vec<LaneId>,
+    sum: Tally,
 }
 
 /// One origin's URLs.
@@ -48,10 +50,8 @@ pub(crate) struct Lane {
     pub(crate) origin: Box<str>,
     /// The keys a request may leave under, one for each egress that has its own; the first gives the lane
     /// its name. None yet: the host's address has to be found out.
-    pub(crate) keys: Box<[Key]>,
+    pub(crate) keys: Box<[KeySet]>,
     resolving: bool,
-    /// The operator's sites that cover it, by number.
-    pub(crate) sites: Box<[u16]>,
     fresh: VecDeque<u64>,
     again: BinaryHeap<Reverse<Again>>,
     /// Fetches of robots.txt, also for other origins that redirected here; they go before pages.
@@ -141,11 +141,12 @@ impl Frontier {
             sequence: 0,
             robots,
             dirty: Vec::new(),
+            sum: Tally::default(),
         }
     }
 
     /// The lane of `url`, made with `keys` if it is new; and whether it is.
-    pub(crate) fn lane_of(&mut self, url: &Url, keys: impl FnOnce() -> Box<[Key]>) -> (LaneId, bool) {
+    pub(crate) fn lane_of(&mut self, url: &Url, keys: impl FnOnce() -> Box<[KeySet]>) -> (LaneId, bool) {
         let spelled;
         let origin = if url.username().is_empty() && url.password().is_none() {
             &url[..Position::BeforePath]
@@ -162,7 +163,6 @@ impl Frontier {
             origin: origin.into(),
             keys: keys(),
             resolving: false,
-            sites: Box::default(),
             fresh: VecDeque::new(),
             again: BinaryHeap::new(),
             errands: VecDeque::new(),
@@ -310,7 +310,7 @@ impl Frontier {
     }
 
     /// The keys of lane `id` are known now.
-    pub(crate) fn resolved(&mut self, id: LaneId, keys: Box<[Key]>, now: Timestamp) {
+    pub(crate) fn resolved(&mut self, id: LaneId, keys: Box<[KeySet]>, now: Timestamp) {
         let lane = &mut self.lanes[id as usize];
         lane.keys = keys;
         lane.resolving = false;
@@ -323,7 +323,7 @@ impl Frontier {
         self.lanes[id as usize].in_flight -= 1;
         if !self.parked.is_empty() {
             let keys = std::mem::take(&mut self.lanes[id as usize].keys);
-            for key in &keys {
+            for key in keys.iter().flatten() {
                 for waiter in self.parked.remove(key).unwrap_or_default() {
                     self.schedule(waiter, now);
                 }
@@ -334,6 +334,26 @@ impl Frontier {
         if !lane.scheduled && !lane.is_empty() {
             self.schedule(id, now);
         }
+    }
+
+    /// A page of lane `id` is over.
+    pub(crate) fn over(&mut self, id: LaneId, failed: bool) {
+        for tally in [&mut self.lanes[id as usize].tally, &mut self.sum] {
+            if failed { tally.failed += 1 } else { tally.pages += 1 }
+        }
+    }
+
+    /// An answer came.
+    pub(crate) fn answered(&mut self, id: LaneId, bytes: u64, refused: bool) {
+        for tally in [&mut self.lanes[id as usize].tally, &mut self.sum] {
+            tally.bytes += bytes;
+            tally.refused += u64::from(refused);
+        }
+    }
+
+    /// What all lanes did.
+    pub(crate) fn sum(&self) -> Tally {
+        self.sum
     }
 
     /// What is known of lane `id`'s robots.txt changed.
@@ -359,13 +379,6 @@ impl Frontier {
         dirty
     }
 
-    /// Wakes every lane parked under `key`.
-    pub(crate) fn wake(&mut self, key: &Key, now: Timestamp) {
-        for waiter in self.parked.remove(key).unwrap_or_default() {
-            self.schedule(waiter, now);
-        }
-    }
-
     /// Takes out one URL of a lane that was set aside, and why it was.
     pub(crate) fn drain_set_aside(&mut self) -> Option<(LaneId, Box<Pending>, String)> {
         let id = self.lanes.iter().position(|lane| lane.set_aside.is_some() && lane.has_pages())? as LaneId;
@@ -380,6 +393,7 @@ impl Frontier {
         let lane = &mut self.lanes[id as usize];
         lane.in_flight += 1;
         lane.tally.requests += 1;
+        self.sum.requests += 1;
         pending.waited_us += now.micros_since(lane.first_since);
         pending.attempts += 1;
         lane.first_since = now;
@@ -424,7 +438,7 @@ impl Frontier {
 impl Lane {
     /// How rows and tables call it.
     pub(crate) fn name(&self) -> &str {
-        self.keys.first().map_or(&self.origin, Key::as_str)
+        self.keys.first().map_or(&self.origin, |keys| keys[0].as_str())
     }
 
     /// URLs that wait.

@@ -20,9 +20,22 @@ pub(crate) struct Sources(Vec<Source>);
 struct Source {
     /// As complaints name it: `urls.txt`, `standard input`, `arguments`.
     name: String,
-    reader: Box<dyn BufRead + Send>,
+    reader: Reader,
     /// Lines read so far.
     line: u64,
+}
+
+/// A buffer that can be looked into without reading.
+struct Reader(BufReader<Box<dyn Read + Send>>);
+
+impl Reader {
+    fn new(reader: impl Read + Send + 'static) -> Self {
+        Self(BufReader::with_capacity(LINE_MAX, Box::new(reader)))
+    }
+
+    fn has_line(&self) -> bool {
+        self.0.buffer().contains(&b'\n')
+    }
 }
 
 /// Where a line came from.
@@ -53,7 +66,7 @@ impl Sources {
             }
         }
         if !given.is_empty() {
-            sources.push(Source::new("arguments".to_owned(), Box::new(Cursor::new(given.into_bytes()))));
+            sources.push(Source::new("arguments".to_owned(), Reader::new(Cursor::new(given.into_bytes()))));
         }
         match file {
             Some(path) if path.as_os_str() == "-" => stdin_named = true,
@@ -62,14 +75,12 @@ impl Sources {
                 if file.metadata().is_ok_and(|found| found.is_dir()) {
                     return Err(Wrong(format!("{}: is a folder; a file with one URL a line is needed", path.display())));
                 }
-                let reader = BufReader::with_capacity(LINE_MAX, file);
-                sources.push(Source::new(path.display().to_string(), Box::new(reader)));
+                sources.push(Source::new(path.display().to_string(), Reader::new(file)));
             }
             None => {}
         }
         if stdin_named {
-            let reader = BufReader::with_capacity(LINE_MAX, io::stdin());
-            sources.push(Source::new("standard input".to_owned(), Box::new(reader)));
+            sources.push(Source::new("standard input".to_owned(), Reader::new(io::stdin())));
         }
         Ok(Self(sources))
     }
@@ -84,7 +95,7 @@ impl Sources {
     pub(crate) fn next_line(&mut self, line: &mut Vec<u8>) -> Result<Option<Place>, Wrong> {
         while let Some(source) = self.0.first_mut() {
             line.clear();
-            let read = read_line(&mut source.reader, line)
+            let read = read_line(&mut source.reader.0, line)
                 .map_err(|why| Wrong(format!("{}: {}", source.name, crate::exit::io_words(&why))))?;
             if read {
                 source.line += 1;
@@ -95,16 +106,20 @@ impl Sources {
         Ok(None)
     }
 
+    /// Is the next line there without waiting for anybody?
+    pub(crate) fn has_more_at_hand(&self) -> bool {
+        self.0.first().is_some_and(|source| source.reader.has_line())
+    }
 }
 
 impl Source {
-    fn new(name: String, reader: Box<dyn BufRead + Send>) -> Self {
+    fn new(name: String, reader: Reader) -> Self {
         Self { name, reader, line: 0 }
     }
 }
 
-fn read_line(reader: &mut dyn BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
-    let read = reader.take(LINE_MAX as u64 + 1).read_until(b'\n', line)?;
+fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
+    let read = reader.by_ref().take(LINE_MAX as u64 + 1).read_until(b'\n', line)?;
     if read == 0 {
         return Ok(false);
     }
@@ -174,7 +189,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn lines(text: &[u8]) -> Vec<Vec<u8>> {
-        let mut sources = Sources(vec![Source::new("x".into(), Box::new(Cursor::new(text.to_vec())))]);
+        let mut sources = Sources(vec![Source::new("x".into(), Reader::new(Cursor::new(text.to_vec())))]);
         let (mut all, mut line) = (Vec::new(), Vec::new());
         while let Some(place) = sources.next_line(&mut line).unwrap() {
             all.push(line.clone());

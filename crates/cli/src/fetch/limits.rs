@@ -1,49 +1,42 @@
 //! Leave to send: each key's own limit, and on top of it what the operator set for sites and for the run.
 //!
-//! The hosts' limiter learns. An operator's number for a site or for the whole run is a limiter of its own
-//! with a fixed rate: a refusal by one host must not slow the others that share it, so those limiters are only
-//! told that a request is over.
+//! A request names its host's key first: that one hears the outcome and learns. An operator's numbers for a
+//! site or for the whole run are keys of their own with a fixed rate, which come after it and only know that
+//! a request is over: a refusal by one host must not slow the others that share them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use politely_core::Timestamp;
-use politely_core::config::Config;
-use politely_core::control::{AdviceConfig, AimdConfig, LawConfig};
-use politely_core::gate::HoldReason;
-use politely_core::host::{Directions, Explanation, Reason};
-use politely_core::key::{Key, KeyError};
-use politely_core::signal::{Report, Signal};
+use politely::{Config, Directions, Explanation, Key, Limiter, Permit, Reason, Refusal, RefusalReason, Report};
+use politely::core::Timestamp;
+use politely::core::control::{AdviceConfig, AimdConfig, LawConfig};
+use politely::core::gate::HoldReason;
+use politely::core::key::KeyError;
 use url::Url;
 
 use super::frontier::{Lane, Refused};
-use super::seam::{Limiter, Permit, Refusal};
 use crate::config::{KeyKind, LawName, Profile, Settings};
 use crate::exit::Wrong;
 use crate::site_rps::SiteRps;
 
 /// All limits of a run.
 pub(crate) struct Limits {
-    hosts: Limiter,
-    sites: Vec<(SiteRps, Shared)>,
-    run: Option<Shared>,
+    limiter: Limiter,
+    sites: Vec<(SiteRps, Key)>,
+    run: Option<Key>,
     kind: KeyKind,
     /// Names of the ways out, one per proxy; empty: directly.
     egresses: Vec<String>,
     turn: AtomicUsize,
 }
 
-/// A limit that several keys share.
-struct Shared {
-    limiter: Limiter,
-    key: Key,
-}
+/// The keys one request names, the host's first.
+pub(crate) type KeySet = Box<[Key]>;
 
 /// Leave to send one request.
 pub(crate) struct Leave {
-    host: Permit,
-    shared: Vec<Permit>,
+    permit: Permit,
     /// Which proxy to send through.
     pub(crate) egress: usize,
 }
@@ -53,22 +46,28 @@ const WAIT_MAX: Duration = Duration::from_secs(3600);
 
 impl Limits {
     pub(crate) fn new(settings: &Settings) -> Result<Self, Wrong> {
-        let config = config(settings);
-        config.validate().map_err(|why| Wrong(why.to_string()))?;
+        let limiter = Limiter::builder()
+            .config(config(settings))
+            // Every host of the run may be known at once.
+            .capacity(usize::MAX)
+            .build()
+            .map_err(|why| Wrong(why.to_string()))?;
         let shared = |name: &str, rps: f64, burst: f64, in_flight: u32| {
             let mut config = Config::fixed(rps, burst.max(1.0));
             config.limits.in_flight = in_flight;
-            config.lease = config.lease.max(settings.timeout * 2);
+            config.lease = lease(settings, &config);
             let key = Key::custom(name).map_err(|why| Wrong(format!("{name}: {why}")))?;
-            Ok(Shared { limiter: Limiter::new(config), key })
+            limiter.configure(&key, config).map_err(|why| Wrong(format!("{name}: {why}")))?;
+            Ok::<_, Wrong>(key)
         };
         let mut sites = Vec::new();
         for site in &settings.sites.0 {
-            sites.push((site.clone(), shared(&site.site, site.rps, site.rps, site.in_flight())?));
+            let key = shared(&format!("site-rps/{}", site.site), site.rps, site.rps, site.in_flight())?;
+            sites.push((site.clone(), key));
         }
-        let run = settings.global_rps.map(|rps| shared("run", rps, 1.0, settings.concurrency)).transpose()?;
+        let run = settings.global_rps.map(|rps| shared("max-rps", rps, 1.0, settings.concurrency)).transpose()?;
         Ok(Self {
-            hosts: Limiter::new(config),
+            limiter,
             sites,
             run,
             kind: settings.key,
@@ -78,137 +77,126 @@ impl Limits {
     }
 
     pub(crate) fn now(&self) -> Timestamp {
-        self.hosts.now()
+        self.limiter.now()
     }
 
-    /// The keys of requests to `url`: one, or one per egress; none if its address has to be known first.
-    pub(crate) fn keys(&self, url: &Url) -> Result<Box<[Key]>, KeyError> {
-        Ok(match self.kind {
-            KeyKind::Host => Box::new([Key::of_url(url)?]),
-            KeyKind::Site => Box::new([Key::site_of_url(url)?]),
-            KeyKind::EgressHost if self.egresses.is_empty() => Box::new([Key::of_url(url)?]),
+    /// The keys of requests to `url`: one set, or one per egress; none if its address has to be known first.
+    pub(crate) fn keys(&self, url: &Url) -> Result<Box<[KeySet]>, KeyError> {
+        let host = Key::of_url(url)?;
+        let first: Vec<Key> = match self.kind {
+            KeyKind::Host => vec![host],
+            KeyKind::Site => vec![Key::site_of_url(url)?],
+            KeyKind::EgressHost if self.egresses.is_empty() => vec![host],
             KeyKind::EgressHost => {
-                let host = Key::of_url(url)?;
-                let keys: Result<_, _> =
-                    self.egresses.iter().map(|egress| Key::egress_host(egress, host.as_str())).collect();
-                keys?
+                let each = self.egresses.iter().map(|egress| Key::egress_host(egress, host.as_str()));
+                each.collect::<Result<_, _>>()?
             }
             // Behind a proxy nobody knows the address; the host is the nearest thing.
-            KeyKind::Address if !self.egresses.is_empty() => Box::new([Key::of_url(url)?]),
+            KeyKind::Address if !self.egresses.is_empty() => vec![host],
             KeyKind::Address => match url.host() {
-                Some(url::Host::Ipv4(address)) => Box::new([Key::address(address.into())]),
-                Some(url::Host::Ipv6(address)) => Box::new([Key::address(address.into())]),
-                _ => {
-                    Key::of_url(url)?;
-                    Box::new([])
-                }
+                Some(url::Host::Ipv4(address)) => vec![Key::address(address.into())],
+                Some(url::Host::Ipv6(address)) => vec![Key::address(address.into())],
+                _ => Vec::new(),
             },
-        })
+        };
+        Ok(first.into_iter().map(|key| self.with_shared(key, url)).collect())
     }
 
-    /// The operator's sites that cover `url`.
-    pub(crate) fn sites_of(&self, url: &Url) -> Box<[u16]> {
-        if self.sites.is_empty() {
-            return Box::default();
+    /// `key`, and after it what the operator set for sites of `url` and for the run.
+    pub(crate) fn with_shared(&self, key: Key, url: &Url) -> KeySet {
+        let mut set = vec![key];
+        if !self.sites.is_empty() {
+            let host = url.host_str().unwrap_or_default().trim_end_matches('.');
+            let site = Key::site_of_url(url).ok();
+            let domain = site.as_ref().and_then(|site| site.as_str().strip_prefix("site/"));
+            let covering = self.sites.iter().filter(|(site, _)| site.covers(host, domain));
+            set.extend(covering.map(|(_, key)| key.clone()));
         }
-        let host = url.host_str().unwrap_or_default().trim_end_matches('.');
-        let site = Key::site_of_url(url).ok();
-        let domain = site.as_ref().and_then(|site| site.as_str().strip_prefix("site/"));
-        (0_u16..).zip(&self.sites).filter(|(_, (site, _))| site.covers(host, domain)).map(|(i, _)| i).collect()
+        set.extend(self.run.clone());
+        set.into_boxed_slice()
     }
 
     /// May a request of `lane` leave now?
     pub(crate) fn may_leave(&self, lane: &Lane) -> Result<Leave, Refused> {
         let turn = if self.egresses.len() > 1 { self.turn.fetch_add(1, Ordering::Relaxed) } else { 0 };
-        let (host, egress) = self.by_host(lane, turn)?;
-        let mut shared = Vec::new();
-        for limit in lane.sites.iter().map(|&site| &self.sites[site as usize].1).chain(&self.run) {
-            // What was granted so far is given back, unsent.
-            shared.push(limit.limiter.try_acquire(&limit.key).map_err(|refusal| self.refused(refusal))?);
-        }
-        Ok(Leave { host, shared, egress })
-    }
-
-    fn by_host(&self, lane: &Lane, turn: usize) -> Result<(Permit, usize), Refused> {
-        let count = lane.keys.len();
-        if count <= 1 {
-            let Some(key) = lane.keys.first() else { return Err(Refused::At(self.now())) };
+        if let [keys] = &*lane.keys {
             let egress = if self.egresses.is_empty() { 0 } else { turn % self.egresses.len() };
-            return Ok((self.hosts.try_acquire(key).map_err(|refusal| self.refused(refusal))?, egress));
+            let permit = self.limiter.try_acquire(&**keys).map_err(|refusal| self.refused(refusal))?;
+            return Ok(Leave { permit, egress });
         }
         // The egress whose turn it is, or the next that may.
         let mut soonest: Option<Refusal> = None;
+        let count = lane.keys.len();
         for egress in (0..count).map(|i| (turn + i) % count) {
-            match self.hosts.try_acquire(&lane.keys[egress]) {
-                Ok(permit) => return Ok((permit, egress)),
-                Err(refusal) if soonest.as_ref().is_none_or(|known| refusal.wait.at < known.wait.at) => {
+            match self.limiter.try_acquire(&*lane.keys[egress]) {
+                Ok(permit) => return Ok(Leave { permit, egress }),
+                Err(refusal) if soonest.as_ref().is_none_or(|known| refusal.at < known.at) => {
                     soonest = Some(refusal);
                 }
                 Err(_) => {}
             }
         }
-        Err(soonest.map_or(Refused::At(self.now()), |refusal| self.refused(refusal)))
+        Err(soonest.map_or(Refused::At(Timestamp::NEVER), |refusal| self.refused(refusal)))
     }
 
     fn refused(&self, refusal: Refusal) -> Refused {
-        let wait = refusal.wait;
-        match wait.reason {
-            // Its end is another request's report; the time is only when that one's lease runs out.
-            Reason::InFlight => Refused::Slot(wait.at, refusal.key),
-            Reason::Breaker | Reason::Quarantine if wait.at.since(self.now()) <= WAIT_MAX => {
-                Refused::Slot(wait.at, refusal.key)
+        let now = self.now();
+        if refusal.at.since(now) > WAIT_MAX && refusal.at != Timestamp::NEVER {
+            let why = self.limiter.explain(&refusal.key).map(|explained| explained.line(now)).unwrap_or_default();
+            return Refused::SetAside(format!("{} {why}, longer than is waited for", refusal.key));
+        }
+        match refusal.reason {
+            // Their end is a report; the time is only when a lease runs out.
+            RefusalReason::Wait(Reason::InFlight | Reason::Breaker | Reason::Quarantine) => {
+                Refused::Slot(refusal.at, refusal.key)
             }
-            _ if wait.at.since(self.now()) > WAIT_MAX => Refused::SetAside(format!(
-                "{}: {}; longer than {} s is not waited for",
-                refusal.key.as_str(),
-                self.hosts.explain(&refusal.key).line(self.now()),
-                WAIT_MAX.as_secs()
-            )),
-            _ => Refused::At(wait.at),
+            _ => Refused::At(refusal.at),
         }
     }
 
     /// Nothing leaves for `lane` for `pause` (robots.txt: Crawl-delay).
     pub(crate) fn pause(&self, lane: &Lane, pause: Duration) {
-        for key in &lane.keys {
-            self.hosts.hold(key, self.now() + pause, HoldReason::CrawlDelay);
+        for keys in &lane.keys {
+            self.limiter.hold(&keys[0], pause, HoldReason::CrawlDelay);
         }
     }
 
-    pub(crate) fn explain(&self, key: &Key) -> Explanation {
-        self.hosts.explain(key)
+    /// The operator's own number for `lane`, requests per second.
+    pub(crate) fn operator_rps(&self, lane: &Lane) -> Option<f64> {
+        let keys = lane.keys.first()?;
+        self.sites.iter().find(|(_, key)| keys.contains(key)).map(|(site, _)| site.rps)
+    }
+
+    pub(crate) fn explain(&self, key: &Key) -> Option<Explanation> {
+        self.limiter.explain(key)
     }
 
     /// What was learned about `key`, to be kept.
     pub(crate) fn snapshot(&self, key: &Key) -> Option<Vec<u8>> {
-        self.hosts.snapshot(key)
+        self.limiter.snapshot(key)
     }
 
-    /// What an earlier run learned about `key`.
+    /// What an earlier run learned about `key`; a state that cannot be read is a state not known.
     pub(crate) fn restore(&self, key: &Key, state: &[u8]) {
-        self.hosts.restore(key, state);
+        let _ = self.limiter.restore(key, state);
     }
 }
 
 impl Leave {
     /// The request leaves.
     pub(crate) fn sent(&mut self) {
-        self.host.sent();
-        for permit in &mut self.shared {
-            permit.sent();
-        }
+        self.permit.sent();
     }
 
     /// What happened to it.
     pub(crate) fn report(self, report: &Report) -> Directions {
-        if !self.shared.is_empty() {
-            let over = Report { signal: Signal::Ok, retry_after: None, quota: None, ..report.clone() };
-            for permit in self.shared {
-                permit.report(&over);
-            }
-        }
-        self.host.report(report)
+        self.permit.report(report)
     }
+}
+
+/// A request must not outlive its lease.
+fn lease(settings: &Settings, config: &Config) -> Duration {
+    config.lease.max(settings.timeout * 2)
 }
 
 /// The profile, and over it the operator's numbers.
@@ -232,8 +220,7 @@ fn config(settings: &Settings) -> Config {
     }
     limits.burst = settings.burst.unwrap_or(limits.burst);
     limits.in_flight = settings.in_flight.unwrap_or(limits.in_flight);
-    // A request must not outlive its lease.
-    config.lease = config.lease.max(settings.timeout * 2);
+    config.lease = lease(settings, &config);
     config
 }
 

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use politely_core::Timestamp;
+use politely::core::Timestamp;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
@@ -39,6 +39,11 @@ pub(crate) struct Cached {
     pub(crate) fetched_unix_s: u64,
     /// `None`: there is no robots.txt (4xx).
     pub(crate) body: Option<Vec<u8>>,
+}
+
+/// The wall clock, seconds since 1970.
+pub(crate) fn unix_now() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 impl Standing {

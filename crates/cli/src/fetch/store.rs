@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use redb::{Database, DatabaseError, ReadableDatabase, TableDefinition};
+use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
 
 use super::robots::Cached;
 use crate::exit::Wrong;

@@ -3,10 +3,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use politely_core::signal::{Failure, Outcome, Report, Signal, WallClock};
-use politely_core::{Timestamp, key::Key};
+use politely::core::signal::{Failure, Outcome, Report, Signal, WallClock, classify};
+use politely::core::{Timestamp, key::Key};
 use url::Url;
 
+use crate::config::Settings;
 use super::client::{Answer, Body, Came};
 use super::engine::Engine;
 use super::frontier::{Job, LaneId};
@@ -14,7 +15,7 @@ use super::limits::Leave;
 use super::output::Row;
 use super::pending::{Pending, Purpose};
 use super::robots::{self, Cached, Rules, Standing};
-use super::seam::{Attempt, Next, classify};
+use super::seam::{Attempt, Next, Policy};
 
 /// Redirects of one page; browsers stop at 20, nobody serious needs more than half of that.
 const REDIRECTS_MAX: usize = 10;
@@ -22,6 +23,15 @@ const REDIRECTS_MAX: usize = 10;
 const ROBOTS_REDIRECTS_MAX: usize = 5;
 /// A robots.txt is read this far (RFC 9309, 2.5: at least 500 KiB).
 const ROBOTS_MAX: usize = 500 * 1024;
+
+/// How often a request goes again.
+pub(crate) fn policy(settings: &Settings) -> Policy {
+    let mut policy = Policy::crawler();
+    if let Some(retries) = settings.retries {
+        policy.attempts_max = retries + 1;
+    }
+    policy
+}
 
 /// What becomes of a request that came back.
 enum After {
@@ -172,7 +182,7 @@ fn finish(engine: &Engine, lane: LaneId, pending: &Pending, last: Option<&Last<'
         pause(engine, frontier.lane(lane));
         came_back(frontier, lane, now, last);
         frontier.over(lane, error.is_some());
-        frontier.lane(lane).keys[0].clone()
+        frontier.lane(lane).keys[0][0].clone()
     };
     let report = last.map(|last| last.report);
     let given = engine.given(pending.offset);
@@ -213,7 +223,7 @@ fn onward(engine: &Engine, from: LaneId, mut pending: Box<Pending>, url: &Url, t
     pending.attempt = Attempt::first(http::Method::GET);
     let (lane, new) = engine.lock().frontier.lane_of(&to, || keys);
     if new {
-        engine.introduce(lane, &to);
+        engine.introduce(lane);
     }
     pending.hop = Some(to);
     again(engine, from, lane, pending, Duration::ZERO, last);
@@ -258,9 +268,7 @@ fn pause(engine: &Engine, lane: &super::frontier::Lane) {
 
 fn came_back(frontier: &mut super::frontier::Frontier, lane: LaneId, now: Timestamp, last: Option<&Last<'_>>) {
     if let Some(last) = last {
-        let tally = &mut frontier.lane_mut(lane).tally;
-        tally.bytes += last.report.bytes;
-        tally.refused += u64::from(last.report.signal == Signal::RateLimited);
+        frontier.answered(lane, last.report.bytes, last.report.signal == Signal::RateLimited);
         if last.learned {
             frontier.learned(lane);
         }
@@ -278,13 +286,13 @@ pub(crate) async fn resolve(engine: &Engine, lane: LaneId) {
     // The smallest, so that every run and every host of one machine agrees.
     let address = lookup.ok().and_then(Result::ok).and_then(|found| found.map(|found| found.ip()).min());
     let key = address.map(Key::address).or_else(|| Key::of_url(&url).ok());
-    let keys: Box<[Key]> = key.into_iter().collect();
+    let keys = key.into_iter().map(|key| engine.limits.with_shared(key, &url)).collect();
     {
         let mut shared = engine.lock();
         let now = engine.limits.now();
         shared.frontier.resolved(lane, keys, now);
     }
-    engine.introduce(lane, &url);
+    engine.introduce(lane);
     engine.look_again();
 }
 
