@@ -64,13 +64,14 @@ impl Standing {
         }
     }
 
-    /// No usable answer came: `why` is for the URLs that will fail of it.
-    pub(crate) fn unavailable(self, why: &str, now: Timestamp) -> Self {
+    /// No usable answer came: `why` is for the URLs that will fail of it. `for_good`: none will.
+    pub(crate) fn unavailable(self, why: &str, for_good: bool, now: Timestamp) -> Self {
         match self {
             // RFC 9309, 2.4: a copy may outlive its time while the origin cannot be asked.
             Self::Asking { old: Some(rules), .. } => Self::Known { rules, until: now + TTL },
+            Self::Asking { .. } if for_good => Self::GaveUp(format!("robots.txt: {why}").into()),
             Self::Asking { tries, .. } if tries + 1 >= TRIES_MAX => {
-                Self::GaveUp(format!("robots.txt not to be had ({why}, {TRIES_MAX} times), so nothing is allowed").into())
+                Self::GaveUp(format!("robots.txt: {why}, {TRIES_MAX} times, so nothing is allowed").into())
             }
             Self::Asking { tries, .. } => {
                 Self::Unavailable { tries: tries + 1, until: now + RETRY_FIRST * 4_u32.pow(tries) }

@@ -120,8 +120,8 @@ fn after(engine: &Engine, pending: &Pending, came: &Came, report: &Report, url: 
             None => After::Over(fault(answer)),
         };
     }
-    // robots.txt that is not to be had now has a rhythm of its own; only a broken connection is tried again.
-    if !page && !matches!(came, Came::Failed(Failure::Reset | Failure::Timeout, _)) {
+    // A robots.txt answered with an error has a rhythm of its own; refusals and failures are like a page's.
+    if !page && report.signal != Signal::RateLimited && matches!(came, Came::Answer(_)) {
         return After::Over(Some(words(came)));
     }
     match engine.policy.decide(&pending.attempt, report, &mut engine.rng(), engine.limits.now()) {
@@ -252,7 +252,8 @@ fn robots_over(engine: &Engine, lane: LaneId, of: LaneId, last: &Last<'_>, error
     let standing = std::mem::replace(&mut frontier.lane_mut(of).robots, Standing::Unknown);
     let standing = match rules {
         Some(rules) => Standing::Known { rules: rules.into(), until: now + robots::TTL },
-        None => standing.unavailable(error.unwrap_or("no answer"), now),
+        // An answer may change; a host that could not be reached in all its attempts is given up.
+        None => standing.unavailable(error.unwrap_or("no answer"), answer.is_none(), now),
     };
     frontier.robots_answered(of, standing, now);
     pause(engine, frontier.lane(lane));
