@@ -1,2 +1,6 @@
 //! x
-fn main() {}
+mod queue;
+
+fn main() {
+    queue::run();
+}

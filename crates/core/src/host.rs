@@ -572,7 +572,9 @@ impl Host {
     }
 
     fn lease(&mut self, start: Timestamp, probe: bool, rate: &Rate, config: &Config) -> LeaseId {
-        let pressed = start.since(self.last_grant) <= rate.interval() * PRESSED_INTERVALS;
+        // Time on hold is not idle time.
+        let free_since = self.last_grant.max(self.hold.until());
+        let pressed = start.since(free_since) <= rate.interval() * PRESSED_INTERVALS;
         self.last_grant = start;
         if probe {
             if self.quarantine.open_until().is_some() {
@@ -595,6 +597,7 @@ impl Host {
             sent: lease.start,
             signal: report.signal,
             fresh,
+            refused_in_a_row: self.strikes,
             pressed: lease.pressed && !bound_elsewhere,
             latency: report.latency,
             beside: lease.beside,

@@ -23,11 +23,13 @@ mod clock;
 mod limiter;
 mod permit;
 mod registry;
+#[cfg(feature = "robots")]
+pub mod robots;
 mod stats;
 mod waiters;
 
 pub use clock::Clock;
-pub use limiter::{AcquireError, Builder, Limiter, Refusal, RefusalReason};
+pub use limiter::{AcquireError, Builder, Keys, Limiter, Refusal, RefusalReason};
 pub use permit::Permit;
 pub use politely_core as core;
 pub use politely_core::config::Config;

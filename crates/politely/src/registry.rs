@@ -226,7 +226,6 @@ impl Shard {
         self.slots.iter().flatten()
     }
 
-
     /// Bytes held, from capacities; long keys and rushes own a little more.
     pub(crate) fn memory(&self) -> usize {
         self.slots.capacity() * size_of::<Option<Slot>>()

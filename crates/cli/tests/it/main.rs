@@ -1,7 +1,10 @@
 //! The one integration-test binary of the command line: everything here runs against real processes and real sockets.
+//! What they need beside Rust is installed by `scripts/setup`.
 
 mod bad_input;
 mod fetch_pages;
 mod misbehaving;
 mod resume;
 mod run;
+mod servers;
+mod servers_selftest;

@@ -3,13 +3,16 @@
 //! On the rate, because that is what servers meter: a crawler steering its concurrency overshot a
 //! 4 requests/s site threefold, and cannot express less than one request per round trip at all.
 //!
-//! * **Start** doubles the rate every interval until the first refusal, so that a generous host is not
-//!   crawled at a stranger's pace for an hour (TCP's slow start, RFC 5681).
+//! * **Start** multiplies the rate every interval until the first refusal, so that a generous host is not
+//!   crawled at a stranger's pace for an hour (TCP's slow start, RFC 5681, in smaller strides).
 //! * **Climb** adds one step per interval. The step is a share of the rate after the last cut, so a cycle
 //!   takes the same number of requests (about fifty) on a slow host as on a fast one.
 //! * **Cut** multiplies, once per congestion event: a refusal, a 503 or a time-out of a request sent after
-//!   the last cut. What was under way before tells nothing new; reacting to each refusal of one burst is
-//!   how a shipped law falls to 56 % of a limit it had already found.
+//!   the last event was noticed. What was under way before tells nothing new; reacting to each refusal of
+//!   one burst is how a shipped law falls to 56 % of a limit it had already found. Refusals in a row are one
+//!   event too: the single requests that ask whether a block is over are no reason to go slower after it.
+//! * **Goodput** bounds the cut: what the host served between two events is what it allows, so a rate far
+//!   above that falls to it at once instead of cut by cut (TCP Westwood, Mascolo et al. 2001).
 //! * **Early signal**: while the median latency stands at twice its normal and clearly above it, the law
 //!   climbs no further and yields a little; the 95th percentile must have risen too, so that noise alone
 //!   does not count.
@@ -34,7 +37,7 @@ pub struct AimdConfig {
     pub step: f64,
     /// Requests served per step; a step takes at least a second too. Default 10.
     pub step_accepts: u32,
-    /// Double per interval until the first cut. Default true.
+    /// Grow by half per interval until the first cut. Default true.
     pub slow_start: bool,
     /// The median at this many times its normal value is an early signal. Default 2; 0 switches it off.
     pub latency_rise: f64,
@@ -60,23 +63,31 @@ impl Default for AimdConfig {
 
 /// A step takes at least this long: below it, the host has had no time to show strain.
 const STEP_TIME_MIN: Duration = Duration::from_secs(1);
-/// Served requests per doubling at the start: a burst of a few proves nothing.
+/// Served requests per stride at the start: a burst of a few proves nothing.
 const START_ACCEPTS: u32 = 4;
-/// The start doubles past the limit before it hears of it; the first cut takes the doubling back.
-const START_CUT: f64 = 0.5;
+/// One stride of the start; the first cut takes it back, to a rate that was served.
+const START_STRIDE: f64 = 1.5;
+/// The goodput of a few seconds is a rough measure: one cut goes down to it, but never below this share.
+const GOODPUT_SHARE_MIN: f64 = 0.25;
 /// What an early signal leaves: it warns, it does not refuse.
 const EARLY_CUT: f64 = 0.95;
 
-/// The law's state for one key: 64 bytes, the constants shared.
+/// The law's state for one key: 72 bytes, the constants shared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Aimd {
     rate: f64,
     /// The rate after the last cut, of which a step is a share.
     base: f64,
     interval_began: Timestamp,
-    last_early: Timestamp,
+    /// When the last event was noticed; before the first: the beginning.
+    event_at: Timestamp,
+    /// Requests served since then.
+    served: u32,
+    /// Requests served in this interval under pressure.
     accepts: u32,
-    cuts: u32,
+    /// Requests served since the event that nobody pressed for.
+    idle_accepts: u16,
+    cuts: u16,
     burst: f32,
     in_flight: u32,
     #[serde(skip)]
@@ -90,8 +101,10 @@ impl Aimd {
             rate: start.rate,
             base: start.rate,
             interval_began: now,
-            last_early: now,
+            event_at: now,
+            served: 0,
             accepts: 0,
+            idle_accepts: 0,
             cuts: 0,
             burst: start.burst as f32,
             in_flight: start.in_flight,
@@ -103,9 +116,21 @@ impl Aimd {
         self.cuts == 0 && self.config.slow_start
     }
 
-    fn cut_to(&mut self, share: f64, now: Timestamp) {
-        self.rate = (self.rate * share).max(self.config.rate_min);
+    fn cut(&mut self, share: f64, now: Timestamp) {
+        let goodput = f64::from(self.served) / now.since(self.event_at).as_secs_f64();
+        let served_all_along = self.cuts > 0 && self.idle_accepts == 0;
+        let mut rate = self.rate * share;
+        if served_all_along && goodput < rate {
+            rate = goodput.max(self.rate * GOODPUT_SHARE_MIN);
+        }
+        self.cuts = self.cuts.saturating_add(1);
+        self.set(rate, now);
+    }
+
+    fn set(&mut self, rate: f64, now: Timestamp) {
+        self.rate = rate.max(self.config.rate_min);
         self.base = self.rate;
+        (self.event_at, self.served, self.idle_accepts) = (now, 0, 0);
         self.begin_interval(now);
     }
 
@@ -122,14 +147,18 @@ impl Aimd {
     }
 
     fn on_accept(&mut self, sample: &Sample) {
+        self.served += 1;
         if self.strained(sample) {
-            if sample.sent >= self.last_early {
-                self.last_early = sample.now;
-                self.cut_to(EARLY_CUT, sample.now);
+            if sample.sent >= self.event_at {
+                self.set(self.rate * EARLY_CUT, sample.now);
             }
             return;
         }
-        if !sample.pressed || sample.sent < self.interval_began {
+        if !sample.pressed {
+            self.idle_accepts = self.idle_accepts.saturating_add(1);
+            return;
+        }
+        if sample.sent < self.interval_began {
             return;
         }
         self.accepts += 1;
@@ -141,10 +170,10 @@ impl Aimd {
         if self.accepts < needed || sample.now.since(self.interval_began) < STEP_TIME_MIN {
             return;
         }
-        self.rate = if self.starting() {
-            self.rate * 2.0
+        self.rate += if self.starting() {
+            self.rate * (START_STRIDE - 1.0)
         } else {
-            self.rate + self.base * self.config.step
+            self.base * self.config.step
         };
         self.begin_interval(sample.now);
     }
@@ -154,14 +183,15 @@ impl Law for Aimd {
     fn on_sample(&mut self, sample: &Sample) {
         match sample.signal {
             Signal::Ok => self.on_accept(sample),
-            Signal::RateLimited | Signal::Overloaded if sample.fresh => {
+            Signal::RateLimited | Signal::Overloaded
+                if sample.fresh && sample.refused_in_a_row == 0 =>
+            {
                 let share = if self.starting() {
-                    START_CUT
+                    1.0 / START_STRIDE
                 } else {
                     self.config.cut
                 };
-                self.cuts = self.cuts.saturating_add(1);
-                self.cut_to(share, sample.now);
+                self.cut(share, sample.now);
             }
             _ => {}
         }
@@ -185,7 +215,7 @@ impl Law for Aimd {
             rate: self.rate,
             ceiling,
             suggested: None,
-            cuts: self.cuts,
+            cuts: u32::from(self.cuts),
         }
     }
 }
@@ -209,14 +239,42 @@ mod tests {
     }
 
     #[test]
-    fn the_start_doubles_until_the_first_refusal_and_takes_the_doubling_back() {
+    fn the_start_strides_until_the_first_refusal_and_takes_the_last_stride_back() {
         let mut law = law(1.0);
         for i in 0..8 {
             law.on_sample(&sample(f64::from(i) * 0.5, Signal::Ok));
         }
-        assert!((rate(&mut law) - 4.0).abs() < 1e-9, "{law:?}");
+        assert!((rate(&mut law) - 2.25).abs() < 1e-9, "{law:?}");
         law.on_sample(&sample(5.0, Signal::RateLimited));
-        assert!((rate(&mut law) - 2.0).abs() < 1e-9);
+        assert!((rate(&mut law) - 1.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_rate_far_above_the_goodput_falls_to_it_at_once() {
+        let mut law = law(9.0);
+        law.on_sample(&sample(0.0, Signal::RateLimited));
+        for i in 1..=9 {
+            law.on_sample(&sample(f64::from(i) * 0.5, Signal::Ok));
+        }
+        law.on_sample(&sample(5.0, Signal::RateLimited));
+        assert!(
+            (rate(&mut law) - 1.8).abs() < 1e-9,
+            "9 in 5 s: {}",
+            rate(&mut law)
+        );
+    }
+
+    #[test]
+    fn asking_whether_a_block_is_over_is_no_new_event() {
+        let mut law = law(9.0);
+        for (i, refused_in_a_row) in [0, 1, 2, 3].into_iter().enumerate() {
+            let now_s = 10.0 + i as f64;
+            law.on_sample(&Sample {
+                refused_in_a_row,
+                ..sample(now_s, Signal::RateLimited)
+            });
+        }
+        assert!((rate(&mut law) - 6.0).abs() < 1e-9);
     }
 
     #[test]
@@ -229,7 +287,7 @@ mod tests {
                 ..sample(5.0, Signal::RateLimited)
             });
         }
-        assert!((rate(&mut law) - 4.0).abs() < 1e-9);
+        assert!((rate(&mut law) - 8.0 / 1.5).abs() < 1e-9);
     }
 
     #[test]
@@ -250,7 +308,9 @@ mod tests {
         let steps: Vec<f64> = rates.windows(2).map(|pair| pair[1] - pair[0]).collect();
         assert_eq!(rates.len(), 5, "a step per ten accepts: {rates:?}");
         assert!(
-            steps.iter().all(|step| (step - 0.2).abs() < 1e-9),
+            steps
+                .iter()
+                .all(|step| (step - 8.0 / 1.5 * 0.05).abs() < 1e-9),
             "{steps:?}"
         );
     }

@@ -51,6 +51,8 @@ pub struct Sample {
     pub signal: Signal,
     /// The first outcome of its congestion event: sent after the last one was noticed.
     pub fresh: bool,
+    /// Events just before this one with no success in between.
+    pub refused_in_a_row: u16,
     /// Somebody was waiting for this key since it was sent, so the limit, not the demand, set the pace.
     /// A key that idles learns nothing.
     pub pressed: bool,
@@ -199,6 +201,7 @@ mod tests {
             sent: now,
             signal,
             fresh: true,
+            refused_in_a_row: 0,
             pressed: true,
             latency: Duration::ZERO,
             beside: 0,

@@ -115,3 +115,18 @@ pub struct Quota {
     /// Until the quota is whole again.
     pub reset: Option<Duration>,
 }
+
+impl Report {
+    /// A report that says `signal` and nothing more.
+    pub const fn of(signal: Signal) -> Self {
+        Self {
+            signal,
+            status: None,
+            failure: None,
+            latency: Duration::ZERO,
+            bytes: 0,
+            retry_after: None,
+            quota: None,
+        }
+    }
+}

@@ -31,7 +31,8 @@ pub enum FaultSpec {
         /// The answer.
         status: u16,
     },
-    /// Whoever sends more than `above_rps` requests in a second gets a block page for `for_s` seconds.
+    /// More than `above_rps` requests in a second, of all clients together, and everybody gets a block
+    /// page for `for_s` seconds.
     Block {
         /// Requests in any second; at least 1.
         above_rps: f64,
@@ -192,7 +193,7 @@ mod tests {
                     ..
                 } => assert_eq!(noise, None),
                 Answer::Limit { noise, .. } => {
-                    (accepted, failed) = (accepted + 1, failed + i32::from(noise.is_some()))
+                    (accepted, failed) = (accepted + 1, failed + i32::from(noise.is_some()));
                 }
                 other => panic!("{other:?}"),
             }

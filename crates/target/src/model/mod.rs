@@ -232,4 +232,6 @@ const fn steps_to_reach(need: u64, per_step: u64) -> u64 {
 }
 
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;

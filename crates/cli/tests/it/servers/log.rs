@@ -1,0 +1,278 @@
+//! The truth: what a host logged, and what a test wants to know of it.
+//!
+//! Times are microseconds since the epoch by the server's clock. nginx knows only milliseconds, so gaps and windows of
+//! its hosts are rounded by up to one.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+use std::fs;
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+use serde::Deserialize;
+
+const SECOND_US: u64 = 1_000_000;
+
+/// One line of a truth log.
+#[derive(Deserialize)]
+struct Line {
+    /// When the answer was complete, in seconds since the epoch.
+    end: f64,
+    /// Seconds from the request's arrival to then.
+    took: f64,
+    path: String,
+    status: u16,
+    retry_after: String,
+}
+
+/// One request as the server saw it.
+#[derive(Clone, Debug, PartialEq)]
+struct Request {
+    arrived_us: u64,
+    ended_us: u64,
+    status: u16,
+    path: String,
+    /// The end of the Retry-After this answer carried, if it was a refusal.
+    hold_until_us: Option<u64>,
+}
+
+/// A request that arrived although the server had asked for quiet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HeldArrival {
+    /// Since the refusal that began the hold. Small ones were under way when the refusal was: permits already granted.
+    pub(crate) since_refusal_us: u64,
+    /// How much of the hold was left.
+    pub(crate) left_us: u64,
+}
+
+/// What one host saw.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Truth {
+    /// Pages and whatever else was served as asked for, a 404 for robots.txt included.
+    pub(crate) accepted: usize,
+    /// Answers 403, 429 and 503: the ways in which the hosts say "too much".
+    pub(crate) refused: usize,
+    /// Other errors: the noisy host's 500s, 499 if the client hung up.
+    pub(crate) failed: usize,
+    /// How many different pages were served.
+    pub(crate) pages: usize,
+    /// Arrival and status of every request, in order of arrival.
+    pub(crate) arrivals: Vec<(u64, u16)>,
+    /// Most arrivals within one second, refused ones included.
+    pub(crate) peak_per_second: usize,
+    /// Most requests at the host at a time, refused ones included.
+    pub(crate) peak_in_flight: usize,
+    /// The least time between two arrivals.
+    pub(crate) smallest_gap_us: Option<u64>,
+    /// Arrivals while a Retry-After was running.
+    pub(crate) held: Vec<HeldArrival>,
+}
+
+impl Truth {
+    /// Requests from the first to arrive to the last, however answered.
+    pub(crate) fn requests(&self) -> usize {
+        self.arrivals.len()
+    }
+
+    /// From the first arrival to the last.
+    pub(crate) fn span_us(&self) -> u64 {
+        let ends = self.arrivals.first().zip(self.arrivals.last());
+        ends.map_or(0, |((first, _), (last, _))| last - first)
+    }
+}
+
+/// Reads a log; a host nobody spoke to may have none.
+pub(super) fn read(path: &Path) -> Truth {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    judge(text.lines().map(parse).collect())
+}
+
+fn parse(line: &str) -> Request {
+    let line: Line =
+        serde_json::from_str(line).unwrap_or_else(|error| panic!("truth line {line}: {error}"));
+    let ended_us = (line.end * 1e6).round() as u64;
+    let refusal = matches!(line.status, 429 | 503);
+    Request {
+        arrived_us: ended_us - (line.took * 1e6).round() as u64,
+        ended_us,
+        status: line.status,
+        path: line.path,
+        hold_until_us: refusal
+            .then(|| hold_until_us(&line.retry_after, ended_us))
+            .flatten(),
+    }
+}
+
+fn hold_until_us(retry_after: &str, ended_us: u64) -> Option<u64> {
+    if let Ok(seconds) = retry_after.parse::<u64>() {
+        return Some(ended_us + seconds * SECOND_US);
+    }
+    let date = httpdate::parse_http_date(retry_after).ok()?;
+    Some(date.duration_since(UNIX_EPOCH).ok()?.as_secs() * SECOND_US)
+}
+
+fn judge(mut requests: Vec<Request>) -> Truth {
+    // Of those who came in one tick, who stayed comes before who was turned away for it.
+    requests.sort_by_key(|request| (request.arrived_us, Reverse(request.ended_us)));
+    let count = |is: fn(u16) -> bool| requests.iter().filter(|request| is(request.status)).count();
+    let refused = count(|status| matches!(status, 403 | 429 | 503));
+    let accepted = count(|status| matches!(status, 200..=399 | 404));
+    let served = |request: &&Request| request.status == 200 && request.path.starts_with("/page/");
+    let pages: BTreeSet<&str> = requests
+        .iter()
+        .filter(served)
+        .map(|request| request.path.as_str())
+        .collect();
+    let times: Vec<u64> = requests.iter().map(|request| request.arrived_us).collect();
+    Truth {
+        accepted,
+        refused,
+        failed: requests.len() - accepted - refused,
+        pages: pages.len(),
+        peak_per_second: most_within(&times, SECOND_US),
+        peak_in_flight: peak_in_flight(&requests),
+        smallest_gap_us: times.windows(2).map(|pair| pair[1] - pair[0]).min(),
+        held: held(&requests),
+        arrivals: requests
+            .iter()
+            .map(|request| (request.arrived_us, request.status))
+            .collect(),
+    }
+}
+
+/// Most of the ascending `times` that lie less than `window` apart.
+fn most_within(times: &[u64], window: u64) -> usize {
+    let mut first = 0;
+    let mut most = 0;
+    for (last, time) in times.iter().enumerate() {
+        while time - times[first] >= window {
+            first += 1;
+        }
+        most = most.max(last + 1 - first);
+    }
+    most
+}
+
+/// Who left in the very tick in which another came made room for it.
+fn peak_in_flight(requests: &[Request]) -> usize {
+    let mut ends = BinaryHeap::new();
+    let at_arrival = requests.iter().map(|request| {
+        while ends
+            .peek()
+            .is_some_and(|Reverse(end)| *end <= request.arrived_us)
+        {
+            ends.pop();
+        }
+        ends.push(Reverse(request.ended_us));
+        ends.len()
+    });
+    at_arrival.max().unwrap_or(0)
+}
+
+fn held(requests: &[Request]) -> Vec<HeldArrival> {
+    let mut held = Vec::new();
+    // Refusals by when they were sent, merged with the arrivals.
+    let mut refusals: Vec<(u64, u64)> = requests
+        .iter()
+        .filter_map(|request| Some((request.ended_us, request.hold_until_us?)))
+        .collect();
+    refusals.sort_unstable();
+    let mut refusals = refusals.into_iter().peekable();
+    let (mut began, mut until) = (0, 0);
+    for request in requests {
+        while let Some((sent, asked)) = refusals.next_if(|(sent, _)| *sent < request.arrived_us) {
+            if sent >= until {
+                began = sent;
+            }
+            until = until.max(asked);
+        }
+        if request.arrived_us < until {
+            held.push(HeldArrival {
+                since_refusal_us: request.arrived_us - began,
+                left_us: until - request.arrived_us,
+            });
+        }
+    }
+    held
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(arrived_us: u64, ended_us: u64, status: u16) -> Request {
+        Request {
+            arrived_us,
+            ended_us,
+            status,
+            path: "/page/1".to_owned(),
+            hold_until_us: None,
+        }
+    }
+
+    #[test]
+    fn a_line_gives_the_arrival_and_the_end_of_the_hold() {
+        let line = |retry_after: &str| {
+            format!(
+                r#"{{"end":1700000000.250,"took":0.050,"host":"h","path":"/page/7","status":429,"client":"127.0.0.1","retry_after":"{retry_after}"}}"#
+            )
+        };
+        let seconds = parse(&line("3"));
+        assert_eq!(seconds.arrived_us, 1_700_000_000_200_000);
+        assert_eq!(seconds.hold_until_us, Some(1_700_000_003_250_000));
+        let date = parse(&line("Tue, 14 Nov 2023 22:13:30 GMT"));
+        assert_eq!(date.hold_until_us, Some(1_700_000_010_000_000));
+        assert_eq!(parse(&line("")).hold_until_us, None);
+    }
+
+    #[test]
+    fn before_this_a_200_with_retry_after_began_a_hold() {
+        // Flask-Limiter sends Retry-After with every answer.
+        let line = r#"{"end":1.0,"took":0.0,"host":"h","path":"/","status":200,"client":"c","retry_after":"9"}"#;
+        assert_eq!(parse(line).hold_until_us, None);
+    }
+
+    #[test]
+    fn in_flight_counts_a_refusal_that_took_no_time_but_not_one_who_left_in_the_same_tick() {
+        assert_eq!(peak_in_flight(&[]), 0);
+        assert_eq!(peak_in_flight(&[request(5, 5, 503)]), 1);
+        assert_eq!(
+            peak_in_flight(&[
+                request(0, 10, 200),
+                request(0, 10, 200),
+                request(10, 20, 200)
+            ]),
+            2
+        );
+        assert_eq!(
+            peak_in_flight(&[request(0, 10, 200), request(5, 5, 503), request(7, 9, 200)]),
+            2
+        );
+    }
+
+    #[test]
+    fn windows_are_half_open() {
+        assert_eq!(most_within(&[0, 400, 999, 1000, 1399], 1000), 4);
+        assert_eq!(most_within(&[], 1000), 0);
+    }
+
+    #[test]
+    fn a_hold_is_dated_from_the_refusal_that_began_it() {
+        let refusal = |arrived, until| Request {
+            hold_until_us: Some(until),
+            ..request(arrived, arrived + 1, 429)
+        };
+        let held = held(&[
+            request(0, 1, 200),
+            refusal(10, 100),
+            refusal(20, 110),
+            request(105, 106, 200),
+            request(110, 111, 200),
+        ]);
+        let seen: Vec<_> = held
+            .iter()
+            .map(|held| (held.since_refusal_us, held.left_us))
+            .collect();
+        assert_eq!(seen, [(9, 80), (94, 5)]);
+    }
+}

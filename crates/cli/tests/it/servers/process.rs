@@ -1,0 +1,148 @@
+//! Server processes: finding their tools and ports, waiting until they listen, and never leaving one behind.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{self, Child, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use super::Place;
+
+/// A loaded machine starts node and Python in a few seconds; a server that has not come by now will not.
+const START_DEADLINE: Duration = Duration::from_mins(1);
+
+/// One server process, ended when dropped.
+pub(super) struct Server {
+    name: &'static str,
+    child: Child,
+    /// Ends the server if this process ends without dropping it: it waits for the end of its input, which only we hold.
+    watchdog: Child,
+    talk: PathBuf,
+}
+
+impl Server {
+    pub(super) fn start<S: AsRef<OsStr>>(
+        name: &'static str,
+        folder: &Path,
+        program: &Path,
+        args: impl IntoIterator<Item = S>,
+    ) -> Self {
+        let talk = folder.join(format!("{name}.talk"));
+        let stdout = File::create(&talk).expect("the town's folder is writable");
+        let stderr = stdout.try_clone().expect("a file handle");
+        let child = Command::new(program)
+            .args(args)
+            .process_group(0) // a Ctrl-C at the terminal is for the tests, not for their servers
+            .stdin(Stdio::null())
+            .stdout(stdout)
+            .stderr(stderr)
+            .spawn()
+            .unwrap_or_else(|error| panic!("{}: {error}: run scripts/setup", program.display()));
+        let watchdog = Command::new("sh")
+            .args(["-c", "cat; kill -KILL -$0", &child.id().to_string()])
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("sh");
+        Self {
+            name,
+            child,
+            watchdog,
+            talk,
+        }
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn demand_alive(&mut self) {
+        if let Ok(Some(status)) = self.child.try_wait() {
+            self.give_up(&format!("ended with {status}"));
+        }
+    }
+
+    fn give_up(&self, what: &str) -> ! {
+        let talk = fs::read_to_string(&self.talk).unwrap_or_default();
+        panic!("{} {what}; it said:\n{talk}", self.name)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The watchdog first: once the server is reaped its id may become somebody else's.
+        let _ = self.watchdog.kill();
+        let _ = self.watchdog.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Returns when every address accepts a connection; says which server failed, and what it said, if one does not.
+pub(super) fn wait_until_ready(
+    servers: &mut [Server],
+    addresses: impl Iterator<Item = SocketAddr>,
+) {
+    let deadline = Instant::now() + START_DEADLINE;
+    for address in addresses {
+        while TcpStream::connect(address).is_err() {
+            servers.iter_mut().for_each(Server::demand_alive);
+            if Instant::now() > deadline {
+                servers[0].give_up(&format!("or another server does not listen at {address}"));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// A free port, on a loopback address that no other host has: not in this town, nor in the towns of other tests.
+///
+/// The port is free when this returns. Nobody takes it before the server does: the address follows from this process
+/// and a count, and connections made meanwhile leave from 127.0.0.1.
+pub(super) fn free_place() -> SocketAddr {
+    static PICKED: AtomicU8 = AtomicU8::new(0);
+    let last = 1 + PICKED.fetch_add(1, Ordering::Relaxed) % 254; // neither 0 nor 255; fourteen towns before it repeats
+    let [.., high, low] = process::id().to_be_bytes();
+    let listener = TcpListener::bind((Ipv4Addr::new(127, 64 | high & 63, low, last), 0))
+        .expect("a free loopback port");
+    listener
+        .local_addr()
+        .expect("a bound socket has an address")
+}
+
+/// The path of a program, looked up where Debian puts servers as well.
+pub(super) fn tool(name: &str) -> PathBuf {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let mut folders = env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    let found =
+        folders.find_map(|folder| Some(folder.join(name)).filter(|program| program.is_file()));
+    found.unwrap_or_else(|| panic!("{name} is not installed: run scripts/setup"))
+}
+
+/// Fails the test if `scripts/setup` has not made this.
+pub(super) fn demand(path: &Path) {
+    assert!(
+        path.exists(),
+        "{} is missing: run scripts/setup",
+        path.display()
+    );
+}
+
+/// The places as the servers read them: `{"name": {"address", "port", "log"}}`.
+pub(super) fn as_json(places: &[Place]) -> String {
+    let entries = places.iter().map(|place| {
+        let value = serde_json::json!({
+            "address": place.address.ip().to_string(),
+            "port": place.address.port(),
+            "log": place.log,
+        });
+        (place.name.to_owned(), value)
+    });
+    serde_json::Value::Object(entries.collect()).to_string()
+}

@@ -1,0 +1,53 @@
+//! `Crawl-delay` and `Request-rate`: two spellings of one wish, neither in the RFC.
+//!
+//! A stranger writes the number, so every form of it has an answer here. Long delays are obeyed: peers
+//! that dropped the pages above some cap, or read `0.5` as 0, lost pages and manners.
+
+use std::time::Duration;
+
+/// The longest delay obeyed: 30 days. More is taken for this much.
+///
+/// A file is read again every day, so a longer delay could not be told from this one; and it keeps a
+/// slip such as `1e12` from overflowing anybody's clock.
+pub const MAX_CRAWL_DELAY: Duration = Duration::from_hours(30 * 24);
+
+/// The seconds of a `Crawl-delay` value: `10`, `0.05`, `10 seconds`, `10s`.
+pub(super) fn crawl_delay(value: &[u8]) -> Option<Duration> {
+    sane(number(value)?)
+}
+
+/// The seconds per request of a `Request-rate` value: `1/5`, `100/15m`, `1/10s 0600-0845`.
+pub(super) fn request_rate(value: &[u8]) -> Option<Duration> {
+    let slash = value.iter().position(|&byte| byte == b'/')?;
+    let (requests, span) = (number(&value[..slash])?, value[slash + 1..].trim_ascii());
+    let unit = match span
+        .iter()
+        .find(|byte| !matches!(byte, b'0'..=b'9' | b'.' | b' '))
+    {
+        Some(b'm' | b'M') => 60.0,
+        Some(b'h' | b'H') => 3600.0,
+        Some(b'd' | b'D') => 86_400.0,
+        _ => 1.0,
+    };
+    // A negative count would turn a negative span into a delay.
+    (requests > 0.0).then(|| sane(number(span)? * unit / requests))?
+}
+
+/// The number a value begins with; what follows it is a unit or a mistake.
+fn number(value: &[u8]) -> Option<f64> {
+    let end = value
+        .iter()
+        .position(|byte| !matches!(byte, b'0'..=b'9' | b'.' | b'+' | b'-' | b'e' | b'E'));
+    let word = std::str::from_utf8(&value[..end.unwrap_or(value.len())]).ok()?;
+    word.parse().ok()
+}
+
+/// A finite positive delay within bounds; zero, negative and NaN are none. An infinity can only come of
+/// too many digits (the word `inf` is no number here), so it is as absurdly long as it looks.
+fn sane(secs: f64) -> Option<Duration> {
+    if secs.is_nan() || secs <= 0.0 {
+        return None;
+    }
+    let delay = Duration::from_secs_f64(secs.min(MAX_CRAWL_DELAY.as_secs_f64()));
+    (!delay.is_zero()).then_some(delay)
+}

@@ -1,0 +1,208 @@
+//! From the bytes of a robots.txt to the rules for one product token.
+//!
+//! One pass keeps two sets, ours and that of `*`; ours wins if the file names us at all, even with
+//! nothing to say. Groups that name the same token add up (RFC 9309, 2.2.1). Only `Allow` and `Disallow`
+//! end the list of agents of a group: anything else between two `User-agent` lines, `Crawl-delay` too,
+//! leaves it open (2.2.4). A delay there holds for the names right before it: in
+//! `User-agent: a`, `Crawl-delay: 1`, `User-agent: b`, `Crawl-delay: 2`, `Disallow: /x` both keep out of
+//! `/x`, and each has its own delay.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use super::pattern::Rule;
+use super::{Answer, MAX_BYTES, Robots, delay};
+
+/// The product token of a `User-Agent` value: `foobot` of `foobot/1.2 (+https://…)`.
+///
+/// Digits, dots and non-ASCII letters are outside the RFC's alphabet but in real names (`archive.org_bot`,
+/// `MJ12bot`); without them two different robots would become one.
+pub(super) fn product_token(value: &[u8]) -> &[u8] {
+    let end = value
+        .iter()
+        .position(|byte| !(byte.is_ascii_alphanumeric() || b"-_.".contains(byte) || *byte >= 0x80));
+    &value[..end.unwrap_or(value.len())]
+}
+
+/// Reads the body of a successful response.
+pub(super) fn parse(body: &[u8], agent: &str) -> Robots {
+    parse_text(&decode(cut(body)), agent)
+}
+
+/// Reads a text of any length: one we wrote ourselves.
+pub(super) fn parse_text(text: &[u8], agent: &str) -> Robots {
+    let agent = product_token(agent.trim_ascii().as_bytes());
+    let (mut ours, mut everyones) = (Group::default(), Group::default());
+    // Does the next `User-agent` begin a new list of names, for rules and for delays?
+    let (mut rules_ended, mut delays_ended) = (true, true);
+
+    // A CR LF gives an empty line between, which nobody sees. NUL ends a line as it ends a C string.
+    for line in text.split(|byte| matches!(byte, b'\n' | b'\r' | 0)) {
+        let Some((field, value)) = field(line) else {
+            continue;
+        };
+        if field == Field::UserAgent {
+            for (group, named) in [
+                (&mut ours, names(value, agent)),
+                (&mut everyones, names_everyone(value)),
+            ] {
+                group.named |= named;
+                group.ruled = named || (group.ruled && !rules_ended);
+                group.delayed = named || (group.delayed && !delays_ended);
+            }
+            (rules_ended, delays_ended) = (false, false);
+        } else {
+            ours.add(field, value);
+            everyones.add(field, value);
+            rules_ended |= matches!(field, Field::Allow | Field::Disallow);
+            delays_ended = true;
+        }
+    }
+
+    let mut group = if ours.named { ours } else { everyones };
+    group
+        .rules
+        .sort_unstable_by(|a, b| a.precedence().cmp(&b.precedence()));
+    group.rules.dedup();
+    Robots {
+        answer: Answer::Rules,
+        rules: group.rules,
+        crawl_delay: group.delay,
+    }
+}
+
+/// Does a `User-agent` value name this token?
+fn names(value: &[u8], agent: &[u8]) -> bool {
+    let token = product_token(value);
+    !token.is_empty() && token.eq_ignore_ascii_case(agent)
+}
+
+fn names_everyone(value: &[u8]) -> bool {
+    value
+        .strip_prefix(b"*")
+        .is_some_and(|rest| !rest.starts_with(b"*") && product_token(rest).is_empty())
+}
+
+#[derive(Default)]
+struct Group {
+    /// Did the file name it at all?
+    named: bool,
+    /// Do the rules being read belong to it?
+    ruled: bool,
+    /// Do the delays?
+    delayed: bool,
+    rules: Vec<Rule>,
+    delay: Option<Duration>,
+}
+
+impl Group {
+    fn add(&mut self, field: Field, value: &[u8]) {
+        match field {
+            Field::Allow if self.ruled => self.rules.extend(Rule::parse(true, value)),
+            Field::Disallow if self.ruled => self.rules.extend(Rule::parse(false, value)),
+            Field::CrawlDelay if self.delayed => self.at_least(delay::crawl_delay(value)),
+            Field::RequestRate if self.delayed => self.at_least(delay::request_rate(value)),
+            _ => {}
+        }
+    }
+
+    fn at_least(&mut self, delay: Option<Duration>) {
+        self.delay = self.delay.max(delay);
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Field {
+    UserAgent,
+    Allow,
+    Disallow,
+    CrawlDelay,
+    RequestRate,
+}
+
+impl Field {
+    /// The misspellings are those that Google, Protego and crawler-commons met often enough to accept.
+    const NAMES: [(&'static str, Self); 19] = [
+        ("disallow", Self::Disallow),
+        ("allow", Self::Allow),
+        ("user-agent", Self::UserAgent),
+        ("crawl-delay", Self::CrawlDelay),
+        ("request-rate", Self::RequestRate),
+        ("useragent", Self::UserAgent),
+        ("user agent", Self::UserAgent),
+        ("user_agent", Self::UserAgent),
+        ("useg-agent", Self::UserAgent),
+        ("dissallow", Self::Disallow),
+        ("dissalow", Self::Disallow),
+        ("disalow", Self::Disallow),
+        ("diasllow", Self::Disallow),
+        ("disallaw", Self::Disallow),
+        ("desallow", Self::Disallow),
+        ("crawldelay", Self::CrawlDelay),
+        ("crawl delay", Self::CrawlDelay),
+        ("crawl_delay", Self::CrawlDelay),
+        ("request rate", Self::RequestRate),
+    ];
+
+    fn named(name: &[u8]) -> Option<Self> {
+        let name = name.trim_ascii();
+        Self::NAMES
+            .iter()
+            .find(|(known, _)| name.eq_ignore_ascii_case(known.as_bytes()))
+            .map(|&(_, field)| field)
+    }
+}
+
+/// `name: value`, or `name value` where the value is one word; `None` for every other line.
+fn field(line: &[u8]) -> Option<(Field, &[u8])> {
+    let line = line
+        .split(|&byte| byte == b'#')
+        .next()
+        .unwrap_or_default()
+        .trim_ascii();
+    if let Some(colon) = line.iter().position(|&byte| byte == b':')
+        && let Some(field) = Field::named(&line[..colon])
+    {
+        return Some((field, line[colon + 1..].trim_ascii()));
+    }
+    let space = line.iter().position(u8::is_ascii_whitespace)?;
+    let value = line[space..].trim_ascii();
+    // A sentence such as "Allow all robots" is no rule.
+    let one_word = !value.iter().any(u8::is_ascii_whitespace);
+    Field::named(&line[..space])
+        .filter(|_| one_word)
+        .map(|field| (field, value))
+}
+
+/// At most [`MAX_BYTES`], and then no half line: half of `Disallow: /private` might be `Disallow: /`,
+/// half of `Allow: /a/b` surely is more than was allowed.
+fn cut(body: &[u8]) -> &[u8] {
+    let Some(head) = body.get(..MAX_BYTES) else {
+        return body;
+    };
+    let end = head
+        .iter()
+        .rposition(|byte| matches!(byte, b'\n' | b'\r'))
+        .map_or(0, |last| last + 1);
+    &head[..end]
+}
+
+/// Without its byte order mark, whole or broken off, and as UTF-8 if the mark says UTF-16. Without a mark
+/// UTF-16 reads as noise: no rules.
+fn decode(body: &[u8]) -> Cow<'_, [u8]> {
+    let utf16 = |rest: &[u8], unit: fn([u8; 2]) -> u16| {
+        let units = rest.as_chunks().0.iter().map(|&pair| unit(pair));
+        let text: String = char::decode_utf16(units)
+            .map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER))
+            .collect();
+        Cow::Owned(text.into_bytes())
+    };
+    match body {
+        [0xFF, 0xFE, rest @ ..] => utf16(rest, u16::from_le_bytes),
+        [0xFE, 0xFF, rest @ ..] => utf16(rest, u16::from_be_bytes),
+        [0xEF, 0xBB, 0xBF, rest @ ..] | [0xEF, 0xBB, rest @ ..] | [0xEF, rest @ ..] => {
+            Cow::Borrowed(rest)
+        }
+        _ => Cow::Borrowed(body),
+    }
+}

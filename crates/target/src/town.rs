@@ -1,0 +1,285 @@
+//! A town: the hosts a target serves, as a file or a value.
+
+mod demo;
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::judge::PAGES_MAX;
+use crate::model::{FaultSpec, LimitSpec, LimitedHost, Service, SpecError};
+
+/// Hosts and where they listen.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Town {
+    /// The first host's address. On loopback each host gets the next address (Linux accepts all of
+    /// 127.0.0.0/8), so that a client that keeps limits per address sees different ones; elsewhere all
+    /// hosts share the address and get ports.
+    #[serde(default = "loopback")]
+    pub bind: Ipv4Addr,
+    /// The port; 0 takes free ones. Off loopback, the first host's port.
+    #[serde(default)]
+    pub port: u16,
+    /// Random failures and service times follow from it.
+    #[serde(default = "one")]
+    pub seed: u64,
+    /// How long after a Retry-After is sent a request may still arrive that was sent before it was read,
+    /// in milliseconds: a round trip and the client's own delays.
+    #[serde(default = "grace_ms")]
+    pub grace_ms: u64,
+    /// The hosts.
+    pub hosts: Vec<HostSpec>,
+}
+
+const fn loopback() -> Ipv4Addr {
+    Ipv4Addr::LOCALHOST
+}
+
+const fn one() -> u64 {
+    1
+}
+
+/// Generous for loopback; a busy machine with two cores stalls a client for tens of milliseconds.
+const fn grace_ms() -> u64 {
+    100
+}
+
+/// One host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostSpec {
+    /// For people and the judge's table; different from all others.
+    pub name: String,
+    /// What it allows, counted over all requests and clients.
+    pub limit: LimitSpec,
+    /// How it says no, and what it announces.
+    #[serde(default)]
+    pub signals: Signals,
+    /// What else goes wrong.
+    #[serde(default)]
+    pub faults: Vec<FaultSpec>,
+    /// How long it works on an accepted request.
+    #[serde(default)]
+    pub service: Service,
+    /// Size of a page's body in bytes.
+    #[serde(default = "page_bytes")]
+    pub page_bytes: usize,
+    /// `/page/0` to `/page/{pages - 1}` exist; others are answered 404.
+    #[serde(default = "pages")]
+    pub pages: u32,
+    /// What `/robots.txt` answers. It counts against the limit as everything does.
+    #[serde(default)]
+    pub robots: Robots,
+}
+
+/// The size of the peers' benchmark pages.
+const fn page_bytes() -> usize {
+    2048
+}
+
+/// The full town's 150 pages a host.
+const fn pages() -> u32 {
+    150
+}
+
+/// How a host says no.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Signals {
+    /// 429, or 503 as nginx by default.
+    pub status: u16,
+    /// The form of Retry-After.
+    pub retry_after: RetryAfter,
+    /// The headers on every answer that the limit made.
+    pub headers: Headers,
+}
+
+impl Default for Signals {
+    fn default() -> Self {
+        Self {
+            status: 429,
+            retry_after: RetryAfter::None,
+            headers: Headers::None,
+        }
+    }
+}
+
+/// The form of Retry-After (RFC 9110, 10.2.3). Both round up to a second; a limit that cannot know the time
+/// says one second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RetryAfter {
+    /// Not sent.
+    None,
+    /// Whole seconds.
+    Seconds,
+    /// An HTTP-date.
+    Date,
+}
+
+/// The dialect of announced quotas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Headers {
+    /// Not sent.
+    None,
+    /// `RateLimit` and `RateLimit-Policy`, draft-ietf-httpapi-ratelimit-headers-10.
+    Ietf,
+    /// `X-RateLimit-Limit`, `-Remaining`, `-Reset` (seconds since 1970), as GitHub does.
+    X,
+}
+
+/// What `/robots.txt` answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Robots {
+    /// 200 with this text.
+    Text(String),
+    /// This status and nothing to read.
+    Status(u16),
+}
+
+impl Default for Robots {
+    fn default() -> Self {
+        Self::Status(404)
+    }
+}
+
+/// Why there is no town.
+#[derive(Debug, thiserror::Error)]
+pub enum TownError {
+    /// The file cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Not the JSON of a town; names an unknown field.
+    #[error("{path}: {source}")]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// What and where.
+        source: serde_json::Error,
+    },
+    /// A value out of range.
+    #[error("host {host}: {source}")]
+    Host {
+        /// Whose.
+        host: String,
+        /// What.
+        source: SpecError,
+    },
+    /// Two hosts with one name, none at all, or more than addresses.
+    #[error("{0}")]
+    Hosts(String),
+}
+
+/// The host part of 127.0.0.0/8 has room for more; this bounds listeners and file handles.
+const HOSTS_MAX: usize = 10_000;
+
+impl Town {
+    /// A town on free ports of loopback.
+    pub const fn new(hosts: Vec<HostSpec>) -> Self {
+        Self {
+            bind: loopback(),
+            port: 0,
+            seed: one(),
+            grace_ms: grace_ms(),
+            hosts,
+        }
+    }
+
+    /// `demo`, `full`, or a JSON file.
+    pub fn named(name: &str) -> Result<Self, TownError> {
+        match name {
+            "demo" => Ok(Self::demo()),
+            "full" => Ok(Self::full()),
+            path => Self::load(Path::new(path)),
+        }
+    }
+
+    /// Reads and checks a JSON file.
+    pub fn load(path: &Path) -> Result<Self, TownError> {
+        let text = std::fs::read_to_string(path).map_err(|source| TownError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        let town: Self = serde_json::from_str(&text).map_err(|source| TownError::Parse {
+            path: path.to_owned(),
+            source,
+        })?;
+        town.validate()?;
+        Ok(town)
+    }
+
+    /// Checks what the types do not.
+    pub fn validate(&self) -> Result<(), TownError> {
+        if !(1..=HOSTS_MAX).contains(&self.hosts.len()) {
+            return Err(TownError::Hosts(format!(
+                "a town has 1 to {HOSTS_MAX} hosts, not {}",
+                self.hosts.len()
+            )));
+        }
+        let mut names: Vec<&str> = self.hosts.iter().map(|host| host.name.as_str()).collect();
+        names.sort_unstable();
+        if let Some([name, ..]) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(TownError::Hosts(format!("two hosts are called {name}")));
+        }
+        for host in &self.hosts {
+            host.validate().map_err(|source| TownError::Host {
+                host: host.name.clone(),
+                source,
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl HostSpec {
+    /// A host with this limit that says no with a bare 429 and has no faults.
+    pub fn new(name: &str, limit: LimitSpec) -> Self {
+        Self {
+            name: name.to_owned(),
+            limit,
+            signals: Signals::default(),
+            faults: Vec::new(),
+            service: Service::default(),
+            page_bytes: page_bytes(),
+            pages: pages(),
+            robots: Robots::default(),
+        }
+    }
+
+    fn validate(&self) -> Result<(), SpecError> {
+        LimitedHost::new(
+            &self.limit,
+            &self.faults,
+            self.service,
+            politely_core::Rng::new(0),
+        )?;
+        if !(400..=599).contains(&self.signals.status) {
+            return Err(SpecError::new("status", "400 to 599", self.signals.status));
+        }
+        if let Robots::Status(status) = self.robots
+            && !(200..=599).contains(&status)
+        {
+            return Err(SpecError::new("robots", "a status of 200 to 599", status));
+        }
+        if self.page_bytes > 64 << 20 {
+            return Err(SpecError::new(
+                "page_bytes",
+                "at most 64 MB",
+                self.page_bytes,
+            ));
+        }
+        if self.pages > PAGES_MAX {
+            return Err(SpecError::new("pages", "at most 16000000", self.pages));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,8 @@
+//! The target over real sockets: the server keeps what the models say, and the judge counts what happened.
+
+mod best;
+mod client;
+mod counts;
+mod signals;
+mod slots;
+mod towns;
