@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use politely::core::retry::Policy;
 use politely::core::{Rng, Timestamp};
 use tokio::sync::Notify;
 use url::Url;
@@ -20,7 +21,6 @@ use super::limits::{Leave, Limits};
 use super::output::{Output, Row, Written};
 use super::pending::Pending;
 use super::robots::Cached;
-use super::seam::Policy;
 use super::spool::Spool;
 use super::store::{Batch, Store};
 use super::talk::Talk;
@@ -195,6 +195,8 @@ impl Engine {
         tokio::select! {
             () = sleep => {}
             () = self.watch.notified() => {}
+            // All others may be busy with long requests.
+            () = self.idle.notified() => {}
         }
     }
 

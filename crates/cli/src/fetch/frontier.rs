@@ -14,6 +14,7 @@ use std::sync::Arc;
 use politely::core::Timestamp;
 use politely::core::key::Key;
 use politely::core::queue::NextQueue;
+use politely::core::retry::{Account, Budget, BudgetRule};
 use url::{Position, Url};
 
 use super::limits::KeySet;
@@ -32,6 +33,8 @@ pub(crate) struct Frontier {
     parked: HashMap<Key, Vec<LaneId>>,
     /// Requests that wait to be sent, robots.txt included.
     waiting: u64,
+    /// Of these, how many belong to lanes set aside.
+    aside: u64,
     /// Requests under way.
     in_flight: u64,
     /// More URLs may come.
@@ -42,6 +45,8 @@ pub(crate) struct Frontier {
     /// Lanes whose learned state changed since it was last kept.
     dirty: Vec<LaneId>,
     sum: Tally,
+    /// What the run has to spend on retries.
+    budget: Budget,
 }
 
 /// One origin's URLs.
@@ -56,6 +61,8 @@ pub(crate) struct Lane {
     again: BinaryHeap<Reverse<Again>>,
     /// Fetches of robots.txt, also for other origins that redirected here; they go before pages.
     errands: VecDeque<Box<Pending>>,
+    /// The errands' backoff: none goes before.
+    errands_not_before: Timestamp,
     pub(crate) robots: Standing,
     scheduled: bool,
     /// Entries of the queue with another stamp are out of date.
@@ -63,6 +70,8 @@ pub(crate) struct Lane {
     pub(crate) in_flight: u32,
     /// Since when the first in line has been first.
     first_since: Timestamp,
+    /// What the lane has to spend on retries.
+    budget: Budget,
     pub(crate) tally: Tally,
     /// The learned state changed since it was last kept.
     dirty: bool,
@@ -136,12 +145,14 @@ impl Frontier {
             due: NextQueue::new(),
             parked: HashMap::new(),
             waiting: 0,
+            aside: 0,
             in_flight: 0,
             input_open: true,
             sequence: 0,
             robots,
             dirty: Vec::new(),
             sum: Tally::default(),
+            budget: Budget::full(&BudgetRule::GLOBAL, Timestamp::ZERO),
         }
     }
 
@@ -166,11 +177,13 @@ impl Frontier {
             fresh: VecDeque::new(),
             again: BinaryHeap::new(),
             errands: VecDeque::new(),
+            errands_not_before: Timestamp::ZERO,
             robots: if self.robots { Standing::Unknown } else { Standing::Off },
             scheduled: false,
             stamp: 0,
             in_flight: 0,
             first_since: Timestamp::ZERO,
+            budget: Budget::full(&BudgetRule::PER_KEY, Timestamp::ZERO),
             tally: Tally::default(),
             dirty: false,
             set_aside: None,
@@ -190,10 +203,6 @@ impl Frontier {
         &self.lanes
     }
 
-    pub(crate) fn lanes_mut(&mut self) -> &mut [Lane] {
-        &mut self.lanes
-    }
-
     /// Queues the URL at spool offset `offset`.
     pub(crate) fn add(&mut self, id: LaneId, offset: u64, now: Timestamp) {
         let lane = &mut self.lanes[id as usize];
@@ -202,6 +211,7 @@ impl Frontier {
         }
         lane.fresh.push_back(offset);
         self.waiting += 1;
+        self.aside += u64::from(lane.set_aside.is_some());
         if lane.set_aside.is_none() && (!lane.scheduled && lane.fresh.len() == 1) {
             self.schedule(id, now);
         }
@@ -215,10 +225,14 @@ impl Frontier {
             lane.first_since = now;
         }
         match pending.purpose {
-            Purpose::Robots(_) => lane.errands.push_front(pending),
+            Purpose::Robots(_) => {
+                lane.errands.push_front(pending);
+                lane.errands_not_before = not_before;
+            }
             Purpose::Page => lane.again.push(Reverse(Again { not_before, sequence: self.sequence, pending })),
         }
         self.waiting += 1;
+        self.aside += u64::from(lane.set_aside.is_some());
         self.schedule(id, now.max(not_before));
     }
 
@@ -302,11 +316,11 @@ impl Frontier {
                 }
             }
         }
-        let wait = self.due.peek_due();
-        if wait.is_none() && self.in_flight == 0 && !self.input_open {
+        // The queue may still hold entries that are out of date.
+        if self.waiting == self.aside && self.in_flight == 0 && !self.input_open {
             return Take::Done;
         }
-        Take::Wait(wait)
+        Take::Wait(self.due.peek_due())
     }
 
     /// The keys of lane `id` are known now.
@@ -334,6 +348,14 @@ impl Frontier {
         if !lane.scheduled && !lane.is_empty() {
             self.schedule(id, now);
         }
+    }
+
+    /// The retry budgets that a request of lane `id` pays into and takes out of.
+    pub(crate) fn accounts(&mut self, id: LaneId) -> [Account<'_>; 2] {
+        [
+            Account { budget: &mut self.lanes[id as usize].budget, rule: &BudgetRule::PER_KEY },
+            Account { budget: &mut self.budget, rule: &BudgetRule::GLOBAL },
+        ]
     }
 
     /// A page of lane `id` is over.
@@ -384,6 +406,7 @@ impl Frontier {
         let id = self.lanes.iter().position(|lane| lane.set_aside.is_some() && lane.has_pages())? as LaneId;
         let why = self.lanes[id as usize].set_aside.as_deref().unwrap_or_default().to_owned();
         let pending = self.pull(id, Timestamp::NEVER)?;
+        self.aside -= 1;
         Some((id, pending, why))
     }
 
@@ -413,7 +436,11 @@ impl Frontier {
                     waiters.push(id);
                 }
             }
-            Refused::SetAside(why) => self.lanes[id as usize].set_aside = Some(why.into()),
+            Refused::SetAside(why) => {
+                let lane = &mut self.lanes[id as usize];
+                lane.set_aside = Some(why.into());
+                self.aside += (lane.len() + lane.errands.len()) as u64;
+            }
         }
     }
 
@@ -462,7 +489,7 @@ impl Lane {
             return Next::Resolve;
         }
         if !self.errands.is_empty() {
-            return Next::Errand;
+            return if self.errands_not_before > now { Next::At(self.errands_not_before) } else { Next::Errand };
         }
         if !self.has_pages() {
             return Next::Nothing;

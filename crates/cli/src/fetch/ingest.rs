@@ -183,7 +183,7 @@ pub(crate) fn introduce(engine: &Engine, frontier: &mut super::frontier::Frontie
         let left = robots::TTL.as_secs().saturating_sub(age);
         let (status, body) = cached.body.as_ref().map_or((404, &b""[..]), |body| (200, body));
         if left > 0
-            && let Some(rules) = Rules::parse(Some(status), body, &engine.settings.user_agent)
+            && let Some(rules) = Rules::of(Some(status), body, &engine.settings.user_agent)
         {
             let until = engine.limits.now() + std::time::Duration::from_secs(left);
             lane.robots = Standing::Known { rules: rules.into(), until };

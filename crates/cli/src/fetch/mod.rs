@@ -23,7 +23,6 @@ mod pending;
 mod progress;
 mod robots;
 mod save;
-mod seam;
 mod spool;
 mod store;
 mod summary;

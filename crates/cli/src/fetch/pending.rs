@@ -1,11 +1,11 @@
 //! A request on its way through the frontier, with all that its result line will need.
 
 use http::Method;
+use politely::core::retry::Attempt;
 use url::Url;
 
 use super::frontier::LaneId;
 use super::output::Row;
-use super::seam::Attempt;
 
 /// What a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

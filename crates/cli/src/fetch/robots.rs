@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use politely::core::Timestamp;
+use politely::robots::{Answer, Robots};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
@@ -81,21 +82,71 @@ impl Standing {
     }
 }
 
-/// The rules of one origin for us. (Seam: politely::robots::Robots takes its place.)
+/// The rules of one origin for us.
 #[derive(Clone, Debug)]
-pub(crate) struct Rules;
+pub(crate) struct Rules(Robots);
 
 impl Rules {
-    pub(crate) fn parse(_status: Option<u16>, _body: &[u8], _agent: &str) -> Option<Self> {
-        Some(Self)
+    /// What an answer means for `agent`; `None`: the rules are not known now (5xx, 429, no answer).
+    pub(crate) fn of(status: Option<u16>, body: &[u8], agent: &str) -> Option<Self> {
+        let robots = Robots::from_response(status, body, agent);
+        (robots.answer() != Answer::Unreachable).then_some(Self(robots))
     }
+
+    /// Could it forbid anything? Where there is no file, no URL needs to be looked at.
     pub(crate) fn has_any(&self) -> bool {
-        false
+        self.0.answer() == Answer::Rules
     }
-    pub(crate) fn forbids(&self, _url: &Url) -> Option<String> {
-        None
+
+    /// The line that forbids `url`, in words.
+    pub(crate) fn forbids(&self, url: &Url) -> Option<String> {
+        let verdict = self.0.allows(url);
+        (!verdict.allowed).then(|| format!("robots.txt: {}", verdict.rule.unwrap_or("nothing is allowed")))
     }
+
+    /// The pause after each request.
     pub(crate) fn crawl_delay(&self) -> Option<Duration> {
-        None
+        self.0.crawl_delay()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(status: u16, body: &[u8]) -> Option<Rules> {
+        Rules::of(Some(status), body, "politely/0.1 (+https://example.com)")
+    }
+
+    #[test]
+    fn unreachable_rules_are_asked_for_again_and_given_up_after_a_bounded_number_of_tries() {
+        let mut standing = Standing::Unknown;
+        let mut now = Timestamp::ZERO;
+        for _ in 1..TRIES_MAX {
+            standing = standing.asked().unavailable("503", false, now);
+            let Standing::Unavailable { until, .. } = standing else { panic!("{standing:?}") };
+            assert!(until > now);
+            now = until;
+        }
+        let standing = standing.asked().unavailable("503", false, now);
+        assert!(matches!(standing, Standing::GaveUp(_)), "{standing:?}");
+    }
+
+    #[test]
+    fn an_old_copy_holds_while_the_origin_cannot_be_asked() {
+        let old = Standing::Known { rules: Arc::new(rules(404, b"").unwrap()), until: Timestamp::ZERO };
+        let standing = old.asked().unavailable("503", false, Timestamp::ZERO);
+        assert!(standing.rules().is_some());
+    }
+
+    #[test]
+    fn answers_mean_what_the_rfc_says() {
+        let url = Url::parse("http://a/private/x").unwrap();
+        let file = b"User-agent: politely\nDisallow: /private\nCrawl-delay: 0.5";
+        let found = rules(200, file).unwrap();
+        assert_eq!(found.forbids(&url).as_deref(), Some("robots.txt: Disallow: /private"));
+        assert_eq!(found.crawl_delay(), Some(Duration::from_millis(500)));
+        assert!(!rules(403, file).unwrap().has_any());
+        assert!(rules(503, file).is_none() && rules(429, file).is_none());
     }
 }

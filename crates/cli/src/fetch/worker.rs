@@ -3,6 +3,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use politely::core::retry::{Attempt, GiveUpReason, Next, Policy};
 use politely::core::signal::{Failure, Outcome, Report, Signal, WallClock, classify};
 use politely::core::{Timestamp, key::Key};
 use url::Url;
@@ -15,7 +16,6 @@ use super::limits::Leave;
 use super::output::Row;
 use super::pending::{Pending, Purpose};
 use super::robots::{self, Cached, Rules, Standing};
-use super::seam::{Attempt, Next, Policy};
 
 /// Redirects of one page; browsers stop at 20, nobody serious needs more than half of that.
 const REDIRECTS_MAX: usize = 10;
@@ -70,7 +70,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         pending.refused += 1;
     }
     let learned = directions.event || report.signal != Signal::Ok || pending.attempts % 8 == 1;
-    let after = after(engine, &pending, &came, &report, &url);
+    let after = after(engine, lane, &pending, &came, &report, &url);
     let last = Last { report: &report, came: &came, learned };
     match (after, pending.purpose) {
         (After::Over(error), Purpose::Page) => finish(engine, lane, &pending, Some(&last), error.as_deref()),
@@ -106,7 +106,7 @@ fn report(came: &Came, took: Duration) -> Report {
     }
 }
 
-fn after(engine: &Engine, pending: &Pending, came: &Came, report: &Report, url: &Url) -> After {
+fn after(engine: &Engine, lane: LaneId, pending: &Pending, came: &Came, report: &Report, url: &Url) -> After {
     let page = pending.purpose == Purpose::Page;
     if report.signal == Signal::Ok
         && let Came::Answer(answer) = came
@@ -124,9 +124,18 @@ fn after(engine: &Engine, pending: &Pending, came: &Came, report: &Report, url: 
     if !page && report.signal != Signal::RateLimited && matches!(came, Came::Answer(_)) {
         return After::Over(Some(words(came)));
     }
-    match engine.policy.decide(&pending.attempt, report, &mut engine.rng(), engine.limits.now()) {
+    let decided = {
+        let mut shared = engine.lock();
+        let now = engine.limits.now();
+        let mut accounts = shared.frontier.accounts(lane);
+        engine.policy.decide(&pending.attempt, report, &mut accounts, &mut engine.rng(), now)
+    };
+    match decided {
         Next::Retry { after, .. } => After::Again(after),
-        Next::GiveUp(why) => After::Over(Some(gave_up(came, &why.to_string()))),
+        // The hold that goes with it sets the whole lane aside, this request with it.
+        Next::GiveUp(GiveUpReason::Parked(_)) => After::Again(Duration::ZERO),
+        Next::GiveUp(GiveUpReason::Permanent(_) | GiveUpReason::Status(_)) => After::Over(Some(words(came))),
+        Next::GiveUp(why) => After::Over(Some(format!("{} ({why})", words(came)))),
         Next::Done => After::Over(None),
     }
 }
@@ -155,10 +164,6 @@ fn words(came: &Came) -> String {
         Came::Answer(answer) => status_words(answer),
         Came::Failed(failure, words) => format!("{}: {words}", failure_word(*failure)),
     }
-}
-
-fn gave_up(came: &Came, why: &str) -> String {
-    format!("{} ({why})", words(came))
 }
 
 fn failure_word(failure: Failure) -> &'static str {
@@ -238,8 +243,8 @@ fn robots_over(engine: &Engine, lane: LaneId, of: LaneId, last: &Last<'_>, error
     };
     let rules = match answer {
         // Too many redirects, or one that leads nowhere, is "unavailable": there are no rules.
-        Some((300..=399, _)) => Rules::parse(Some(404), b"", &engine.settings.user_agent),
-        Some((status, body)) => Rules::parse(Some(status), body, &engine.settings.user_agent),
+        Some((300..=399, _)) => Rules::of(Some(404), b"", &engine.settings.user_agent),
+        Some((status, body)) => Rules::of(Some(status), body, &engine.settings.user_agent),
         None => None,
     };
     if rules.is_some() {
@@ -270,6 +275,11 @@ fn pause(engine: &Engine, lane: &super::frontier::Lane) {
 fn came_back(frontier: &mut super::frontier::Frontier, lane: LaneId, now: Timestamp, last: Option<&Last<'_>>) {
     if let Some(last) = last {
         frontier.answered(lane, last.report.bytes, last.report.signal == Signal::RateLimited);
+        if last.report.signal == Signal::Ok {
+            for account in frontier.accounts(lane) {
+                account.budget.deposit(account.rule, now);
+            }
+        }
         if last.learned {
             frontier.learned(lane);
         }
