@@ -236,13 +236,15 @@ fn tell(error: &reqwest::Error) -> (Failure, String) {
         Failure::Tls
     } else if error.is_connect() {
         Failure::Connect
-    } else if error.is_decode() || error.is_builder() {
-        Failure::Malformed
+    } else if words.contains("end of file before message length") {
+        // Any broken body comes wrapped as one that cannot be decoded.
+        Failure::Reset
     } else {
         use std::io::ErrorKind::{InvalidData, InvalidInput};
         match kind {
             Some(InvalidData | InvalidInput) => Failure::Malformed,
             Some(_) => Failure::Reset,
+            None if error.is_decode() || error.is_builder() => Failure::Malformed,
             None if words.contains("invalid HTTP") || words.contains("parse") => Failure::Malformed,
             None => Failure::Reset,
         }

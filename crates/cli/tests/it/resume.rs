@@ -22,7 +22,8 @@ fn slow_server() -> Server {
 
 fn resumable(dir: &Path) -> Command {
     let mut command = fast();
-    command.args(["--concurrency", &IN_FLIGHT.to_string(), "--in-flight", "100", "--state"]).arg(dir.join("state"));
+    let in_flight = IN_FLIGHT.to_string();
+    command.args(["--concurrency", &in_flight, "--in-flight", "100", "--state"]).arg(dir.join("state"));
     command.arg("--output").arg(dir.join("results.jsonl"));
     command
 }
@@ -147,8 +148,9 @@ fn an_interrupt_drains_and_says_what_is_left() {
     });
     let dir = tempfile::tempdir().unwrap();
     let urls = (0..50).map(|i| server.url(&i.to_string()));
-    let child = resumable(dir.path()).args(["--concurrency", "4"]).args(urls).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = resumable(dir.path()).args(urls).stderr(Stdio::piped()).spawn().unwrap();
     while server.counts().len() < 4 {
+        assert!(child.try_wait().unwrap().is_none());
         std::thread::yield_now();
     }
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
