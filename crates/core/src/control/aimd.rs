@@ -11,8 +11,9 @@
 //!   the last event was noticed. What was under way before tells nothing new; reacting to each refusal of
 //!   one burst is how a shipped law falls to 56 % of a limit it had already found. Refusals in a row are one
 //!   event too: the single requests that ask whether a block is over are no reason to go slower after it.
-//! * **Goodput** bounds the cut: what the host served between two events is what it allows, so a rate far
-//!   above that falls to it at once instead of cut by cut (TCP Westwood, Mascolo et al. 2001).
+//! * **Goodput** deepens the cut: what the host served between two events is about what it allows (TCP
+//!   Westwood, Mascolo et al. 2001), a little less where a window was already spent. A rate above it falls
+//!   halfway to it, so that one far above gets there in a few events instead of cut by cut.
 //! * **Early signal**: while the median latency stands at twice its normal and clearly above it, the law
 //!   climbs no further and yields a little; the 95th percentile must have risen too, so that noise alone
 //!   does not count.
@@ -67,8 +68,8 @@ const STEP_TIME_MIN: Duration = Duration::from_secs(1);
 const START_ACCEPTS: u32 = 4;
 /// One stride of the start; the first cut takes it back, to a rate that was served.
 const START_STRIDE: f64 = 1.5;
-/// The goodput of a few seconds is a rough measure: one cut goes down to it, but never below this share.
-const GOODPUT_SHARE_MIN: f64 = 0.25;
+/// The goodput of a few seconds is a rough measure: no single event leaves less than this share.
+const GOODPUT_SHARE_MIN: f64 = 0.5;
 /// What an early signal leaves: it warns, it does not refuse.
 const EARLY_CUT: f64 = 0.95;
 
@@ -76,7 +77,8 @@ const EARLY_CUT: f64 = 0.95;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Aimd {
     rate: f64,
-    /// The rate after the last cut, of which a step is a share.
+    /// What the last cut alone left of the rate; a step is a share of it, so that a deep fall to the
+    /// goodput is climbed out of in as many steps as a shallow one.
     base: f64,
     interval_began: Timestamp,
     /// When the last event was noticed; before the first: the beginning.
@@ -121,15 +123,15 @@ impl Aimd {
         let served_all_along = self.cuts > 0 && self.idle_accepts == 0;
         let mut rate = self.rate * share;
         if served_all_along && goodput < rate {
-            rate = goodput.max(self.rate * GOODPUT_SHARE_MIN);
+            rate = ((goodput + rate) / 2.0).max(self.rate * GOODPUT_SHARE_MIN);
         }
         self.cuts = self.cuts.saturating_add(1);
+        self.base = self.rate * share;
         self.set(rate, now);
     }
 
     fn set(&mut self, rate: f64, now: Timestamp) {
         self.rate = rate.max(self.config.rate_min);
-        self.base = self.rate;
         (self.event_at, self.served, self.idle_accepts) = (now, 0, 0);
         self.begin_interval(now);
     }
@@ -250,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_far_above_the_goodput_falls_to_it_at_once() {
+    fn a_rate_far_above_the_goodput_falls_halfway_to_it() {
         let mut law = law(9.0);
         law.on_sample(&sample(0.0, Signal::RateLimited));
         for i in 1..=9 {
@@ -258,8 +260,8 @@ mod tests {
         }
         law.on_sample(&sample(5.0, Signal::RateLimited));
         assert!(
-            (rate(&mut law) - 1.8).abs() < 1e-9,
-            "9 in 5 s: {}",
+            (rate(&mut law) - 3.3).abs() < 1e-9,
+            "9 in 5 s, where a cut leaves 4.8: {}",
             rate(&mut law)
         );
     }

@@ -69,6 +69,9 @@ pub enum KeyError {
     /// Control characters would break logs and line protocols.
     #[error("the name has a control character")]
     Control,
+    /// Behind `address/` stands none.
+    #[error("not an IP address")]
+    Address,
     /// Keys by address need the address that was connected to; behind a proxy nobody knows it.
     #[error("the address of the host is not known")]
     AddressUnknown,
@@ -127,7 +130,7 @@ impl Key {
         if let Some(site) = text.strip_prefix(SITE) {
             Self::site(site)
         } else if let Some(address) = text.strip_prefix(ADDRESS) {
-            let address = IpAddr::from_str(address).map_err(|_| KeyError::AddressUnknown)?;
+            let address = IpAddr::from_str(address).map_err(|_| KeyError::Address)?;
             Ok(Self::address(address))
         } else if let Some(pair) = text.strip_prefix(EGRESS) {
             let (egress, host) = pair.rsplit_once('/').ok_or(KeyError::Empty)?;

@@ -282,6 +282,7 @@ fn stored_keys_are_checked_when_read() {
     let key = Key::egress_host("p", "example.com").expect("a key");
     let bytes = postcard::to_stdvec(&key).expect("bytes");
     assert_eq!(postcard::from_bytes::<Key>(&bytes), Ok(key));
+    assert_eq!(Key::parse("address/example.com"), Err(KeyError::Address));
     let bad = postcard::to_stdvec("a b").expect("bytes");
     assert!(postcard::from_bytes::<Key>(&bad).is_err());
 }

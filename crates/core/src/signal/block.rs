@@ -11,15 +11,17 @@
 //! | Cloudflare | the challenge's script variables or the titles of its challenge and block pages | all but 202 |
 //! | Akamai | its denial (`errors.edgesuite.net`) or its challenge's address | all but 202 |
 //! | `DataDome` | the address of its captcha | all but 202 |
-//! | `PerimeterX` (HUMAN) | its captcha's element or application id | all but 202 |
-//! | Imperva Incapsula | its resource or incident number | all but 202 |
-//! | AWS WAF | its token script's variables | all but 202 |
+//! | `PerimeterX` (HUMAN) | its captcha's element, or the block script its JSON names | all but 202 |
+//! | Imperva Incapsula | its challenge's frame or incident number | all but 202 |
+//! | AWS WAF | its challenge's variables | all but 202 |
 //! | others | a known captcha widget *and* words that ask for a human | 403, 429, 503 |
 //!
 //! A 403 without such evidence is a URL we may not read. What looks alike and is none:
 //!
 //! * Cloudflare's error 1015 is a rate limit in the dress of a block page.
-//! * `/cdn-cgi/challenge-platform/` alone: Cloudflare puts that script into every page, plain 403s included.
+//! * Scripts that vendors put into every page they protect, plain 403s included: Cloudflare's
+//!   `/cdn-cgi/challenge-platform/`, `PerimeterX`'s `_pxAppId`, Incapsula's `_Incapsula_Resource?SWJIYLWA`, AWS WAF's
+//!   `awsWafCookieDomainList`.
 //! * A captcha widget alone: login and contact forms have one.
 //!
 //! A server can hide behind more than [`BODY_SCANNED`] bytes of comment; then this is an ordinary refusal and the
@@ -108,11 +110,11 @@ const MARKERS: [(&[u8], Proof); 31] = [
     (b"sec-if-cpt-container", Proof::Vendor("Akamai")),
     (b"captcha-delivery.com", Proof::Vendor("DataDome")),
     (b"px-captcha", Proof::Vendor("PerimeterX")),
-    (b"_pxAppId", Proof::Vendor("PerimeterX")),
-    (b"_Incapsula_Resource", Proof::Vendor("Incapsula")),
+    (b"\"blockScript\"", Proof::Vendor("PerimeterX")),
+    (b"_Incapsula_Resource?SWUDNSAI", Proof::Vendor("Incapsula")),
+    (b"_Incapsula_Resource?CWUDNSAI", Proof::Vendor("Incapsula")),
     (b"Incapsula incident ID", Proof::Vendor("Incapsula")),
     (b"gokuProps", Proof::Vendor("AWS WAF")),
-    (b"awsWafCookieDomainList", Proof::Vendor("AWS WAF")),
     (b"You are being rate limited", Proof::RateLimit),
     (b"error code: 1015", Proof::RateLimit),
     (b"Error 1015", Proof::RateLimit),
@@ -132,13 +134,15 @@ const MARKERS: [(&[u8], Proof); 31] = [
     (b"are a robot", Proof::AsksForHuman),
 ];
 
-/// Bytes some marker begins with, in either case: most of a page is passed over by one look-up a byte.
-const BEGINNINGS: [bool; 256] = {
-    let mut begins = [false; 256];
+/// For each byte the markers that begin with it in either case, one bit each: most of a page is passed over by one
+/// look-up a byte, and a page written to be slow costs a few comparisons a byte.
+const BEGINNINGS: [u32; 256] = {
+    let mut begins = [0; 256];
     let mut i = 0;
     while i < MARKERS.len() {
-        begins[MARKERS[i].0[0].to_ascii_lowercase() as usize] = true;
-        begins[MARKERS[i].0[0].to_ascii_uppercase() as usize] = true;
+        let first = MARKERS[i].0[0];
+        begins[first.to_ascii_lowercase() as usize] |= 1 << i;
+        begins[first.to_ascii_uppercase() as usize] |= 1 << i;
         i += 1;
     }
     begins
@@ -156,15 +160,12 @@ impl Evidence {
     fn in_body(body: &[u8]) -> Self {
         let mut found = Self::default();
         for (at, byte) in body.iter().enumerate() {
-            if !BEGINNINGS[usize::from(*byte)] {
-                continue;
-            }
-            let rest = &body[at..];
-            for (marker, proof) in MARKERS {
-                if rest
-                    .get(..marker.len())
-                    .is_some_and(|text| text.eq_ignore_ascii_case(marker))
-                {
+            let mut begun = BEGINNINGS[usize::from(*byte)];
+            while begun != 0 {
+                let (marker, proof) = MARKERS[begun.trailing_zeros() as usize];
+                begun &= begun - 1;
+                let text = body[at..].get(..marker.len());
+                if text.is_some_and(|text| text.eq_ignore_ascii_case(marker)) {
                     found.add(proof);
                 }
             }
@@ -268,7 +269,7 @@ mod tests {
             ),
             (
                 403,
-                "<script>window._pxAppId = 'PX1';</script>",
+                r#"{"appId":"PX1","blockScript":"/1/captcha.js"}"#,
                 "PerimeterX",
             ),
             (429, "<div id=\"PX-captcha\"></div>", "PerimeterX"),
@@ -318,10 +319,17 @@ mod tests {
     }
 
     #[test]
-    fn trap_cloudflares_script_on_every_page_is_no_challenge() {
+    fn trap_scripts_on_every_protected_page_are_no_challenge() {
         let body = "<h1>403</h1><script>window.__CF$cv$params={};\
                     a.src='/cdn-cgi/challenge-platform/scripts/jsd/main.js';</script>";
         assert_eq!(page(403, body), None);
+        for script in [
+            "<script>window._pxAppId = 'PX1';</script>",
+            "<script src=\"/_Incapsula_Resource?SWJIYLWA=719d34d31c8e3a6e6fffd425f7e032f3\"></script>",
+            "<script>window.awsWafCookieDomainList = ['example.com']</script>",
+        ] {
+            assert_eq!(page(403, script), None, "{script}");
+        }
     }
 
     #[test]

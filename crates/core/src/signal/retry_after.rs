@@ -52,13 +52,14 @@ pub fn retry_after(headers: &HeaderMap, clock: WallClock) -> Option<Duration> {
 
 fn wait(text: &str, now: impl FnOnce() -> WallClock) -> Option<Duration> {
     let text = text.trim();
-    let asked = if let Ok(date) = httpdate::parse_http_date(text) {
-        Some(now().until(WallClock::from(date)))
-    } else {
-        text.split(',')
-            .filter_map(|part| seconds(part.trim()))
-            .max()
-    };
+    let asked = text
+        .split(',')
+        .filter_map(|part| seconds(part.trim()))
+        .max()
+        .or_else(|| {
+            let date = httpdate::parse_http_date(text).ok()?;
+            Some(now().until(WallClock::from(date)))
+        });
     asked
         .filter(|wait| !wait.is_zero())
         .map(|wait| wait.min(WAIT_MAX))

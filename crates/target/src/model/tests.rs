@@ -287,6 +287,20 @@ fn steps_keep_who_is_inside() {
 }
 
 #[test]
+fn nobody_overtakes_the_queue_into_slots_that_a_step_adds() {
+    let mut limit = build(
+        r#"{"kind":"steps","at":[[0,{"kind":"concurrency_queue","slots":1,"queue":3}],[5,{"kind":"concurrency_queue","slots":3,"queue":3}]]}"#,
+    );
+    assert!(limit.arrive(ms(0)).accepted() && limit.arrive(ms(0)).accepted());
+    let behind = Verdict::Queue {
+        after: Duration::ZERO,
+    };
+    assert_eq!(limit.arrive(ms(5000)), behind);
+    assert_eq!(limit.depart(ms(5001)), 2, "both start");
+    assert_eq!(limit.arrive(ms(5002)), Verdict::NOW);
+}
+
+#[test]
 fn best_times_by_hand() {
     let best = |json: &str, pages, latency_ms| {
         best_time(
