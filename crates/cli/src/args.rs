@@ -1,5 +1,6 @@
 //! What may be typed. Meaning is given elsewhere: [`crate::config`] checks and layers, [`crate::fetch`] runs.
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -49,20 +50,31 @@ pub(crate) struct FetchArgs {
     pub(crate) knobs: Knobs,
 }
 
-/// Run hosts with known limits on loopback, with a judge that writes down what arrived.
+/// Run hosts with known limits on loopback until Ctrl-C, then say what each of them saw.
 #[derive(Args, Debug)]
 pub(crate) struct TargetArgs {
-    /// Hosts as JSON or TOML; without it, the town of 16 hosts that `politely demo` crawls
+    /// `full` (16 hosts of 150 pages), `demo` (45 pages each), or a JSON file
+    pub(crate) town: Option<String>,
+    /// The first host's address; the others follow it
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) bind: Option<Ipv4Addr>,
+    /// The port of all hosts
+    #[arg(long, value_name = "PORT")]
+    pub(crate) port: Option<u16>,
+    /// One JSON line per request to FILE
     #[arg(long, value_name = "FILE")]
-    pub(crate) hosts: Option<PathBuf>,
+    pub(crate) log: Option<PathBuf>,
+    /// The report as JSON instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Start a small town of limited hosts on loopback, crawl it, and show what was learned.
 #[derive(Args, Debug)]
 pub(crate) struct DemoArgs {
-    /// Pages per host
-    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub(crate) pages: u32,
+    /// Pages per host (45 if not given)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) pages: Option<u32>,
 }
 
 #[cfg(test)]

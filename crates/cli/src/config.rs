@@ -60,6 +60,8 @@ pub(crate) enum SummaryForm {
     Text,
     /// one JSON object on standard output
     Json,
+    /// not at all
+    None,
 }
 
 /// Everything a flag or the file may say.

@@ -40,7 +40,7 @@ use crate::exit::{Exit, Wrong};
 
 use engine::{Engine, Parts};
 use ingest::{Ingest, Ingested};
-use input::Sources;
+pub(crate) use input::Sources;
 use journal::{Finished, Journal};
 use output::Output;
 use store::Store;
@@ -49,11 +49,18 @@ use store::Store;
 pub(crate) fn run(args: FetchArgs) -> Result<Exit, Wrong> {
     let settings = Settings::layered(args.config.as_deref(), args.knobs)?;
     let sources = Sources::open(&args.urls, args.input.as_deref())?;
-    fetch(settings, sources)
+    Ok(fetch(settings, sources)?.exit)
+}
+
+/// What a run came to.
+pub(crate) struct Fetched {
+    pub(crate) exit: Exit,
+    /// Each host's rate at the end, requests per second.
+    pub(crate) rates: Vec<(String, f64)>,
 }
 
 /// Fetches what `sources` say.
-pub(crate) fn fetch(settings: Settings, mut sources: Sources) -> Result<Exit, Wrong> {
+pub(crate) fn fetch(settings: Settings, mut sources: Sources) -> Result<Fetched, Wrong> {
     let resumable = settings.state.as_deref().is_some_and(|dir| dir.join("urls.txt").exists());
     if sources.is_empty() && !resumable {
         if std::io::stdin().is_terminal() {
@@ -89,10 +96,14 @@ pub(crate) fn fetch(settings: Settings, mut sources: Sources) -> Result<Exit, Wr
         .enable_all()
         .build()
         .map_err(|why| Wrong(format!("no runtime: {why}")))?;
-    let exit = runtime.block_on(drive(engine, ingest, earlier));
+    let exit = runtime.block_on(drive(Arc::clone(&engine), ingest, earlier));
     // A lookup or a read of standard input may still block a thread; nothing depends on it any more.
     runtime.shutdown_timeout(Duration::from_millis(100));
-    Ok(exit)
+    let shared = engine.lock();
+    let lanes = shared.frontier.lanes().iter();
+    let keys = lanes.filter_map(|lane| Some(&lane.keys.first()?[0]));
+    let rates = keys.filter_map(|key| Some((key.as_str().to_owned(), engine.limits.explain(key)?.rate)));
+    Ok(Fetched { exit, rates: rates.collect() })
 }
 
 async fn drive(engine: Arc<Engine>, ingest: Ingest, earlier: (u64, u64)) -> Exit {
@@ -165,8 +176,8 @@ fn output_of(settings: &Settings, resumed: Option<&Finished>) -> Result<Output, 
     match &settings.output {
         Some(path) if path.as_os_str() == "-" => Ok(Output::stdout()),
         Some(path) => Output::file(path, resumed),
-        // Two kinds of JSON on one stream would help nobody.
-        None if settings.summary == SummaryForm::Json => Ok(Output::nowhere()),
+        // Two kinds of output on one stream would help nobody.
+        None if settings.summary != SummaryForm::Text => Ok(Output::nowhere()),
         None => Ok(Output::stdout()),
     }
 }

@@ -75,6 +75,7 @@ impl End {
         match engine.settings.summary {
             SummaryForm::Text => self.text(engine, &summary),
             SummaryForm::Json => json(&summary),
+            SummaryForm::None => {}
         }
         // A reader that has seen enough is no failure.
         if engine.is_closed() {
