@@ -167,7 +167,11 @@ const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 /// Larger than nearly every page; it bounds what one URL may cost.
 const MAX_BODY_DEFAULT: u64 = 16 << 20;
 /// Says who we are and where to complain.
-const USER_AGENT: &str = concat!("politely/", env!("CARGO_PKG_VERSION"), " (+https://github.com/politely/politely)");
+const USER_AGENT: &str = concat!(
+    "politely/",
+    env!("CARGO_PKG_VERSION"),
+    " (+https://github.com/politely/politely)"
+);
 
 impl Settings {
     /// Flags over the file that `--config` names.
@@ -180,13 +184,20 @@ impl Settings {
         within("rate", knobs.rate, 1e-6, 1e6)?;
         within("burst", knobs.burst, 1.0, 1e6)?;
         within("in-flight", knobs.in_flight.map(f64::from), 1.0, 1e4)?;
-        within("concurrency", knobs.concurrency.map(f64::from), 1.0, f64::from(CONCURRENCY_MAX))?;
+        within(
+            "concurrency",
+            knobs.concurrency.map(f64::from),
+            1.0,
+            f64::from(CONCURRENCY_MAX),
+        )?;
         within("retries", knobs.retries.map(f64::from), 0.0, 1e3)?;
         within("max-rps", knobs.max_rps, 1e-6, 1e6)?;
         for proxy in &knobs.proxy {
             let url = url::Url::parse(proxy).map_err(|why| format!("--proxy {proxy}: {why}"))?;
             if !matches!(url.scheme(), "http" | "https" | "socks5" | "socks5h") {
-                return Err(format!("--proxy {proxy}: use http, https, socks5 or socks5h"));
+                return Err(format!(
+                    "--proxy {proxy}: use http, https, socks5 or socks5h"
+                ));
             }
         }
         let user_agent = knobs.user_agent.unwrap_or_else(|| USER_AGENT.to_owned());
@@ -196,11 +207,15 @@ impl Settings {
         let profile = knobs.profile.unwrap_or_default();
         let by_memory = knobs.memory_cap.map(in_flight_by_memory);
         let global_rps = knobs.max_rps.map(|rps| rps.clamp(2.0, 16.0));
-        let concurrency = [knobs.concurrency, by_memory, global_rps.map(|rps| rps as u32)]
-            .into_iter()
-            .flatten()
-            .min()
-            .unwrap_or(CONCURRENCY_DEFAULT);
+        let concurrency = [
+            knobs.concurrency,
+            by_memory,
+            global_rps.map(|rps| rps as u32),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+        .unwrap_or(CONCURRENCY_DEFAULT);
         Ok(Self {
             profile,
             rate: knobs.rate,
@@ -237,9 +252,9 @@ fn in_flight_by_memory(memory: Memory) -> u32 {
 
 fn within(name: &str, value: Option<f64>, low: f64, high: f64) -> Result<(), String> {
     match value {
-        Some(value) if !(low..=high).contains(&value) => {
-            Err(format!("--{name} {value}: must be between {low} and {high}"))
-        }
+        Some(value) if !(low..=high).contains(&value) => Err(format!(
+            "--{name} {value}: must be between {low} and {high}"
+        )),
         _ => Ok(()),
     }
 }
@@ -261,7 +276,11 @@ impl Knobs {
             retries: self.retries.or(under.retries),
             timeout: self.timeout.or(under.timeout),
             max_body: self.max_body.or(under.max_body),
-            proxy: if self.proxy.is_empty() { under.proxy } else { self.proxy },
+            proxy: if self.proxy.is_empty() {
+                under.proxy
+            } else {
+                self.proxy
+            },
             no_robots: self.no_robots || under.no_robots,
             user_agent: self.user_agent.or(under.user_agent),
             save: self.save.or(under.save),
@@ -280,7 +299,9 @@ fn read(path: &Path) -> Result<Knobs, Wrong> {
 /// The settings in `text`, or the line that is wrong (from 1) and why.
 fn parse(text: &str) -> Result<Knobs, (usize, String)> {
     toml::from_str(text).map_err(|error| {
-        let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+        let line = error.span().map_or(1, |span| {
+            text[..span.start.min(text.len())].matches('\n').count() + 1
+        });
         (line, in_one_line(error.message()))
     })
 }
@@ -300,7 +321,11 @@ fn in_one_line(message: &str) -> String {
             None => format!("unknown key `{key}`; `politely fetch --help` names them all"),
         };
     }
-    message.lines().map(str::trim).collect::<Vec<_>>().join("; ")
+    message
+        .lines()
+        .map(str::trim)
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 #[cfg(test)]
@@ -314,7 +339,10 @@ mod tests {
     #[test]
     fn a_typo_names_the_nearest_key_and_its_line() {
         let (line, why) = parse("profile = \"api\"\n\nrtae = 2\n").unwrap_err();
-        assert_eq!((line, why.as_str()), (3, "unknown key `rtae`; did you mean `rate`?"));
+        assert_eq!(
+            (line, why.as_str()),
+            (3, "unknown key `rtae`; did you mean `rate`?")
+        );
         let (_, why) = parse("in_flight = 2\n").unwrap_err();
         assert_eq!(why, "unknown key `in_flight`; did you mean `in-flight`?");
         let (_, why) = parse("zzzzzzzzzzzzzzzz = 2\n").unwrap_err();
@@ -323,7 +351,14 @@ mod tests {
 
     #[test]
     fn every_wrong_file_is_told_in_one_line() {
-        for text in ["rate = \"fast\"", "rate = ", "[[[", "timeout = \"3 parsecs\"", "site-rps = 3", "law = \"vegas\""] {
+        for text in [
+            "rate = \"fast\"",
+            "rate = ",
+            "[[[",
+            "timeout = \"3 parsecs\"",
+            "site-rps = 3",
+            "law = \"vegas\"",
+        ] {
             let (line, why) = parse(text).unwrap_err();
             assert_eq!((line, why.lines().count()), (1, 1), "{text}: {why}");
         }
@@ -331,20 +366,40 @@ mod tests {
 
     #[test]
     fn flags_win_over_the_file() {
-        let file = parse("rate = 1\nburst = 3\ntimeout = \"5s\"\nproxy = [\"http://a:1\"]").unwrap();
-        let flags = Knobs { rate: Some(2.0), ..Knobs::default() };
+        let file =
+            parse("rate = 1\nburst = 3\ntimeout = \"5s\"\nproxy = [\"http://a:1\"]").unwrap();
+        let flags = Knobs {
+            rate: Some(2.0),
+            ..Knobs::default()
+        };
         let both = settings(flags.over(file));
-        assert_eq!((both.rate, both.burst, both.timeout.as_secs()), (Some(2.0), Some(3.0), 5));
+        assert_eq!(
+            (both.rate, both.burst, both.timeout.as_secs()),
+            (Some(2.0), Some(3.0), 5)
+        );
         assert_eq!(both.proxies, ["http://a:1"]);
     }
 
     #[test]
     fn global_concurrency_has_the_documented_meanings() {
         let by = |memory: &str| {
-            settings(Knobs { memory_cap: Some(memory.parse().unwrap()), ..Knobs::default() }).concurrency
+            settings(Knobs {
+                memory_cap: Some(memory.parse().unwrap()),
+                ..Knobs::default()
+            })
+            .concurrency
         };
-        assert_eq!([by("256"), by("257"), by("512MB"), by("1GB"), by("1001")], [3, 5, 5, 8, 12]);
-        let by = |rps| settings(Knobs { max_rps: Some(rps), ..Knobs::default() }).concurrency;
+        assert_eq!(
+            [by("256"), by("257"), by("512MB"), by("1GB"), by("1001")],
+            [3, 5, 5, 8, 12]
+        );
+        let by = |rps| {
+            settings(Knobs {
+                max_rps: Some(rps),
+                ..Knobs::default()
+            })
+            .concurrency
+        };
         assert_eq!([by(0.5), by(5.0), by(100.0)], [2, 5, 16]);
         assert_eq!(settings(Knobs::default()).concurrency, CONCURRENCY_DEFAULT);
     }
@@ -352,12 +407,30 @@ mod tests {
     #[test]
     fn numbers_out_of_range_are_refused() {
         for knobs in [
-            Knobs { rate: Some(0.0), ..Knobs::default() },
-            Knobs { rate: Some(f64::NAN), ..Knobs::default() },
-            Knobs { burst: Some(0.5), ..Knobs::default() },
-            Knobs { concurrency: Some(0), ..Knobs::default() },
-            Knobs { proxy: vec!["ftp://x".into()], ..Knobs::default() },
-            Knobs { user_agent: Some("a\nb".into()), ..Knobs::default() },
+            Knobs {
+                rate: Some(0.0),
+                ..Knobs::default()
+            },
+            Knobs {
+                rate: Some(f64::NAN),
+                ..Knobs::default()
+            },
+            Knobs {
+                burst: Some(0.5),
+                ..Knobs::default()
+            },
+            Knobs {
+                concurrency: Some(0),
+                ..Knobs::default()
+            },
+            Knobs {
+                proxy: vec!["ftp://x".into()],
+                ..Knobs::default()
+            },
+            Knobs {
+                user_agent: Some("a\nb".into()),
+                ..Knobs::default()
+            },
         ] {
             assert!(Settings::checked(knobs.clone()).is_err(), "{knobs:?}");
         }
@@ -366,6 +439,12 @@ mod tests {
     #[test]
     fn the_api_profile_fetches_no_robots() {
         assert!(settings(Knobs::default()).robots);
-        assert!(!settings(Knobs { profile: Some(Profile::Api), ..Knobs::default() }).robots);
+        assert!(
+            !settings(Knobs {
+                profile: Some(Profile::Api),
+                ..Knobs::default()
+            })
+            .robots
+        );
     }
 }

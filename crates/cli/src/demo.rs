@@ -23,21 +23,44 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Exit, Wrong> {
         .enable_all()
         .build()
         .map_err(|why| Wrong(format!("no runtime: {why}")))?;
-    let target = runtime.block_on(Target::start(town)).map_err(|why| Wrong(why.to_string()))?;
+    let target = runtime
+        .block_on(Target::start(town))
+        .map_err(|why| Wrong(why.to_string()))?;
     // As a list of a real crawl would be: mixed, host after host.
-    let hosts: Vec<Vec<String>> = target.hosts().iter().map(|host| host.page_urls().collect()).collect();
+    let hosts: Vec<Vec<String>> = target
+        .hosts()
+        .iter()
+        .map(|host| host.page_urls().collect())
+        .collect();
     let longest = hosts.iter().map(Vec::len).max().unwrap_or(0);
-    let urls: Vec<String> =
-        (0..longest).flat_map(|i| hosts.iter().filter_map(move |host| host.get(i).cloned())).collect();
-    eprintln!("{} hosts, {} pages; each host has a limit nobody tells us", hosts.len(), urls.len());
-    let settings = Settings::layered(None, Knobs { summary: Some(SummaryForm::None), ..Knobs::default() })?;
+    let urls: Vec<String> = (0..longest)
+        .flat_map(|i| hosts.iter().filter_map(move |host| host.get(i).cloned()))
+        .collect();
+    eprintln!(
+        "{} hosts, {} pages; each host has a limit nobody tells us",
+        hosts.len(),
+        urls.len()
+    );
+    let settings = Settings::layered(
+        None,
+        Knobs {
+            summary: Some(SummaryForm::None),
+            ..Knobs::default()
+        },
+    )?;
     let fetched = fetch::fetch(settings, Sources::open(&urls, None)?)?;
     let report = runtime.block_on(async { target.shutdown() });
     let learned: HashMap<_, _> = fetched.rates.into_iter().collect();
 
-    println!("{:<20} {:<44} {:>9} {:>6} {:>8} {:>7} {:>7}", "host", "allows", "learned/s", "pages", "refused", "took s", "best s");
+    println!(
+        "{:<20} {:<44} {:>9} {:>6} {:>8} {:>7} {:>7}",
+        "host", "allows", "learned/s", "pages", "refused", "took s", "best s"
+    );
     for host in &report.hosts {
-        println!("{}", row(host, learned.get(&host.addr.to_string()).copied()));
+        println!(
+            "{}",
+            row(host, learned.get(&host.addr.to_string()).copied())
+        );
     }
     let (took, best) = (report.took_s(), report.best_s());
     let pages: u64 = report.hosts.iter().map(|host| host.pages).sum();
@@ -51,7 +74,8 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Exit, Wrong> {
 }
 
 fn row(host: &HostReport, learned: Option<f64>) -> String {
-    let secs = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |secs| format!("{secs:.1}"));
+    let secs =
+        |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |secs| format!("{secs:.1}"));
     let learned = learned.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.2}"));
     let allows: String = host.limit.chars().take(44).collect();
     format!(

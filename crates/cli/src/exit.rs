@@ -36,7 +36,9 @@ pub(crate) fn io_words(error: &std::io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or(&text);
     let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
+    chars.next().map_or_else(String::new, |first| {
+        first.to_lowercase().chain(chars).collect()
+    })
 }
 
 #[cfg(test)]
@@ -45,7 +47,10 @@ mod tests {
 
     #[test]
     fn io_errors_are_said_in_words() {
-        assert_eq!(io_words(&std::io::Error::from_raw_os_error(28)), "no space left on device");
+        assert_eq!(
+            io_words(&std::io::Error::from_raw_os_error(28)),
+            "no space left on device"
+        );
         assert_eq!(io_words(&std::io::Error::other("")), "");
     }
 }

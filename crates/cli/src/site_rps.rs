@@ -29,7 +29,9 @@ impl SiteRps {
     pub(crate) fn covers(&self, host: &str, domain: Option<&str>) -> bool {
         if self.site.contains('.') || self.site.contains(':') {
             return host == self.site
-                || host.strip_suffix(&self.site).is_some_and(|sub| sub.ends_with('.'));
+                || host
+                    .strip_suffix(&self.site)
+                    .is_some_and(|sub| sub.ends_with('.'));
         }
         let name = domain.unwrap_or(host);
         name.split('.').next() == Some(self.site.as_str())
@@ -56,7 +58,11 @@ impl FromStr for SiteList {
                 Err(why) => wrong.push(format!("`{piece}`: {why}")),
             }
         }
-        if wrong.is_empty() { Ok(Self(sites)) } else { Err(wrong.join("\n  ")) }
+        if wrong.is_empty() {
+            Ok(Self(sites))
+        } else {
+            Err(wrong.join("\n  "))
+        }
     }
 }
 
@@ -79,7 +85,9 @@ fn parse_piece(piece: &str) -> Result<SiteRps, &'static str> {
 
 impl<'de> Deserialize<'de> for SiteList {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        String::deserialize(from)?.parse().map_err(de::Error::custom)
+        String::deserialize(from)?
+            .parse()
+            .map_err(de::Error::custom)
     }
 }
 
@@ -88,7 +96,10 @@ mod tests {
     use super::*;
 
     fn site(site: &str, rps: f64) -> SiteRps {
-        SiteRps { site: site.into(), rps }
+        SiteRps {
+            site: site.into(),
+            rps,
+        }
     }
 
     #[test]

@@ -68,17 +68,29 @@ fn bytes(text: &str, bare: f64) -> Result<u64, String> {
         "mib" => 1024.0 * 1024.0,
         "g" | "gb" => 1e9,
         "gib" => 1024.0 * 1024.0 * 1024.0,
-        _ => return Err(format!("unknown unit `{unit}`: use kB, MB, GB, KiB, MiB or GiB")),
+        _ => {
+            return Err(format!(
+                "unknown unit `{unit}`: use kB, MB, GB, KiB, MiB or GiB"
+            ));
+        }
     };
     let total = number * scale;
-    if total >= 1.0 && total <= 1e18 { Ok(total as u64) } else { Err(format!("`{text}` must be at least one byte")) }
+    if total >= 1.0 && total <= 1e18 {
+        Ok(total as u64)
+    } else {
+        Err(format!("`{text}` must be at least one byte"))
+    }
 }
 
 fn split(text: &str) -> Result<(f64, &str), String> {
     let text = text.trim();
-    let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
-    let number = number.parse::<f64>().map_err(|_| format!("`{text}` is not a number with a unit"))?;
+    let number = number
+        .parse::<f64>()
+        .map_err(|_| format!("`{text}` is not a number with a unit"))?;
     Ok((number, unit.trim()))
 }
 
@@ -117,7 +129,17 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_with_a_reason() {
-        for text in ["", "-1", "0", "abc", "3 parsecs", "1e400", "25h", "NaN", "inf"] {
+        for text in [
+            "",
+            "-1",
+            "0",
+            "abc",
+            "3 parsecs",
+            "1e400",
+            "25h",
+            "NaN",
+            "inf",
+        ] {
             assert!(text.parse::<Span>().is_err(), "{text}");
         }
         for text in ["", "0", "-5MB", "5 XB", "99999999999GB99"] {

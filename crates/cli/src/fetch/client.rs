@@ -80,18 +80,32 @@ impl Clients {
         let clients = if settings.proxies.is_empty() {
             build(None).map(|client| vec![client])
         } else {
-            settings.proxies.iter().map(|proxy| build(Some(proxy))).collect()
+            settings
+                .proxies
+                .iter()
+                .map(|proxy| build(Some(proxy)))
+                .collect()
         };
-        let clients = clients.map_err(|why| Wrong(format!("no HTTP client: {}", innermost(&why))))?;
-        Ok(Self { clients, timeout: settings.timeout, body_max: settings.max_body })
+        let clients =
+            clients.map_err(|why| Wrong(format!("no HTTP client: {}", innermost(&why))))?;
+        Ok(Self {
+            clients,
+            timeout: settings.timeout,
+            body_max: settings.max_body,
+        })
     }
 
     /// Sends a GET for `url` through way out `egress`.
     pub(crate) async fn get(&self, egress: usize, url: &Url, body: Body<'_>) -> (Came, Duration) {
         let began = Instant::now();
-        let came = match tokio::time::timeout(self.timeout, self.attempt(egress, url, body, began)).await {
+        let came = match tokio::time::timeout(self.timeout, self.attempt(egress, url, body, began))
+            .await
+        {
             Ok(came) => came,
-            Err(_) => Came::Failed(Failure::Timeout, format!("no whole answer within {:?}", self.timeout)),
+            Err(_) => Came::Failed(
+                Failure::Timeout,
+                format!("no whole answer within {:?}", self.timeout),
+            ),
         };
         (came, began.elapsed())
     }
@@ -111,8 +125,16 @@ impl Clients {
             spoiled: None,
         };
         let fine = answer.status.is_success();
-        let max = if fine { self.body_max } else { self.body_max.min(DISCARD_MAX) };
-        let start_max = if let Body::Keep(max) = body { max } else { START };
+        let max = if fine {
+            self.body_max
+        } else {
+            self.body_max.min(DISCARD_MAX)
+        };
+        let start_max = if let Body::Keep(max) = body {
+            max
+        } else {
+            START
+        };
         let mut saving = match body {
             Body::Save(dir) if fine => match Saving::begin(dir, url) {
                 Ok(saving) => Some(saving),
@@ -170,7 +192,9 @@ impl Answer {
         let Some(location) = self.headers.get(LOCATION) else {
             return Some(Err("redirect without a Location".to_owned()));
         };
-        let to = std::str::from_utf8(location.as_bytes()).ok().and_then(|to| from.join(to).ok());
+        let to = std::str::from_utf8(location.as_bytes())
+            .ok()
+            .and_then(|to| from.join(to).ok());
         Some(match to {
             Some(to) if matches!(to.scheme(), "http" | "https") && to.has_host() => Ok(to),
             _ => Err("redirect to something that is no web address".to_owned()),
@@ -202,7 +226,11 @@ impl Start {
     }
 
     fn done(self) -> Bytes {
-        if self.more.is_empty() { self.first } else { self.more.into() }
+        if self.more.is_empty() {
+            self.first
+        } else {
+            self.more.into()
+        }
     }
 }
 
@@ -221,7 +249,9 @@ fn tell(error: &reqwest::Error) -> (Failure, String) {
     while let Some(error) = cause {
         if let Some(io) = error.downcast_ref::<std::io::Error>() {
             kind = Some(io.kind());
-            tls |= io.get_ref().is_some_and(|inner| inner.is::<rustls::Error>());
+            tls |= io
+                .get_ref()
+                .is_some_and(|inner| inner.is::<rustls::Error>());
         }
         tls |= error.is::<rustls::Error>();
         dns |= error.to_string() == "dns error";
@@ -231,7 +261,11 @@ fn tell(error: &reqwest::Error) -> (Failure, String) {
         Failure::Timeout
     } else if dns {
         // EAI_AGAIN is the resolver's trouble; any other answer is about the name.
-        if words.contains("emporary failure") { Failure::Resolver } else { Failure::NoSuchHost }
+        if words.contains("emporary failure") {
+            Failure::Resolver
+        } else {
+            Failure::NoSuchHost
+        }
     } else if tls {
         Failure::Tls
     } else if error.is_connect() {
@@ -260,5 +294,10 @@ fn innermost(error: &dyn std::error::Error) -> String {
     }
     let text = innermost.to_string();
     let text = text.split(" (os error").next().unwrap_or(&text);
-    text.lines().next().unwrap_or_default().chars().take(200).collect()
+    text.lines()
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .take(200)
+        .collect()
 }

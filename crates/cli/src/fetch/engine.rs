@@ -72,7 +72,16 @@ const KEEP_EVERY: Duration = Duration::from_secs(1);
 
 impl Engine {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { settings, limits, clients, policy, spool, output, store, talk } = parts;
+        let Parts {
+            settings,
+            limits,
+            clients,
+            policy,
+            spool,
+            output,
+            store,
+            talk,
+        } = parts;
         let frontier = Frontier::new(settings.robots);
         // Seeds only the retries' jitter.
         let seed = AtomicU64::new(limits.now().as_micros() ^ u64::from(std::process::id()));
@@ -86,7 +95,10 @@ impl Engine {
             store,
             failures: Failures::default(),
             talk,
-            frontier: Mutex::new(Shared { frontier, watching: None }),
+            frontier: Mutex::new(Shared {
+                frontier,
+                watching: None,
+            }),
             robots_kept: Mutex::default(),
             idle: Notify::new(),
             watch: Notify::new(),
@@ -122,16 +134,22 @@ impl Engine {
     }
 
     pub(crate) fn rng(&self) -> Rng {
-        Rng::new(self.seed.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed))
+        Rng::new(
+            self.seed
+                .fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed),
+        )
     }
 
     /// All workers, until nothing is left or the run is stopped.
     pub(crate) async fn run(self: &Arc<Self>) {
-        let workers: Vec<_> =
-            (0..self.settings.concurrency).map(|_| tokio::spawn(Arc::clone(self).work())).collect();
+        let workers: Vec<_> = (0..self.settings.concurrency)
+            .map(|_| tokio::spawn(Arc::clone(self).work()))
+            .collect();
         for worker in workers {
             if let Err(died) = worker.await {
-                self.talk.say(&format!("error: a worker died ({died}); its URL is not finished"));
+                self.talk.say(&format!(
+                    "error: a worker died ({died}); its URL is not finished"
+                ));
             }
         }
     }
@@ -161,7 +179,11 @@ impl Engine {
         let mut shared = self.lock();
         let Shared { frontier, watching } = &mut *shared;
         let now = self.limits.now();
-        let take = frontier.take(now, |lane| self.limits.may_leave(lane), |page| self.url_of(page.offset));
+        let take = frontier.take(
+            now,
+            |lane| self.limits.may_leave(lane),
+            |page| self.url_of(page.offset),
+        );
         match take {
             Take::Wait(until) => {
                 let until = until.unwrap_or(Timestamp::NEVER);
@@ -248,7 +270,10 @@ impl Engine {
             shared.frontier.over(lane, true);
             shared.frontier.lane(lane).name().to_owned()
         };
-        self.write(pending.offset, &pending.row(&self.given(pending.offset), &name, why));
+        self.write(
+            pending.offset,
+            &pending.row(&self.given(pending.offset), &name, why),
+        );
     }
 
     /// What is set aside is not waited for: with a state folder it stays for a later run, else it fails.
@@ -256,10 +281,13 @@ impl Engine {
     pub(crate) fn settle_set_aside(&self) -> u64 {
         let mut left = 0;
         loop {
-            let Some((lane, pending, why)) = self.lock().frontier.drain_set_aside() else { return left };
+            let Some((lane, pending, why)) = self.lock().frontier.drain_set_aside() else {
+                return left;
+            };
             if self.store.is_some() {
                 if left == 0 {
-                    self.talk.say(&format!("{why}: its URLs stay in the state folder"));
+                    self.talk
+                        .say(&format!("{why}: its URLs stay in the state folder"));
                 }
                 left += 1;
             } else {
@@ -287,10 +315,17 @@ impl Engine {
         let keys: Vec<_> = {
             let mut shared = self.lock();
             let dirty = shared.frontier.take_dirty();
-            let keys = dirty.into_iter().flat_map(|id| &shared.frontier.lane(id).keys);
+            let keys = dirty
+                .into_iter()
+                .flat_map(|id| &shared.frontier.lane(id).keys);
             keys.map(|keys| keys[0].clone()).collect()
         };
-        let robots = std::mem::take(&mut *self.robots_kept.lock().unwrap_or_else(PoisonError::into_inner));
+        let robots = std::mem::take(
+            &mut *self
+                .robots_kept
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
         let keys: Vec<_> = keys
             .into_iter()
             .filter_map(|key| Some((key.as_str().to_owned(), self.limits.snapshot(&key)?)))
@@ -299,14 +334,19 @@ impl Engine {
             return;
         }
         if let Err(why) = store.keep(&Batch { keys, robots }) {
-            self.talk.once(&format!("error: politely.redb: {why}; the run goes on, what it learns is not kept"));
+            self.talk.once(&format!(
+                "error: politely.redb: {why}; the run goes on, what it learns is not kept"
+            ));
         }
     }
 
     /// A robots answer to be kept with the next write.
     pub(crate) fn keep_robots(&self, origin: &str, cached: Cached) {
         if self.store.is_some() {
-            self.robots_kept.lock().unwrap_or_else(PoisonError::into_inner).push((origin.to_owned(), cached));
+            self.robots_kept
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push((origin.to_owned(), cached));
         }
     }
 

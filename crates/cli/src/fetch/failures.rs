@@ -13,13 +13,20 @@ impl Failures {
         let mut failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         failures.1 += 1;
         if failures.0.len() < LISTED_MAX {
-            let line = format!("{}: {}", super::input::shown(url.as_bytes()), super::input::shown(why.as_bytes()));
+            let line = format!(
+                "{}: {}",
+                super::input::shown(url.as_bytes()),
+                super::input::shown(why.as_bytes())
+            );
             failures.0.push(line);
         }
     }
 
     /// The first few, and how many there were.
     pub(crate) fn told(&self) -> (Vec<String>, u64) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }

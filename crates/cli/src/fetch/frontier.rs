@@ -157,12 +157,20 @@ impl Frontier {
     }
 
     /// The lane of `url`, made with `keys` if it is new; and whether it is.
-    pub(crate) fn lane_of(&mut self, url: &Url, keys: impl FnOnce() -> Box<[KeySet]>) -> (LaneId, bool) {
+    pub(crate) fn lane_of(
+        &mut self,
+        url: &Url,
+        keys: impl FnOnce() -> Box<[KeySet]>,
+    ) -> (LaneId, bool) {
         let spelled;
         let origin = if url.username().is_empty() && url.password().is_none() {
             &url[..Position::BeforePath]
         } else {
-            spelled = format!("{}://{}", url.scheme(), &url[Position::BeforeHost..Position::BeforePath]);
+            spelled = format!(
+                "{}://{}",
+                url.scheme(),
+                &url[Position::BeforeHost..Position::BeforePath]
+            );
             &spelled
         };
         if let Some(&id) = self.by_origin.get(origin) {
@@ -178,7 +186,11 @@ impl Frontier {
             again: BinaryHeap::new(),
             errands: VecDeque::new(),
             errands_not_before: Timestamp::ZERO,
-            robots: if self.robots { Standing::Unknown } else { Standing::Off },
+            robots: if self.robots {
+                Standing::Unknown
+            } else {
+                Standing::Off
+            },
             scheduled: false,
             stamp: 0,
             in_flight: 0,
@@ -218,7 +230,13 @@ impl Frontier {
     }
 
     /// Puts a request back: in front of everything that may go at `not_before`.
-    pub(crate) fn put_back(&mut self, id: LaneId, pending: Box<Pending>, not_before: Timestamp, now: Timestamp) {
+    pub(crate) fn put_back(
+        &mut self,
+        id: LaneId,
+        pending: Box<Pending>,
+        not_before: Timestamp,
+        now: Timestamp,
+    ) {
         self.sequence += 1;
         let lane = &mut self.lanes[id as usize];
         if lane.is_empty() {
@@ -229,7 +247,11 @@ impl Frontier {
                 lane.errands.push_front(pending);
                 lane.errands_not_before = not_before;
             }
-            Purpose::Page => lane.again.push(Reverse(Again { not_before, sequence: self.sequence, pending })),
+            Purpose::Page => lane.again.push(Reverse(Again {
+                not_before,
+                sequence: self.sequence,
+                pending,
+            })),
         }
         self.waiting += 1;
         self.aside += u64::from(lane.set_aside.is_some());
@@ -298,7 +320,11 @@ impl Frontier {
                 },
                 Next::Page | Next::AskRobots => {
                     let lane = &mut self.lanes[id as usize];
-                    if let Some(rules) = lane.robots.rules().filter(|rules| rules.has_any()).map(Arc::clone)
+                    if let Some(rules) = lane
+                        .robots
+                        .rules()
+                        .filter(|rules| rules.has_any())
+                        .map(Arc::clone)
                         && let Some(why) = lane.forbidden(&rules, &mut look)
                         && let Some(pending) = self.pull(id, now)
                     {
@@ -353,15 +379,25 @@ impl Frontier {
     /// The retry budgets that a request of lane `id` pays into and takes out of.
     pub(crate) fn accounts(&mut self, id: LaneId) -> [Account<'_>; 2] {
         [
-            Account { budget: &mut self.lanes[id as usize].budget, rule: &BudgetRule::PER_KEY },
-            Account { budget: &mut self.budget, rule: &BudgetRule::GLOBAL },
+            Account {
+                budget: &mut self.lanes[id as usize].budget,
+                rule: &BudgetRule::PER_KEY,
+            },
+            Account {
+                budget: &mut self.budget,
+                rule: &BudgetRule::GLOBAL,
+            },
         ]
     }
 
     /// A page of lane `id` is over.
     pub(crate) fn over(&mut self, id: LaneId, failed: bool) {
         for tally in [&mut self.lanes[id as usize].tally, &mut self.sum] {
-            if failed { tally.failed += 1 } else { tally.pages += 1 }
+            if failed {
+                tally.failed += 1
+            } else {
+                tally.pages += 1
+            }
         }
     }
 
@@ -403,14 +439,28 @@ impl Frontier {
 
     /// Takes out one URL of a lane that was set aside, and why it was.
     pub(crate) fn drain_set_aside(&mut self) -> Option<(LaneId, Box<Pending>, String)> {
-        let id = self.lanes.iter().position(|lane| lane.set_aside.is_some() && lane.has_pages())? as LaneId;
-        let why = self.lanes[id as usize].set_aside.as_deref().unwrap_or_default().to_owned();
+        let id = self
+            .lanes
+            .iter()
+            .position(|lane| lane.set_aside.is_some() && lane.has_pages())?
+            as LaneId;
+        let why = self.lanes[id as usize]
+            .set_aside
+            .as_deref()
+            .unwrap_or_default()
+            .to_owned();
         let pending = self.pull(id, Timestamp::NEVER)?;
         self.aside -= 1;
         Some((id, pending, why))
     }
 
-    fn send<P>(&mut self, id: LaneId, mut pending: Box<Pending>, permit: P, now: Timestamp) -> Job<P> {
+    fn send<P>(
+        &mut self,
+        id: LaneId,
+        mut pending: Box<Pending>,
+        permit: P,
+        now: Timestamp,
+    ) -> Job<P> {
         self.waiting -= 1;
         self.in_flight += 1;
         let lane = &mut self.lanes[id as usize];
@@ -423,7 +473,11 @@ impl Frontier {
         if !lane.is_empty() {
             self.schedule(id, now);
         }
-        Job { lane: id, pending, permit }
+        Job {
+            lane: id,
+            pending,
+            permit,
+        }
     }
 
     fn refused(&mut self, id: LaneId, refused: Refused) {
@@ -465,7 +519,9 @@ impl Frontier {
 impl Lane {
     /// How rows and tables call it.
     pub(crate) fn name(&self) -> &str {
-        self.keys.first().map_or(&self.origin, |keys| keys[0].as_str())
+        self.keys
+            .first()
+            .map_or(&self.origin, |keys| keys[0].as_str())
     }
 
     /// URLs that wait.
@@ -489,7 +545,11 @@ impl Lane {
             return Next::Resolve;
         }
         if !self.errands.is_empty() {
-            return if self.errands_not_before > now { Next::At(self.errands_not_before) } else { Next::Errand };
+            return if self.errands_not_before > now {
+                Next::At(self.errands_not_before)
+            } else {
+                Next::Errand
+            };
         }
         if !self.has_pages() {
             return Next::Nothing;
@@ -504,31 +564,51 @@ impl Lane {
             Standing::Off | Standing::Known { .. } => {}
         }
         // A pause after completion means one at a time.
-        if self.in_flight > 0 && self.robots.rules().is_some_and(|rules| rules.crawl_delay().is_some()) {
+        if self.in_flight > 0
+            && self
+                .robots
+                .rules()
+                .is_some_and(|rules| rules.crawl_delay().is_some())
+        {
             return Next::Nothing;
         }
         match self.again.peek() {
-            Some(Reverse(again)) if self.fresh.is_empty() && again.not_before > now => Next::At(again.not_before),
+            Some(Reverse(again)) if self.fresh.is_empty() && again.not_before > now => {
+                Next::At(again.not_before)
+            }
             _ => Next::Page,
         }
     }
 
     fn ask_robots(&mut self, id: LaneId) {
         self.robots = std::mem::replace(&mut self.robots, Standing::Unknown).asked();
-        self.errands.push_back(Box::new(Pending::robots(id, &self.origin)));
+        self.errands
+            .push_back(Box::new(Pending::robots(id, &self.origin)));
     }
 
     /// Is the page that is next forbidden?
-    fn forbidden(&mut self, rules: &Rules, look: &mut impl FnMut(&mut Pending) -> Option<Url>) -> Option<String> {
+    fn forbidden(
+        &mut self,
+        rules: &Rules,
+        look: &mut impl FnMut(&mut Pending) -> Option<Url>,
+    ) -> Option<String> {
         let url = match self.again.peek() {
-            Some(Reverse(again)) => again.pending.hop.clone().or_else(|| look(&mut Pending::page(again.pending.offset))),
+            Some(Reverse(again)) => again
+                .pending
+                .hop
+                .clone()
+                .or_else(|| look(&mut Pending::page(again.pending.offset))),
             None => look(&mut Pending::page(*self.fresh.front()?)),
         }?;
         rules.forbids(&url)
     }
 
     fn pull_page(&mut self, now: Timestamp) -> Option<Box<Pending>> {
-        if self.again.peek().is_some_and(|Reverse(again)| again.not_before <= now || self.fresh.is_empty()) {
+        if self
+            .again
+            .peek()
+            .is_some_and(|Reverse(again)| again.not_before <= now || self.fresh.is_empty())
+        {
             return self.again.pop().map(|Reverse(again)| again.pending);
         }
         let offset = self.fresh.pop_front()?;

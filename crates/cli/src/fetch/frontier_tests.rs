@@ -18,7 +18,11 @@ fn frontier(robots: bool, urls: &[(&str, u64)]) -> Frontier {
 
 fn lane(frontier: &mut Frontier, url: &str) -> LaneId {
     let url = Url::parse(url).unwrap();
-    frontier.lane_of(&url, || Box::new([Box::new([Key::of_url(&url).unwrap()]) as KeySet])).0
+    frontier
+        .lane_of(&url, || {
+            Box::new([Box::new([Key::of_url(&url).unwrap()]) as KeySet])
+        })
+        .0
 }
 
 fn take(frontier: &mut Frontier, now: Timestamp) -> Take<()> {
@@ -36,8 +40,21 @@ fn sent(take: Take<()>) -> (LaneId, Box<Pending>) {
 
 #[test]
 fn a_slow_host_never_delays_a_fast_one() {
-    let mut frontier = frontier(false, &[("http://slow/", 1), ("http://fast/", 2), ("http://fast/", 3)]);
-    let may = |lane: &Lane| if lane.name() == "slow" { Err(Refused::At(at(60.0))) } else { Ok(()) };
+    let mut frontier = frontier(
+        false,
+        &[
+            ("http://slow/", 1),
+            ("http://fast/", 2),
+            ("http://fast/", 3),
+        ],
+    );
+    let may = |lane: &Lane| {
+        if lane.name() == "slow" {
+            Err(Refused::At(at(60.0)))
+        } else {
+            Ok(())
+        }
+    };
     for offset in [2, 3] {
         let (_, pending) = sent(frontier.take(at(0.0), may, |_| None));
         assert_eq!(pending.offset, offset);
@@ -48,14 +65,23 @@ fn a_slow_host_never_delays_a_fast_one() {
 
 #[test]
 fn a_lane_without_a_slot_is_woken_by_the_report_and_not_by_the_clock() {
-    let mut frontier = frontier(false, &[("http://a/", 1), ("http://a/", 2), ("https://a/", 3)]);
+    let mut frontier = frontier(
+        false,
+        &[("http://a/", 1), ("http://a/", 2), ("https://a/", 3)],
+    );
     frontier.close_input();
     let (id, _) = sent(take(&mut frontier, at(0.0)));
-    let full = |lane: &Lane| -> Result<(), _> { Err(Refused::Slot(at(120.0), lane.keys[0][0].clone())) };
-    assert!(matches!(frontier.take(at(0.0), full, |_| None), Take::Wait(Some(t)) if t == at(120.0)));
+    let full =
+        |lane: &Lane| -> Result<(), _> { Err(Refused::Slot(at(120.0), lane.keys[0][0].clone())) };
+    assert!(
+        matches!(frontier.take(at(0.0), full, |_| None), Take::Wait(Some(t)) if t == at(120.0))
+    );
     frontier.came_back(id, at(1.0));
     // Both lanes of the key: its http and its https one.
-    let offsets = [sent(take(&mut frontier, at(1.0))).1.offset, sent(take(&mut frontier, at(1.0))).1.offset];
+    let offsets = [
+        sent(take(&mut frontier, at(1.0))).1.offset,
+        sent(take(&mut frontier, at(1.0))).1.offset,
+    ];
     assert_eq!(offsets.iter().sum::<u64>(), 5);
     frontier.came_back(0, at(2.0));
     frontier.came_back(1, at(2.0));
@@ -65,15 +91,26 @@ fn a_lane_without_a_slot_is_woken_by_the_report_and_not_by_the_clock() {
 
 #[test]
 fn what_goes_again_is_in_front_unless_it_has_to_wait() {
-    let mut frontier = frontier(false, &[("http://a/", 1), ("http://a/", 2), ("http://a/", 3)]);
+    let mut frontier = frontier(
+        false,
+        &[("http://a/", 1), ("http://a/", 2), ("http://a/", 3)],
+    );
     let (id, first) = sent(take(&mut frontier, at(0.0)));
     let (_, second) = sent(take(&mut frontier, at(0.0)));
     frontier.put_back(id, first, at(5.0), at(1.0));
     frontier.put_back(id, second, Timestamp::ZERO, at(1.0));
     frontier.came_back(id, at(1.0));
     frontier.came_back(id, at(1.0));
-    assert_eq!(sent(take(&mut frontier, at(1.0))).1.offset, 2, "refused: it goes first");
-    assert_eq!(sent(take(&mut frontier, at(1.0))).1.offset, 3, "failed: it waits out its backoff");
+    assert_eq!(
+        sent(take(&mut frontier, at(1.0))).1.offset,
+        2,
+        "refused: it goes first"
+    );
+    assert_eq!(
+        sent(take(&mut frontier, at(1.0))).1.offset,
+        3,
+        "failed: it waits out its backoff"
+    );
     assert!(matches!(take(&mut frontier, at(1.0)), Take::Wait(Some(t)) if t == at(5.0)));
     assert_eq!(sent(take(&mut frontier, at(5.0))).1.offset, 1);
 }
@@ -85,11 +122,23 @@ fn robots_txt_comes_before_the_first_page_and_holds_no_slot_of_it() {
     assert_eq!(robots.hop.unwrap().path(), "/robots.txt");
     assert!(matches!(take(&mut frontier, at(0.0)), Take::Wait(_)));
     let rules = Rules::of(Some(200), b"User-agent: *\nDisallow: /x", "politely").unwrap();
-    frontier.robots_answered(id, Standing::Known { rules: rules.into(), until: at(100.0) }, at(1.0));
+    frontier.robots_answered(
+        id,
+        Standing::Known {
+            rules: rules.into(),
+            until: at(100.0),
+        },
+        at(1.0),
+    );
     frontier.came_back(id, at(1.0));
     let look = |_: &mut Pending| Url::parse("http://a/x").ok();
-    let Take::Drop(_, pending, why) = frontier.take(at(1.0), |_| Ok(()), look) else { panic!("not dropped") };
-    assert_eq!((pending.offset, why.as_str()), (1, "robots.txt: Disallow: /x"));
+    let Take::Drop(_, pending, why) = frontier.take(at(1.0), |_| Ok(()), look) else {
+        panic!("not dropped")
+    };
+    assert_eq!(
+        (pending.offset, why.as_str()),
+        (1, "robots.txt: Disallow: /x")
+    );
 }
 
 #[test]
@@ -101,7 +150,10 @@ fn two_origins_whose_robots_redirect_to_each_other_do_not_wait_for_ever() {
         frontier.put_back(to, robots, Timestamp::ZERO, at(1.0));
         frontier.came_back(from, at(1.0));
     }
-    let purposes = [sent(take(&mut frontier, at(1.0))).1.purpose, sent(take(&mut frontier, at(1.0))).1.purpose];
+    let purposes = [
+        sent(take(&mut frontier, at(1.0))).1.purpose,
+        sent(take(&mut frontier, at(1.0))).1.purpose,
+    ];
     assert!(purposes.contains(&Purpose::Robots(a)) && purposes.contains(&Purpose::Robots(b)));
 }
 
@@ -110,10 +162,20 @@ fn a_pause_after_completion_means_one_at_a_time() {
     let mut frontier = frontier(true, &[("http://a/x", 1), ("http://a/y", 2)]);
     let (id, _) = sent(take(&mut frontier, at(0.0)));
     let rules = Rules::of(Some(200), b"User-agent: *\nCrawl-delay: 1", "politely").unwrap();
-    frontier.robots_answered(id, Standing::Known { rules: rules.into(), until: at(100.0) }, at(1.0));
+    frontier.robots_answered(
+        id,
+        Standing::Known {
+            rules: rules.into(),
+            until: at(100.0),
+        },
+        at(1.0),
+    );
     frontier.came_back(id, at(1.0));
     assert_eq!(sent(take(&mut frontier, at(1.0))).1.offset, 1);
-    assert!(matches!(take(&mut frontier, at(50.0)), Take::Wait(_)), "the first is still under way");
+    assert!(
+        matches!(take(&mut frontier, at(50.0)), Take::Wait(_)),
+        "the first is still under way"
+    );
     frontier.came_back(id, at(60.0));
     assert_eq!(sent(take(&mut frontier, at(60.0))).1.offset, 2);
 }
@@ -123,8 +185,13 @@ fn a_host_set_aside_does_not_keep_the_run_alive_and_its_urls_are_found() {
     let mut frontier = frontier(false, &[("http://a/", 1), ("http://a/", 2)]);
     frontier.close_input();
     let aside = |_: &Lane| -> Result<(), _> { Err(Refused::SetAside("held for a day".to_owned())) };
-    assert!(matches!(frontier.take(at(0.0), aside, |_| None), Take::Done));
-    let offsets: Vec<_> = std::iter::from_fn(|| frontier.drain_set_aside()).map(|(_, page, _)| page.offset).collect();
+    assert!(matches!(
+        frontier.take(at(0.0), aside, |_| None),
+        Take::Done
+    ));
+    let offsets: Vec<_> = std::iter::from_fn(|| frontier.drain_set_aside())
+        .map(|(_, page, _)| page.offset)
+        .collect();
     assert_eq!((offsets, frontier.waiting()), (vec![1, 2], 0));
 }
 
@@ -144,6 +211,10 @@ fn an_address_is_found_out_once_and_first() {
     frontier.add(id, 2, at(0.0));
     assert!(matches!(take(&mut frontier, at(0.0)), Take::Resolve(0)));
     assert!(matches!(take(&mut frontier, at(0.0)), Take::Wait(_)));
-    frontier.resolved(id, Box::new([Box::new([Key::host("a").unwrap()]) as KeySet]), at(1.0));
+    frontier.resolved(
+        id,
+        Box::new([Box::new([Key::host("a").unwrap()]) as KeySet]),
+        at(1.0),
+    );
     assert_eq!(sent(take(&mut frontier, at(1.0))).1.offset, 1);
 }

@@ -48,15 +48,22 @@ impl Ingest {
     }
 
     fn read(&mut self, engine: &Arc<Engine>, ingested: &mut Ingested) -> Result<(), Wrong> {
-        let mut batch = Batch { engine, urls: Vec::with_capacity(BATCH) };
+        let mut batch = Batch {
+            engine,
+            urls: Vec::with_capacity(BATCH),
+        };
         let mut lines = 0;
-        let spool_wrong = |why: &std::io::Error| Wrong(format!("spool of the input: {}", io_words(why)));
+        let spool_wrong =
+            |why: &std::io::Error| Wrong(format!("spool of the input: {}", io_words(why)));
         engine
             .spool
             .scan(|offset, line| {
                 lines += 1;
                 if !self.finished.has(offset) {
-                    let place = Place { source: "urls.txt".to_owned(), line: lines };
+                    let place = Place {
+                        source: "urls.txt".to_owned(),
+                        line: lines,
+                    };
                     batch.line(offset, line, &place, ingested);
                 }
             })
@@ -94,7 +101,9 @@ impl Ingest {
         self.writer.flush().map_err(|why| spool_wrong(&why))?;
         batch.flush();
         if let Some(store) = &engine.store {
-            store.set_input_complete().map_err(|why| Wrong(format!("politely.redb: {why}")))?;
+            store
+                .set_input_complete()
+                .map_err(|why| Wrong(format!("politely.redb: {why}")))?;
         }
         Ok(())
     }
@@ -114,7 +123,9 @@ impl Batch<'_> {
             Line::Malformed(why) => {
                 ingested.malformed += 1;
                 let line = shown(line);
-                self.engine.talk.about_line(&format!("{place}: {why}: {line}"));
+                self.engine
+                    .talk
+                    .about_line(&format!("{place}: {why}: {line}"));
                 let row = Row {
                     url: &line,
                     key: "",
@@ -163,7 +174,8 @@ impl Batch<'_> {
         }
         for (url, offset, why) in unkeyed {
             let row = super::pending::Pending::page(offset);
-            self.engine.write(offset, &row.row(url.as_str(), "", &why.to_string()));
+            self.engine
+                .write(offset, &row.row(url.as_str(), "", &why.to_string()));
         }
         self.engine.look_again();
     }
@@ -181,12 +193,18 @@ pub(crate) fn introduce(engine: &Engine, frontier: &mut super::frontier::Frontie
     if let (Standing::Unknown, Ok(Some(cached))) = (&lane.robots, store.robots(&lane.origin)) {
         let age = robots::unix_now().saturating_sub(cached.fetched_unix_s);
         let left = robots::TTL.as_secs().saturating_sub(age);
-        let (status, body) = cached.body.as_ref().map_or((404, &b""[..]), |body| (200, body));
+        let (status, body) = cached
+            .body
+            .as_ref()
+            .map_or((404, &b""[..]), |body| (200, body));
         if left > 0
             && let Some(rules) = Rules::of(Some(status), body, &engine.settings.user_agent)
         {
             let until = engine.limits.now() + std::time::Duration::from_secs(left);
-            lane.robots = Standing::Known { rules: rules.into(), until };
+            lane.robots = Standing::Known {
+                rules: rules.into(),
+                until,
+            };
         }
     }
 }

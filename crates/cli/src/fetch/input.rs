@@ -66,21 +66,30 @@ impl Sources {
             }
         }
         if !given.is_empty() {
-            sources.push(Source::new("arguments".to_owned(), Reader::new(Cursor::new(given.into_bytes()))));
+            sources.push(Source::new(
+                "arguments".to_owned(),
+                Reader::new(Cursor::new(given.into_bytes())),
+            ));
         }
         match file {
             Some(path) if path.as_os_str() == "-" => stdin_named = true,
             Some(path) => {
                 let file = File::open(path).map_err(|why| Wrong::file(path, &why))?;
                 if file.metadata().is_ok_and(|found| found.is_dir()) {
-                    return Err(Wrong(format!("{}: is a folder; a file with one URL a line is needed", path.display())));
+                    return Err(Wrong(format!(
+                        "{}: is a folder; a file with one URL a line is needed",
+                        path.display()
+                    )));
                 }
                 sources.push(Source::new(path.display().to_string(), Reader::new(file)));
             }
             None => {}
         }
         if stdin_named {
-            sources.push(Source::new("standard input".to_owned(), Reader::new(io::stdin())));
+            sources.push(Source::new(
+                "standard input".to_owned(),
+                Reader::new(io::stdin()),
+            ));
         }
         Ok(Self(sources))
     }
@@ -95,11 +104,15 @@ impl Sources {
     pub(crate) fn next_line(&mut self, line: &mut Vec<u8>) -> Result<Option<Place>, Wrong> {
         while let Some(source) = self.0.first_mut() {
             line.clear();
-            let read = read_line(&mut source.reader.0, line)
-                .map_err(|why| Wrong(format!("{}: {}", source.name, crate::exit::io_words(&why))))?;
+            let read = read_line(&mut source.reader.0, line).map_err(|why| {
+                Wrong(format!("{}: {}", source.name, crate::exit::io_words(&why)))
+            })?;
             if read {
                 source.line += 1;
-                return Ok(Some(Place { source: source.name.clone(), line: source.line }));
+                return Ok(Some(Place {
+                    source: source.name.clone(),
+                    line: source.line,
+                }));
             }
             self.0.remove(0);
         }
@@ -108,18 +121,27 @@ impl Sources {
 
     /// Is the next line there without waiting for anybody?
     pub(crate) fn has_more_at_hand(&self) -> bool {
-        self.0.first().is_some_and(|source| source.reader.has_line())
+        self.0
+            .first()
+            .is_some_and(|source| source.reader.has_line())
     }
 }
 
 impl Source {
     fn new(name: String, reader: Reader) -> Self {
-        Self { name, reader, line: 0 }
+        Self {
+            name,
+            reader,
+            line: 0,
+        }
     }
 }
 
 fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
-    let read = reader.by_ref().take(LINE_MAX as u64 + 1).read_until(b'\n', line)?;
+    let read = reader
+        .by_ref()
+        .take(LINE_MAX as u64 + 1)
+        .read_until(b'\n', line)?;
     if read == 0 {
         return Ok(false);
     }
@@ -158,10 +180,13 @@ impl Line {
             return Self::Malformed("not UTF-8".to_owned());
         };
         match Url::parse(text) {
-            Ok(url) if !matches!(url.scheme(), "http" | "https") => {
-                Self::Malformed(format!("scheme `{}` is neither http nor https", url.scheme()))
+            Ok(url) if !matches!(url.scheme(), "http" | "https") => Self::Malformed(format!(
+                "scheme `{}` is neither http nor https",
+                url.scheme()
+            )),
+            Ok(url) if url.host_str().is_none_or(str::is_empty) => {
+                Self::Malformed("no host".to_owned())
             }
-            Ok(url) if url.host_str().is_none_or(str::is_empty) => Self::Malformed("no host".to_owned()),
             Ok(url) => Self::Url(url),
             Err(url::ParseError::RelativeUrlWithoutBase) => {
                 Self::Malformed("not a URL: it must begin with http:// or https://".to_owned())
@@ -175,8 +200,12 @@ impl Line {
 pub(crate) fn shown(line: &[u8]) -> String {
     const SHOWN_MAX: usize = 200;
     let text = String::from_utf8_lossy(&line[..line.len().min(SHOWN_MAX * 4)]);
-    let mut shown: String =
-        text.trim().chars().take(SHOWN_MAX).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    let mut shown: String = text
+        .trim()
+        .chars()
+        .take(SHOWN_MAX)
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect();
     if text.trim().chars().count() > SHOWN_MAX {
         shown.push('…');
     }
@@ -189,7 +218,10 @@ mod tests {
     use proptest::prelude::*;
 
     fn lines(text: &[u8]) -> Vec<Vec<u8>> {
-        let mut sources = Sources(vec![Source::new("x".into(), Reader::new(Cursor::new(text.to_vec())))]);
+        let mut sources = Sources(vec![Source::new(
+            "x".into(),
+            Reader::new(Cursor::new(text.to_vec())),
+        )]);
         let (mut all, mut line) = (Vec::new(), Vec::new());
         while let Some(place) = sources.next_line(&mut line).unwrap() {
             all.push(line.clone());
@@ -224,7 +256,9 @@ mod tests {
             (b"http://\xff/", "not UTF-8"),
             (b"http://[::1/", "IPv6"),
         ] {
-            let Line::Malformed(said) = Line::parse(line) else { panic!("{line:?}") };
+            let Line::Malformed(said) = Line::parse(line) else {
+                panic!("{line:?}")
+            };
             assert!(said.contains(why), "{said}");
         }
         assert_eq!(Line::parse(b"  # note"), Line::Nothing);

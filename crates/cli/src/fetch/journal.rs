@@ -51,14 +51,24 @@ impl Finished {
 impl Journal {
     /// Opens or makes the journal at `path` and reads what it says.
     pub(crate) fn open(path: &Path) -> io::Result<(Self, Finished)> {
-        let mut file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .open(path)?;
         let mut finished = Finished::default();
         let mut reader = io::BufReader::with_capacity(256 * 1024, &mut file);
         let (mut record, mut len) = ([0; RECORD], 0);
         while reader.read_exact(&mut record).is_ok() {
-            let Some((offset, results)) = decode(&record) else { break };
+            let Some((offset, results)) = decode(&record) else {
+                break;
+            };
             finished.offsets.push(offset);
-            if results & FAILED == 0 { finished.fetched += 1 } else { finished.failed += 1 }
+            if results & FAILED == 0 {
+                finished.fetched += 1
+            } else {
+                finished.failed += 1
+            }
             finished.results_len = results & !FAILED;
             len += RECORD as u64;
         }
@@ -93,12 +103,18 @@ fn encode(offset: u64, results: u64) -> [u8; RECORD] {
 fn decode(record: &[u8; RECORD]) -> Option<(u64, u64)> {
     let word = |at: usize| record[at..at + 8].try_into().ok().map(u64::from_le_bytes);
     let sum = u32::from_le_bytes(record[16..].try_into().ok()?);
-    if checksum(&record[..16]) == sum { Some((word(0)?, word(8)?)) } else { None }
+    if checksum(&record[..16]) == sum {
+        Some((word(0)?, word(8)?))
+    } else {
+        None
+    }
 }
 
 /// FNV-1a, 32 bits: tells a torn or zeroed record from a whole one; not against malice.
 fn checksum(bytes: &[u8]) -> u32 {
-    bytes.iter().fold(0x811c_9dc5, |sum: u32, &byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+    bytes.iter().fold(0x811c_9dc5, |sum: u32, &byte| {
+        (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    })
 }
 
 #[cfg(test)]
@@ -114,8 +130,19 @@ mod tests {
             journal.record(offset, offset + 1, failed).unwrap();
         }
         let (_, mut finished) = Journal::open(&path).unwrap();
-        assert_eq!((finished.len(), finished.fetched, finished.failed, finished.results_len), (3, 2, 1, 13));
-        let found: Vec<bool> = [0, 5, 12, 20, 30, 31].into_iter().map(|offset| finished.has(offset)).collect();
+        assert_eq!(
+            (
+                finished.len(),
+                finished.fetched,
+                finished.failed,
+                finished.results_len
+            ),
+            (3, 2, 1, 13)
+        );
+        let found: Vec<bool> = [0, 5, 12, 20, 30, 31]
+            .into_iter()
+            .map(|offset| finished.has(offset))
+            .collect();
         assert_eq!(found, [true, false, true, false, true, false]);
     }
 
@@ -129,7 +156,11 @@ mod tests {
             bytes.resize(bytes.len() + tail, 0);
             std::fs::write(&path, &bytes).unwrap();
             let (mut journal, finished) = Journal::open(&path).unwrap();
-            assert_eq!((finished.len(), finished.results_len), (1, 70), "tail {tail}");
+            assert_eq!(
+                (finished.len(), finished.results_len),
+                (1, 70),
+                "tail {tail}"
+            );
             journal.record(9, 90, false).unwrap();
             assert_eq!(Journal::open(&path).unwrap().1.len(), 2);
         }

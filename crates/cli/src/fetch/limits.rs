@@ -8,11 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use politely::{Config, Directions, Explanation, Key, Limiter, Permit, Reason, Refusal, RefusalReason, Report};
 use politely::core::Timestamp;
 use politely::core::control::{AdviceConfig, AimdConfig, LawConfig};
 use politely::core::gate::HoldReason;
 use politely::core::key::KeyError;
+use politely::{
+    Config, Directions, Explanation, Key, Limiter, Permit, Reason, Refusal, RefusalReason, Report,
+};
 use url::Url;
 
 use super::frontier::{Lane, Refused};
@@ -57,21 +59,35 @@ impl Limits {
             config.limits.in_flight = in_flight;
             config.lease = lease(settings, &config);
             let key = Key::custom(name).map_err(|why| Wrong(format!("{name}: {why}")))?;
-            limiter.configure(&key, config).map_err(|why| Wrong(format!("{name}: {why}")))?;
+            limiter
+                .configure(&key, config)
+                .map_err(|why| Wrong(format!("{name}: {why}")))?;
             Ok::<_, Wrong>(key)
         };
         let mut sites = Vec::new();
         for site in &settings.sites.0 {
-            let key = shared(&format!("site-rps/{}", site.site), site.rps, site.rps, site.in_flight())?;
+            let key = shared(
+                &format!("site-rps/{}", site.site),
+                site.rps,
+                site.rps,
+                site.in_flight(),
+            )?;
             sites.push((site.clone(), key));
         }
-        let run = settings.global_rps.map(|rps| shared("max-rps", rps, 1.0, settings.concurrency)).transpose()?;
+        let run = settings
+            .global_rps
+            .map(|rps| shared("max-rps", rps, 1.0, settings.concurrency))
+            .transpose()?;
         Ok(Self {
             limiter,
             sites,
             run,
             kind: settings.key,
-            egresses: settings.proxies.iter().map(|proxy| egress_name(proxy)).collect(),
+            egresses: settings
+                .proxies
+                .iter()
+                .map(|proxy| egress_name(proxy))
+                .collect(),
             turn: AtomicUsize::new(0),
         })
     }
@@ -88,7 +104,10 @@ impl Limits {
             KeyKind::Site => vec![Key::site_of_url(url)?],
             KeyKind::EgressHost if self.egresses.is_empty() => vec![host],
             KeyKind::EgressHost => {
-                let each = self.egresses.iter().map(|egress| Key::egress_host(egress, host.as_str()));
+                let each = self
+                    .egresses
+                    .iter()
+                    .map(|egress| Key::egress_host(egress, host.as_str()));
                 each.collect::<Result<_, _>>()?
             }
             // Behind a proxy nobody knows the address; the host is the nearest thing.
@@ -99,7 +118,10 @@ impl Limits {
                 _ => Vec::new(),
             },
         };
-        Ok(first.into_iter().map(|key| self.with_shared(key, url)).collect())
+        Ok(first
+            .into_iter()
+            .map(|key| self.with_shared(key, url))
+            .collect())
     }
 
     /// `key`, and after it what the operator set for sites of `url` and for the run.
@@ -108,8 +130,13 @@ impl Limits {
         if !self.sites.is_empty() {
             let host = url.host_str().unwrap_or_default().trim_end_matches('.');
             let site = Key::site_of_url(url).ok();
-            let domain = site.as_ref().and_then(|site| site.as_str().strip_prefix("site/"));
-            let covering = self.sites.iter().filter(|(site, _)| site.covers(host, domain));
+            let domain = site
+                .as_ref()
+                .and_then(|site| site.as_str().strip_prefix("site/"));
+            let covering = self
+                .sites
+                .iter()
+                .filter(|(site, _)| site.covers(host, domain));
             set.extend(covering.map(|(_, key)| key.clone()));
         }
         set.extend(self.run.clone());
@@ -118,10 +145,21 @@ impl Limits {
 
     /// May a request of `lane` leave now?
     pub(crate) fn may_leave(&self, lane: &Lane) -> Result<Leave, Refused> {
-        let turn = if self.egresses.len() > 1 { self.turn.fetch_add(1, Ordering::Relaxed) } else { 0 };
+        let turn = if self.egresses.len() > 1 {
+            self.turn.fetch_add(1, Ordering::Relaxed)
+        } else {
+            0
+        };
         if let [keys] = &*lane.keys {
-            let egress = if self.egresses.is_empty() { 0 } else { turn % self.egresses.len() };
-            let permit = self.limiter.try_acquire(&**keys).map_err(|refusal| self.refused(refusal))?;
+            let egress = if self.egresses.is_empty() {
+                0
+            } else {
+                turn % self.egresses.len()
+            };
+            let permit = self
+                .limiter
+                .try_acquire(&**keys)
+                .map_err(|refusal| self.refused(refusal))?;
             return Ok(Leave { permit, egress });
         }
         // The egress whose turn it is, or the next that may.
@@ -136,13 +174,19 @@ impl Limits {
                 Err(_) => {}
             }
         }
-        Err(soonest.map_or(Refused::At(Timestamp::NEVER), |refusal| self.refused(refusal)))
+        Err(soonest.map_or(Refused::At(Timestamp::NEVER), |refusal| {
+            self.refused(refusal)
+        }))
     }
 
     fn refused(&self, refusal: Refusal) -> Refused {
         let now = self.now();
         if refusal.at.since(now) > WAIT_MAX && refusal.at != Timestamp::NEVER {
-            let why = self.limiter.explain(&refusal.key).map(|explained| explained.line(now)).unwrap_or_default();
+            let why = self
+                .limiter
+                .explain(&refusal.key)
+                .map(|explained| explained.line(now))
+                .unwrap_or_default();
             return Refused::SetAside(format!("{} {why}, longer than is waited for", refusal.key));
         }
         match refusal.reason {
@@ -164,7 +208,10 @@ impl Limits {
     /// The operator's own number for `lane`, requests per second.
     pub(crate) fn operator_rps(&self, lane: &Lane) -> Option<f64> {
         let keys = lane.keys.first()?;
-        self.sites.iter().find(|(_, key)| keys.contains(key)).map(|(site, _)| site.rps)
+        self.sites
+            .iter()
+            .find(|(_, key)| keys.contains(key))
+            .map(|(site, _)| site.rps)
     }
 
     pub(crate) fn explain(&self, key: &Key) -> Option<Explanation> {
@@ -216,7 +263,11 @@ fn config(settings: &Settings) -> Config {
         limits.rate_max = rate;
         // With a law that does not move, the operator's number is the rate; else only its bound.
         let moves = matches!(config.law, LawConfig::Aimd(_));
-        limits.rate_start = if moves { limits.rate_start.min(rate) } else { rate };
+        limits.rate_start = if moves {
+            limits.rate_start.min(rate)
+        } else {
+            rate
+        };
     }
     limits.burst = settings.burst.unwrap_or(limits.burst);
     limits.in_flight = settings.in_flight.unwrap_or(limits.in_flight);
@@ -228,6 +279,12 @@ fn config(settings: &Settings) -> Config {
 fn egress_name(proxy: &str) -> String {
     Url::parse(proxy)
         .ok()
-        .and_then(|url| Some(format!("{}:{}", url.host_str()?, url.port_or_known_default().unwrap_or(0))))
+        .and_then(|url| {
+            Some(format!(
+                "{}:{}",
+                url.host_str()?,
+                url.port_or_known_default().unwrap_or(0)
+            ))
+        })
         .unwrap_or_else(|| "proxy".to_owned())
 }

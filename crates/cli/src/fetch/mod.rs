@@ -61,10 +61,15 @@ pub(crate) struct Fetched {
 
 /// Fetches what `sources` say.
 pub(crate) fn fetch(settings: Settings, mut sources: Sources) -> Result<Fetched, Wrong> {
-    let resumable = settings.state.as_deref().is_some_and(|dir| dir.join("urls.txt").exists());
+    let resumable = settings
+        .state
+        .as_deref()
+        .is_some_and(|dir| dir.join("urls.txt").exists());
     if sources.is_empty() && !resumable {
         if std::io::stdin().is_terminal() {
-            return Err(Wrong("no URLs: give some, or --input FILE, or pipe them in".to_owned()));
+            return Err(Wrong(
+                "no URLs: give some, or --input FILE, or pipe them in".to_owned(),
+            ));
         }
         sources = Sources::open(&["-".to_owned()], None)?;
     }
@@ -73,7 +78,14 @@ pub(crate) fn fetch(settings: Settings, mut sources: Sources) -> Result<Fetched,
     if let Some(dir) = &settings.save {
         std::fs::create_dir_all(dir).map_err(|why| Wrong::file(dir, &why))?;
     }
-    let State { store, journal, finished, spool, writer, complete } = State::open(settings.state.as_deref())?;
+    let State {
+        store,
+        journal,
+        finished,
+        spool,
+        writer,
+        complete,
+    } = State::open(settings.state.as_deref())?;
     let output = output_of(&settings, journal.is_some().then_some(&finished))?;
     let output = match journal {
         Some(journal) => output.journaled(journal),
@@ -82,16 +94,33 @@ pub(crate) fn fetch(settings: Settings, mut sources: Sources) -> Result<Fetched,
     let talk = talk::Talk::default();
     if finished.len() > 0 {
         let (fetched, failed) = (finished.fetched, finished.failed);
-        talk.say(&format!("resuming: {fetched} fetched and {failed} failed before"));
+        talk.say(&format!(
+            "resuming: {fetched} fetched and {failed} failed before"
+        ));
         if complete && !sources.is_empty() {
-            talk.say("the state folder has the whole input already; what was given now is not added");
+            talk.say(
+                "the state folder has the whole input already; what was given now is not added",
+            );
         }
     }
     let earlier = (finished.fetched, finished.failed);
     let policy = worker::policy(&settings);
-    let engine =
-        Arc::new(Engine::new(Parts { settings, limits, clients, policy, spool, output, store, talk }));
-    let ingest = Ingest { sources, writer, finished, complete };
+    let engine = Arc::new(Engine::new(Parts {
+        settings,
+        limits,
+        clients,
+        policy,
+        spool,
+        output,
+        store,
+        talk,
+    }));
+    let ingest = Ingest {
+        sources,
+        writer,
+        finished,
+        complete,
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -102,8 +131,12 @@ pub(crate) fn fetch(settings: Settings, mut sources: Sources) -> Result<Fetched,
     let shared = engine.lock();
     let lanes = shared.frontier.lanes().iter();
     let keys = lanes.filter_map(|lane| Some(&lane.keys.first()?[0]));
-    let rates = keys.filter_map(|key| Some((key.as_str().to_owned(), engine.limits.explain(key)?.rate)));
-    Ok(Fetched { exit, rates: rates.collect() })
+    let rates =
+        keys.filter_map(|key| Some((key.as_str().to_owned(), engine.limits.explain(key)?.rate)));
+    Ok(Fetched {
+        exit,
+        rates: rates.collect(),
+    })
 }
 
 async fn drive(engine: Arc<Engine>, ingest: Ingest, earlier: (u64, u64)) -> Exit {
@@ -123,11 +156,22 @@ async fn drive(engine: Arc<Engine>, ingest: Ingest, earlier: (u64, u64)) -> Exit
     engine.keep();
     // A reader that still waits for input after an interrupt is left to it.
     let ingested = if reading.is_finished() || !engine.is_stopping() {
-        reading.join().unwrap_or(Ingested { malformed: 0, cut: true })
+        reading.join().unwrap_or(Ingested {
+            malformed: 0,
+            cut: true,
+        })
     } else {
-        Ingested { malformed: 0, cut: true }
+        Ingested {
+            malformed: 0,
+            cut: true,
+        }
     };
-    let end = summary::End { seconds: began.elapsed().as_secs_f64(), left, ingested, earlier };
+    let end = summary::End {
+        seconds: began.elapsed().as_secs_f64(),
+        left,
+        ingested,
+        earlier,
+    };
     end.tell(&engine)
 }
 
@@ -137,7 +181,9 @@ async fn listen(engine: Arc<Engine>) {
         return;
     }
     let in_flight = engine.lock().frontier.in_flight();
-    engine.talk.say(&format!("interrupted: finishing {in_flight} in flight; Ctrl-C again stops at once"));
+    engine.talk.say(&format!(
+        "interrupted: finishing {in_flight} in flight; Ctrl-C again stops at once"
+    ));
     engine.stop();
     if tokio::signal::ctrl_c().await.is_ok() {
         std::process::exit(Exit::SomeFailed as i32);
@@ -160,15 +206,31 @@ impl State {
             let (spool, writer) =
                 spool::unnamed().map_err(|why| Wrong::file(&std::env::temp_dir(), &why))?;
             let finished = Finished::default();
-            return Ok(Self { store: None, journal: None, finished, spool, writer, complete: false });
+            return Ok(Self {
+                store: None,
+                journal: None,
+                finished,
+                spool,
+                writer,
+                complete: false,
+            });
         };
         let store = Store::open(dir)?;
         let urls = dir.join("urls.txt");
         let (spool, writer) = spool::at(&urls).map_err(|why| Wrong::file(&urls, &why))?;
         let log = dir.join("done.log");
         let (journal, finished) = Journal::open(&log).map_err(|why| Wrong::file(&log, &why))?;
-        let complete = store.input_complete().map_err(|why| Wrong(format!("politely.redb: {why}")))?;
-        Ok(Self { store: Some(store), journal: Some(journal), finished, spool, writer, complete })
+        let complete = store
+            .input_complete()
+            .map_err(|why| Wrong(format!("politely.redb: {why}")))?;
+        Ok(Self {
+            store: Some(store),
+            journal: Some(journal),
+            finished,
+            spool,
+            writer,
+            complete,
+        })
     }
 }
 

@@ -77,7 +77,11 @@ impl Output {
 
     /// Lines to standard output; at once if a person is looking.
     pub(crate) fn stdout() -> Self {
-        let flush_at = if io::stdout().is_terminal() { 0 } else { BUFFER };
+        let flush_at = if io::stdout().is_terminal() {
+            0
+        } else {
+            BUFFER
+        };
         Self::new(Sink::Stdout, "standard output".to_owned(), 0, flush_at)
     }
 
@@ -85,7 +89,12 @@ impl Output {
     pub(crate) fn file(path: &Path, resumed: Option<&Finished>) -> Result<Self, Wrong> {
         let wrong = |why: io::Error| Wrong::file(path, &why);
         let mut open = OpenOptions::new();
-        let file = open.read(true).append(true).create(true).open(path).map_err(wrong)?;
+        let file = open
+            .read(true)
+            .append(true)
+            .create(true)
+            .open(path)
+            .map_err(wrong)?;
         let regular = file.metadata().map_err(wrong)?.is_file();
         let mut len = 0;
         if regular {
@@ -94,7 +103,12 @@ impl Output {
                 None => file.set_len(0).map_err(wrong)?,
             }
         }
-        Ok(Self::new(Sink::File(file), path.display().to_string(), len, BUFFER))
+        Ok(Self::new(
+            Sink::File(file),
+            path.display().to_string(),
+            len,
+            BUFFER,
+        ))
     }
 
     fn new(sink: Sink, name: String, len: u64, flush_at: usize) -> Self {
@@ -139,7 +153,11 @@ impl Output {
         }
         let len = inner.len;
         let failed = row.error.is_some();
-        match inner.journal.as_mut().map(|journal| journal.record(offset, len, failed)) {
+        match inner
+            .journal
+            .as_mut()
+            .map(|journal| journal.record(offset, len, failed))
+        {
             Some(Err(why)) => {
                 inner.complain("done.log", &why);
                 Written::Lost
@@ -167,7 +185,11 @@ impl Output {
 impl Inner {
     fn flush(&mut self) -> Written {
         if self.buffer.is_empty() {
-            return if self.closed { Written::Closed } else { Written::Yes };
+            return if self.closed {
+                Written::Closed
+            } else {
+                Written::Yes
+            };
         }
         let done = match &mut self.sink {
             Sink::Nowhere => Ok(()),
@@ -207,7 +229,10 @@ impl Inner {
     /// Once per run: a full disk would say the same for every URL.
     fn complain(&mut self, name: &str, why: &io::Error) {
         if self.lost == 0 {
-            eprintln!("error: {name}: {}; the run goes on, these results are not kept", io_words(why));
+            eprintln!(
+                "error: {name}: {}; the run goes on, these results are not kept",
+                io_words(why)
+            );
         }
     }
 }
@@ -253,8 +278,21 @@ mod tests {
     #[test]
     fn the_fields_are_the_documented_ones() {
         let line = serde_json::to_string(&row("http://a/")).unwrap();
-        let names = ["url", "key", "status", "attempts", "refused", "bytes", "wait_ms", "latency_ms", "error"];
-        let at: Vec<usize> = names.iter().map(|name| line.find(&format!("\"{name}\":")).unwrap()).collect();
+        let names = [
+            "url",
+            "key",
+            "status",
+            "attempts",
+            "refused",
+            "bytes",
+            "wait_ms",
+            "latency_ms",
+            "error",
+        ];
+        let at: Vec<usize> = names
+            .iter()
+            .map(|name| line.find(&format!("\"{name}\":")).unwrap())
+            .collect();
         assert!(at.is_sorted(), "{line}");
     }
 
@@ -263,12 +301,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (results, log) = (dir.path().join("r.jsonl"), dir.path().join("done.log"));
         let (journal, finished) = Journal::open(&log).unwrap();
-        let output = Output::file(&results, Some(&finished)).unwrap().journaled(journal);
+        let output = Output::file(&results, Some(&finished))
+            .unwrap()
+            .journaled(journal);
         assert_eq!(output.write(0, &row("http://a/1")), Written::Yes);
         assert_eq!(output.write(9, &row("http://a/2")), Written::Yes);
         drop(output);
         let whole = std::fs::read_to_string(&results).unwrap();
-        for tail in ["{\"url\":", "{\"url\":\"http://a/3\"}\n", "{\"url\":\"http://a/3\"}\n{\"u"] {
+        for tail in [
+            "{\"url\":",
+            "{\"url\":\"http://a/3\"}\n",
+            "{\"url\":\"http://a/3\"}\n{\"u",
+        ] {
             std::fs::write(&results, format!("{whole}{tail}")).unwrap();
             let (_, finished) = Journal::open(&log).unwrap();
             Output::file(&results, Some(&finished)).unwrap();
@@ -278,7 +322,10 @@ mod tests {
         std::fs::write(&results, format!("{whole}{{}}\n{{}}\n")).unwrap();
         let (_, finished) = Journal::open(&log).unwrap();
         Output::file(&results, Some(&finished)).unwrap();
-        assert_eq!(std::fs::read_to_string(&results).unwrap().lines().count(), 4);
+        assert_eq!(
+            std::fs::read_to_string(&results).unwrap().lines().count(),
+            4
+        );
     }
 
     #[test]

@@ -54,7 +54,11 @@ impl Pending {
     pub(crate) fn robots(lane: LaneId, origin: &str) -> Self {
         // An origin came out of a parsed URL, so it is one again.
         let hop = Url::parse(&format!("{origin}/robots.txt")).ok();
-        Self { purpose: Purpose::Robots(lane), hop, ..Self::page(0) }
+        Self {
+            purpose: Purpose::Robots(lane),
+            hop,
+            ..Self::page(0)
+        }
     }
 }
 

@@ -32,7 +32,12 @@ async fn lines(engine: &Engine) {
         let done = sum.pages + sum.failed;
         let per_s = (done - before) as f64 / PLAIN_EVERY.as_secs_f64();
         before = done;
-        let Tally { pages, failed, refused, .. } = sum;
+        let Tally {
+            pages,
+            failed,
+            refused,
+            ..
+        } = sum;
         engine.talk.say(&format!(
             "{pages} fetched, {failed} failed, {refused} refused, {waiting} waiting, {in_flight} in flight, {per_s:.1}/s"
         ));
@@ -43,7 +48,9 @@ async fn bars(engine: &Engine, earlier: (u64, u64)) {
     let bars = engine.talk.bars();
     let overall = bars.add(ProgressBar::new(0));
     // The templates are constants; a wrong one would show in the first run.
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {per_sec} eta {eta}  {msg}") {
+    if let Ok(style) =
+        ProgressStyle::with_template("{bar:30} {pos}/{len} {per_sec} eta {eta}  {msg}")
+    {
         overall.set_style(style);
     }
     let hosts: Vec<ProgressBar> = (0..HOSTS)
@@ -60,7 +67,10 @@ async fn bars(engine: &Engine, earlier: (u64, u64)) {
         let done = earlier.0 + earlier.1 + sum.pages + sum.failed;
         overall.set_length(done + waiting + in_flight);
         overall.set_position(done);
-        overall.set_message(format!("{} failed, {} refused, {in_flight} in flight", sum.failed, sum.refused));
+        overall.set_message(format!(
+            "{} failed, {} refused, {in_flight} in flight",
+            sum.failed, sum.refused
+        ));
         let rows = busiest(engine);
         for (i, bar) in hosts.iter().enumerate() {
             bar.set_message(rows.get(i).cloned().unwrap_or_default());
@@ -71,7 +81,11 @@ async fn bars(engine: &Engine, earlier: (u64, u64)) {
 
 fn totals(engine: &Engine) -> (Tally, u64, u64) {
     let shared = engine.lock();
-    (shared.frontier.sum(), shared.frontier.waiting(), shared.frontier.in_flight())
+    (
+        shared.frontier.sum(),
+        shared.frontier.waiting(),
+        shared.frontier.in_flight(),
+    )
 }
 
 /// The lanes with the most to do, each in a line: what is left, its rate, why it waits.
@@ -89,7 +103,10 @@ fn busiest(engine: &Engine) -> Vec<String> {
         .into_iter()
         .map(|lane| {
             let mut line = format!("  {:<30} {:>7} left", lane.name(), lane.len());
-            let why = lane.keys.first().and_then(|keys| engine.limits.explain(&keys[0]));
+            let why = lane
+                .keys
+                .first()
+                .and_then(|keys| engine.limits.explain(&keys[0]));
             if let Some(why) = why {
                 let _ = write!(line, "  {:>6.2}/s  {}", why.rate, why.line(now));
             }

@@ -26,10 +26,19 @@ pub(crate) enum Standing {
     Off,
     Unknown,
     /// On its way; `old` holds should it fail.
-    Asking { tries: u32, old: Option<Arc<Rules>> },
-    Known { rules: Arc<Rules>, until: Timestamp },
+    Asking {
+        tries: u32,
+        old: Option<Arc<Rules>>,
+    },
+    Known {
+        rules: Arc<Rules>,
+        until: Timestamp,
+    },
     /// Not known now; asked again then.
-    Unavailable { tries: u32, until: Timestamp },
+    Unavailable {
+        tries: u32,
+        until: Timestamp,
+    },
     /// Not to be had.
     GaveUp(Box<str>),
 }
@@ -44,7 +53,9 @@ pub(crate) struct Cached {
 
 /// The wall clock, seconds since 1970.
 pub(crate) fn unix_now() -> u64 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
 }
 
 impl Standing {
@@ -59,9 +70,15 @@ impl Standing {
     pub(crate) fn asked(self) -> Self {
         match self {
             Self::Unavailable { tries, .. } => Self::Asking { tries, old: None },
-            Self::Known { rules, .. } => Self::Asking { tries: 0, old: Some(rules) },
+            Self::Known { rules, .. } => Self::Asking {
+                tries: 0,
+                old: Some(rules),
+            },
             other @ (Self::Off | Self::Asking { .. }) => other,
-            Self::Unknown | Self::GaveUp(_) => Self::Asking { tries: 0, old: None },
+            Self::Unknown | Self::GaveUp(_) => Self::Asking {
+                tries: 0,
+                old: None,
+            },
         }
     }
 
@@ -69,14 +86,20 @@ impl Standing {
     pub(crate) fn unavailable(self, why: &str, for_good: bool, now: Timestamp) -> Self {
         match self {
             // RFC 9309, 2.4: a copy may outlive its time while the origin cannot be asked.
-            Self::Asking { old: Some(rules), .. } => Self::Known { rules, until: now + TTL },
+            Self::Asking {
+                old: Some(rules), ..
+            } => Self::Known {
+                rules,
+                until: now + TTL,
+            },
             Self::Asking { .. } if for_good => Self::GaveUp(format!("robots.txt: {why}").into()),
-            Self::Asking { tries, .. } if tries + 1 >= TRIES_MAX => {
-                Self::GaveUp(format!("robots.txt: {why}, {TRIES_MAX} times, so nothing is allowed").into())
-            }
-            Self::Asking { tries, .. } => {
-                Self::Unavailable { tries: tries + 1, until: now + RETRY_FIRST * 4_u32.pow(tries) }
-            }
+            Self::Asking { tries, .. } if tries + 1 >= TRIES_MAX => Self::GaveUp(
+                format!("robots.txt: {why}, {TRIES_MAX} times, so nothing is allowed").into(),
+            ),
+            Self::Asking { tries, .. } => Self::Unavailable {
+                tries: tries + 1,
+                until: now + RETRY_FIRST * 4_u32.pow(tries),
+            },
             other => other,
         }
     }
@@ -101,7 +124,12 @@ impl Rules {
     /// The line that forbids `url`, in words.
     pub(crate) fn forbids(&self, url: &Url) -> Option<String> {
         let verdict = self.0.allows(url);
-        (!verdict.allowed).then(|| format!("robots.txt: {}", verdict.rule.unwrap_or("nothing is allowed")))
+        (!verdict.allowed).then(|| {
+            format!(
+                "robots.txt: {}",
+                verdict.rule.unwrap_or("nothing is allowed")
+            )
+        })
     }
 
     /// The pause after each request.
@@ -124,7 +152,9 @@ mod tests {
         let mut now = Timestamp::ZERO;
         for _ in 1..TRIES_MAX {
             standing = standing.asked().unavailable("503", false, now);
-            let Standing::Unavailable { until, .. } = standing else { panic!("{standing:?}") };
+            let Standing::Unavailable { until, .. } = standing else {
+                panic!("{standing:?}")
+            };
             assert!(until > now);
             now = until;
         }
@@ -134,7 +164,10 @@ mod tests {
 
     #[test]
     fn an_old_copy_holds_while_the_origin_cannot_be_asked() {
-        let old = Standing::Known { rules: Arc::new(rules(404, b"").unwrap()), until: Timestamp::ZERO };
+        let old = Standing::Known {
+            rules: Arc::new(rules(404, b"").unwrap()),
+            until: Timestamp::ZERO,
+        };
         let standing = old.asked().unavailable("503", false, Timestamp::ZERO);
         assert!(standing.rules().is_some());
     }
@@ -144,7 +177,10 @@ mod tests {
         let url = Url::parse("http://a/private/x").unwrap();
         let file = b"User-agent: politely\nDisallow: /private\nCrawl-delay: 0.5";
         let found = rules(200, file).unwrap();
-        assert_eq!(found.forbids(&url).as_deref(), Some("robots.txt: Disallow: /private"));
+        assert_eq!(
+            found.forbids(&url).as_deref(),
+            Some("robots.txt: Disallow: /private")
+        );
         assert_eq!(found.crawl_delay(), Some(Duration::from_millis(500)));
         assert!(!rules(403, file).unwrap().has_any());
         assert!(rules(503, file).is_none() && rules(429, file).is_none());

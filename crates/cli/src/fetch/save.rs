@@ -27,7 +27,12 @@ impl Saving {
         }
         let mut part = path.clone();
         part.as_mut_os_string().push(".part");
-        Ok(Self { file: File::create(&part)?, part, path, whole: false })
+        Ok(Self {
+            file: File::create(&part)?,
+            part,
+            path,
+            whole: false,
+        })
     }
 
     pub(crate) fn push(&mut self, chunk: &[u8]) -> io::Result<()> {
@@ -69,7 +74,13 @@ fn harmless(text: &str, max: usize) -> String {
     let mut name: String = text
         .bytes()
         .take(max)
-        .map(|byte| if byte.is_ascii_alphanumeric() || b"-_.".contains(&byte) { byte as char } else { '_' })
+        .map(|byte| {
+            if byte.is_ascii_alphanumeric() || b"-_.".contains(&byte) {
+                byte as char
+            } else {
+                '_'
+            }
+        })
         .collect();
     if name.starts_with('.') {
         name.replace_range(..1, "_");
@@ -79,7 +90,9 @@ fn harmless(text: &str, max: usize) -> String {
 
 /// FNV-1a, 64 bits: the same name in every run and version.
 fn hash(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum: u64, &byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum: u64, &byte| {
+        (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 #[cfg(test)]
@@ -93,8 +106,18 @@ mod tests {
 
     #[test]
     fn names_are_readable_and_differ() {
-        assert!(placed("http://a.example/x/y.html").to_str().unwrap().starts_with("/save/a.example/x_y.html."));
-        assert!(placed("http://a.example:8080/").to_str().unwrap().starts_with("/save/a.example_8080/index."));
+        assert!(
+            placed("http://a.example/x/y.html")
+                .to_str()
+                .unwrap()
+                .starts_with("/save/a.example/x_y.html.")
+        );
+        assert!(
+            placed("http://a.example:8080/")
+                .to_str()
+                .unwrap()
+                .starts_with("/save/a.example_8080/index.")
+        );
         assert_ne!(placed("http://a/x?1"), placed("http://a/x?2"));
         assert_ne!(placed("http://a/x/y"), placed("http://a/x_y"));
     }
@@ -110,7 +133,10 @@ mod tests {
         let mut saving = Saving::begin(dir.path(), &url).unwrap();
         saving.push(b"whole").unwrap();
         saving.finish().unwrap();
-        assert_eq!(fs::read_to_string(place(dir.path(), &url)).unwrap(), "whole");
+        assert_eq!(
+            fs::read_to_string(place(dir.path(), &url)).unwrap(),
+            "whole"
+        );
     }
 
     proptest! {

@@ -32,7 +32,12 @@ pub(crate) fn unnamed() -> io::Result<(Spool, SpoolWriter)> {
 /// The spool at `path`, made if it is not there; a last line without its end (the process died while writing
 /// it) is cut off.
 pub(crate) fn at(path: &Path) -> io::Result<(Spool, SpoolWriter)> {
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)?;
     cut_torn_line(&file)?;
     pair(file)
 }
@@ -40,7 +45,13 @@ pub(crate) fn at(path: &Path) -> io::Result<(Spool, SpoolWriter)> {
 fn pair(file: File) -> io::Result<(Spool, SpoolWriter)> {
     let mut writer = file.try_clone()?;
     let len = writer.seek(SeekFrom::End(0))?;
-    Ok((Spool(Arc::new(file)), SpoolWriter { out: BufWriter::with_capacity(256 * 1024, writer), len }))
+    Ok((
+        Spool(Arc::new(file)),
+        SpoolWriter {
+            out: BufWriter::with_capacity(256 * 1024, writer),
+            len,
+        },
+    ))
 }
 
 /// Cuts what follows the last newline of `file`. Returns the length that is left.
@@ -95,7 +106,9 @@ impl Spool {
         let (mut offset, mut lines, mut line) = (0, 0, Vec::new());
         loop {
             line.clear();
-            let read = (&mut reader).take(2 * LINE_MAX as u64).read_until(b'\n', &mut line)?;
+            let read = (&mut reader)
+                .take(2 * LINE_MAX as u64)
+                .read_until(b'\n', &mut line)?;
             if line.last() != Some(&b'\n') {
                 break;
             }
@@ -132,8 +145,10 @@ mod tests {
     fn lines_come_back_at_their_offsets() {
         let (spool, mut writer) = unnamed().unwrap();
         let long = vec![b'y'; 40_000];
-        let offsets: Vec<u64> =
-            [&b"http://a/"[..], b"", &long, b"z"].iter().map(|line| writer.push(line).unwrap()).collect();
+        let offsets: Vec<u64> = [&b"http://a/"[..], b"", &long, b"z"]
+            .iter()
+            .map(|line| writer.push(line).unwrap())
+            .collect();
         writer.flush().unwrap();
         let mut line = Vec::new();
         for (offset, wanted) in offsets.iter().zip([&b"http://a/"[..], b"", &long, b"z"]) {
@@ -154,12 +169,20 @@ mod tests {
     fn a_torn_last_line_is_cut() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("urls.txt");
-        for (torn, whole) in [("a\nb\nhal", "a\nb\n"), ("hal", ""), ("", ""), ("a\n", "a\n")] {
+        for (torn, whole) in [
+            ("a\nb\nhal", "a\nb\n"),
+            ("hal", ""),
+            ("", ""),
+            ("a\n", "a\n"),
+        ] {
             std::fs::write(&path, torn).unwrap();
             let (_, mut writer) = at(&path).unwrap();
             assert_eq!(writer.push(b"next").unwrap(), whole.len() as u64);
             writer.flush().unwrap();
-            assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{whole}next\n"));
+            assert_eq!(
+                std::fs::read_to_string(&path).unwrap(),
+                format!("{whole}next\n")
+            );
         }
         std::fs::write(&path, vec![b'x'; 10_000]).unwrap();
         at(&path).unwrap();

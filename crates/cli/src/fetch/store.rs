@@ -37,7 +37,9 @@ impl Store {
         let wrong = |why: &str| Wrong(format!("{}: {why}", path.display()));
         let database = Database::create(&path).map_err(|error| match error {
             DatabaseError::DatabaseAlreadyOpen => wrong("in use by another run"),
-            DatabaseError::UpgradeRequired(_) => wrong("written by another version of politely; use a new --state folder"),
+            DatabaseError::UpgradeRequired(_) => {
+                wrong("written by another version of politely; use a new --state folder")
+            }
             DatabaseError::Storage(redb::StorageError::Io(why)) => Wrong::file(&path, &why),
             other => wrong(&format!("not a state file of politely ({other})")),
         })?;
@@ -69,7 +71,12 @@ impl Store {
 
     /// Was the whole input copied to the spool?
     pub(crate) fn input_complete(&self) -> Result<bool> {
-        Ok(self.0.begin_read()?.open_table(META)?.get("input_complete")?.is_some())
+        Ok(self
+            .0
+            .begin_read()?
+            .open_table(META)?
+            .get("input_complete")?
+            .is_some())
     }
 
     pub(crate) fn set_input_complete(&self) -> Result<()> {
@@ -81,7 +88,12 @@ impl Store {
 
     /// The state last kept for `key`.
     pub(crate) fn key(&self, key: &str) -> Result<Option<Vec<u8>>> {
-        Ok(self.0.begin_read()?.open_table(KEYS)?.get(key)?.map(|state| state.value().to_vec()))
+        Ok(self
+            .0
+            .begin_read()?
+            .open_table(KEYS)?
+            .get(key)?
+            .map(|state| state.value().to_vec()))
     }
 
     /// The robots.txt last kept for `origin`.
@@ -117,11 +129,17 @@ mod tests {
     #[test]
     fn what_was_kept_is_there_after_a_restart() {
         let dir = tempfile::tempdir().unwrap();
-        let cached = Cached { fetched_unix_s: 5, body: Some(b"User-agent: *".to_vec()) };
+        let cached = Cached {
+            fetched_unix_s: 5,
+            body: Some(b"User-agent: *".to_vec()),
+        };
         let store = Store::open(dir.path()).unwrap();
         assert!(!store.input_complete().unwrap());
         store
-            .keep(&Batch { keys: vec![("a".into(), vec![1, 2])], robots: vec![("http://a".into(), cached.clone())] })
+            .keep(&Batch {
+                keys: vec![("a".into(), vec![1, 2])],
+                robots: vec![("http://a".into(), cached.clone())],
+            })
             .unwrap();
         store.set_input_complete().unwrap();
         drop(store);
@@ -155,7 +173,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path()).unwrap();
         let change = store.0.begin_write().unwrap();
-        change.open_table(META).unwrap().insert("format", 99).unwrap();
+        change
+            .open_table(META)
+            .unwrap()
+            .insert("format", 99)
+            .unwrap();
         change.commit().unwrap();
         drop(store);
         let said = Store::open(dir.path()).err().unwrap().to_string();

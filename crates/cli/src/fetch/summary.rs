@@ -63,7 +63,10 @@ impl End {
             talk.say(&format!("failed: {line}"));
         }
         if failures > listed.len() as u64 {
-            talk.say(&format!("… and {} more failed", failures - listed.len() as u64));
+            talk.say(&format!(
+                "… and {} more failed",
+                failures - listed.len() as u64
+            ));
         }
         let lost = engine.output.lost();
         if let Some((lines, name)) = &lost {
@@ -82,7 +85,11 @@ impl End {
             return Exit::AllFetched;
         }
         let cut = self.ingested.cut || engine.is_stopping() || self.left > 0 || lost.is_some();
-        if summary.failed == 0 && self.earlier.1 == 0 && !cut { Exit::AllFetched } else { Exit::SomeFailed }
+        if summary.failed == 0 && self.earlier.1 == 0 && !cut {
+            Exit::AllFetched
+        } else {
+            Exit::SomeFailed
+        }
     }
 
     fn summary(&self, engine: &Engine) -> Summary {
@@ -90,9 +97,17 @@ impl End {
         let lanes = shared.frontier.lanes();
         let sum = shared.frontier.sum();
         let mut busiest: Vec<&Lane> = lanes.iter().collect();
-        busiest.sort_by(|a, b| b.tally.requests.cmp(&a.tally.requests).then_with(|| a.name().cmp(b.name())));
+        busiest.sort_by(|a, b| {
+            b.tally
+                .requests
+                .cmp(&a.tally.requests)
+                .then_with(|| a.name().cmp(b.name()))
+        });
         busiest.truncate(HOSTS_MAX);
-        let hosts = busiest.into_iter().map(|lane| host_row(engine, lane)).collect();
+        let hosts = busiest
+            .into_iter()
+            .map(|lane| host_row(engine, lane))
+            .collect();
         Summary {
             pages: sum.pages,
             failed: sum.failed + self.ingested.malformed,
@@ -109,14 +124,35 @@ impl End {
     fn text(&self, engine: &Engine, summary: &Summary) {
         let talk = &engine.talk;
         if summary.hosts.len() > 1 {
-            talk.say(&format!("{:<32} {:>8} {:>7} {:>8} {:>8}", "host", "pages", "failed", "refused", "rate/s"));
+            talk.say(&format!(
+                "{:<32} {:>8} {:>7} {:>8} {:>8}",
+                "host", "pages", "failed", "refused", "rate/s"
+            ));
             for host in summary.hosts.iter().take(SHOWN_MAX) {
-                let rate = host.rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.2}"));
-                let HostRow { key, pages, failed, refused, .. } = host;
-                talk.say(&format!("{key:<32} {pages:>8} {failed:>7} {refused:>8} {rate:>8}"));
+                let rate = host
+                    .rate
+                    .map_or_else(|| "-".to_owned(), |rate| format!("{rate:.2}"));
+                let HostRow {
+                    key,
+                    pages,
+                    failed,
+                    refused,
+                    ..
+                } = host;
+                talk.say(&format!(
+                    "{key:<32} {pages:>8} {failed:>7} {refused:>8} {rate:>8}"
+                ));
             }
         }
-        let Summary { pages, failed, refused, requests, seconds, refused_share, .. } = summary;
+        let Summary {
+            pages,
+            failed,
+            refused,
+            requests,
+            seconds,
+            refused_share,
+            ..
+        } = summary;
         talk.say(&format!(
             "{pages} fetched, {failed} failed, {requests} requests of which {refused} refused ({:.1} %) in {seconds:.1} s",
             refused_share * 100.0
@@ -125,18 +161,40 @@ impl End {
 }
 
 fn host_row(engine: &Engine, lane: &Lane) -> HostRow {
-    let Tally { pages, failed, refused, requests, .. } = lane.tally;
-    let rate = lane.keys.first().and_then(|keys| engine.limits.explain(&keys[0])).map(|now| now.rate);
+    let Tally {
+        pages,
+        failed,
+        refused,
+        requests,
+        ..
+    } = lane.tally;
+    let rate = lane
+        .keys
+        .first()
+        .and_then(|keys| engine.limits.explain(&keys[0]))
+        .map(|now| now.rate);
     let rate = rate.filter(|rate| rate.is_finite());
     let suggested_rps = engine.limits.operator_rps(lane).or(rate).map(|base| {
         let step = if refused > 0 { -1.0 } else { 1.0 };
         (base.round() + step).clamp(SUGGESTED_MIN, SUGGESTED_MAX)
     });
-    HostRow { key: lane.name().to_owned(), pages, failed, refused, requests, rate, suggested_rps }
+    HostRow {
+        key: lane.name().to_owned(),
+        pages,
+        failed,
+        refused,
+        requests,
+        rate,
+        suggested_rps,
+    }
 }
 
 fn share(sum: &Tally) -> f64 {
-    if sum.requests == 0 { 0.0 } else { sum.refused as f64 / sum.requests as f64 }
+    if sum.requests == 0 {
+        0.0
+    } else {
+        sum.refused as f64 / sum.requests as f64
+    }
 }
 
 fn json(summary: &Summary) {

@@ -35,7 +35,9 @@ impl Talk {
     pub(crate) fn about_line(&self, line: &str) {
         match self.lines.fetch_add(1, Ordering::Relaxed) {
             shown if shown < LINES_MAX => self.say(line),
-            LINES_MAX => self.say("further malformed lines are only counted; the results have them all"),
+            LINES_MAX => {
+                self.say("further malformed lines are only counted; the results have them all")
+            }
             _ => {}
         }
     }

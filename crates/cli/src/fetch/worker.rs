@@ -8,7 +8,6 @@ use politely::core::signal::{Failure, Outcome, Report, Signal, WallClock, classi
 use politely::core::{Timestamp, key::Key};
 use url::Url;
 
-use crate::config::Settings;
 use super::client::{Answer, Body, Came};
 use super::engine::Engine;
 use super::frontier::{Job, LaneId};
@@ -16,6 +15,7 @@ use super::limits::Leave;
 use super::output::Row;
 use super::pending::{Pending, Purpose};
 use super::robots::{self, Cached, Rules, Standing};
+use crate::config::Settings;
 
 /// Redirects of one page; browsers stop at 20, nobody serious needs more than half of that.
 const REDIRECTS_MAX: usize = 10;
@@ -45,7 +45,11 @@ enum After {
 
 /// Sends `job` and sees to what follows.
 pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
-    let Job { lane, mut pending, permit: mut leave } = job;
+    let Job {
+        lane,
+        mut pending,
+        permit: mut leave,
+    } = job;
     let page = pending.purpose == Purpose::Page;
     let url = match pending.hop.clone() {
         Some(url) => url,
@@ -53,7 +57,13 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
             Some(url) => url,
             None => {
                 drop(leave);
-                return finish(engine, lane, &pending, None, Some("the spool could not be read"));
+                return finish(
+                    engine,
+                    lane,
+                    &pending,
+                    None,
+                    Some("the spool could not be read"),
+                );
             }
         },
     };
@@ -71,9 +81,15 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     }
     let learned = directions.event || report.signal != Signal::Ok || pending.attempts % 8 == 1;
     let after = after(engine, lane, &pending, &came, &report, &url);
-    let last = Last { report: &report, came: &came, learned };
+    let last = Last {
+        report: &report,
+        came: &came,
+        learned,
+    };
     match (after, pending.purpose) {
-        (After::Over(error), Purpose::Page) => finish(engine, lane, &pending, Some(&last), error.as_deref()),
+        (After::Over(error), Purpose::Page) => {
+            finish(engine, lane, &pending, Some(&last), error.as_deref())
+        }
         (After::Over(error), Purpose::Robots(of)) => {
             robots_over(engine, lane, of, &last, error.as_deref());
         }
@@ -96,17 +112,35 @@ struct Last<'a> {
 fn report(came: &Came, took: Duration) -> Report {
     match came {
         Came::Answer(answer) => {
-            let outcome =
-                Outcome::Answered { status: answer.status, headers: &answer.headers, body_start: &answer.start };
-            classify(&outcome, WallClock::from(SystemTime::now()), answer.latency, answer.bytes)
+            let outcome = Outcome::Answered {
+                status: answer.status,
+                headers: &answer.headers,
+                body_start: &answer.start,
+            };
+            classify(
+                &outcome,
+                WallClock::from(SystemTime::now()),
+                answer.latency,
+                answer.bytes,
+            )
         }
-        Came::Failed(failure, _) => {
-            classify(&Outcome::Failed(*failure), WallClock::from(SystemTime::now()), took, 0)
-        }
+        Came::Failed(failure, _) => classify(
+            &Outcome::Failed(*failure),
+            WallClock::from(SystemTime::now()),
+            took,
+            0,
+        ),
     }
 }
 
-fn after(engine: &Engine, lane: LaneId, pending: &Pending, came: &Came, report: &Report, url: &Url) -> After {
+fn after(
+    engine: &Engine,
+    lane: LaneId,
+    pending: &Pending,
+    came: &Came,
+    report: &Report,
+    url: &Url,
+) -> After {
     let page = pending.purpose == Purpose::Page;
     if report.signal == Signal::Ok
         && let Came::Answer(answer) = came
@@ -128,13 +162,21 @@ fn after(engine: &Engine, lane: LaneId, pending: &Pending, came: &Came, report: 
         let mut shared = engine.lock();
         let now = engine.limits.now();
         let mut accounts = shared.frontier.accounts(lane);
-        engine.policy.decide(&pending.attempt, report, &mut accounts, &mut engine.rng(), now)
+        engine.policy.decide(
+            &pending.attempt,
+            report,
+            &mut accounts,
+            &mut engine.rng(),
+            now,
+        )
     };
     match decided {
         Next::Retry { after, .. } => After::Again(after),
         // The hold that goes with it sets the whole lane aside, this request with it.
         Next::GiveUp(GiveUpReason::Parked(_)) => After::Again(Duration::ZERO),
-        Next::GiveUp(GiveUpReason::Permanent(_) | GiveUpReason::Status(_)) => After::Over(Some(words(came))),
+        Next::GiveUp(GiveUpReason::Permanent(_) | GiveUpReason::Status(_)) => {
+            After::Over(Some(words(came)))
+        }
         Next::GiveUp(why) => After::Over(Some(format!("{} ({why})", words(came)))),
         Next::Done => After::Over(None),
     }
@@ -142,21 +184,35 @@ fn after(engine: &Engine, lane: LaneId, pending: &Pending, came: &Came, report: 
 
 /// May this redirect be followed?
 fn follow(pending: &Pending, from: &Url, to: &Url) -> Result<(), String> {
-    let max = if pending.purpose == Purpose::Page { REDIRECTS_MAX } else { ROBOTS_REDIRECTS_MAX };
+    let max = if pending.purpose == Purpose::Page {
+        REDIRECTS_MAX
+    } else {
+        ROBOTS_REDIRECTS_MAX
+    };
     if from == to || pending.passed.contains(&hash(to)) {
         return Err(format!("redirect loop at {to}"));
     }
-    if pending.passed.len() >= max { Err(format!("more than {max} redirects")) } else { Ok(()) }
+    if pending.passed.len() >= max {
+        Err(format!("more than {max} redirects"))
+    } else {
+        Ok(())
+    }
 }
 
 /// What is wrong with an answer that nobody will send again.
 fn fault(answer: &Answer) -> Option<String> {
-    if answer.status.is_success() { answer.spoiled.clone() } else { Some(status_words(answer)) }
+    if answer.status.is_success() {
+        answer.spoiled.clone()
+    } else {
+        Some(status_words(answer))
+    }
 }
 
 fn status_words(answer: &Answer) -> String {
     let reason = answer.status.canonical_reason().unwrap_or("");
-    format!("{} {reason}", answer.status.as_u16()).trim_end().to_owned()
+    format!("{} {reason}", answer.status.as_u16())
+        .trim_end()
+        .to_owned()
 }
 
 fn words(came: &Came) -> String {
@@ -179,7 +235,13 @@ fn failure_word(failure: Failure) -> &'static str {
 }
 
 /// A page is over.
-fn finish(engine: &Engine, lane: LaneId, pending: &Pending, last: Option<&Last<'_>>, error: Option<&str>) {
+fn finish(
+    engine: &Engine,
+    lane: LaneId,
+    pending: &Pending,
+    last: Option<&Last<'_>>,
+    error: Option<&str>,
+) {
     let name: Key = {
         let mut shared = engine.lock();
         let frontier = &mut shared.frontier;
@@ -206,21 +268,42 @@ fn finish(engine: &Engine, lane: LaneId, pending: &Pending, last: Option<&Last<'
 }
 
 /// The request goes again on lane `to`.
-fn again(engine: &Engine, from: LaneId, to: LaneId, pending: Box<Pending>, delay: Duration, last: &Last<'_>) {
+fn again(
+    engine: &Engine,
+    from: LaneId,
+    to: LaneId,
+    pending: Box<Pending>,
+    delay: Duration,
+    last: &Last<'_>,
+) {
     let mut shared = engine.lock();
     let frontier = &mut shared.frontier;
     let now = engine.limits.now();
     pause(engine, frontier.lane(from));
-    let not_before = if delay.is_zero() { Timestamp::ZERO } else { now + delay };
+    let not_before = if delay.is_zero() {
+        Timestamp::ZERO
+    } else {
+        now + delay
+    };
     frontier.put_back(to, pending, not_before, now);
     came_back(frontier, from, now, Some(last));
 }
 
-fn onward(engine: &Engine, from: LaneId, mut pending: Box<Pending>, url: &Url, to: Url, last: &Last<'_>) {
+fn onward(
+    engine: &Engine,
+    from: LaneId,
+    mut pending: Box<Pending>,
+    url: &Url,
+    to: Url,
+    last: &Last<'_>,
+) {
     let keys = match engine.limits.keys(&to) {
         Ok(keys) => keys,
         Err(why) => {
-            let error = format!("redirect to {}: {why}", super::input::shown(to.as_str().as_bytes()));
+            let error = format!(
+                "redirect to {}: {why}",
+                super::input::shown(to.as_str().as_bytes())
+            );
             return finish(engine, from, &pending, Some(last), Some(&error));
         }
     };
@@ -249,14 +332,25 @@ fn robots_over(engine: &Engine, lane: LaneId, of: LaneId, last: &Last<'_>, error
     };
     if rules.is_some() {
         let origin = engine.lock().frontier.lane(of).origin.to_string();
-        let body = answer.filter(|(status, _)| (200..=299).contains(status)).map(|(_, body)| body.to_vec());
-        engine.keep_robots(&origin, Cached { fetched_unix_s: robots::unix_now(), body });
+        let body = answer
+            .filter(|(status, _)| (200..=299).contains(status))
+            .map(|(_, body)| body.to_vec());
+        engine.keep_robots(
+            &origin,
+            Cached {
+                fetched_unix_s: robots::unix_now(),
+                body,
+            },
+        );
     }
     let mut shared = engine.lock();
     let frontier = &mut shared.frontier;
     let standing = std::mem::replace(&mut frontier.lane_mut(of).robots, Standing::Unknown);
     let standing = match rules {
-        Some(rules) => Standing::Known { rules: rules.into(), until: now + robots::TTL },
+        Some(rules) => Standing::Known {
+            rules: rules.into(),
+            until: now + robots::TTL,
+        },
         // An answer may change; a host that could not be reached in all its attempts is given up.
         None => standing.unavailable(error.unwrap_or("no answer"), answer.is_none(), now),
     };
@@ -272,9 +366,18 @@ fn pause(engine: &Engine, lane: &super::frontier::Lane) {
     }
 }
 
-fn came_back(frontier: &mut super::frontier::Frontier, lane: LaneId, now: Timestamp, last: Option<&Last<'_>>) {
+fn came_back(
+    frontier: &mut super::frontier::Frontier,
+    lane: LaneId,
+    now: Timestamp,
+    last: Option<&Last<'_>>,
+) {
     if let Some(last) = last {
-        frontier.answered(lane, last.report.bytes, last.report.signal == Signal::RateLimited);
+        frontier.answered(
+            lane,
+            last.report.bytes,
+            last.report.signal == Signal::RateLimited,
+        );
         if last.report.signal == Signal::Ok {
             for account in frontier.accounts(lane) {
                 account.budget.deposit(account.rule, now);
@@ -293,11 +396,21 @@ pub(crate) async fn resolve(engine: &Engine, lane: LaneId) {
     let Ok(url) = Url::parse(&origin) else { return };
     let host = url.host_str().unwrap_or_default().to_owned();
     let port = url.port_or_known_default().unwrap_or(80);
-    let lookup = tokio::time::timeout(engine.settings.timeout, tokio::net::lookup_host((host, port))).await;
+    let lookup = tokio::time::timeout(
+        engine.settings.timeout,
+        tokio::net::lookup_host((host, port)),
+    )
+    .await;
     // The smallest, so that every run and every host of one machine agrees.
-    let address = lookup.ok().and_then(Result::ok).and_then(|found| found.map(|found| found.ip()).min());
+    let address = lookup
+        .ok()
+        .and_then(Result::ok)
+        .and_then(|found| found.map(|found| found.ip()).min());
     let key = address.map(Key::address).or_else(|| Key::of_url(&url).ok());
-    let keys = key.into_iter().map(|key| engine.limits.with_shared(key, &url)).collect();
+    let keys = key
+        .into_iter()
+        .map(|key| engine.limits.with_shared(key, &url))
+        .collect();
     {
         let mut shared = engine.lock();
         let now = engine.limits.now();
@@ -311,5 +424,7 @@ pub(crate) async fn resolve(engine: &Engine, lane: LaneId) {
 fn hash(url: &Url) -> u64 {
     url.as_str()
         .bytes()
-        .fold(0xcbf2_9ce4_8422_2325, |sum: u64, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+        .fold(0xcbf2_9ce4_8422_2325, |sum: u64, byte| {
+            (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        })
 }

@@ -13,7 +13,15 @@ fn urls_come_from_arguments_file_and_standard_input() {
     let server = Server::bad();
     let dir = tempfile::tempdir().unwrap();
     let list = dir.path().join("list.txt");
-    fs::write(&list, format!("# two\n{}\n\n{}\n", server.url("page/1"), server.url("page/2"))).unwrap();
+    fs::write(
+        &list,
+        format!(
+            "# two\n{}\n\n{}\n",
+            server.url("page/1"),
+            server.url("page/2")
+        ),
+    )
+    .unwrap();
     let results = dir.path().join("results.jsonl");
     let mut child = fast()
         .args(["-", &server.url("page/3"), "-i"])
@@ -23,17 +31,35 @@ fn urls_come_from_arguments_file_and_standard_input() {
         .stdin(Stdio::piped())
         .spawn()
         .unwrap();
-    child.stdin.take().unwrap().write_all(server.url("page/4").as_bytes()).unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(server.url("page/4").as_bytes())
+        .unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));
-    let mut urls: Vec<_> = rows_of(&results).iter().map(|row| row["url"].as_str().unwrap().to_owned()).collect();
+    let mut urls: Vec<_> = rows_of(&results)
+        .iter()
+        .map(|row| row["url"].as_str().unwrap().to_owned())
+        .collect();
     urls.sort();
-    assert_eq!(urls, (1..=4).map(|i| server.url(&format!("page/{i}"))).collect::<Vec<_>>());
+    assert_eq!(
+        urls,
+        (1..=4)
+            .map(|i| server.url(&format!("page/{i}")))
+            .collect::<Vec<_>>()
+    );
 }
 
 #[test]
 fn robots_txt_is_asked_first_and_obeyed() {
     let server = Server::start(|path, stream| match path {
-        "/robots.txt" => respond(stream, "200 OK", "", "User-agent: *\nDisallow: /private\nCrawl-delay: 0.3\n"),
+        "/robots.txt" => respond(
+            stream,
+            "200 OK",
+            "",
+            "User-agent: *\nDisallow: /private\nCrawl-delay: 0.3\n",
+        ),
         _ => respond(stream, "200 OK", "", "page"),
     });
     let urls = ["a", "private/b", "c", "private/d"].map(|path| server.url(path));
@@ -42,13 +68,19 @@ fn robots_txt_is_asked_first_and_obeyed() {
     let errors = said.errors();
     assert_eq!((&errors["a"], &errors["c"]), (&None, &None));
     for path in ["private/b", "private/d"] {
-        assert!(errors[path].as_deref().unwrap().contains("robots.txt"), "{errors:?}");
+        assert!(
+            errors[path].as_deref().unwrap().contains("robots.txt"),
+            "{errors:?}"
+        );
     }
     let times = server.times();
     let asked: Vec<_> = times.iter().map(|(path, _)| path.as_str()).collect();
     assert_eq!(asked, ["/robots.txt", "/a", "/c"]);
     let gap = times[2].1 - times[1].1;
-    assert!(gap >= Duration::from_millis(290), "crawl-delay counts from completion: {gap:?}");
+    assert!(
+        gap >= Duration::from_millis(290),
+        "crawl-delay counts from completion: {gap:?}"
+    );
 }
 
 #[test]
@@ -57,7 +89,16 @@ fn at_concurrency_one_the_robots_fetch_is_no_deadlock() {
         "/robots.txt" => respond(stream, "404 Not Found", "", ""),
         _ => respond(stream, "200 OK", "", "page"),
     });
-    let said = run(politely().args(["fetch", "--concurrency", "1", "--in-flight", "1", "--rate", "10", &server.url("a")]));
+    let said = run(politely().args([
+        "fetch",
+        "--concurrency",
+        "1",
+        "--in-flight",
+        "1",
+        "--rate",
+        "10",
+        &server.url("a"),
+    ]));
     assert_eq!(said.code, 0, "{}", said.err);
 }
 
@@ -90,7 +131,10 @@ fn redirects_are_followed_hop_by_hop_to_the_other_host() {
     let said = run(fast().arg(server.url("start")));
     assert_eq!(said.code, 0, "{}", said.err);
     let row = &said.rows()[0];
-    assert_eq!((row["url"].as_str(), row["attempts"].as_u64()), (Some(&*server.url("start")), Some(3)));
+    assert_eq!(
+        (row["url"].as_str(), row["attempts"].as_u64()),
+        (Some(&*server.url("start")), Some(3))
+    );
     assert_eq!(row["key"], target.address.to_string());
 }
 
@@ -104,19 +148,42 @@ fn refused_pages_go_again_after_the_hold_and_none_is_lost() {
         }
     });
     let urls = (0..8).map(|i| server.url(&i.to_string()));
-    let said = run(politely().args(["fetch", "--profile", "api", "--in-flight", "1", "--summary", "json"]).args(urls));
+    let said = run(politely()
+        .args([
+            "fetch",
+            "--profile",
+            "api",
+            "--in-flight",
+            "1",
+            "--summary",
+            "json",
+        ])
+        .args(urls));
     assert_eq!(said.code, 0, "{}", said.err);
     let summary = &said.rows()[0];
-    assert_eq!((summary["pages"].as_u64(), summary["refused"].as_u64(), summary["requests"].as_u64()), (Some(8), Some(1), Some(9)));
+    assert_eq!(
+        (
+            summary["pages"].as_u64(),
+            summary["refused"].as_u64(),
+            summary["requests"].as_u64()
+        ),
+        (Some(8), Some(1), Some(9))
+    );
     let times = server.times();
-    assert!(times[4].1 - times[3].1 >= Duration::from_secs(1), "Retry-After is never undercut");
+    assert!(
+        times[4].1 - times[3].1 >= Duration::from_secs(1),
+        "Retry-After is never undercut"
+    );
 }
 
 #[test]
 fn bodies_are_saved_under_harmless_names() {
     let server = Server::bad();
     let dir = tempfile::tempdir().unwrap();
-    let said = run(fast().arg("--save").arg(dir.path()).args([server.url("page/%2e%2e%2f%2e%2e%2fetc"), server.url("page/1")]));
+    let said = run(fast().arg("--save").arg(dir.path()).args([
+        server.url("page/%2e%2e%2f%2e%2e%2fetc"),
+        server.url("page/1"),
+    ]));
     assert_eq!(said.code, 0, "{}", said.err);
     let host = fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap();
     let mut bodies: Vec<_> = fs::read_dir(host.path())

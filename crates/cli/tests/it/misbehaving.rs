@@ -75,7 +75,9 @@ fn serve(mut stream: TcpStream, answer: &Answer, log: &Mutex<Vec<(String, Instan
             line.clear();
         }
         let path = first.split(' ').nth(1).unwrap_or("").to_owned();
-        log.lock().expect("not poisoned").push((path.clone(), Instant::now()));
+        log.lock()
+            .expect("not poisoned")
+            .push((path.clone(), Instant::now()));
         match answer(&path, &mut stream) {
             Ok(Then::Keep) => {}
             Ok(Then::Close) | Err(_) => return,
@@ -83,7 +85,12 @@ fn serve(mut stream: TcpStream, answer: &Answer, log: &Mutex<Vec<(String, Instan
     }
 }
 
-pub(crate) fn respond(stream: &mut TcpStream, status: &str, headers: &str, body: &str) -> std::io::Result<Then> {
+pub(crate) fn respond(
+    stream: &mut TcpStream,
+    status: &str,
+    headers: &str,
+    body: &str,
+) -> std::io::Result<Then> {
     let length = body.len();
     stream.write_all(
         format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\n{headers}\r\n{body}").as_bytes(),
@@ -96,7 +103,9 @@ fn badly(path: &str, stream: &mut TcpStream) -> std::io::Result<Then> {
         "/bomb" => {
             let bomb = gzip_of_zeros(100_000_000);
             let length = bomb.len();
-            let head = format!("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {length}\r\n\r\n");
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {length}\r\n\r\n"
+            );
             stream.write_all(head.as_bytes())?;
             stream.write_all(&bomb)?;
             Ok(Then::Close)
@@ -110,7 +119,12 @@ fn badly(path: &str, stream: &mut TcpStream) -> std::io::Result<Then> {
         }
         "/loop" => respond(stream, "302 Found", "Location: /loop2\r\n", ""),
         "/loop2" => respond(stream, "302 Found", "Location: /loop\r\n", ""),
-        "/nowhere" => respond(stream, "301 Moved", "Location: mailto:me@example.com\r\n", ""),
+        "/nowhere" => respond(
+            stream,
+            "301 Moved",
+            "Location: mailto:me@example.com\r\n",
+            "",
+        ),
         "/drip" => {
             stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")?;
             loop {
@@ -130,7 +144,12 @@ fn badly(path: &str, stream: &mut TcpStream) -> std::io::Result<Then> {
             stream.write_all(b"\x00\x01 no HTTP at all\r\n\r\n")?;
             Ok(Then::Close)
         }
-        "/not-gzip" => respond(stream, "200 OK", "Content-Encoding: gzip\r\n", "this is not gzip"),
+        "/not-gzip" => respond(
+            stream,
+            "200 OK",
+            "Content-Encoding: gzip\r\n",
+            "this is not gzip",
+        ),
         _ if path.starts_with("/page/") => respond(stream, "200 OK", "", path),
         _ => respond(stream, "404 Not Found", "", "no"),
     }
@@ -138,7 +157,10 @@ fn badly(path: &str, stream: &mut TcpStream) -> std::io::Result<Then> {
 
 /// `len` zeros as gzip, 13 bits for each 258 of them (fixed Huffman codes, RFC 1951 section 3.2.6).
 fn gzip_of_zeros(len: usize) -> Vec<u8> {
-    let mut bits = Bits { bytes: vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255], free: 0 };
+    let mut bits = Bits {
+        bytes: vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255],
+        free: 0,
+    };
     bits.push(0b1, 1); // the last block
     bits.push(0b10, 2); // fixed codes; the field's low bit goes first
     bits.push(0b0011_0000, 8); // a literal zero

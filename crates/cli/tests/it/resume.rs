@@ -23,13 +23,17 @@ fn slow_server() -> Server {
 fn resumable(dir: &Path) -> Command {
     let mut command = fast();
     let in_flight = IN_FLIGHT.to_string();
-    command.args(["--concurrency", &in_flight, "--in-flight", "100", "--state"]).arg(dir.join("state"));
+    command
+        .args(["--concurrency", &in_flight, "--in-flight", "100", "--state"])
+        .arg(dir.join("state"));
     command.arg("--output").arg(dir.join("results.jsonl"));
     command
 }
 
 fn lines(path: &Path) -> usize {
-    fs::read(path).map_or(0, |bytes| bytes.iter().filter(|&&byte| byte == b'\n').count())
+    fs::read(path).map_or(0, |bytes| {
+        bytes.iter().filter(|&&byte| byte == b'\n').count()
+    })
 }
 
 #[test]
@@ -37,13 +41,23 @@ fn killed_three_times_and_every_page_ends_fetched() {
     let servers = [slow_server(), slow_server()];
     let dir = tempfile::tempdir().unwrap();
     let list = dir.path().join("list.txt");
-    let urls: Vec<_> = (0..PAGES).map(|i| servers[i % 2].url(&i.to_string())).collect();
+    let urls: Vec<_> = (0..PAGES)
+        .map(|i| servers[i % 2].url(&i.to_string()))
+        .collect();
     fs::write(&list, urls.join("\n")).unwrap();
     let results = dir.path().join("results.jsonl");
     for kill_at in [50, 150, 300] {
-        let mut child = resumable(dir.path()).arg("-i").arg(&list).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = resumable(dir.path())
+            .arg("-i")
+            .arg(&list)
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         while lines(&results) < kill_at {
-            assert!(child.try_wait().unwrap().is_none(), "it ended before it was killed");
+            assert!(
+                child.try_wait().unwrap().is_none(),
+                "it ended before it was killed"
+            );
             std::thread::yield_now();
         }
         child.kill().unwrap();
@@ -53,12 +67,32 @@ fn killed_three_times_and_every_page_ends_fetched() {
     assert_eq!(said.code, 0, "{}", said.err);
 
     let rows = rows_of(&results);
-    let found: BTreeSet<_> = rows.iter().map(|row| row["url"].as_str().unwrap()).collect();
-    assert_eq!((rows.len(), found.len()), (PAGES, PAGES), "one line per URL");
+    let found: BTreeSet<_> = rows
+        .iter()
+        .map(|row| row["url"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        (rows.len(), found.len()),
+        (PAGES, PAGES),
+        "one line per URL"
+    );
     assert!(rows.iter().all(|row| row["status"] == 200));
-    let served: usize = servers.iter().flat_map(|server| server.counts().into_values()).sum();
-    assert!(servers.iter().map(|server| server.counts().len()).sum::<usize>() == PAGES, "every page was served");
-    assert!(served <= PAGES + 3 * IN_FLIGHT, "{served} served: more than those in flight came twice");
+    let served: usize = servers
+        .iter()
+        .flat_map(|server| server.counts().into_values())
+        .sum();
+    assert!(
+        servers
+            .iter()
+            .map(|server| server.counts().len())
+            .sum::<usize>()
+            == PAGES,
+        "every page was served"
+    );
+    assert!(
+        served <= PAGES + 3 * IN_FLIGHT,
+        "{served} served: more than those in flight came twice"
+    );
 }
 
 #[test]
@@ -68,16 +102,35 @@ fn a_finished_run_fetches_nothing_again() {
     let urls = [server.url("a"), server.url("b")];
     assert_eq!(run(resumable(dir.path()).args(&urls)).code, 0);
     let said = run(resumable(dir.path()).args(&urls));
-    assert_eq!((said.code, said.lines("not added").len()), (0, 1), "{}", said.err);
-    assert_eq!(run(&mut resumable(dir.path())).code, 0, "no input is needed either");
-    assert_eq!((server.counts().values().sum::<usize>(), lines(&dir.path().join("results.jsonl"))), (2, 2));
+    assert_eq!(
+        (said.code, said.lines("not added").len()),
+        (0, 1),
+        "{}",
+        said.err
+    );
+    assert_eq!(
+        run(&mut resumable(dir.path())).code,
+        0,
+        "no input is needed either"
+    );
+    assert_eq!(
+        (
+            server.counts().values().sum::<usize>(),
+            lines(&dir.path().join("results.jsonl"))
+        ),
+        (2, 2)
+    );
 }
 
 #[test]
 fn an_interrupted_input_goes_on_where_it_was() {
     let server = slow_server();
     let dir = tempfile::tempdir().unwrap();
-    let list = |n| (0..n).map(|i| server.url(&format!("{i}\n"))).collect::<String>();
+    let list = |n| {
+        (0..n)
+            .map(|i| server.url(&format!("{i}\n")))
+            .collect::<String>()
+    };
     let mut child = resumable(dir.path())
         .args(["-i", "-"])
         .stdin(Stdio::piped())
@@ -101,11 +154,19 @@ fn an_interrupted_input_goes_on_where_it_was() {
     assert_eq!(said.lines("cut at line 20").len(), 1, "{}", said.err);
 
     fs::write(dir.path().join("list.txt"), list(40)).unwrap();
-    let said = run(resumable(dir.path()).arg("-i").arg(dir.path().join("list.txt")));
+    let said = run(resumable(dir.path())
+        .arg("-i")
+        .arg(dir.path().join("list.txt")));
     assert_eq!(said.code, 0, "{}", said.err);
-    let found: BTreeSet<_> = rows_of(&results).iter().map(|row| row["url"].to_string()).collect();
+    let found: BTreeSet<_> = rows_of(&results)
+        .iter()
+        .map(|row| row["url"].to_string())
+        .collect();
     assert_eq!((lines(&results), found.len()), (40, 40));
-    assert!(!server.counts().contains_key("/hal"), "half a line is no URL");
+    assert!(
+        !server.counts().contains_key("/hal"),
+        "half a line is no URL"
+    );
 }
 
 #[test]
@@ -119,7 +180,11 @@ fn what_was_learned_survives_a_kill() {
         }
     });
     let dir = tempfile::tempdir().unwrap();
-    let mut child = resumable(dir.path()).arg(server.url("a")).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = resumable(dir.path())
+        .arg(server.url("a"))
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     // Learned state is written within a second or two.
     let store = dir.path().join("state/politely.redb");
     while server.counts().is_empty() {
@@ -127,7 +192,9 @@ fn what_was_learned_survives_a_kill() {
     }
     let before = fs::metadata(&store).unwrap().modified().unwrap();
     let asked = std::time::Instant::now();
-    while fs::metadata(&store).unwrap().modified().unwrap() == before && asked.elapsed() < Duration::from_secs(4) {
+    while fs::metadata(&store).unwrap().modified().unwrap() == before
+        && asked.elapsed() < Duration::from_secs(4)
+    {
         std::thread::yield_now();
     }
     std::thread::sleep(Duration::from_millis(200));
@@ -137,7 +204,10 @@ fn what_was_learned_survives_a_kill() {
     let times = server.times();
     assert_eq!(times.len(), 2);
     let gap = times[1].1 - times[0].1;
-    assert!(gap >= Duration::from_secs(6), "the hold was kept over the kill: {gap:?}");
+    assert!(
+        gap >= Duration::from_secs(6),
+        "the hold was kept over the kill: {gap:?}"
+    );
 }
 
 #[test]
@@ -148,18 +218,40 @@ fn an_interrupt_drains_and_says_what_is_left() {
     });
     let dir = tempfile::tempdir().unwrap();
     let urls = (0..50).map(|i| server.url(&i.to_string()));
-    let mut child = resumable(dir.path()).args(urls).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = resumable(dir.path())
+        .args(urls)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     while server.counts().len() < 4 {
         assert!(child.try_wait().unwrap().is_none());
         std::thread::yield_now();
     }
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    assert!(
+        Command::new("kill")
+            .args(["-INT", &child.id().to_string()])
+            .status()
+            .unwrap()
+            .success()
+    );
     let output = child.wait_with_output().unwrap();
     let err = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{err}");
-    assert!(err.contains("interrupted, ") && err.contains(" left"), "{err}");
+    assert!(
+        err.contains("interrupted, ") && err.contains(" left"),
+        "{err}"
+    );
     let asked = server.counts().len();
-    assert_eq!(lines(&dir.path().join("results.jsonl")), asked, "what was in flight is finished");
+    assert_eq!(
+        lines(&dir.path().join("results.jsonl")),
+        asked,
+        "what was in flight is finished"
+    );
     let said = run(&mut resumable(dir.path()));
-    assert_eq!((said.code, server.counts().values().sum::<usize>()), (0, 50), "{}", said.err);
+    assert_eq!(
+        (said.code, server.counts().values().sum::<usize>()),
+        (0, 50),
+        "{}",
+        said.err
+    );
 }

@@ -13,7 +13,17 @@ pub(crate) fn politely() -> Command {
 /// `politely fetch` as fast as the test's own server allows; no robots.txt unless the test is about it.
 pub(crate) fn fast() -> Command {
     let mut command = politely();
-    command.args(["fetch", "--profile", "api", "--law", "fixed", "--rate", "5000", "--burst", "100"]);
+    command.args([
+        "fetch",
+        "--profile",
+        "api",
+        "--law",
+        "fixed",
+        "--rate",
+        "5000",
+        "--burst",
+        "100",
+    ]);
     command
 }
 
@@ -35,7 +45,10 @@ pub(crate) fn run(command: &mut Command) -> Said {
 impl Said {
     /// The lines on standard error that contain `text`.
     pub(crate) fn lines(&self, text: &str) -> Vec<&str> {
-        self.err.lines().filter(|line| line.contains(text)).collect()
+        self.err
+            .lines()
+            .filter(|line| line.contains(text))
+            .collect()
     }
 
     pub(crate) fn rows(&self) -> Vec<serde_json::Value> {
@@ -46,12 +59,18 @@ impl Said {
     pub(crate) fn errors(&self) -> BTreeMap<String, Option<String>> {
         let path = |url: &str| url.splitn(4, '/').nth(3).unwrap_or(url).to_owned();
         let error = |row: &serde_json::Value| row["error"].as_str().map(str::to_owned);
-        self.rows().iter().map(|row| (path(row["url"].as_str().expect("a url")), error(row))).collect()
+        self.rows()
+            .iter()
+            .map(|row| (path(row["url"].as_str().expect("a url")), error(row)))
+            .collect()
     }
 }
 
 pub(crate) fn rows(lines: &str) -> Vec<serde_json::Value> {
-    lines.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|why| panic!("{why}: {line}"))).collect()
+    lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|why| panic!("{why}: {line}")))
+        .collect()
 }
 
 pub(crate) fn rows_of(path: &Path) -> Vec<serde_json::Value> {
