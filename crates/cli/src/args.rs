@@ -25,7 +25,7 @@ pub(crate) enum Command {
 /// Fetch every URL, each host at the rate it really allows.
 ///
 /// One JSON line per URL goes to --output (standard output if not given):
-/// url key status attempts refused bytes wait_ms latency_ms error. A URL is fetched when its last answer is
+/// `url key status attempts refused bytes wait_ms latency_ms error`. A URL is fetched when its last answer is
 /// 2xx; redirects are followed, each hop at its own host's pace. Everything else (404, a robots.txt that
 /// forbids, a time-out after all retries) is a failed URL with its reason in `error`. The same URL given
 /// twice is fetched twice.

@@ -1,5 +1,10 @@
 //! The `politely` binary: arguments in, an exit code out. What each command does is in its own room.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a command line is where time enters and where waiting is done"
+)]
+
 mod args;
 mod config;
 mod demo;

@@ -18,7 +18,7 @@ pub(crate) struct Size(pub(crate) u64);
 pub(crate) struct Memory(pub(crate) u64);
 
 /// Longer than any sensible time-out; a larger number is a slip of the unit.
-const SPAN_MAX: Duration = Duration::from_secs(86_400);
+const SPAN_MAX: Duration = Duration::from_hours(24);
 
 impl std::str::FromStr for Span {
     type Err = String;
@@ -75,7 +75,7 @@ fn bytes(text: &str, bare: f64) -> Result<u64, String> {
         }
     };
     let total = number * scale;
-    if total >= 1.0 && total <= 1e18 {
+    if (1.0..=1e18).contains(&total) {
         Ok(total as u64)
     } else {
         Err(format!("`{text}` must be at least one byte"))

@@ -20,7 +20,7 @@ use crate::exit::{Wrong, io_words};
 
 /// One client per way out.
 pub(crate) struct Clients {
-    clients: Vec<reqwest::Client>,
+    by_egress: Vec<reqwest::Client>,
     timeout: Duration,
     body_max: u64,
 }
@@ -89,7 +89,7 @@ impl Clients {
         let clients =
             clients.map_err(|why| Wrong(format!("no HTTP client: {}", innermost(&why))))?;
         Ok(Self {
-            clients,
+            by_egress: clients,
             timeout: settings.timeout,
             body_max: settings.max_body,
         })
@@ -111,7 +111,7 @@ impl Clients {
     }
 
     async fn attempt(&self, egress: usize, url: &Url, body: Body<'_>, began: Instant) -> Came {
-        let client = &self.clients[egress % self.clients.len()];
+        let client = &self.by_egress[egress % self.by_egress.len()];
         let mut response = match client.get(url.clone()).send().await {
             Ok(response) => response,
             Err(error) => return failed(&error),
@@ -251,7 +251,7 @@ fn tell(error: &reqwest::Error) -> (Failure, String) {
             kind = Some(io.kind());
             tls |= io
                 .get_ref()
-                .is_some_and(|inner| inner.is::<rustls::Error>());
+                .is_some_and(<dyn std::error::Error + Send + Sync>::is::<rustls::Error>);
         }
         tls |= error.is::<rustls::Error>();
         dns |= error.to_string() == "dns error";
@@ -277,10 +277,9 @@ fn tell(error: &reqwest::Error) -> (Failure, String) {
         use std::io::ErrorKind::{InvalidData, InvalidInput};
         match kind {
             Some(InvalidData | InvalidInput) => Failure::Malformed,
-            Some(_) => Failure::Reset,
             None if error.is_decode() || error.is_builder() => Failure::Malformed,
             None if words.contains("invalid HTTP") || words.contains("parse") => Failure::Malformed,
-            None => Failure::Reset,
+            _ => Failure::Reset,
         }
     };
     (failure, words)

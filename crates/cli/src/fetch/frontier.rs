@@ -8,7 +8,7 @@
 //! key's requests must come back first) or idle (nothing to do, or its robots.txt is on its way).
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use politely::core::Timestamp;
@@ -17,9 +17,11 @@ use politely::core::queue::NextQueue;
 use politely::core::retry::{Account, Budget, BudgetRule};
 use url::{Position, Url};
 
+use super::lane::{Again, Next};
+pub(crate) use super::lane::{Lane, Tally};
 use super::limits::KeySet;
 use super::pending::{Pending, Purpose};
-use super::robots::{Rules, Standing};
+use super::robots::Standing;
 
 /// A lane's number; lanes live as long as the run.
 pub(crate) type LaneId = u32;
@@ -47,52 +49,6 @@ pub(crate) struct Frontier {
     sum: Tally,
     /// What the run has to spend on retries.
     budget: Budget,
-}
-
-/// One origin's URLs.
-pub(crate) struct Lane {
-    /// `https://example.com`, no path.
-    pub(crate) origin: Box<str>,
-    /// The keys a request may leave under, one for each egress that has its own; the first gives the lane
-    /// its name. None yet: the host's address has to be found out.
-    pub(crate) keys: Box<[KeySet]>,
-    resolving: bool,
-    fresh: VecDeque<u64>,
-    again: BinaryHeap<Reverse<Again>>,
-    /// Fetches of robots.txt, also for other origins that redirected here; they go before pages.
-    errands: VecDeque<Box<Pending>>,
-    /// The errands' backoff: none goes before.
-    errands_not_before: Timestamp,
-    pub(crate) robots: Standing,
-    scheduled: bool,
-    /// Entries of the queue with another stamp are out of date.
-    stamp: u32,
-    pub(crate) in_flight: u32,
-    /// Since when the first in line has been first.
-    first_since: Timestamp,
-    /// What the lane has to spend on retries.
-    budget: Budget,
-    pub(crate) tally: Tally,
-    /// The learned state changed since it was last kept.
-    dirty: bool,
-    /// Its hold is too long to wait for.
-    set_aside: Option<Box<str>>,
-}
-
-/// What a lane did.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Tally {
-    pub(crate) pages: u64,
-    pub(crate) failed: u64,
-    pub(crate) refused: u64,
-    pub(crate) requests: u64,
-    pub(crate) bytes: u64,
-}
-
-struct Again {
-    not_before: Timestamp,
-    sequence: u64,
-    pending: Box<Pending>,
 }
 
 /// What a worker gets.
@@ -124,16 +80,6 @@ pub(crate) enum Refused {
     Slot(Timestamp, Key),
     /// Longer than anybody should wait, and why.
     SetAside(String),
-}
-
-enum Next {
-    Nothing,
-    Resolve,
-    At(Timestamp),
-    AskRobots,
-    Errand,
-    Page,
-    GiveUp(String),
 }
 
 impl Frontier {
@@ -178,28 +124,7 @@ impl Frontier {
         }
         let id = self.lanes.len() as LaneId;
         self.by_origin.insert(origin.into(), id);
-        self.lanes.push(Lane {
-            origin: origin.into(),
-            keys: keys(),
-            resolving: false,
-            fresh: VecDeque::new(),
-            again: BinaryHeap::new(),
-            errands: VecDeque::new(),
-            errands_not_before: Timestamp::ZERO,
-            robots: if self.robots {
-                Standing::Unknown
-            } else {
-                Standing::Off
-            },
-            scheduled: false,
-            stamp: 0,
-            in_flight: 0,
-            first_since: Timestamp::ZERO,
-            budget: Budget::full(&BudgetRule::PER_KEY, Timestamp::ZERO),
-            tally: Tally::default(),
-            dirty: false,
-            set_aside: None,
-        });
+        self.lanes.push(Lane::new(origin, keys(), self.robots));
         (id, true)
     }
 
@@ -394,9 +319,9 @@ impl Frontier {
     pub(crate) fn over(&mut self, id: LaneId, failed: bool) {
         for tally in [&mut self.lanes[id as usize].tally, &mut self.sum] {
             if failed {
-                tally.failed += 1
+                tally.failed += 1;
             } else {
-                tally.pages += 1
+                tally.pages += 1;
             }
         }
     }
@@ -493,7 +418,7 @@ impl Frontier {
             Refused::SetAside(why) => {
                 let lane = &mut self.lanes[id as usize];
                 lane.set_aside = Some(why.into());
-                self.aside += (lane.len() + lane.errands.len()) as u64;
+                self.aside += (lane.pages_waiting() + lane.errands.len()) as u64;
             }
         }
     }
@@ -513,127 +438,6 @@ impl Frontier {
         lane.scheduled = true;
         lane.stamp = lane.stamp.wrapping_add(1);
         self.due.push(at, (id, lane.stamp));
-    }
-}
-
-impl Lane {
-    /// How rows and tables call it.
-    pub(crate) fn name(&self) -> &str {
-        self.keys
-            .first()
-            .map_or(&self.origin, |keys| keys[0].as_str())
-    }
-
-    /// URLs that wait.
-    pub(crate) fn len(&self) -> usize {
-        self.fresh.len() + self.again.len()
-    }
-
-    fn has_pages(&self) -> bool {
-        self.len() > 0
-    }
-
-    fn is_empty(&self) -> bool {
-        !self.has_pages() && self.errands.is_empty()
-    }
-
-    fn next(&self, now: Timestamp) -> Next {
-        if self.resolving || self.is_empty() {
-            return Next::Nothing;
-        }
-        if self.keys.is_empty() {
-            return Next::Resolve;
-        }
-        if !self.errands.is_empty() {
-            return if self.errands_not_before > now {
-                Next::At(self.errands_not_before)
-            } else {
-                Next::Errand
-            };
-        }
-        if !self.has_pages() {
-            return Next::Nothing;
-        }
-        match &self.robots {
-            Standing::Asking { .. } => return Next::Nothing,
-            Standing::Unknown => return Next::AskRobots,
-            Standing::Unavailable { until, .. } if *until > now => return Next::At(*until),
-            Standing::Unavailable { .. } => return Next::AskRobots,
-            Standing::Known { until, .. } if *until <= now => return Next::AskRobots,
-            Standing::GaveUp(why) => return Next::GiveUp(why.to_string()),
-            Standing::Off | Standing::Known { .. } => {}
-        }
-        // A pause after completion means one at a time.
-        if self.in_flight > 0
-            && self
-                .robots
-                .rules()
-                .is_some_and(|rules| rules.crawl_delay().is_some())
-        {
-            return Next::Nothing;
-        }
-        match self.again.peek() {
-            Some(Reverse(again)) if self.fresh.is_empty() && again.not_before > now => {
-                Next::At(again.not_before)
-            }
-            _ => Next::Page,
-        }
-    }
-
-    fn ask_robots(&mut self, id: LaneId) {
-        self.robots = std::mem::replace(&mut self.robots, Standing::Unknown).asked();
-        self.errands
-            .push_back(Box::new(Pending::robots(id, &self.origin)));
-    }
-
-    /// Is the page that is next forbidden?
-    fn forbidden(
-        &mut self,
-        rules: &Rules,
-        look: &mut impl FnMut(&mut Pending) -> Option<Url>,
-    ) -> Option<String> {
-        let url = match self.again.peek() {
-            Some(Reverse(again)) => again
-                .pending
-                .hop
-                .clone()
-                .or_else(|| look(&mut Pending::page(again.pending.offset))),
-            None => look(&mut Pending::page(*self.fresh.front()?)),
-        }?;
-        rules.forbids(&url)
-    }
-
-    fn pull_page(&mut self, now: Timestamp) -> Option<Box<Pending>> {
-        if self
-            .again
-            .peek()
-            .is_some_and(|Reverse(again)| again.not_before <= now || self.fresh.is_empty())
-        {
-            return self.again.pop().map(|Reverse(again)| again.pending);
-        }
-        let offset = self.fresh.pop_front()?;
-        // A long queue that has drained gives its memory back.
-        if self.fresh.capacity() > 1024 && self.fresh.len() < self.fresh.capacity() / 4 {
-            self.fresh.shrink_to(self.fresh.capacity() / 2);
-        }
-        Some(Box::new(Pending::page(offset)))
-    }
-}
-
-impl PartialEq for Again {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-impl Eq for Again {}
-impl PartialOrd for Again {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Again {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.not_before, self.sequence).cmp(&(other.not_before, other.sequence))
     }
 }
 

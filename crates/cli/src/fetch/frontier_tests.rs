@@ -1,4 +1,5 @@
 use super::*;
+use crate::fetch::robots::Rules;
 use politely::core::key::Key;
 
 const S: u64 = 1_000_000;

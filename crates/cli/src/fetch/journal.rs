@@ -65,9 +65,9 @@ impl Journal {
             };
             finished.offsets.push(offset);
             if results & FAILED == 0 {
-                finished.fetched += 1
+                finished.fetched += 1;
             } else {
-                finished.failed += 1
+                finished.failed += 1;
             }
             finished.results_len = results & !FAILED;
             len += RECORD as u64;

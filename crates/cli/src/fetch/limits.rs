@@ -44,7 +44,7 @@ pub(crate) struct Leave {
 }
 
 /// Waits longer than this are not waited for: the host is set aside.
-const WAIT_MAX: Duration = Duration::from_secs(3600);
+const WAIT_MAX: Duration = Duration::from_hours(1);
 
 impl Limits {
     pub(crate) fn new(settings: &Settings) -> Result<Self, Wrong> {

@@ -17,6 +17,7 @@ mod frontier;
 mod ingest;
 mod input;
 mod journal;
+mod lane;
 mod limits;
 mod output;
 mod pending;

@@ -249,7 +249,7 @@ fn cut_unrecorded(file: &File, finished: &Finished) -> io::Result<u64> {
     if finished.len() > 0 && recorded < len && len - recorded <= BUFFER as u64 * 4 {
         let mut tail = vec![0; (len - recorded) as usize];
         file.read_exact_at(&mut tail, recorded)?;
-        if tail.iter().filter(|&&byte| byte == b'\n').count() == 1 {
+        if tail.split(|&byte| byte == b'\n').count() == 2 {
             file.set_len(recorded)?;
             return Ok(recorded);
         }

@@ -91,18 +91,22 @@ fn totals(engine: &Engine) -> (Tally, u64, u64) {
 /// The lanes with the most to do, each in a line: what is left, its rate, why it waits.
 fn busiest(engine: &Engine) -> Vec<String> {
     let shared = engine.lock();
-    let busy = |lane: &&Lane| lane.len() > 0 || lane.in_flight > 0;
+    let busy = |lane: &&Lane| lane.pages_waiting() > 0 || lane.in_flight > 0;
     let mut lanes: Vec<&Lane> = shared.frontier.lanes().iter().filter(busy).collect();
     if lanes.len() > HOSTS {
-        lanes.select_nth_unstable_by_key(HOSTS, |lane| std::cmp::Reverse(lane.len()));
+        lanes.select_nth_unstable_by_key(HOSTS, |lane| std::cmp::Reverse(lane.pages_waiting()));
         lanes.truncate(HOSTS);
     }
-    lanes.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.name().cmp(b.name())));
+    lanes.sort_by(|a, b| {
+        b.pages_waiting()
+            .cmp(&a.pages_waiting())
+            .then_with(|| a.name().cmp(b.name()))
+    });
     let now = engine.limits.now();
     lanes
         .into_iter()
         .map(|lane| {
-            let mut line = format!("  {:<30} {:>7} left", lane.name(), lane.len());
+            let mut line = format!("  {:<30} {:>7} left", lane.name(), lane.pages_waiting());
             let why = lane
                 .keys
                 .first()

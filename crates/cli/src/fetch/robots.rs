@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 /// How long an answer holds (RFC 9309, 2.4: at most 24 h).
-pub(crate) const TTL: Duration = Duration::from_secs(24 * 3600);
+pub(crate) const TTL: Duration = Duration::from_hours(24);
 /// Answers in a row that leave the rules unknown before an origin's URLs fail.
 pub(crate) const TRIES_MAX: u32 = 5;
 /// After the first such answer; four times as long after each further one: 2 s, 8 s, 32 s, 128 s.

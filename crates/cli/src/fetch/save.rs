@@ -4,6 +4,7 @@
 //! becomes `_`, the length is bounded, no name begins with a dot, and a hash of the whole URL keeps two URLs
 //! from one name. The host's port is kept apart with `_`.
 
+use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -65,7 +66,8 @@ fn place(dir: &Path, url: &Url) -> PathBuf {
     }
     let path = url.path().trim_matches('/');
     let mut name = harmless(if path.is_empty() { "index" } else { path }, READABLE_MAX);
-    name.push_str(&format!(".{:016x}", hash(url.as_str().as_bytes())));
+    // Writing to a string in memory cannot fail.
+    let _ = write!(name, ".{:016x}", hash(url.as_str().as_bytes()));
     dir.join(host).join(name)
 }
 

@@ -76,7 +76,7 @@ impl End {
             talk.say(&format!("interrupted, {} left", self.left));
         }
         match engine.settings.summary {
-            SummaryForm::Text => self.text(engine, &summary),
+            SummaryForm::Text => text(engine, &summary),
             SummaryForm::Json => json(&summary),
             SummaryForm::None => {}
         }
@@ -120,44 +120,44 @@ impl End {
             hosts,
         }
     }
+}
 
-    fn text(&self, engine: &Engine, summary: &Summary) {
-        let talk = &engine.talk;
-        if summary.hosts.len() > 1 {
-            talk.say(&format!(
-                "{:<32} {:>8} {:>7} {:>8} {:>8}",
-                "host", "pages", "failed", "refused", "rate/s"
-            ));
-            for host in summary.hosts.iter().take(SHOWN_MAX) {
-                let rate = host
-                    .rate
-                    .map_or_else(|| "-".to_owned(), |rate| format!("{rate:.2}"));
-                let HostRow {
-                    key,
-                    pages,
-                    failed,
-                    refused,
-                    ..
-                } = host;
-                talk.say(&format!(
-                    "{key:<32} {pages:>8} {failed:>7} {refused:>8} {rate:>8}"
-                ));
-            }
-        }
-        let Summary {
-            pages,
-            failed,
-            refused,
-            requests,
-            seconds,
-            refused_share,
-            ..
-        } = summary;
+fn text(engine: &Engine, summary: &Summary) {
+    let talk = &engine.talk;
+    if summary.hosts.len() > 1 {
         talk.say(&format!(
-            "{pages} fetched, {failed} failed, {requests} requests of which {refused} refused ({:.1} %) in {seconds:.1} s",
-            refused_share * 100.0
+            "{:<32} {:>8} {:>7} {:>8} {:>8}",
+            "host", "pages", "failed", "refused", "rate/s"
         ));
+        for host in summary.hosts.iter().take(SHOWN_MAX) {
+            let rate = host
+                .rate
+                .map_or_else(|| "-".to_owned(), |rate| format!("{rate:.2}"));
+            let HostRow {
+                key,
+                pages,
+                failed,
+                refused,
+                ..
+            } = host;
+            talk.say(&format!(
+                "{key:<32} {pages:>8} {failed:>7} {refused:>8} {rate:>8}"
+            ));
+        }
     }
+    let Summary {
+        pages,
+        failed,
+        refused,
+        requests,
+        seconds,
+        refused_share,
+        ..
+    } = summary;
+    talk.say(&format!(
+        "{pages} fetched, {failed} failed, {requests} requests of which {refused} refused ({:.1} %) in {seconds:.1} s",
+        refused_share * 100.0
+    ));
 }
 
 fn host_row(engine: &Engine, lane: &Lane) -> HostRow {

@@ -36,7 +36,7 @@ impl Talk {
         match self.lines.fetch_add(1, Ordering::Relaxed) {
             shown if shown < LINES_MAX => self.say(line),
             LINES_MAX => {
-                self.say("further malformed lines are only counted; the results have them all")
+                self.say("further malformed lines are only counted; the results have them all");
             }
             _ => {}
         }

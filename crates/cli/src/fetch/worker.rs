@@ -51,21 +51,14 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         permit: mut leave,
     } = job;
     let page = pending.purpose == Purpose::Page;
-    let url = match pending.hop.clone() {
-        Some(url) => url,
-        None => match engine.url_of(pending.offset) {
-            Some(url) => url,
-            None => {
-                drop(leave);
-                return finish(
-                    engine,
-                    lane,
-                    &pending,
-                    None,
-                    Some("the spool could not be read"),
-                );
-            }
-        },
+    let Some(url) = pending
+        .hop
+        .clone()
+        .or_else(|| engine.url_of(pending.offset))
+    else {
+        drop(leave);
+        let error = Some("the spool could not be read");
+        return finish(engine, lane, &pending, None, error);
     };
     let body = match (&engine.settings.save, page) {
         (_, false) => Body::Keep(ROBOTS_MAX),
@@ -88,7 +81,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     };
     match (after, pending.purpose) {
         (After::Over(error), Purpose::Page) => {
-            finish(engine, lane, &pending, Some(&last), error.as_deref())
+            finish(engine, lane, &pending, Some(&last), error.as_deref());
         }
         (After::Over(error), Purpose::Robots(of)) => {
             robots_over(engine, lane, of, &last, error.as_deref());

@@ -18,7 +18,7 @@ fn a_malformed_url_in_line_40012_is_told_with_its_place() {
         match line {
             40_012 => text.push_str("http://exa mple/\n"),
             _ if line % 1000 == 0 => {
-                writeln!(text, "{}", server.url(&format!("page/{line}"))).unwrap()
+                writeln!(text, "{}", server.url(&format!("page/{line}"))).unwrap();
             }
             _ => text.push_str("# nothing\n"),
         }
