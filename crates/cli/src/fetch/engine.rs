@@ -11,6 +11,7 @@ use std::time::Duration;
 use politely::core::retry::Policy;
 use politely::core::{Rng, Timestamp};
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 use url::Url;
 
 use super::client::Clients;
@@ -142,14 +143,15 @@ impl Engine {
 
     /// All workers, until nothing is left or the run is stopped.
     pub(crate) async fn run(self: &Arc<Self>) {
-        let workers: Vec<_> = (0..self.settings.concurrency)
-            .map(|_| tokio::spawn(Arc::clone(self).work()))
-            .collect();
-        for worker in workers {
-            if let Err(died) = worker.await {
-                self.talk.say(&format!(
-                    "error: a worker died ({died}); its URL is not finished"
-                ));
+        let mut workers = JoinSet::new();
+        for _ in 0..self.settings.concurrency {
+            workers.spawn(Arc::clone(self).work());
+        }
+        while let Some(ended) = workers.join_next().await {
+            if let Err(died) = ended {
+                // What it had in flight never comes back: without a stop the others would wait for it.
+                self.talk.say(&format!("error: a worker died: {died}"));
+                self.stop();
             }
         }
     }
@@ -239,12 +241,11 @@ impl Engine {
     }
 
     /// The text of the URL at spool offset `offset`, as it was given.
-    pub(crate) fn given(&self, offset: u64) -> String {
+    pub(crate) fn given(&self, offset: u64) -> Option<String> {
         let mut line = Vec::new();
-        match self.spool.read(offset, &mut line) {
-            Ok(()) => String::from_utf8_lossy(line.trim_ascii()).into_owned(),
-            Err(_) => String::new(),
-        }
+        self.spool.read(offset, &mut line).ok()?;
+        let line = line.trim_ascii();
+        Some(String::from_utf8_lossy(line).into_owned())
     }
 
     /// Writes the result line of a finished URL.
@@ -272,7 +273,7 @@ impl Engine {
         };
         self.write(
             pending.offset,
-            &pending.row(&self.given(pending.offset), &name, why),
+            &pending.row(&self.given(pending.offset).unwrap_or_default(), &name, why),
         );
     }
 

@@ -219,3 +219,67 @@ fn an_address_is_found_out_once_and_first() {
     );
     assert_eq!(sent(take(&mut frontier, at(1.0))).1.offset, 1);
 }
+
+#[test]
+fn lanes_that_share_a_key_stand_in_line_and_are_not_all_asked_each_time() {
+    let urls: Vec<(String, u64)> = (0..1_000).map(|i| (format!("http://h{i}/"), i)).collect();
+    let urls: Vec<(&str, u64)> = urls.iter().map(|(url, i)| (url.as_str(), *i)).collect();
+    let mut frontier = frontier(false, &urls);
+    frontier.close_input();
+    let key = Key::custom("run").unwrap();
+    let mut free_at = at(0.0);
+    let (mut asked, mut seen, mut now) = (0, Vec::new(), at(0.0));
+    loop {
+        // One request each 100 ms for all of them together.
+        let may = |_: &Lane| {
+            asked += 1;
+            if free_at > now {
+                return Err(Refused::Shared(free_at, key.clone()));
+            }
+            free_at = now + Duration::from_millis(100);
+            Ok(())
+        };
+        match frontier.take(now, may, |_| None) {
+            Take::Send(job) => {
+                seen.push(job.pending.offset);
+                frontier.came_back(job.lane, now);
+            }
+            Take::Wait(until) => now = until.unwrap(),
+            Take::Done => break,
+            Take::Resolve(_) | Take::Drop(..) => panic!("neither"),
+        }
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, (0..1_000).collect::<Vec<_>>(), "none is lost");
+    assert_eq!(now, at(99.9), "no slot is left unused");
+    assert!(asked < 1_000 * 100, "{asked} asked");
+}
+
+#[test]
+fn the_page_that_robots_forbids_is_the_page_that_is_dropped() {
+    let mut frontier = frontier(true, &[("http://a/x", 1), ("http://a/private", 2)]);
+    let (id, _) = sent(take(&mut frontier, at(0.0)));
+    let rules = Rules::of(Some(200), b"User-agent: *\nDisallow: /private", "politely").unwrap();
+    frontier.robots_answered(
+        id,
+        Standing::Known {
+            rules: rules.into(),
+            until: at(100.0),
+        },
+        at(1.0),
+    );
+    frontier.came_back(id, at(1.0));
+    let look = |page: &mut Pending| {
+        Url::parse(["http://a/x", "http://a/private"][page.offset as usize - 1]).ok()
+    };
+    let Take::Send(job) = frontier.take(at(1.0), |_| Ok(()), look) else {
+        panic!("not sent")
+    };
+    // It goes again, but not before a while: the fresh one is next.
+    frontier.put_back(id, job.pending, at(50.0), at(1.0));
+    frontier.came_back(id, at(1.0));
+    let Take::Drop(_, page, _) = frontier.take(at(1.0), |_| Ok(()), look) else {
+        panic!("not dropped")
+    };
+    assert_eq!(page.offset, 2);
+}

@@ -20,6 +20,8 @@ pub(crate) struct Lane {
     /// its name. None yet: the host's address has to be found out.
     pub(crate) keys: Box<[KeySet]>,
     pub(super) resolving: bool,
+    /// It stands in a gate's line.
+    pub(super) in_line: bool,
     pub(super) fresh: VecDeque<u64>,
     pub(super) again: BinaryHeap<Reverse<Again>>,
     /// Fetches of robots.txt, also for other origins that redirected here; they go before pages.
@@ -28,6 +30,8 @@ pub(crate) struct Lane {
     pub(super) errands_not_before: Timestamp,
     pub(crate) robots: Standing,
     pub(super) scheduled: bool,
+    /// When, if it is.
+    pub(super) due: Timestamp,
     /// Entries of the queue with another stamp are out of date.
     pub(super) stamp: u32,
     pub(crate) in_flight: u32,
@@ -76,6 +80,7 @@ impl Lane {
             origin: origin.into(),
             keys,
             resolving: false,
+            in_line: false,
             fresh: VecDeque::new(),
             again: BinaryHeap::new(),
             errands: VecDeque::new(),
@@ -86,6 +91,7 @@ impl Lane {
                 Standing::Off
             },
             scheduled: false,
+            due: Timestamp::ZERO,
             stamp: 0,
             in_flight: 0,
             first_since: Timestamp::ZERO,
@@ -168,25 +174,27 @@ impl Lane {
     pub(super) fn forbidden(
         &mut self,
         rules: &Rules,
+        now: Timestamp,
         look: &mut impl FnMut(&mut Pending) -> Option<Url>,
     ) -> Option<String> {
         let url = match self.again.peek() {
-            Some(Reverse(again)) => again
-                .pending
-                .hop
-                .clone()
-                .or_else(|| look(&mut Pending::page(again.pending.offset))),
-            None => look(&mut Pending::page(*self.fresh.front()?)),
+            Some(Reverse(again)) if self.again_is_first(now) => {
+                let hop = again.pending.hop.clone();
+                hop.or_else(|| look(&mut Pending::page(again.pending.offset)))
+            }
+            _ => look(&mut Pending::page(*self.fresh.front()?)),
         }?;
         rules.forbids(&url)
     }
 
+    /// Is a page that goes again before the fresh ones?
+    fn again_is_first(&self, now: Timestamp) -> bool {
+        let first = self.again.peek();
+        first.is_some_and(|Reverse(again)| again.not_before <= now || self.fresh.is_empty())
+    }
+
     pub(super) fn pull_page(&mut self, now: Timestamp) -> Option<Box<Pending>> {
-        if self
-            .again
-            .peek()
-            .is_some_and(|Reverse(again)| again.not_before <= now || self.fresh.is_empty())
-        {
+        if self.again_is_first(now) {
             return self.again.pop().map(|Reverse(again)| again.pending);
         }
         let offset = self.fresh.pop_front()?;

@@ -189,6 +189,9 @@ impl Limits {
                 .unwrap_or_default();
             return Refused::SetAside(format!("{} {why}, longer than is waited for", refusal.key));
         }
+        if self.is_shared(&refusal.key) {
+            return Refused::Shared(refusal.at, refusal.key);
+        }
         match refusal.reason {
             // Their end is a report; the time is only when a lease runs out.
             RefusalReason::Wait(Reason::InFlight | Reason::Breaker | Reason::Quarantine) => {
@@ -196,6 +199,13 @@ impl Limits {
             }
             _ => Refused::At(refusal.at),
         }
+    }
+
+    /// Do many lanes name this key?
+    fn is_shared(&self, key: &Key) -> bool {
+        matches!(self.kind, KeyKind::Site | KeyKind::Address)
+            || self.run.as_ref() == Some(key)
+            || self.sites.iter().any(|(_, site)| site == key)
     }
 
     /// Nothing leaves for `lane` for `pause` (robots.txt: Crawl-delay).

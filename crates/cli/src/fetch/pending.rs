@@ -24,6 +24,8 @@ pub(crate) struct Pending {
     pub(crate) offset: u64,
     /// Where the last redirect led, or the robots.txt itself; else the spool's URL is meant.
     pub(crate) hop: Option<Url>,
+    /// The spool's line, once it was read.
+    pub(crate) given: Option<String>,
     /// Hashes of the URLs that redirected on the way here.
     pub(crate) passed: Vec<u64>,
     /// Requests sent.
@@ -42,6 +44,7 @@ impl Pending {
             purpose: Purpose::Page,
             offset,
             hop: None,
+            given: None,
             passed: Vec::new(),
             attempts: 0,
             refused: 0,

@@ -51,11 +51,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         permit: mut leave,
     } = job;
     let page = pending.purpose == Purpose::Page;
-    let Some(url) = pending
-        .hop
-        .clone()
-        .or_else(|| engine.url_of(pending.offset))
-    else {
+    let Some(url) = where_to(engine, &mut pending) else {
         drop(leave);
         let error = Some("the spool could not be read");
         return finish(engine, lane, &pending, None, error);
@@ -92,6 +88,17 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         }
         (After::Onward(to), _) => onward(engine, lane, pending, &url, to, &last),
     }
+}
+
+/// The URL to ask for; the page's own is read from the spool once.
+fn where_to(engine: &Engine, pending: &mut Pending) -> Option<Url> {
+    if let Some(hop) = &pending.hop {
+        return Some(hop.clone());
+    }
+    if pending.given.is_none() {
+        pending.given = engine.given(pending.offset);
+    }
+    Url::parse(pending.given.as_deref()?).ok()
 }
 
 /// What the last attempt brought.
@@ -245,9 +252,15 @@ fn finish(
         frontier.lane(lane).keys[0][0].clone()
     };
     let report = last.map(|last| last.report);
-    let given = engine.given(pending.offset);
+    let read_now;
+    let given = if let Some(given) = &pending.given {
+        given
+    } else {
+        read_now = engine.given(pending.offset).unwrap_or_default();
+        &read_now
+    };
     let row = Row {
-        url: &given,
+        url: given,
         key: name.as_str(),
         status: report.and_then(|report| report.status),
         attempts: pending.attempts,
