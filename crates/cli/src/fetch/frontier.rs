@@ -175,7 +175,7 @@ impl Frontier {
         lane.fresh.push_back(offset);
         self.waiting += 1;
         self.aside += u64::from(lane.set_aside.is_some());
-        if lane.set_aside.is_none() && (!lane.scheduled && lane.fresh.len() == 1) {
+        if lane.set_aside.is_none() && (lane.due.is_none() && lane.fresh.len() == 1) {
             self.schedule(id, now);
         }
     }
@@ -240,10 +240,10 @@ impl Frontier {
                 continue;
             }
             let lane = &mut self.lanes[id as usize];
-            if !lane.scheduled || lane.stamp != stamp {
+            if lane.due.is_none() || lane.stamp != stamp {
                 continue;
             }
-            lane.scheduled = false;
+            lane.due = None;
             let next = match lane.next(now) {
                 Next::AskRobots => {
                     lane.ask_robots(id);
@@ -329,7 +329,7 @@ impl Frontier {
             self.lanes[id as usize].keys = keys;
         }
         let lane = &self.lanes[id as usize];
-        if !lane.scheduled && !lane.is_empty() {
+        if lane.due.is_none() && !lane.is_empty() {
             self.schedule(id, now);
         }
     }
@@ -500,11 +500,10 @@ impl Frontier {
 
     fn schedule(&mut self, id: LaneId, at: Timestamp) {
         let lane = &mut self.lanes[id as usize];
-        if lane.set_aside.is_some() || (lane.scheduled && lane.due <= at) {
+        if lane.set_aside.is_some() || lane.due.is_some_and(|due| due <= at) {
             return;
         }
-        lane.scheduled = true;
-        lane.due = at;
+        lane.due = Some(at);
         lane.stamp = lane.stamp.wrapping_add(1);
         self.due.push(at, (id, lane.stamp));
     }

@@ -29,9 +29,8 @@ pub(crate) struct Lane {
     /// The errands' backoff: none goes before.
     pub(super) errands_not_before: Timestamp,
     pub(crate) robots: Standing,
-    pub(super) scheduled: bool,
-    /// When, if it is.
-    pub(super) due: Timestamp,
+    /// When it is looked at next, if it is scheduled.
+    pub(super) due: Option<Timestamp>,
     /// Entries of the queue with another stamp are out of date.
     pub(super) stamp: u32,
     pub(crate) in_flight: u32,
@@ -90,8 +89,7 @@ impl Lane {
             } else {
                 Standing::Off
             },
-            scheduled: false,
-            due: Timestamp::ZERO,
+            due: None,
             stamp: 0,
             in_flight: 0,
             first_since: Timestamp::ZERO,
