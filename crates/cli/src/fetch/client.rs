@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::header::LOCATION;
 use http::{HeaderMap, StatusCode};
-use politely::core::signal::Failure;
+use politely::core::signal::{BODY_SCANNED, Failure};
 use url::Url;
 
 use super::save::Saving;
@@ -56,8 +56,6 @@ pub(crate) enum Body<'a> {
     Keep(usize),
 }
 
-/// Enough of a page to tell a challenge or block page by.
-const START: usize = 4 * 1024;
 /// A connection that takes longer to be made is not worth its slot.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// How much of a body nobody wants is read to keep its connection.
@@ -130,10 +128,11 @@ impl Clients {
         } else {
             self.body_max.min(DISCARD_MAX)
         };
-        let start_max = if let Body::Keep(max) = body {
-            max
-        } else {
-            START
+        let start_max = match body {
+            Body::Keep(max) => max,
+            // Nobody hides a closed door behind a plain success (see `block_page`).
+            _ if fine && answer.status != StatusCode::ACCEPTED => 0,
+            _ => BODY_SCANNED,
         };
         let mut saving = match body {
             Body::Save(dir) if fine => match Saving::begin(dir, url) {
@@ -211,6 +210,9 @@ struct Start {
 
 impl Start {
     fn push(&mut self, chunk: &Bytes, max: usize) {
+        if max == 0 {
+            return;
+        }
         if self.first.is_empty() && self.more.is_empty() {
             self.first = chunk.slice(..chunk.len().min(max));
             return;

@@ -68,6 +68,12 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     if report.signal == Signal::RateLimited {
         pending.refused += 1;
     }
+    if directions.event && report.signal == Signal::Blocked {
+        let host = url.host_str().unwrap_or_default();
+        engine.talk.say(&format!(
+            "{host} shows a block page: it is left alone for a while"
+        ));
+    }
     let learned = directions.event || report.signal != Signal::Ok || pending.attempts % 8 == 1;
     let after = after(engine, lane, &pending, &came, &report, &url);
     let last = Last {

@@ -208,3 +208,37 @@ fn an_operators_numbers_bound_a_site_and_the_run() {
         assert!(gap >= Duration::from_millis(190), "{flag:?}: {gap:?}");
     }
 }
+
+#[test]
+fn proxies_take_turns_and_may_have_limits_of_their_own() {
+    // A proxy is asked for whole URLs.
+    let answer = |_: &str, stream: &mut std::net::TcpStream| respond(stream, "200 OK", "", "page");
+    let proxies = [Server::start(answer), Server::start(answer)];
+    for key in ["host", "egress-host"] {
+        let mut command = fast();
+        command.args(["--key", key]);
+        for proxy in &proxies {
+            command.args(["--proxy", &proxy.url("")]);
+        }
+        let said = run(command.args((0..6).map(|i| format!("http://far.invalid/{key}/{i}"))));
+        assert_eq!(said.code, 0, "{}", said.err);
+        for proxy in &proxies {
+            let asked = proxy.counts().into_keys();
+            let ours = asked
+                .filter(|url| url.contains(&format!("/{key}/")))
+                .count();
+            assert_eq!(ours, 3, "{key}");
+        }
+    }
+}
+
+#[test]
+fn a_block_page_is_told_and_not_tried_again() {
+    let server = Server::start(|_, stream| {
+        respond(stream, "403 Forbidden", "cf-mitigated: challenge\r\n", "")
+    });
+    let said = run(fast().arg(server.url("a")));
+    assert_eq!(said.code, 1);
+    assert_eq!(said.lines("shows a block page").len(), 1, "{}", said.err);
+    assert_eq!(server.counts().into_values().sum::<usize>(), 1);
+}
