@@ -18,9 +18,13 @@ use super::save::Saving;
 use crate::config::Settings;
 use crate::exit::{Wrong, io_words};
 
-/// One client per way out.
+/// One client per way out that keeps its connections, and one that does not.
 pub(crate) struct Clients {
-    by_egress: Vec<reqwest::Client>,
+    keeping: Vec<reqwest::Client>,
+    /// For runs over more hosts than there are descriptors for idle connections.
+    fresh: Vec<reqwest::Client>,
+    /// Hosts up to which connections are kept.
+    keep_hosts_max: usize,
     timeout: Duration,
     body_max: u64,
 }
@@ -58,46 +62,72 @@ pub(crate) enum Body<'a> {
 
 /// A connection that takes longer to be made is not worth its slot.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// Descriptors for everything that is no connection to a host.
+const DESCRIPTORS_APART: usize = 64;
+/// Where nobody tells how many there may be: the usual limit.
+const DESCRIPTORS_USUAL: usize = 1024;
 /// How much of a body nobody wants is read to keep its connection.
 const DISCARD_MAX: u64 = 64 * 1024;
 
 impl Clients {
-    pub(crate) fn new(settings: &Settings) -> Result<Self, Wrong> {
-        let build = |proxy: Option<&str>| {
+    /// `per_host`: requests in flight per host, so that many connections may lie idle there.
+    pub(crate) fn new(settings: &Settings, per_host: usize) -> Result<Self, Wrong> {
+        let build = |proxy: Option<&str>, keep: usize| {
             let mut client = reqwest::Client::builder()
                 .redirect(reqwest::redirect::Policy::none())
                 .user_agent(&settings.user_agent)
                 .connect_timeout(settings.timeout.min(CONNECT_MAX))
-                .pool_max_idle_per_host(settings.concurrency as usize)
+                .pool_max_idle_per_host(keep)
                 .no_proxy();
             if let Some(proxy) = proxy {
                 client = client.proxy(reqwest::Proxy::all(proxy)?);
             }
             client.build()
         };
-        let clients = if settings.proxies.is_empty() {
-            build(None).map(|client| vec![client])
-        } else {
-            settings
-                .proxies
-                .iter()
-                .map(|proxy| build(Some(proxy)))
-                .collect()
+        let each = |keep: usize| {
+            let clients: Result<Vec<_>, reqwest::Error> = if settings.proxies.is_empty() {
+                build(None, keep).map(|client| vec![client])
+            } else {
+                let proxies = settings.proxies.iter();
+                proxies.map(|proxy| build(Some(proxy), keep)).collect()
+            };
+            clients.map_err(|why| Wrong(format!("no HTTP client: {}", innermost(&why))))
         };
-        let clients =
-            clients.map_err(|why| Wrong(format!("no HTTP client: {}", innermost(&why))))?;
+        let concurrency = settings.concurrency as usize;
+        let idle_max = descriptors().saturating_sub(concurrency + DESCRIPTORS_APART);
         Ok(Self {
-            by_egress: clients,
+            keeping: each(concurrency)?,
+            fresh: each(0)?,
+            keep_hosts_max: idle_max / per_host.clamp(1, concurrency),
             timeout: settings.timeout,
             body_max: settings.max_body,
         })
     }
 
-    /// Sends a GET for `url` through way out `egress`.
-    pub(crate) async fn get(&self, egress: usize, url: &Url, body: Body<'_>) -> (Came, Duration) {
+    /// The client for way out `egress` in a run over `hosts` hosts.
+    fn client(&self, egress: usize, hosts: usize) -> &reqwest::Client {
+        let by_egress = if hosts <= self.keep_hosts_max {
+            &self.keeping
+        } else {
+            &self.fresh
+        };
+        &by_egress[egress % by_egress.len()]
+    }
+
+    /// Sends a GET for `url` through way out `egress`, in a run over `hosts` hosts.
+    pub(crate) async fn get(
+        &self,
+        egress: usize,
+        hosts: usize,
+        url: &Url,
+        body: Body<'_>,
+    ) -> (Came, Duration) {
         let began = Instant::now();
-        let came = match tokio::time::timeout(self.timeout, self.attempt(egress, url, body, began))
-            .await
+        let came = match tokio::time::timeout(
+            self.timeout,
+            self.attempt(self.client(egress, hosts), url, body, began),
+        )
+        .await
         {
             Ok(came) => came,
             Err(_) => Came::Failed(
@@ -108,8 +138,13 @@ impl Clients {
         (came, began.elapsed())
     }
 
-    async fn attempt(&self, egress: usize, url: &Url, body: Body<'_>, began: Instant) -> Came {
-        let client = &self.by_egress[egress % self.by_egress.len()];
+    async fn attempt(
+        &self,
+        client: &reqwest::Client,
+        url: &Url,
+        body: Body<'_>,
+        began: Instant,
+    ) -> Came {
         let mut response = match client.get(url.clone()).send().await {
             Ok(response) => response,
             Err(error) => return failed(&error),
@@ -199,6 +234,17 @@ impl Answer {
             _ => Err("redirect to something that is no web address".to_owned()),
         })
     }
+}
+
+/// How many descriptors this process may have (the soft limit, as Linux tells it).
+fn descriptors() -> usize {
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"));
+    let soft = line.and_then(|line| line.split_whitespace().next());
+    soft.and_then(|soft| soft.parse().ok())
+        .unwrap_or(DESCRIPTORS_USUAL)
 }
 
 /// The body's first bytes; a first chunk that is large enough is kept without copying.

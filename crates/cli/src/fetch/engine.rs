@@ -4,7 +4,7 @@
 //! queue between a dispatcher and its workers, no task per URL. Idle workers sleep; one of them, the watch,
 //! sleeps only until the next lane is due and hands the watch on when it finds work.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -47,6 +47,8 @@ pub(crate) struct Engine {
     /// The results' reader went away.
     closed: AtomicBool,
     seed: AtomicU64,
+    /// Hosts of the run so far.
+    hosts: AtomicUsize,
 }
 
 /// What the one lock guards.
@@ -106,6 +108,7 @@ impl Engine {
             stop: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             seed,
+            hosts: AtomicUsize::new(0),
         }
     }
 
@@ -132,6 +135,15 @@ impl Engine {
     /// Something may be due sooner than the watch thinks.
     pub(crate) fn look_again(&self) {
         self.watch.notify_one();
+    }
+
+    pub(crate) fn hosts(&self) -> usize {
+        self.hosts.load(Ordering::Relaxed)
+    }
+
+    /// The run is over so many hosts by now.
+    pub(crate) fn set_hosts(&self, hosts: usize) {
+        self.hosts.store(hosts, Ordering::Relaxed);
     }
 
     pub(crate) fn rng(&self) -> Rng {

@@ -171,6 +171,7 @@ impl Batch<'_> {
                 }
                 shared.frontier.add(lane, offset, now);
             }
+            self.engine.set_hosts(shared.frontier.lanes().len());
         }
         for (url, offset, why) in unkeyed {
             let row = super::pending::Pending::page(offset);

@@ -31,6 +31,7 @@ pub(crate) struct Limits {
     /// Names of the ways out, one per proxy; empty: directly.
     egresses: Vec<String>,
     turn: AtomicUsize,
+    per_host: usize,
 }
 
 /// The keys one request names, the host's first.
@@ -48,8 +49,10 @@ const WAIT_MAX: Duration = Duration::from_hours(1);
 
 impl Limits {
     pub(crate) fn new(settings: &Settings) -> Result<Self, Wrong> {
+        let config = config(settings);
+        let per_host = config.limits.in_flight as usize;
         let limiter = Limiter::builder()
-            .config(config(settings))
+            .config(config)
             // Every host of the run may be known at once.
             .capacity(usize::MAX)
             .build()
@@ -89,7 +92,13 @@ impl Limits {
                 .map(|proxy| egress_name(proxy))
                 .collect(),
             turn: AtomicUsize::new(0),
+            per_host,
         })
+    }
+
+    /// Requests in flight per host, at most.
+    pub(crate) fn per_host(&self) -> usize {
+        self.per_host
     }
 
     pub(crate) fn now(&self) -> Timestamp {

@@ -75,7 +75,7 @@ pub(crate) fn fetch(settings: Settings, mut sources: Sources) -> Result<Fetched,
         sources = Sources::open(&["-".to_owned()], None)?;
     }
     let limits = limits::Limits::new(&settings)?;
-    let clients = client::Clients::new(&settings)?;
+    let clients = client::Clients::new(&settings, limits.per_host())?;
     if let Some(dir) = &settings.save {
         std::fs::create_dir_all(dir).map_err(|why| Wrong::file(dir, &why))?;
     }

@@ -62,7 +62,10 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         (None, true) => Body::Count,
     };
     leave.sent();
-    let (came, took) = engine.clients.get(leave.egress, &url, body).await;
+    let (came, took) = engine
+        .clients
+        .get(leave.egress, engine.hosts(), &url, body)
+        .await;
     let report = report(&came, took);
     let directions = leave.report(&report);
     if report.signal == Signal::RateLimited {
@@ -324,6 +327,7 @@ fn onward(
     let (lane, new) = engine.lock().frontier.lane_of(&to, || keys);
     if new {
         engine.introduce(lane);
+        engine.set_hosts(engine.hosts() + 1);
     }
     pending.hop = Some(to);
     again(engine, from, lane, pending, Duration::ZERO, last);
