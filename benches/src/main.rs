@@ -1,6 +1,21 @@
-//! x
+//! Side-by-side measurements against peers, as tables of ratios within one run.
+//!
+//! `cargo run --release -p politely-benches [limiter|queue]`; without a name, all of them.
+
+#![expect(clippy::disallowed_methods, reason = "benchmarks look at the clock")]
+
+mod limiter;
 mod queue;
 
 fn main() {
-    queue::run();
+    let wanted = std::env::args().nth(1);
+    let run = |name: &str, bench: fn()| {
+        if wanted.as_deref().is_none_or(|wanted| wanted == name) {
+            bench();
+        }
+    };
+    run("limiter", limiter::run);
+    run("queue", || {
+        queue::run();
+    });
 }

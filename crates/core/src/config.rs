@@ -10,6 +10,9 @@ use std::time::Duration;
 use crate::control::{AimdConfig, LawConfig, Setpoint};
 use crate::gate::{BreakerConfig, Rate, Refill};
 
+/// The shortest backoff, so that a fast host is not asked again within its own round trip.
+pub(crate) const BACKOFF_MIN: Duration = Duration::from_millis(100);
+
 /// All that one key's state machine is told.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -151,9 +154,23 @@ impl Config {
             x > 0.0
         })?;
         check("lease", self.lease.as_secs_f64(), "above 0 s", |x| x > 0.0)?;
+        check(
+            "backoff_max",
+            self.backoff_max.as_secs_f64(),
+            "at least 0.1 s",
+            |x| x >= BACKOFF_MIN.as_secs_f64(),
+        )?;
         if let Refill::Interval(period) = limits.refill {
             check("refill interval", period.as_secs_f64(), "above 0 s", |x| {
                 x > 0.0
+            })?;
+        }
+        if let LawConfig::Advice(advice) = &self.law {
+            let (low, high) = (advice.rate_min, advice.rate_max);
+            check("rate_min", low, "a number above 0", |x| x > 0.0)?;
+            check("rate_max", high, "at least rate_min", |x| x >= low)?;
+            check("step", advice.step, "a finite number above 0", |x| {
+                x > 0.0 && x.is_finite()
             })?;
         }
         if let LawConfig::Aimd(aimd) = &self.law {
@@ -170,16 +187,6 @@ impl Config {
         Ok(())
     }
 
-    /// What the law begins with.
-    pub(crate) fn start(&self) -> Setpoint {
-        let limits = &self.limits;
-        Setpoint {
-            rate: limits.rate_start.min(limits.rate_max),
-            burst: limits.burst,
-            in_flight: limits.in_flight,
-        }
-    }
-
     pub(crate) fn byte_rate(&self) -> Option<Rate> {
         let per_s = self.limits.bytes_per_s;
         per_s.is_finite().then_some(Rate {
@@ -187,6 +194,17 @@ impl Config {
             burst: per_s,
             refill: Refill::Continuous,
         })
+    }
+}
+
+impl Limits {
+    /// What a law begins with, and all that one without an opinion asks for.
+    pub fn start(&self) -> Setpoint {
+        Setpoint {
+            rate: self.rate_start.min(self.rate_max),
+            burst: self.burst,
+            in_flight: self.in_flight,
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::Config;
+use crate::config::{BACKOFF_MIN, Config};
 use crate::control::{KeyLaw, Latency, Law, Metrics, Sample};
 use crate::gate::{Breaker, Hold, HoldReason, Lease, LeaseId, Leases, Pace, Rate, Tally};
 use crate::signal::{Failure, Report, Signal};
@@ -22,8 +22,6 @@ use crate::{Rng, Timestamp};
 const VERSION: u8 = 1;
 /// The first backoff after a refusal that named no time, in request intervals.
 const BACKOFF_INTERVALS: u32 = 2;
-/// … and at least this, so that a fast host is not asked again within its own round trip.
-const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// Holds end up to this share later than the server asked, so that a fleet does not return in step.
 const HOLD_JITTER: f64 = 0.05;
 /// … but no more than this.
@@ -203,9 +201,12 @@ struct Operator {
     burst: f64,
 }
 
-/// What few keys have; kept apart so that the many stay small.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// What few keys have at a time: kept apart, so that the many stay small.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Rare {
+    breaker: Breaker,
+    quarantine: Breaker,
+    event: Event,
     operator: Option<Operator>,
     bytes: Option<Pace>,
 }
@@ -213,21 +214,21 @@ struct Rare {
 /// One key's whole state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Host {
-    pace: Pace,
-    leases: Leases,
     hold: Hold,
-    breaker: Breaker,
-    quarantine: Breaker,
+    rare: Option<Box<Rare>>,
+    leases: Leases,
+    pace: Pace,
     law: KeyLaw,
-    latency: Latency,
-    event: Event,
     last_grant: Timestamp,
-    refused: u64,
+    /// Permits from this number on were granted knowing of the last event; what happens to those before it
+    /// is still that event, however late they leave.
+    knowing: u64,
+    latency: Latency,
     /// What the busy share leaves, requests per second.
     busy_rate: f32,
+    refused: u32,
     /// Refusals in a row, each sent after the one before it was noticed.
     strikes: u16,
-    rare: Option<Box<Rare>>,
 }
 
 /// A serialised state that cannot be read.
@@ -244,7 +245,7 @@ pub enum RestoreError {
 impl Host {
     /// A key never heard of.
     pub fn new(config: &Config, now: Timestamp) -> Self {
-        let start = config.start();
+        let start = config.limits.start();
         let rate = Rate {
             per_s: start.rate,
             burst: start.burst,
@@ -252,24 +253,22 @@ impl Host {
         };
         let bytes = config.byte_rate().map(|rate| Pace::full(now, &rate));
         Self {
-            pace: Pace::full(now, &rate),
-            leases: Leases::default(),
             hold: Hold::default(),
-            breaker: Breaker::default(),
-            quarantine: Breaker::default(),
-            law: KeyLaw::new(&config.law, start, now),
-            latency: Latency::default(),
-            event: Event::default(),
-            last_grant: Timestamp::ZERO,
-            refused: 0,
-            busy_rate: f32::INFINITY,
-            strikes: 0,
             rare: bytes.map(|bytes| {
                 Box::new(Rare {
-                    operator: None,
                     bytes: Some(bytes),
+                    ..Rare::default()
                 })
             }),
+            leases: Leases::default(),
+            pace: Pace::full(now, &rate),
+            law: KeyLaw::new(&config.law, &config.limits, now),
+            last_grant: Timestamp::ZERO,
+            knowing: 0,
+            latency: Latency::default(),
+            busy_rate: f32::INFINITY,
+            refused: 0,
+            strikes: 0,
         }
     }
 
@@ -294,8 +293,9 @@ impl Host {
         let interval = rate.interval();
         let lease = self.lease(start, probe, &rate, config);
         for i in 1..slots {
-            self.pace.charge(now, &rate, 1.0);
-            self.lease(start + interval * i, false, &rate, config);
+            let start = start + interval * i;
+            self.pace.follow(start);
+            self.lease(start, false, &rate, config);
         }
         Decision::Granted(Grant {
             lease,
@@ -316,16 +316,47 @@ impl Host {
         rng: &mut Rng,
     ) -> Directions {
         self.expire(now);
-        let (rate, _) = self.setpoint(now, config);
-        self.pace.settle(now, &rate);
-        let lease = self.leases.report(lease);
+        let lease = self.leases.report(lease).filter(|lease| !lease.is_heard());
+        self.teach(now, lease, report, config, rng)
+    }
+
+    /// [`Host::report`] as soon as the response's head is there: it teaches now and leaves the slot taken
+    /// until [`Host::release`], since servers count a request until its body has left them.
+    pub fn hear(
+        &mut self,
+        now: Timestamp,
+        lease: LeaseId,
+        report: &Report,
+        config: &Config,
+        rng: &mut Rng,
+    ) -> Directions {
+        self.expire(now);
+        let lease = self.leases.hear(lease);
+        self.teach(now, lease, report, config, rng)
+    }
+
+    fn teach(
+        &mut self,
+        now: Timestamp,
+        lease: Option<Lease>,
+        report: &Report,
+        config: &Config,
+        rng: &mut Rng,
+    ) -> Directions {
+        let (old, _) = self.setpoint(now, config);
+        self.pace.settle(now, &old);
         let bad = matches!(
             report.signal,
             Signal::RateLimited | Signal::Overloaded | Signal::Unreachable | Signal::Blocked
         );
-        let fresh = lease.is_some_and(|lease| lease.start >= self.event.at) && bad;
+        let fresh = lease.is_some_and(|lease| lease.id.0 >= self.knowing) && bad;
+        if let Some(lease) = lease {
+            self.learn(now, &lease, report, fresh, &old, config);
+            self.judge(now, &lease, report, config, rng);
+        }
         if fresh {
-            self.event = Event {
+            self.knowing = self.leases.tally().granted;
+            self.rare().event = Event {
                 at: now,
                 status: report.status,
                 failure: report.failure,
@@ -334,13 +365,10 @@ impl Host {
                     .map(|after| u32::try_from(after.as_secs()).unwrap_or(u32::MAX)),
             };
         }
-        if let Some(lease) = lease {
-            self.learn(now, &lease, report, fresh, &rate);
-            self.judge(now, &lease, report, config, rng);
-        }
         self.hold_after(now, report, fresh, config, rng);
         self.charge_bytes(now, report.bytes, config);
         let (rate, _) = self.setpoint(now, config);
+        self.pace.change(now, &old, &rate);
         Directions {
             hold_until: self.hold.until(),
             rate: rate.per_s,
@@ -349,11 +377,15 @@ impl Host {
         }
     }
 
-    /// A request that this key was only a limit of: its slot returns and its bytes are charged, its
-    /// outcome is another key's to judge.
+    /// The end of a request that was heard, or that this key was only a limit of: its slot returns and its
+    /// bytes are charged; its outcome is judged already, or another key's to judge.
     pub fn release(&mut self, now: Timestamp, lease: LeaseId, bytes: u64, config: &Config) {
         self.expire(now);
-        if self.leases.report(lease).is_some_and(|lease| lease.probe) {
+        if self
+            .leases
+            .report(lease)
+            .is_some_and(|lease| lease.is_probe())
+        {
             self.probe_lost();
         }
         self.charge_bytes(now, bytes, config);
@@ -364,7 +396,7 @@ impl Host {
         let Some(lease) = self.leases.cancel(lease) else {
             return;
         };
-        if lease.probe {
+        if lease.is_probe() {
             self.probe_lost();
         }
         if !sent {
@@ -387,38 +419,48 @@ impl Host {
     /// Lifts hold, breaker and quarantine: an operator's privilege.
     pub fn unpark(&mut self) {
         self.hold.lift();
-        self.breaker.reset();
-        self.quarantine.reset();
+        if let Some(rare) = &mut self.rare {
+            rare.breaker.reset();
+            rare.quarantine.reset();
+        }
+        self.leases.forget_probes();
         self.strikes = 0;
     }
 
     /// An operator's bound for this key: the law stays below it.
     pub fn set_rate(&mut self, now: Timestamp, rate: f64, burst: f64, config: &Config) {
         let (old, _) = self.setpoint(now, config);
-        self.pace.settle(now, &old);
-        self.rare.get_or_insert_default().operator = Some(Operator {
+        self.rare().operator = Some(Operator {
             rate,
             burst: burst.max(1.0),
         });
+        let (new, _) = self.setpoint(now, config);
+        self.pace.change(now, &old, &new);
     }
 
     /// Why this key waits, until when, since which event.
     pub fn explain(&self, now: Timestamp, config: &Config) -> Explanation {
         let mut probe = self.clone();
         let (rate, cap) = probe.setpoint(now, config);
-        let in_flight = probe.leases.in_flight() as u32;
+        probe.expire(now);
+        // Before the probe takes a lease of its own.
+        let (in_flight, tally) = (probe.leases.in_flight() as u32, probe.leases.tally());
         let wait = match probe.request(now, Ask::default(), config) {
             Decision::Granted(_) => None,
             Decision::Wait(wait) => Some(wait),
         };
         Explanation {
             wait,
-            event: (self.event != Event::default()).then_some(self.event),
+            event: self
+                .rare
+                .as_ref()
+                .map(|rare| rare.event)
+                .filter(|event| *event != Event::default()),
             rate: rate.per_s,
             in_flight: (in_flight, cap),
             law: self.law.metrics(),
-            tally: probe.leases.tally(),
-            refused: self.refused,
+            tally,
+            refused: u64::from(self.refused),
             latency: self.latency.p50().zip(self.latency.p95()),
         }
     }
@@ -438,15 +480,16 @@ impl Host {
     pub fn evictable(&mut self, now: Timestamp, forgettable: bool, config: &Config) -> bool {
         self.expire(now);
         let (rate, _) = self.setpoint(now, config);
-        self.pace.settle(now, &rate);
-        let in_debt = self.pace.tokens() < rate.burst.min(1.0);
+        // Anything less than full: who comes back to a new bucket must not get a second burst.
+        let bytes_full = self
+            .bytes(config)
+            .is_none_or(|(bytes, rate)| bytes.is_full(now, &rate));
         self.leases.in_flight() == 0
+            && self.pace.is_full(now, &rate)
+            && bytes_full
             && self.hold.active(now).is_none()
-            && self.breaker.open_until().is_none()
-            && self.quarantine.open_until().is_none()
+            && self.rare.as_ref().is_none_or(|rare| rare.is_forgettable())
             && self.strikes == 0
-            && self.rare.is_none()
-            && !in_debt
             && (forgettable || self.law.metrics().ceiling.is_none())
     }
 
@@ -482,19 +525,46 @@ impl Host {
             return Err(RestoreError::Version(version));
         }
         let mut host: Self = postcard::from_bytes(rest).map_err(RestoreError::Damaged)?;
-        host.law.adopt(&config.law, config.start(), now);
+        if !host.plausible() {
+            return Err(RestoreError::Damaged(postcard::Error::SerdeDeCustom));
+        }
+        host.law.adopt(&config.law, &config.limits, now);
+        let set_back = host.pace.at().since(now);
+        host.leases.rebase(set_back);
+        host.last_grant = host.last_grant - set_back;
         host.pace.rebase(now);
         host.hold.rebase(now);
-        host.event.at = host.event.at.min(now);
-        host.last_grant = host.last_grant.min(now);
-        host.breaker.rebase(now, &config.breaker);
-        host.quarantine.rebase(now, &config.quarantine);
+        if let Some(rare) = &mut host.rare {
+            rare.event.at = rare.event.at.min(now);
+            rare.breaker.rebase(now, &config.breaker);
+            rare.quarantine.rebase(now, &config.quarantine);
+        }
+        if !host.leases.probing() {
+            host.probe_lost();
+        }
+        if let Some(rate) = config.byte_rate() {
+            let full = Pace::full(now, &rate);
+            host.rare().bytes.get_or_insert(full).rebase(now);
+        }
         Ok(host)
     }
 
     /// The holders of all leases are gone: their slots return, counted as expired.
     pub fn forget_leases(&mut self) {
         self.expire(Timestamp::NEVER);
+    }
+
+    /// Could calls of this type's methods have led here? Bytes read back may be anything.
+    fn plausible(&self) -> bool {
+        let Rare {
+            operator, bytes, ..
+        } = self.rare.as_deref().copied().unwrap_or_default();
+        self.leases.plausible()
+            && !self.pace.tokens().is_nan()
+            && self.busy_rate > 0.0
+            && bytes.is_none_or(|bytes| !bytes.tokens().is_nan())
+            && operator
+                .is_none_or(|set| set.rate > 0.0 && set.burst >= 1.0 && set.burst.is_finite())
     }
 
     /// The first gate that is shut, or (whether this is a breaker's probe, how many slots are free).
@@ -504,8 +574,9 @@ impl Host {
         cap: u32,
         config: &Config,
     ) -> Result<(bool, u32), Wait> {
-        if let Some((until, since, reason)) = self.hold.active(now) {
-            let parked = until.since(since) > config.hold_max;
+        self.expire(now);
+        if let Some((until, length, reason)) = self.hold.active(now) {
+            let parked = length > config.hold_max;
             let reason = if parked {
                 Reason::Parked(reason)
             } else {
@@ -513,23 +584,22 @@ impl Host {
             };
             return Err(Wait { at: until, reason });
         }
-        self.expire(now);
-        let report = self.leases.next_expiry().unwrap_or(now);
-        let shut = |reason| {
-            move |at: Timestamp| Wait {
-                at: if at > now { at } else { report },
-                reason,
-            }
+        let probe = match &self.rare {
+            None => false,
+            Some(rare) => rare.check(now).map_err(|(at, reason)| {
+                // The probe under way decides; its report comes before its lease ends.
+                let at = if at > now {
+                    at
+                } else {
+                    self.leases.next_expiry().unwrap_or(now)
+                };
+                Wait { at, reason }
+            })?,
         };
-        let probe = self
-            .quarantine
-            .check(now)
-            .map_err(shut(Reason::Quarantine))?
-            | self.breaker.check(now).map_err(shut(Reason::Breaker))?;
         let free = cap.saturating_sub(self.leases.in_flight() as u32);
         if free == 0 {
             return Err(Wait {
-                at: report,
+                at: self.leases.next_expiry().unwrap_or(now),
                 reason: Reason::InFlight,
             });
         }
@@ -548,7 +618,7 @@ impl Host {
     /// What the law asks for, within the bounds of profile, operator and busy share; and one at a time
     /// while the last answer was a refusal: the next tells all there is to know.
     fn setpoint(&mut self, now: Timestamp, config: &Config) -> (Rate, u32) {
-        let wish = self.law.setpoint(now);
+        let wish = self.law.setpoint(now, &config.limits);
         let (mut per_s, mut burst) = (wish.rate, wish.burst);
         if let Some(operator) = self.rare.as_ref().and_then(|rare| rare.operator) {
             (per_s, burst) = (per_s.min(operator.rate), operator.burst);
@@ -577,26 +647,33 @@ impl Host {
         let pressed = start.since(free_since) <= rate.interval() * PRESSED_INTERVALS;
         self.last_grant = start;
         if probe {
-            if self.quarantine.open_until().is_some() {
-                self.quarantine.probe_sent();
-            }
-            if self.breaker.open_until().is_some() {
-                self.breaker.probe_sent();
-            }
+            self.rare().probe_sent();
         }
         self.leases.take(start, config.lease, probe, pressed)
     }
 
-    fn learn(&mut self, now: Timestamp, lease: &Lease, report: &Report, fresh: bool, rate: &Rate) {
+    fn learn(
+        &mut self,
+        now: Timestamp,
+        lease: &Lease,
+        report: &Report,
+        fresh: bool,
+        rate: &Rate,
+        config: &Config,
+    ) {
         if report.signal == Signal::Ok {
             self.latency.record(report.latency);
         }
-        let bound_elsewhere = self.law.setpoint(now).rate > rate.per_s;
+        let bound_elsewhere = self.law.setpoint(now, &config.limits).rate > rate.per_s;
         self.law.on_sample(&Sample {
             now,
             sent: lease.start,
             signal: report.signal,
             fresh,
+            last_event: self
+                .rare
+                .as_ref()
+                .map_or(Timestamp::ZERO, |rare| rare.event.at),
             refused_in_a_row: self.strikes,
             pressed: lease.pressed && !bound_elsewhere,
             latency: report.latency,
@@ -607,7 +684,7 @@ impl Host {
         });
     }
 
-    /// What breaker, quarantine, strikes and the busy share make of it.
+    /// What strikes, busy share, breaker and quarantine make of it.
     fn judge(
         &mut self,
         now: Timestamp,
@@ -616,41 +693,24 @@ impl Host {
         config: &Config,
         rng: &mut Rng,
     ) {
-        match report.signal {
-            Signal::Ok | Signal::UrlError => {
-                let in_trouble = report.status.is_some_and(|status| status >= 500);
-                if in_trouble {
-                    self.breaker.failure(now, &config.breaker, rng);
-                } else if lease.probe || self.breaker.open_until().is_none() {
-                    self.breaker.success();
-                }
-                if lease.probe || self.quarantine.open_until().is_none() {
-                    self.quarantine.success();
-                }
-                // A success that was under way before the refusal says nothing about what came after it.
-                if lease.start >= self.event.at {
-                    self.strikes = 0;
-                }
-                if let (true, Some(p50)) =
-                    (config.limits.busy_share.is_finite(), self.latency.p50())
-                {
-                    self.busy_rate =
-                        (config.limits.busy_share / p50.as_secs_f64().max(1e-6)) as f32;
-                }
-            }
-            Signal::RateLimited => {
-                self.refused += 1;
-                self.breaker.probe_refused(now, &config.breaker, rng);
-                self.quarantine.probe_refused(now, &config.quarantine, rng);
-            }
-            Signal::Overloaded | Signal::Unreachable => {
-                self.breaker.failure(now, &config.breaker, rng);
-                self.quarantine.probe_lost();
-            }
-            Signal::Blocked => {
-                self.quarantine.failure(now, &config.quarantine, rng);
-                self.breaker.probe_lost();
-            }
+        let served = matches!(report.signal, Signal::Ok | Signal::UrlError);
+        // A success that was under way before the refusal says nothing about what came after it.
+        if served && lease.id.0 >= self.knowing {
+            self.strikes = 0;
+        }
+        if served && config.limits.busy_share.is_finite() {
+            let busy_s = self.latency.p50().unwrap_or_default().as_secs_f64();
+            self.busy_rate = (config.limits.busy_share / busy_s.max(1e-6)) as f32;
+        }
+        if report.signal == Signal::RateLimited {
+            self.refused = self.refused.saturating_add(1);
+        }
+        let in_trouble = !served || report.status.is_some_and(|status| status >= 500);
+        if in_trouble {
+            self.rare()
+                .trouble(now, lease.is_probe(), report.signal, config, rng);
+        } else if let Some(rare) = &mut self.rare {
+            rare.success(lease.is_probe());
         }
     }
 
@@ -668,7 +728,7 @@ impl Host {
             // Those still under way are not yet counted in what the server says remains.
             let remaining = quota
                 .remaining?
-                .saturating_sub(self.leases.in_flight() as u64);
+                .saturating_sub(self.leases.unheard() as u64);
             quota.reset.filter(|_| remaining == 0)
         });
         let asked = match (report.retry_after, spent) {
@@ -715,8 +775,78 @@ impl Host {
     }
 
     fn probe_lost(&mut self) {
-        self.breaker.probe_lost();
-        self.quarantine.probe_lost();
+        if let Some(rare) = &mut self.rare {
+            rare.breaker.probe_lost();
+            rare.quarantine.probe_lost();
+        }
+    }
+
+    fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+}
+
+impl Rare {
+    /// Is this request the probe of a breaker or of the quarantine?
+    fn check(&self, now: Timestamp) -> Result<bool, (Timestamp, Reason)> {
+        let quarantine = self
+            .quarantine
+            .check(now)
+            .map_err(|at| (at, Reason::Quarantine))?;
+        let breaker = self
+            .breaker
+            .check(now)
+            .map_err(|at| (at, Reason::Breaker))?;
+        Ok(quarantine || breaker)
+    }
+
+    fn probe_sent(&mut self) {
+        for breaker in [&mut self.quarantine, &mut self.breaker] {
+            if breaker.open_until().is_some() {
+                breaker.probe_sent();
+            }
+        }
+    }
+
+    /// A refusal lowers the rate and fails a probe, but is no failure; a block page is the quarantine's.
+    fn trouble(
+        &mut self,
+        now: Timestamp,
+        probe: bool,
+        signal: Signal,
+        config: &Config,
+        rng: &mut Rng,
+    ) {
+        if self.breaker.listens(probe) {
+            match signal {
+                Signal::RateLimited => self.breaker.probe_refused(now, &config.breaker, rng),
+                Signal::Blocked => self.breaker.probe_lost(),
+                _ => _ = self.breaker.failure(now, &config.breaker, rng),
+            }
+        }
+        if self.quarantine.listens(probe) {
+            match signal {
+                Signal::RateLimited => self.quarantine.probe_refused(now, &config.quarantine, rng),
+                Signal::Blocked => _ = self.quarantine.failure(now, &config.quarantine, rng),
+                // Answered, if badly: not blocked.
+                Signal::Ok | Signal::UrlError => self.quarantine.success(),
+                Signal::Overloaded | Signal::Unreachable => self.quarantine.probe_lost(),
+            }
+        }
+    }
+
+    fn success(&mut self, probe: bool) {
+        for breaker in [&mut self.quarantine, &mut self.breaker] {
+            if breaker.listens(probe) {
+                breaker.success();
+            }
+        }
+    }
+
+    fn is_forgettable(&self) -> bool {
+        self.breaker.open_until().is_none()
+            && self.quarantine.open_until().is_none()
+            && self.operator.is_none()
     }
 }
 

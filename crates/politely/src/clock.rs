@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use politely_core::Timestamp;
+use politely_core::signal::WallClock;
 
 /// A source of [`Timestamp`]s: the wall clock when it was made, and monotonic from there, so that states
 /// written before a restart still mean something after it, and a step of the wall clock moves nothing.
@@ -60,6 +61,13 @@ impl Clock {
             Source::Given(now) => now(),
         }
     }
+}
+
+/// The machine's wall clock, which is what servers mean when they say a date. Only classifying needs it; no
+/// decision is timed by it.
+#[expect(clippy::disallowed_methods, reason = "this is where time enters")]
+pub fn wall_clock() -> WallClock {
+    SystemTime::now().into()
 }
 
 impl fmt::Debug for Clock {

@@ -16,21 +16,44 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 //! ```
 //!
-//! The state of a key and everything decided about it lives in [`core`](politely_core); this crate adds
+//! A client that should need no further code takes one of the ready ways in:
+//!
+//! | way in | feature | for |
+//! | --- | --- | --- |
+//! | [`Limiter::acquire`] | | one's own client: wait, send, report |
+//! | [`Limiter::try_acquire`] | | one's own scheduler: ask, and turn to another host meanwhile |
+//! | [`layer::PoliteLayer`] | `tower` | any tower service from `http::Request` to `http::Response` |
+//! | [`reqwest::PoliteMiddleware`] | `reqwest` | a reqwest client of one's own |
+//! | [`mod@reqwest`]`::client` | `reqwest` | a reqwest client, ready, redirects paced too |
+//!
+//! The three ready ones pace, classify, report and retry by one law, told in [`mod@attempts`]. What all of
+//! them do can be watched: [`Limiter::explain`] (why does this key wait?), [`Stats::emit`] (numbers for a
+//! `metrics` recorder), and `tracing`: a span `politely.request` per attempt (`key`, `attempt`, `waited_ms`,
+//! `status`, `signal`), and debug events for holds, congestion events and requests given up. There is an
+//! example for each in `examples/`.
+//!
+//! The state of a key and everything decided about it lives in [`core`]; this crate adds
 //! what needs a clock, threads and a runtime.
 
+#[cfg(any(feature = "tower", feature = "reqwest"))]
+pub mod attempts;
 mod clock;
+#[cfg(feature = "tower")]
+pub mod layer;
 mod limiter;
 mod permit;
 mod registry;
+#[cfg(feature = "reqwest")]
+pub mod reqwest;
 #[cfg(feature = "robots")]
 pub mod robots;
 mod stats;
+mod sync;
 mod waiters;
 
-pub use clock::Clock;
+pub use clock::{Clock, wall_clock};
 pub use limiter::{AcquireError, Builder, Keys, Limiter, Refusal, RefusalReason};
-pub use permit::Permit;
+pub use permit::{Permit, Slot};
 pub use politely_core as core;
 pub use politely_core::config::Config;
 pub use politely_core::host::{Directions, Explanation, Reason};

@@ -5,7 +5,7 @@
 //! wants that has one request to make. Nobody in a line is overtaken, by either.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use politely_core::Timestamp;
@@ -18,7 +18,8 @@ use crate::clock::Clock;
 use crate::permit::{Part, Permit};
 use crate::registry::{Entry, Full, Registry, SharedShard};
 use crate::stats::Stats;
-use crate::waiters::{Ticket, Waiters};
+use crate::sync::{AtomicBool, AtomicU64};
+use crate::waiters::{Rank, Ticket, Waiters};
 
 /// Hands out permits and keeps every key's state. Cheap to clone; clones share all.
 #[derive(Clone)]
@@ -29,6 +30,8 @@ struct Inner {
     clock: Clock,
     line_max: usize,
     closed: AtomicBool,
+    /// How many came to wait so far.
+    came: AtomicU64,
 }
 
 /// The keys one request is limited by: one, or several of which the first hears its outcome.
@@ -102,6 +105,9 @@ pub enum AcquireError {
     /// As many wait for this key as may.
     #[error("the line of {0} is full")]
     LineFull(Key),
+    /// A hold longer than the user's ceiling (`Config::hold_max`): nobody should wait in line for it.
+    #[error("{0} is parked for another {1:?}")]
+    Parked(Key, Duration),
     /// No key was named.
     #[error("a request needs a key")]
     NoKey,
@@ -183,6 +189,7 @@ impl Builder {
             clock,
             line_max: self.line_max,
             closed,
+            came: AtomicU64::new(0),
         })))
     }
 }
@@ -212,9 +219,9 @@ impl Limiter {
             parts: smallvec::SmallVec::new(),
             sent: false,
         };
-        for (index, key) in keys.iter().enumerate() {
+        for (index, key) in distinct(keys) {
             // On the way out the permit gives back what it has of the others.
-            permit.parts.push(self.try_part(key, index)?);
+            permit.parts.push(self.try_part(key, index, Rank::MAX)?);
         }
         Ok(permit)
     }
@@ -225,7 +232,7 @@ impl Limiter {
     /// Cancel-safe: a future that is dropped leaves the line and takes nothing with it.
     ///
     /// # Errors
-    /// The limiter is closed, or the key's line or the registry full.
+    /// The limiter is closed, the key parked, or its line or the registry full.
     pub async fn acquire<'a>(&self, keys: impl Into<Keys<'a>>) -> Result<Permit, AcquireError> {
         let Keys(keys) = keys.into();
         if keys.is_empty() {
@@ -236,6 +243,7 @@ impl Limiter {
             Err(refusal) => refusal,
         };
         let began = self.now();
+        let rank = self.0.came.fetch_add(1, Ordering::Relaxed);
         loop {
             match refusal.reason {
                 RefusalReason::Closed => return Err(AcquireError::Closed),
@@ -243,13 +251,15 @@ impl Limiter {
                 RefusalReason::Wait(_) | RefusalReason::Line => {}
             }
             let waited_for = refusal.index;
-            let part = self.wait_in_line(&keys[waited_for]).await?;
-            match self.complete(keys, waited_for, part) {
+            let part = self.wait_in_line(&keys[waited_for], rank).await?;
+            match self.complete(keys, waited_for, part, rank) {
                 Ok(permit) => {
                     let mut shard = permit.parts[0].shard.lock();
+                    let waited = self.now().since(began);
                     shard.stats.waits += 1;
-                    shard.stats.waited += self.now().since(began);
+                    shard.stats.waited += waited;
                     drop(shard);
+                    metrics::histogram!("politely_wait_seconds").record(waited.as_secs_f64());
                     return Ok(permit);
                 }
                 Err(in_the_way) => refusal = in_the_way,
@@ -356,13 +366,16 @@ impl Limiter {
     /// # Errors
     /// Another version's state, or a damaged one; what was known stays.
     pub fn restore(&self, key: &Key, state: &[u8]) -> Result<(), RestoreError> {
-        self.with_key(key, |now, entry| {
-            let mut host = Host::restore(state, now, entry.config)?;
-            host.forget_leases();
-            *entry.host = host;
-            Ok(())
-        })
-        .unwrap_or(Ok(()))
+        let now = self.now();
+        let (shard, hash) = self.0.registry.shard(key);
+        let mut shard = shard.lock();
+        let Ok(slot) = self.0.registry.slot(&mut shard, key, hash, now) else {
+            return Ok(());
+        };
+        let mut host = Host::restore(state, now, shard.get(slot).config)?;
+        host.forget_leases();
+        shard.replace(slot, host);
+        Ok(())
     }
 
     /// Ends all waiting: those in line and those who come get an error. Permits out may still be reported.
@@ -381,7 +394,7 @@ impl Limiter {
         self.0.closed.load(Ordering::Acquire)
     }
 
-    fn try_part(&self, key: &Key, index: usize) -> Result<Part, Refusal> {
+    fn try_part(&self, key: &Key, index: usize, rank: Rank) -> Result<Part, Refusal> {
         let refuse = |reason, at| Refusal {
             key: key.clone(),
             reason,
@@ -400,7 +413,8 @@ impl Limiter {
             .slot(&mut shard, key, hash, now)
             .map_err(|Full| refuse(RefusalReason::Full, now + Duration::from_secs(1)))?;
         let entry = shard.get(slot);
-        if entry.waiters.is_some() {
+        let overtaking = |waiters: &Waiters| waiters.is_before(rank);
+        if entry.waiters.as_deref().is_some_and(overtaking) {
             entry.stats.turned_away += 1;
             let at = entry
                 .host
@@ -419,24 +433,29 @@ impl Limiter {
     }
 
     /// The other keys, now that one has been waited for.
-    fn complete(&self, keys: &[Key], waited_for: usize, part: Part) -> Result<Permit, Refusal> {
+    fn complete(
+        &self,
+        keys: &[Key],
+        waited_for: usize,
+        part: Part,
+        rank: Rank,
+    ) -> Result<Permit, Refusal> {
         let mut permit = Permit {
             parts: smallvec::smallvec![part],
             sent: false,
         };
-        for (index, key) in keys
-            .iter()
-            .enumerate()
-            .filter(|(index, _)| *index != waited_for)
-        {
-            permit.parts.push(self.try_part(key, index)?);
+        let mut before = 0;
+        for (index, key) in distinct(keys).filter(|(index, _)| *index != waited_for) {
+            permit.parts.push(self.try_part(key, index, rank)?);
+            before += usize::from(index < waited_for);
         }
-        permit.parts[..=waited_for].rotate_left(1);
+        // In the order they were named: the first hears the outcome.
+        permit.parts[..=before].rotate_left(1);
         Ok(permit)
     }
 
-    async fn wait_in_line(&self, key: &Key) -> Result<Part, AcquireError> {
-        let place = self.join_line(key)?;
+    async fn wait_in_line(&self, key: &Key, rank: Rank) -> Result<Part, AcquireError> {
+        let place = self.join_line(key, rank)?;
         loop {
             if self.closed() {
                 return Err(AcquireError::Closed);
@@ -445,7 +464,12 @@ impl Limiter {
             let at = match place.step(now) {
                 Step::Served(part) => return Ok(part),
                 Step::Behind => Timestamp::NEVER,
-                Step::Head(at) => at,
+                // Whoever leaves wakes the next, who is told the same.
+                Step::Head(Wait {
+                    at,
+                    reason: Reason::Parked(_),
+                }) => return Err(AcquireError::Parked(key.clone(), at.since(now))),
+                Step::Head(wait) => wait.at,
             };
             let woken = place.ticket.notified();
             if at == Timestamp::NEVER {
@@ -459,7 +483,7 @@ impl Limiter {
         }
     }
 
-    fn join_line(&self, key: &Key) -> Result<Place, AcquireError> {
+    fn join_line(&self, key: &Key, rank: Rank) -> Result<Place, AcquireError> {
         let (shared, hash) = self.0.registry.shard(key);
         let mut shard = shared.lock();
         let slot = self
@@ -467,14 +491,12 @@ impl Limiter {
             .registry
             .slot(&mut shard, key, hash, self.now())
             .map_err(|Full| AcquireError::Full)?;
-        let entry = shard.get(slot);
-        let waiters = entry.waiters.get_or_insert_default();
-        if waiters.len() >= self.0.line_max {
+        let waiters = shard.get(slot).waiters;
+        if waiters.as_ref().map_or(0, |line| line.len()) >= self.0.line_max {
             return Err(AcquireError::LineFull(key.clone()));
         }
-        let ticket = waiters.join();
+        let ticket = waiters.get_or_insert_default().join(rank);
         Ok(Place {
-            born: entry.born,
             shared: Arc::clone(shared),
             slot,
             ticket,
@@ -524,26 +546,29 @@ fn grant(
     }
 }
 
-/// A place in a line; leaves it when dropped.
+/// A key once, where it is named first.
+fn distinct(keys: &[Key]) -> impl Iterator<Item = (usize, &Key)> {
+    let named = |(index, key): &(usize, &Key)| !keys[..*index].contains(key);
+    keys.iter().enumerate().filter(named)
+}
+
+/// A place in a line; leaves it when dropped. A key with a line is never evicted, so its slot stays its own.
 struct Place {
     shared: Arc<SharedShard>,
     slot: u32,
-    born: u32,
     ticket: Ticket,
 }
 
 enum Step {
     Served(Part),
-    Head(Timestamp),
+    Head(Wait),
     Behind,
 }
 
 impl Place {
     fn step(&self, now: Timestamp) -> Step {
         let mut shard = self.shared.lock();
-        let Some(entry) = shard.get_born(self.slot, self.born) else {
-            return Step::Behind;
-        };
+        let entry = shard.get(self.slot);
         if !entry
             .waiters
             .as_ref()
@@ -553,7 +578,7 @@ impl Place {
         }
         match grant(now, self.slot, entry, &self.shared) {
             Ok(part) => Step::Served(part),
-            Err(wait) => Step::Head(wait.at),
+            Err(wait) => Step::Head(wait),
         }
     }
 }
@@ -561,9 +586,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut shard = self.shared.lock();
-        let Some(entry) = shard.get_born(self.slot, self.born) else {
-            return;
-        };
+        let entry = shard.get(self.slot);
         let Some(waiters) = entry.waiters else { return };
         waiters.leave(&self.ticket);
         if waiters.is_empty() {
@@ -576,6 +599,6 @@ impl Drop for Place {
     clippy::disallowed_methods,
     reason = "waiting is what this crate adds to the core"
 )]
-async fn sleep(length: Duration) {
+pub(crate) async fn sleep(length: Duration) {
     tokio::time::sleep(length).await;
 }

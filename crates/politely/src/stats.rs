@@ -42,8 +42,18 @@ impl Stats {
         }
     }
 
-    /// Hands every number to the [`metrics`] recorder under `politely_…`. Call it on a timer or when
-    /// scraped; the hot path touches no recorder.
+    /// Hands every number to the [`metrics`] recorder. Call it on a timer or when scraped; the hot path
+    /// touches no recorder.
+    ///
+    /// | name | kind |
+    /// | --- | --- |
+    /// | `politely_keys`, `politely_memory_bytes`, `politely_waiting` | gauges: the present |
+    /// | `politely_refused_share` | gauge, 0 to 1, since the limiter was made |
+    /// | `politely_waited_seconds` | gauge that only grows: all waiting together |
+    /// | `politely_granted_total`, `…_reported_total`, `…_refused_total`, `…_cancelled_total`, `…_late_total`, `…_turned_away_total`, `…_waits_total`, `…_evicted_total` | counters |
+    ///
+    /// One more is not among the totals: the histogram `politely_wait_seconds`, to which each
+    /// [`crate::Limiter::acquire`] that had to wait adds how long, at once.
     pub fn emit(&self) {
         metrics::gauge!("politely_keys").set(self.keys as f64);
         metrics::gauge!("politely_memory_bytes").set(self.memory as f64);

@@ -7,31 +7,44 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use tokio::sync::Notify;
+use crate::sync::Notify;
 
 /// One in the line.
 pub(crate) type Ticket = Arc<Notify>;
 
-/// The line of one key.
+/// When somebody came, as a number that counts up. Who waits for several keys goes from line to line and
+/// keeps it, so that nobody who came later is served before.
+pub(crate) type Rank = u64;
+
+/// The line of one key, in order of rank.
 #[derive(Debug, Default)]
-pub(crate) struct Waiters(VecDeque<Ticket>);
+pub(crate) struct Waiters(VecDeque<(Rank, Ticket)>);
 
 impl Waiters {
-    /// Joins at the end.
-    pub(crate) fn join(&mut self) -> Ticket {
+    /// Joins behind all who came before: the end, but for those who stood in another key's line.
+    pub(crate) fn join(&mut self, rank: Rank) -> Ticket {
         let ticket = Ticket::default();
-        self.0.push_back(Arc::clone(&ticket));
+        let at = self.0.partition_point(|(other, _)| *other < rank);
+        self.0.insert(at, (rank, Arc::clone(&ticket)));
         ticket
+    }
+
+    /// Does somebody wait who came before `rank`?
+    pub(crate) fn is_before(&self, rank: Rank) -> bool {
+        self.0.front().is_some_and(|(head, _)| *head < rank)
     }
 
     /// Is it this one's turn?
     pub(crate) fn is_head(&self, ticket: &Ticket) -> bool {
-        self.0.front().is_some_and(|head| Arc::ptr_eq(head, ticket))
+        self.0
+            .front()
+            .is_some_and(|(_, head)| Arc::ptr_eq(head, ticket))
     }
 
     /// Leaves the line from wherever it stands; the next head is woken.
     pub(crate) fn leave(&mut self, ticket: &Ticket) {
-        let Some(at) = self.0.iter().position(|other| Arc::ptr_eq(other, ticket)) else {
+        let mut tickets = self.0.iter().map(|(_, ticket)| ticket);
+        let Some(at) = tickets.position(|other| Arc::ptr_eq(other, ticket)) else {
             return;
         };
         self.0.remove(at);
@@ -42,13 +55,13 @@ impl Waiters {
 
     /// Something changed: the head should look again.
     pub(crate) fn wake_head(&self) {
-        if let Some(head) = self.0.front() {
+        if let Some((_, head)) = self.0.front() {
             head.notify_one();
         }
     }
 
     pub(crate) fn wake_all(&self) {
-        self.0.iter().for_each(|ticket| ticket.notify_one());
+        self.0.iter().for_each(|(_, ticket)| ticket.notify_one());
     }
 
     pub(crate) fn len(&self) -> usize {

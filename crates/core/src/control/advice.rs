@@ -4,10 +4,13 @@
 //! suggestion is the job scraper's: one more per success up to a maximum, one less per refusal or block
 //! page, at least one.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Law, Metrics, Sample, Setpoint};
 use crate::Timestamp;
+use crate::config::Limits;
 use crate::signal::Signal;
 
 /// The bounds of a suggestion, requests per second.
@@ -31,22 +34,31 @@ impl Default for AdviceConfig {
     }
 }
 
-/// Asks for what it was given and keeps a suggestion beside it.
+/// Asks for the configured start and keeps a suggestion beside it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Advice {
-    applied: Setpoint,
     suggested: f64,
-    config: AdviceConfig,
+    #[serde(skip)]
+    config: Arc<AdviceConfig>,
 }
 
 impl Advice {
-    /// Applies `applied` and starts its suggestion from that rate.
-    pub fn new(config: AdviceConfig, applied: Setpoint) -> Self {
+    /// Starts its suggestion from `rate` requests per second.
+    pub fn new(config: Arc<AdviceConfig>, rate: f64) -> Self {
         Self {
-            applied,
-            suggested: applied.rate.clamp(config.rate_min, config.rate_max),
+            suggested: rate.clamp(config.rate_min, config.rate_max),
             config,
         }
+    }
+
+    /// Takes up its suggestion under bounds that may have changed.
+    pub(super) fn adopt(&mut self, config: &Arc<AdviceConfig>) {
+        *self = Self::new(Arc::clone(config), self.suggested);
+    }
+
+    /// Could it have suggested this? Bytes read back may be anything.
+    pub(super) fn plausible(&self) -> bool {
+        self.suggested.is_finite()
     }
 }
 
@@ -60,13 +72,12 @@ impl Law for Advice {
         self.suggested = (self.suggested + step).clamp(self.config.rate_min, self.config.rate_max);
     }
 
-    fn setpoint(&mut self, _: Timestamp) -> Setpoint {
-        self.applied
+    fn setpoint(&mut self, _: Timestamp, limits: &Limits) -> Setpoint {
+        limits.start()
     }
 
     fn metrics(&self) -> Metrics {
         Metrics {
-            rate: self.applied.rate,
             suggested: Some(self.suggested),
             ..Metrics::default()
         }
@@ -77,15 +88,12 @@ impl Law for Advice {
 mod tests {
     use super::super::tests::sample;
     use super::*;
+    use crate::config::Config;
 
     #[test]
     fn the_job_scrapers_suggestion_and_nothing_applied() {
-        let applied = Setpoint {
-            rate: 2.0,
-            burst: 2.0,
-            in_flight: 1,
-        };
-        let mut law = Advice::new(AdviceConfig::default(), applied);
+        let limits = Config::fixed(2.0, 2.0).limits;
+        let mut law = Advice::new(Arc::default(), 2.0);
         let mut suggestions = Vec::new();
         let signals = [
             &[Signal::Ok; 9][..],
@@ -95,7 +103,7 @@ mod tests {
         for signal in signals {
             law.on_sample(&sample(0.0, signal));
             suggestions.push(law.metrics().suggested.unwrap());
-            assert_eq!(law.setpoint(Timestamp::ZERO), applied);
+            assert_eq!(law.setpoint(Timestamp::ZERO, &limits), limits.start());
         }
         assert_eq!(
             suggestions,
@@ -105,14 +113,7 @@ mod tests {
 
     #[test]
     fn never_below_one() {
-        let mut law = Advice::new(
-            AdviceConfig::default(),
-            Setpoint {
-                rate: 1.0,
-                burst: 1.0,
-                in_flight: 1,
-            },
-        );
+        let mut law = Advice::new(Arc::default(), 1.0);
         for _ in 0..5 {
             law.on_sample(&sample(0.0, Signal::RateLimited));
         }

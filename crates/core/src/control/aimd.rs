@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Law, Metrics, Sample, Setpoint};
 use crate::Timestamp;
+use crate::config::Limits;
 use crate::signal::Signal;
 
 /// The constants of [`Aimd`].
@@ -37,7 +38,7 @@ pub struct AimdConfig {
     /// One step, as a share of the rate after the last cut. Default 0.05.
     pub step: f64,
     /// Requests served per step; a step takes at least a second too. Default 10.
-    pub step_accepts: u32,
+    pub step_accepts: u16,
     /// Grow by half per interval until the first cut. Default true.
     pub slow_start: bool,
     /// The median at this many times its normal value is an early signal. Default 2; 0 switches it off.
@@ -65,7 +66,7 @@ impl Default for AimdConfig {
 /// A step takes at least this long: below it, the host has had no time to show strain.
 const STEP_TIME_MIN: Duration = Duration::from_secs(1);
 /// Served requests per stride at the start: a burst of a few proves nothing.
-const START_ACCEPTS: u32 = 4;
+const START_ACCEPTS: u16 = 4;
 /// One stride of the start; the first cut takes it back, to a rate that was served.
 const START_STRIDE: f64 = 1.5;
 /// The goodput of a few seconds is a rough measure: no single event leaves less than this share.
@@ -73,7 +74,7 @@ const GOODPUT_SHARE_MIN: f64 = 0.5;
 /// What an early signal leaves: it warns, it does not refuse.
 const EARLY_CUT: f64 = 0.95;
 
-/// The law's state for one key: 72 bytes, the constants shared.
+/// The law's state for one key: 48 bytes, the constants shared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Aimd {
     rate: f64,
@@ -81,59 +82,60 @@ pub struct Aimd {
     /// goodput is climbed out of in as many steps as a shallow one.
     base: f64,
     interval_began: Timestamp,
-    /// When the last event was noticed; before the first: the beginning.
-    event_at: Timestamp,
-    /// Requests served since then.
+    /// Requests served since the last event.
     served: u32,
     /// Requests served in this interval under pressure.
-    accepts: u32,
+    accepts: u16,
     /// Requests served since the event that nobody pressed for.
     idle_accepts: u16,
     cuts: u16,
-    burst: f32,
-    in_flight: u32,
     #[serde(skip)]
-    pub(super) config: Arc<AimdConfig>,
+    config: Arc<AimdConfig>,
 }
 
 impl Aimd {
-    /// Starts at `start`.
-    pub fn new(config: Arc<AimdConfig>, start: Setpoint, now: Timestamp) -> Self {
+    /// Starts at `rate` requests per second.
+    pub fn new(config: Arc<AimdConfig>, rate: f64, now: Timestamp) -> Self {
         Self {
-            rate: start.rate,
-            base: start.rate,
+            rate,
+            base: rate,
             interval_began: now,
-            event_at: now,
             served: 0,
             accepts: 0,
             idle_accepts: 0,
             cuts: 0,
-            burst: start.burst as f32,
-            in_flight: start.in_flight,
             config,
         }
+    }
+
+    /// Takes up what was learned, with a clock that may have been set back.
+    pub(super) fn adopt(&mut self, config: &Arc<AimdConfig>, now: Timestamp) {
+        self.config = Arc::clone(config);
+        self.interval_began = self.interval_began.min(now);
+    }
+
+    /// Could it have learned this? Bytes read back may be anything.
+    pub(super) fn plausible(&self) -> bool {
+        self.rate > 0.0 && self.base > 0.0
     }
 
     fn starting(&self) -> bool {
         self.cuts == 0 && self.config.slow_start
     }
 
-    fn cut(&mut self, share: f64, now: Timestamp) {
-        let goodput = f64::from(self.served) / now.since(self.event_at).as_secs_f64();
+    fn cut(&mut self, share: f64, sample: &Sample) {
+        let since_event = sample.now.since(sample.last_event).as_secs_f64();
+        let goodput = f64::from(self.served) / since_event;
         let served_all_along = self.cuts > 0 && self.idle_accepts == 0;
         let mut rate = self.rate * share;
         if served_all_along && goodput < rate {
-            rate = ((goodput + rate) / 2.0).max(self.rate * GOODPUT_SHARE_MIN);
+            rate = f64::midpoint(goodput, rate).max(self.rate * GOODPUT_SHARE_MIN);
         }
-        self.cuts = self.cuts.saturating_add(1);
         self.base = self.rate * share;
-        self.set(rate, now);
-    }
-
-    fn set(&mut self, rate: f64, now: Timestamp) {
         self.rate = rate.max(self.config.rate_min);
-        (self.event_at, self.served, self.idle_accepts) = (now, 0, 0);
-        self.begin_interval(now);
+        self.cuts = self.cuts.saturating_add(1);
+        (self.served, self.idle_accepts) = (0, 0);
+        self.begin_interval(sample.now);
     }
 
     fn begin_interval(&mut self, now: Timestamp) {
@@ -149,21 +151,21 @@ impl Aimd {
     }
 
     fn on_accept(&mut self, sample: &Sample) {
-        self.served += 1;
-        if self.strained(sample) {
-            if sample.sent >= self.event_at {
-                self.set(self.rate * EARLY_CUT, sample.now);
-            }
-            return;
-        }
+        self.served = self.served.saturating_add(1);
         if !sample.pressed {
             self.idle_accepts = self.idle_accepts.saturating_add(1);
-            return;
         }
         if sample.sent < self.interval_began {
             return;
         }
-        self.accepts += 1;
+        if self.strained(sample) {
+            self.rate = (self.rate * EARLY_CUT).max(self.config.rate_min);
+            self.begin_interval(sample.now);
+            return;
+        }
+        if sample.pressed {
+            self.accepts = self.accepts.saturating_add(1);
+        }
         let needed = if self.starting() {
             START_ACCEPTS
         } else {
@@ -193,28 +195,22 @@ impl Law for Aimd {
                 } else {
                     self.config.cut
                 };
-                self.cut(share, sample.now);
+                self.cut(share, sample);
             }
             _ => {}
         }
     }
 
-    fn setpoint(&mut self, _: Timestamp) -> Setpoint {
+    fn setpoint(&mut self, _: Timestamp, limits: &Limits) -> Setpoint {
         Setpoint {
             rate: self.rate,
-            burst: f64::from(self.burst),
-            in_flight: self.in_flight,
+            ..limits.start()
         }
-    }
-
-    fn cap(&mut self, rate: f64) {
-        self.rate = self.rate.min(rate);
     }
 
     fn metrics(&self) -> Metrics {
         let ceiling = (self.cuts > 0).then_some(self.rate);
         Metrics {
-            rate: self.rate,
             ceiling,
             suggested: None,
             cuts: u32::from(self.cuts),
@@ -228,16 +224,11 @@ mod tests {
     use super::*;
 
     fn law(rate: f64) -> Aimd {
-        let start = Setpoint {
-            rate,
-            burst: 1.0,
-            in_flight: 4,
-        };
-        Aimd::new(Arc::new(AimdConfig::default()), start, Timestamp::ZERO)
+        Aimd::new(Arc::default(), rate, Timestamp::ZERO)
     }
 
     fn rate(law: &mut Aimd) -> f64 {
-        law.setpoint(Timestamp::ZERO).rate
+        law.rate
     }
 
     #[test]

@@ -4,31 +4,20 @@ use serde::{Deserialize, Serialize};
 
 use super::{Law, Metrics, Sample, Setpoint};
 use crate::Timestamp;
+use crate::config::Limits;
 
-/// Asks for what it was given.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Fixed {
-    setpoint: Setpoint,
-}
-
-impl Fixed {
-    /// Keeps `setpoint`.
-    pub const fn new(setpoint: Setpoint) -> Self {
-        Self { setpoint }
-    }
-}
+/// Asks for the configured start, for ever.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Fixed;
 
 impl Law for Fixed {
     fn on_sample(&mut self, _: &Sample) {}
 
-    fn setpoint(&mut self, _: Timestamp) -> Setpoint {
-        self.setpoint
+    fn setpoint(&mut self, _: Timestamp, limits: &Limits) -> Setpoint {
+        limits.start()
     }
 
     fn metrics(&self) -> Metrics {
-        Metrics {
-            rate: self.setpoint.rate,
-            ..Metrics::default()
-        }
+        Metrics::default()
     }
 }

@@ -27,6 +27,7 @@ pub use fixed::Fixed;
 pub use latency::Latency;
 
 use crate::Timestamp;
+use crate::config::Limits;
 use crate::signal::{Quota, Signal};
 
 /// What a law asks for.
@@ -49,8 +50,10 @@ pub struct Sample {
     pub sent: Timestamp,
     /// What it means.
     pub signal: Signal,
-    /// The first outcome of its congestion event: sent after the last one was noticed.
+    /// The first outcome of its congestion event: its permit was granted after the last one was noticed.
     pub fresh: bool,
+    /// When the last event was noticed.
+    pub last_event: Timestamp,
     /// Events just before this one with no success in between.
     pub refused_in_a_row: u16,
     /// Somebody was waiting for this key since it was sent, so the limit, not the demand, set the pace.
@@ -71,8 +74,6 @@ pub struct Sample {
 /// What a law would show on a page or plot.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Metrics {
-    /// The rate asked for, requests per second.
-    pub rate: f64,
     /// The learned ceiling, requests per second, if one is known.
     pub ceiling: Option<f64>,
     /// The rate it would suggest to an operator.
@@ -86,12 +87,8 @@ pub trait Law: fmt::Debug + Send {
     /// Hears what happened.
     fn on_sample(&mut self, sample: &Sample);
 
-    /// What it asks for at `now`.
-    fn setpoint(&mut self, now: Timestamp) -> Setpoint;
-
-    /// The gates allow no more than `rate` requests per second: a law that climbs beyond what can be
-    /// tried would have to come all the way down again.
-    fn cap(&mut self, _rate: f64) {}
+    /// What it asks for at `now`. What it has no opinion of is what `limits` starts with.
+    fn setpoint(&mut self, now: Timestamp, limits: &Limits) -> Setpoint;
 
     /// What it would show.
     fn metrics(&self) -> Metrics;
@@ -105,7 +102,7 @@ pub enum LawConfig {
     /// [`Aimd`].
     Aimd(Arc<AimdConfig>),
     /// [`Advice`].
-    Advice(AdviceConfig),
+    Advice(Arc<AdviceConfig>),
 }
 
 impl FromStr for LawConfig {
@@ -115,7 +112,7 @@ impl FromStr for LawConfig {
         match name {
             "fixed" => Ok(Self::Fixed),
             "aimd" => Ok(Self::Aimd(Arc::default())),
-            "advice" => Ok(Self::Advice(AdviceConfig::default())),
+            "advice" => Ok(Self::Advice(Arc::default())),
             _ => Err(UnknownLaw(name.to_owned())),
         }
     }
@@ -139,45 +136,44 @@ pub enum KeyLaw {
 }
 
 impl KeyLaw {
-    /// The configured law, at its beginning: `start` is what the profile allows a stranger.
-    pub fn new(config: &LawConfig, start: Setpoint, now: Timestamp) -> Self {
+    /// The configured law, at its beginning.
+    pub fn new(config: &LawConfig, limits: &Limits, now: Timestamp) -> Self {
+        let start = limits.start();
         match config {
-            LawConfig::Fixed => Self::Fixed(Fixed::new(start)),
-            LawConfig::Aimd(config) => Self::Aimd(Aimd::new(Arc::clone(config), start, now)),
-            LawConfig::Advice(config) => Self::Advice(Advice::new(*config, start)),
+            LawConfig::Fixed => Self::Fixed(Fixed),
+            LawConfig::Aimd(config) => Self::Aimd(Aimd::new(Arc::clone(config), start.rate, now)),
+            LawConfig::Advice(config) => Self::Advice(Advice::new(Arc::clone(config), start.rate)),
         }
     }
 
-    /// After a restore: the shared constants are not part of the state, and a state of another law than
-    /// the configured one is of no use.
-    pub fn adopt(&mut self, config: &LawConfig, start: Setpoint, now: Timestamp) {
+    /// After a restore: what was learned stands under today's constants, which are no part of the state;
+    /// a state of another law than the configured one, or an impossible one, is of no use.
+    pub fn adopt(&mut self, config: &LawConfig, limits: &Limits, now: Timestamp) {
         match (&mut *self, config) {
-            (Self::Aimd(law), LawConfig::Aimd(config)) => law.config = Arc::clone(config),
-            (Self::Fixed(_), LawConfig::Fixed) | (Self::Advice(_), LawConfig::Advice(_)) => {}
-            _ => *self = Self::new(config, start, now),
-        }
-    }
-
-    fn law(&mut self) -> &mut dyn Law {
-        match self {
-            Self::Fixed(law) => law,
-            Self::Aimd(law) => law,
-            Self::Advice(law) => law,
+            (Self::Aimd(law), LawConfig::Aimd(config)) if law.plausible() => law.adopt(config, now),
+            (Self::Advice(law), LawConfig::Advice(config)) if law.plausible() => law.adopt(config),
+            (Self::Fixed(_), LawConfig::Fixed) => {}
+            _ => *self = Self::new(config, limits, now),
         }
     }
 }
 
 impl Law for KeyLaw {
     fn on_sample(&mut self, sample: &Sample) {
-        self.law().on_sample(sample);
+        match self {
+            Self::Fixed(law) => law.on_sample(sample),
+            Self::Aimd(law) => law.on_sample(sample),
+            Self::Advice(law) => law.on_sample(sample),
+        }
     }
 
-    fn setpoint(&mut self, now: Timestamp) -> Setpoint {
-        self.law().setpoint(now)
-    }
-
-    fn cap(&mut self, rate: f64) {
-        self.law().cap(rate);
+    #[inline]
+    fn setpoint(&mut self, now: Timestamp, limits: &Limits) -> Setpoint {
+        match self {
+            Self::Fixed(law) => law.setpoint(now, limits),
+            Self::Aimd(law) => law.setpoint(now, limits),
+            Self::Advice(law) => law.setpoint(now, limits),
+        }
     }
 
     fn metrics(&self) -> Metrics {
@@ -201,6 +197,7 @@ mod tests {
             sent: now,
             signal,
             fresh: true,
+            last_event: Timestamp::ZERO,
             refused_in_a_row: 0,
             pressed: true,
             latency: Duration::ZERO,

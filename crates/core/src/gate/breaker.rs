@@ -53,6 +53,12 @@ impl Breaker {
         }
     }
 
+    /// Does an outcome tell it anything? While it rests only its own probe does: what left before says
+    /// nothing new, and must neither lengthen the rest nor make room for a second probe.
+    pub const fn listens(&self, probe: bool) -> bool {
+        self.rests == 0 || (probe && self.probing)
+    }
+
     /// The probe has been granted.
     pub const fn probe_sent(&mut self) {
         self.probing = true;
@@ -104,7 +110,6 @@ impl Breaker {
         self.open_until = self
             .open_until
             .min(now + config.rest_max.mul_f64(REST_JITTER));
-        self.probing = false;
     }
 
     /// Failures in a row so far.

@@ -2,6 +2,8 @@
 //!
 //! A hold only ever extends, whatever the order in which reasons arrive; only an operator may lift it.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
@@ -34,11 +36,12 @@ impl HoldReason {
     }
 }
 
-/// Nothing leaves before a time: 24 bytes.
+/// Nothing leaves before a time: 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hold {
     until: Timestamp,
-    since: Timestamp,
+    /// How long it was meant to last.
+    length_ms: u32,
     reason: HoldReason,
 }
 
@@ -46,7 +49,7 @@ impl Default for Hold {
     fn default() -> Self {
         Self {
             until: Timestamp::ZERO,
-            since: Timestamp::ZERO,
+            length_ms: 0,
             reason: HoldReason::Operator,
         }
     }
@@ -57,9 +60,10 @@ impl Hold {
     pub fn extend(&mut self, now: Timestamp, until: Timestamp, reason: HoldReason) -> bool {
         let longer = until > self.until && until > now;
         if longer {
+            let length_ms = u32::try_from(until.since(now).as_millis()).unwrap_or(u32::MAX);
             *self = Self {
                 until,
-                since: now,
+                length_ms,
                 reason,
             };
         }
@@ -71,9 +75,9 @@ impl Hold {
         *self = Self::default();
     }
 
-    /// The hold in force at `now`: its end, its beginning and its reason.
-    pub fn active(&self, now: Timestamp) -> Option<(Timestamp, Timestamp, HoldReason)> {
-        (self.until > now).then_some((self.until, self.since, self.reason))
+    /// The hold in force at `now`: its end, its whole length and its reason.
+    pub fn active(&self, now: Timestamp) -> Option<(Timestamp, Duration, HoldReason)> {
+        (self.until > now).then_some((self.until, self.length(), self.reason))
     }
 
     /// When it ends, or ended.
@@ -83,10 +87,15 @@ impl Hold {
 
     /// After a restart the clock may have jumped: a hold never lasts longer than it was meant to.
     pub fn rebase(&mut self, now: Timestamp) {
-        let length = self.until.since(self.since);
-        if self.since > now {
-            self.since = now;
-            self.until = now + length;
+        self.until = self
+            .until
+            .min(now + self.length() + Duration::from_millis(1));
+    }
+
+    fn length(&self) -> Duration {
+        match self.length_ms {
+            u32::MAX => Duration::MAX,
+            ms => Duration::from_millis(u64::from(ms)),
         }
     }
 }
@@ -109,7 +118,7 @@ mod tests {
         );
         assert_eq!(
             hold.active(at(119)),
-            Some((at(120), at(0), HoldReason::RetryAfter))
+            Some((at(120), Duration::from_secs(120), HoldReason::RetryAfter))
         );
         assert_eq!(hold.active(at(120)), None);
     }
@@ -119,6 +128,6 @@ mod tests {
         let mut hold = Hold::default();
         hold.extend(at(1_000), at(1_060), HoldReason::RetryAfter);
         hold.rebase(at(10));
-        assert_eq!(hold.until(), at(70));
+        assert_eq!(hold.until(), at(70) + Duration::from_millis(1));
     }
 }

@@ -15,21 +15,48 @@ use crate::Timestamp;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LeaseId(pub u64);
 
-/// One request under way, or about to leave: 32 bytes.
+/// One request under way, or about to leave: 24 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
     /// Its name.
     pub id: LeaseId,
     /// When its request may leave; what the laws take as the time it was sent.
     pub start: Timestamp,
-    /// When its slot returns by itself.
-    pub expires: Timestamp,
+    /// Its slot returns by itself this long after its start.
+    lasts_ms: u32,
     /// Leases live beside it when it was granted.
     pub beside: u16,
-    /// It is the single probe of a half-open breaker.
-    pub probe: bool,
+    stage: Stage,
     /// Somebody was waiting for it: the limit, not the demand, set its time.
     pub pressed: bool,
+}
+
+/// How far its request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Stage {
+    /// Nothing is known of it yet.
+    Sent,
+    /// The same, and it is the single probe of a half-open breaker.
+    Probe,
+    /// Its outcome is known and learned from; a probe has done its work. The body is still to come.
+    Heard,
+}
+
+impl Lease {
+    /// It is the single probe of a half-open breaker, and not answered yet.
+    pub fn is_probe(&self) -> bool {
+        self.stage == Stage::Probe
+    }
+
+    /// Its outcome is known and learned from; the slot is taken until the body has come.
+    pub fn is_heard(&self) -> bool {
+        self.stage == Stage::Heard
+    }
+
+    /// When its slot returns by itself.
+    pub fn expires(&self) -> Timestamp {
+        self.start + Duration::from_millis(u64::from(self.lasts_ms))
+    }
 }
 
 /// The books of one key.
@@ -53,8 +80,8 @@ pub struct Leases {
     live: SmallVec<[Lease; 1]>,
     granted: u64,
     reported: u64,
-    cancelled: u32,
-    expired: u32,
+    cancelled: u64,
+    expired: u64,
 }
 
 impl Leases {
@@ -72,9 +99,9 @@ impl Leases {
         self.live.push(Lease {
             id,
             start,
-            expires: start + lasts,
+            lasts_ms: ms(lasts),
             beside,
-            probe,
+            stage: if probe { Stage::Probe } else { Stage::Sent },
             pressed,
         });
         id
@@ -88,6 +115,17 @@ impl Leases {
         Some(lease)
     }
 
+    /// The outcome is known, the slot stays taken until [`Leases::report`]. `None`: late, or a repetition.
+    pub fn hear(&mut self, id: LeaseId) -> Option<Lease> {
+        let lease = self
+            .live
+            .iter_mut()
+            .find(|lease| lease.id == id && !lease.is_heard())?;
+        let copy = *lease;
+        lease.stage = Stage::Heard;
+        Some(copy)
+    }
+
     /// Returns the slot of a request that never left or was abandoned.
     pub fn cancel(&mut self, id: LeaseId) -> Option<Lease> {
         let lease = self.remove(id)?;
@@ -95,27 +133,58 @@ impl Leases {
         Some(lease)
     }
 
-    /// Extends a lease for a request that takes long. `false`: there is no such lease any more.
+    /// Extends a lease to `until`, or up to a millisecond longer. `false`: there is no such lease any more.
     pub fn renew(&mut self, id: LeaseId, until: Timestamp) -> bool {
         self.live
             .iter_mut()
             .find(|lease| lease.id == id)
-            .map(|lease| lease.expires = lease.expires.max(until))
+            .map(|lease| lease.lasts_ms = lease.lasts_ms.max(ms(until.since(lease.start))))
             .is_some()
     }
 
     /// Takes back what nobody was heard of again and answers whether a probe was among it.
     pub fn expire(&mut self, now: Timestamp) -> Expired {
+        if self.live.iter().all(|lease| lease.expires() > now) {
+            return Expired::default();
+        }
         let before = self.live.len();
         let mut probe = false;
         self.live.retain(|lease| {
-            let keep = lease.expires > now;
-            probe |= !keep && lease.probe;
+            let keep = lease.expires() > now;
+            probe |= !keep && lease.is_probe();
             keep
         });
         let count = before - self.live.len();
-        self.expired += count as u32;
+        self.expired += count as u64;
         Expired { count, probe }
+    }
+
+    /// The clock was set back by `back` while nobody looked: the slots return when they would have.
+    pub fn rebase(&mut self, back: Duration) {
+        for lease in &mut self.live {
+            lease.start = lease.start - back;
+        }
+    }
+
+    /// A breaker's probe is under way.
+    pub fn probing(&self) -> bool {
+        self.live.iter().any(Lease::is_probe)
+    }
+
+    /// No lease is a probe any more: its breaker was closed by an operator.
+    pub fn forget_probes(&mut self) {
+        for lease in self.live.iter_mut().filter(|lease| lease.is_probe()) {
+            lease.stage = Stage::Sent;
+        }
+    }
+
+    /// Could calls of this type's methods have led here? Bytes read back may be anything.
+    pub fn plausible(&self) -> bool {
+        let ended =
+            u128::from(self.reported) + u128::from(self.cancelled) + u128::from(self.expired);
+        self.granted < 1 << 62
+            && u128::from(self.granted) == ended + self.live.len() as u128
+            && self.live.iter().all(|lease| lease.id.0 < self.granted)
     }
 
     /// Slots taken.
@@ -123,9 +192,14 @@ impl Leases {
         self.live.len()
     }
 
+    /// Slots taken by requests of which nothing is known yet.
+    pub fn unheard(&self) -> usize {
+        self.live.iter().filter(|lease| !lease.is_heard()).count()
+    }
+
     /// When the next slot returns by itself, if any is out.
     pub fn next_expiry(&self) -> Option<Timestamp> {
-        self.live.iter().map(|lease| lease.expires).min()
+        self.live.iter().map(Lease::expires).min()
     }
 
     /// The books.
@@ -133,8 +207,8 @@ impl Leases {
         Tally {
             granted: self.granted,
             reported: self.reported,
-            cancelled: u64::from(self.cancelled),
-            expired: u64::from(self.expired),
+            cancelled: self.cancelled,
+            expired: self.expired,
             live: self.live.len() as u64,
         }
     }
@@ -157,6 +231,11 @@ pub struct Expired {
     pub count: usize,
     /// One of them was a breaker's probe.
     pub probe: bool,
+}
+
+/// Whole milliseconds, rounded up: at most 49 days.
+fn ms(length: Duration) -> u32 {
+    u32::try_from(length.as_micros().div_ceil(1_000)).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -206,6 +285,19 @@ mod tests {
             (tally.granted, tally.reported, tally.expired, tally.live),
             (2, 1, 1, 0)
         );
+    }
+
+    #[test]
+    fn what_was_heard_is_in_flight_until_reported() {
+        let mut leases = Leases::default();
+        let id = leases.take(at(0), LASTS, true, false);
+        assert!(leases.hear(id).is_some_and(|lease| lease.is_probe()));
+        assert!(leases.hear(id).is_none(), "heard once");
+        assert_eq!((leases.in_flight(), leases.unheard()), (1, 0));
+        assert_eq!(leases.tally().live, 1);
+        assert!(leases.report(id).is_some_and(|lease| !lease.is_probe()));
+        let tally = leases.tally();
+        assert_eq!((tally.granted, tally.reported, tally.live), (1, 1, 0));
     }
 
     #[test]

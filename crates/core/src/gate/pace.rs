@@ -25,7 +25,9 @@ pub enum Refill {
     /// Little by little, all the time.
     #[default]
     Continuous,
-    /// The whole burst at once, every so often (counted from the bucket's first use).
+    /// At once every so often (counted from the bucket's first use): what the rate yields in that time, at
+    /// most the burst. Two bursts may meet where one interval ends and the next begins, as with every
+    /// fixed window.
     Interval(Duration),
 }
 
@@ -58,6 +60,22 @@ impl Rate {
         }
     }
 
+    /// What flows in at the end of each interval.
+    fn per_interval(&self, period: Duration) -> f64 {
+        (self.per_s * (micros(period) as f64 / 1e6)).min(self.burst)
+    }
+
+    /// How long `tokens` take to flow in, from the last count.
+    fn time_for(&self, tokens: f64) -> Duration {
+        match self.refill {
+            Refill::Continuous => seconds(tokens / self.per_s),
+            Refill::Interval(period) => {
+                let periods = ((tokens - ROUNDING) / self.per_interval(period)).ceil();
+                Duration::from_micros((periods * micros(period) as f64) as u64)
+            }
+        }
+    }
+
     /// Time between two departures at this rate.
     pub fn interval(&self) -> Duration {
         seconds(1.0 / self.per_s)
@@ -70,9 +88,8 @@ impl Rate {
 pub struct Pace {
     tokens: f64,
     at: Timestamp,
-    /// When the bucket last overflowed. What was taken before then cannot be given back: without the
-    /// taking, the bucket would have been just as full.
-    full_at: Timestamp,
+    /// The start of the newest departure: the only one that can be given back.
+    newest: Timestamp,
 }
 
 impl Pace {
@@ -81,33 +98,41 @@ impl Pace {
         Self {
             tokens: rate.burst,
             at: now,
-            full_at: now,
+            newest: now,
         }
     }
 
     /// Counts what has flowed in since the last look.
     pub fn settle(&mut self, now: Timestamp, rate: &Rate) {
-        if now <= self.at {
-            return;
-        }
         let elapsed = now.micros_since(self.at);
         match rate.refill {
+            // Zero times infinity is not a number.
+            _ if elapsed == 0 => {}
             Refill::Continuous => {
                 self.tokens += rate.per_s * (elapsed as f64 / 1e6);
                 self.at = now;
             }
             Refill::Interval(period) => {
-                let period = micros(period);
-                let periods = elapsed / period;
-                self.tokens += rate.burst * periods as f64;
-                self.at = self.at + Duration::from_micros(periods * period);
+                let periods = elapsed / micros(period);
+                self.tokens += rate.per_interval(period) * periods as f64;
+                self.at = self.at + Duration::from_micros(periods * micros(period));
             }
         }
-        let most = rate.most();
-        if self.tokens >= most {
-            self.tokens = most;
-            self.full_at = self.at;
+        self.tokens = self.tokens.min(rate.most());
+    }
+
+    /// From now on `new` holds. Departures already handed out keep their times, and the next comes after the
+    /// last of them: a debt is as long in time as it was.
+    pub fn change(&mut self, now: Timestamp, old: &Rate, new: &Rate) {
+        self.settle(now, old);
+        let share = new.per_s / old.per_s;
+        if self.tokens < 0.0 && share > 0.0 && share.is_finite() {
+            self.tokens *= share;
+        } else if share.is_infinite() || share.is_nan() || !self.tokens.is_finite() {
+            // From or to a rate without end, or from one of zero: nothing can be owed.
+            self.tokens = self.tokens.clamp(0.0, new.burst);
         }
+        self.settle(now, new);
     }
 
     /// Takes `cost` tokens for a departure no later than `now + horizon` and answers its start; otherwise
@@ -132,6 +157,7 @@ impl Pace {
             return Err(start - horizon);
         }
         self.tokens -= cost;
+        self.newest = start;
         Ok(start)
     }
 
@@ -145,27 +171,24 @@ impl Pace {
         if rate.per_s <= 0.0 {
             return Timestamp::NEVER;
         }
-        let start = match rate.refill {
-            Refill::Continuous => self.at + seconds(missing / rate.per_s),
-            Refill::Interval(period) => {
-                let periods = ((missing - ROUNDING) / rate.burst).ceil().max(1.0);
-                self.at + Duration::from_micros((periods * micros(period) as f64) as u64)
-            }
-        };
-        start.max(now)
+        (self.at + rate.time_for(missing)).max(now)
     }
 
-    /// Gives back `cost` tokens taken for a departure at `start` that did not happen.
+    /// Gives back `cost` tokens taken for a departure at `start` that did not happen, if it is the newest.
     ///
-    /// Exact, hence sometimes nothing: a slot in the middle of reservations already handed out is lost
-    /// (those behind it have their times), and so is one taken before the bucket last overflowed.
+    /// An older one is lost: those behind a reservation have their times already, and a bucket that was
+    /// nearly full would have overflowed without it, so that its token is nobody's to give.
     pub fn give_back(&mut self, now: Timestamp, rate: &Rate, cost: f64, start: Timestamp) {
         self.settle(now, rate);
-        let newest = self.at + seconds(-self.tokens / rate.per_s);
-        let reserved_after = self.tokens < 0.0 && newest.micros_since(start) > 1;
-        if start >= self.full_at && !reserved_after {
+        if start == self.newest {
             self.tokens = (self.tokens + cost).min(rate.most());
         }
+    }
+
+    /// Takes one more token for a departure at `start`, right behind one just reserved.
+    pub fn follow(&mut self, start: Timestamp) {
+        self.tokens -= 1.0;
+        self.newest = start;
     }
 
     /// Takes `cost` tokens at once, into debt if need be: for costs known only afterwards (bytes).
@@ -176,8 +199,20 @@ impl Pace {
 
     /// After a restart with a clock that was set back: what was counted in the future is counted now.
     pub fn rebase(&mut self, now: Timestamp) {
-        self.at = self.at.min(now);
-        self.full_at = self.full_at.min(now);
+        let set_back = self.at.since(now);
+        self.at = self.at - set_back;
+        self.newest = self.newest - set_back;
+    }
+
+    /// When it was last counted.
+    pub const fn at(&self) -> Timestamp {
+        self.at
+    }
+
+    /// Nothing is missing: an idle key.
+    pub fn is_full(&mut self, now: Timestamp, rate: &Rate) -> bool {
+        self.settle(now, rate);
+        self.tokens >= rate.burst
     }
 
     /// Tokens at the last look; below zero by what is reserved.
@@ -301,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_in_the_middle_is_lost_rather_than_given_twice() {
+    fn an_older_slot_is_lost_rather_than_given_twice() {
         let rate = Rate::per_second(1.0);
         let mut pace = Pace::full(at(0.0), &rate);
         let starts: Vec<_> = (0..4)
@@ -311,6 +346,23 @@ mod tests {
         assert_eq!(pace.reserve(at(0.0), &rate, 1.0, FAR), Ok(at(4.0)));
         pace.give_back(at(0.0), &rate, 1.0, at(4.0));
         assert_eq!(pace.reserve(at(0.0), &rate, 1.0, FAR), Ok(at(4.0)));
+    }
+
+    /// Before this, the second burst was given on top of what had flowed in meanwhile.
+    #[test]
+    fn a_token_that_would_have_overflowed_is_nobodys() {
+        let rate = Rate {
+            per_s: 1.0,
+            burst: 6.0,
+            refill: Refill::Continuous,
+        };
+        let mut pace = Pace::full(at(0.0), &rate);
+        let first = pace.reserve(at(0.0), &rate, 1.0, NOW).unwrap();
+        for _ in 0..5 {
+            pace.reserve(at(0.9), &rate, 1.0, NOW).unwrap();
+        }
+        pace.give_back(at(0.9), &rate, 1.0, first);
+        assert!(pace.reserve(at(0.9), &rate, 1.0, NOW).is_err());
     }
 
     #[derive(Clone, Debug)]

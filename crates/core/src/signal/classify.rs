@@ -63,6 +63,11 @@ impl Classifier {
         }
     }
 
+    /// Whether the beginnings of good-looking answers' bodies matter: there is a hook to read them.
+    pub const fn reads_bodies(&self) -> bool {
+        self.soft_block.is_some()
+    }
+
     /// [`classify`], the hook asked.
     pub fn classify(
         &self,

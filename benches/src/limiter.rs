@@ -1,0 +1,208 @@
+//! Leave to send, against `governor`'s keyed check with its default store, in one run.
+//!
+//! Both are warm, both always allow, keys are host names of about 22 bytes in random order. A governor
+//! check is one GCRA update; ours keeps pace, in-flight leases, holds, breakers, a control law and latency
+//! quantiles. Times are medians of rounds that alternate between the two, so that a neighbour's noise falls
+//! on both.
+
+use std::hint::black_box;
+use std::num::NonZeroU32;
+use std::time::{Duration, Instant};
+
+use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
+use politely::core::Rng;
+use politely::core::config::Limits;
+use politely::core::gate::Refill;
+use politely::{Config, Key, Limiter, Report, Signal};
+
+const ROUNDS: usize = 7;
+const CALLS_PER_ROUND: usize = 1_000_000;
+
+/// Runs everything and prints the table.
+pub(crate) fn run() {
+    println!("limiter: ns per call, median of {ROUNDS} rounds of {CALLS_PER_ROUND} calls");
+    println!("| keys | threads | governor check | grant | ratio | acquire + report | ratio |");
+    println!("| --- | --- | --- | --- | --- | --- | --- |");
+    for keys in [1_000, 1_000_000] {
+        for threads in [1, 2] {
+            let row = measure(keys, threads);
+            println!(
+                "| {keys} | {threads} | {:.0} | {:.0} | {:.2} | {:.0} | {:.2} |",
+                row.governor,
+                row.grant,
+                row.grant / row.governor,
+                row.cycle,
+                row.cycle / row.governor
+            );
+        }
+    }
+    memory(1_000_000);
+}
+
+struct Row {
+    governor: f64,
+    grant: f64,
+    cycle: f64,
+}
+
+fn measure(keys: usize, threads: usize) -> Row {
+    let names = names(keys);
+    let quota = Quota::per_second(NonZeroU32::new(1_000_000_000).expect("not zero"));
+    let governor: DefaultKeyedRateLimiter<String> = RateLimiter::keyed(quota);
+    let limiter = unlimited(keys);
+    let strings: Vec<String> = names.iter().map(ToString::to_string).collect();
+    for (name, string) in names.iter().zip(&strings) {
+        let _ = governor.check_key(string);
+        cycle(&limiter, name);
+    }
+    let (mut governors, mut grants, mut cycles) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        let order = order(keys, round as u64);
+        governors.push(per_call(threads, &order, |i| {
+            let _ = black_box(governor.check_key(&strings[i]));
+        }));
+        cycles.push(per_call(threads, &order, |i| cycle(&limiter, &names[i])));
+        grants.push(grants_only(&limiter, threads, &order, &names));
+    }
+    Row {
+        governor: median(governors),
+        grant: median(grants),
+        cycle: median(cycles),
+    }
+}
+
+fn cycle(limiter: &Limiter, key: &Key) {
+    let permit = limiter.try_acquire(key).expect("nothing is in the way");
+    let report = Report {
+        latency: Duration::from_millis(50),
+        ..Report::of(Signal::Ok)
+    };
+    black_box(permit.report(&report));
+}
+
+/// The grants alone: permits are kept, and dropped with the clock stopped.
+fn grants_only(limiter: &Limiter, threads: usize, order: &[usize], names: &[Key]) -> f64 {
+    // A permit or two out per key, as in use; not fifty.
+    let batch_len = names.len().min(50_000);
+    let share = order.len() / threads;
+    let times: Vec<Duration> = std::thread::scope(|scope| {
+        let handles: Vec<_> = order
+            .chunks(share)
+            .map(|chunk| {
+                scope.spawn(move || {
+                    let mut time = Duration::ZERO;
+                    let mut permits = Vec::with_capacity(batch_len);
+                    for batch in chunk.chunks(batch_len) {
+                        let began = Instant::now();
+                        permits.extend(
+                            batch
+                                .iter()
+                                .map(|&i| limiter.try_acquire(&names[i]).expect("free")),
+                        );
+                        time += began.elapsed();
+                        permits.clear();
+                    }
+                    time
+                })
+            })
+            .collect();
+        handles
+            .into_iter()
+            .map(|handle| handle.join().expect("no panic"))
+            .collect()
+    });
+    times.iter().max().expect("a thread").as_nanos() as f64 / share as f64
+}
+
+/// Nanoseconds per call of the slower thread.
+fn per_call(threads: usize, order: &[usize], call: impl Fn(usize) + Sync) -> f64 {
+    let share = order.len() / threads;
+    let call = &call;
+    let times: Vec<Duration> = std::thread::scope(|scope| {
+        let handles: Vec<_> = order
+            .chunks(share)
+            .map(|chunk| {
+                scope.spawn(move || {
+                    let began = Instant::now();
+                    chunk.iter().for_each(|&i| call(i));
+                    began.elapsed()
+                })
+            })
+            .collect();
+        handles
+            .into_iter()
+            .map(|handle| handle.join().expect("no panic"))
+            .collect()
+    });
+    times.iter().max().expect("a thread").as_nanos() as f64 / share as f64
+}
+
+fn memory(keys: usize) {
+    let names = names(keys);
+    let before = resident();
+    let limiter = Limiter::builder()
+        .capacity(keys)
+        .build()
+        .expect("a valid configuration");
+    for name in &names {
+        cycle(&limiter, name);
+    }
+    let grown = resident().saturating_sub(before);
+    println!(
+        "memory per idle key incl. its name, {keys} keys: {} bytes resident, {} by its own count",
+        grown / keys as u64,
+        limiter.stats().memory / keys as u64
+    );
+}
+
+fn unlimited(keys: usize) -> Limiter {
+    let crawler = Config::crawler();
+    let limits = Limits {
+        rate_start: 1e9,
+        rate_max: f64::INFINITY,
+        burst: 1e9,
+        refill: Refill::Continuous,
+        in_flight: u32::from(u16::MAX),
+        busy_share: f64::INFINITY,
+        bytes_per_s: f64::INFINITY,
+    };
+    let config = Config { limits, ..crawler };
+    Limiter::builder()
+        .config(config)
+        .capacity(keys)
+        .build()
+        .expect("a valid configuration")
+}
+
+fn names(keys: usize) -> Vec<Key> {
+    let mut rng = Rng::new(7);
+    (0..keys)
+        .map(|i| {
+            let name = format!("{:x}-{i}.example-{}.com", rng.next_u64() & 0xfff, i % 7);
+            Key::host(&name).expect("a host name")
+        })
+        .collect()
+}
+
+fn order(keys: usize, seed: u64) -> Vec<usize> {
+    let mut rng = Rng::new(seed);
+    (0..CALLS_PER_ROUND)
+        .map(|_| rng.next_u64() as usize % keys)
+        .collect()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Resident bytes of this process.
+fn resident() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = statm
+        .split(' ')
+        .nth(1)
+        .and_then(|pages| pages.parse().ok())
+        .unwrap_or(0);
+    pages * 4096
+}

@@ -1,0 +1,59 @@
+//! What may be forgotten. That nothing else is, whatever happens, is `World::evict` in [`crate::world`].
+
+use politely_core::config::Config;
+use politely_core::signal::{Report, Signal};
+
+use crate::traps::Bench;
+
+#[test]
+fn eviction_gives_nobody_a_second_burst() {
+    // Before this a key with a single token left of five could go, and come back with five.
+    let mut bench = Bench::new(Config::fixed(1.0, 5.0));
+    for _ in 0..4 {
+        let lease = bench.grant().lease;
+        bench.say(lease, Signal::Ok);
+    }
+    assert!(!bench.host.evictable(bench.now, true, &bench.config));
+    bench.ahead(3.9);
+    assert!(!bench.host.evictable(bench.now, true, &bench.config));
+    bench.ahead(0.2);
+    assert!(bench.host.evictable(bench.now, true, &bench.config));
+}
+
+#[test]
+fn a_byte_budget_makes_no_key_immortal() {
+    // Before this no key could go once bytes were counted, and the registry filled for good.
+    let mut config = Config::fixed(1.0, 1.0);
+    config.limits.bytes_per_s = 100.0;
+    let mut bench = Bench::new(config);
+    let lease = bench.grant().lease;
+    let report = Report {
+        bytes: 1_000,
+        ..Report::of(Signal::Ok)
+    };
+    bench.tell(lease, &report);
+    bench.ahead(9.0);
+    assert!(
+        !bench.host.evictable(bench.now, true, &bench.config),
+        "in debt"
+    );
+    bench.ahead(1.1);
+    assert!(bench.host.evictable(bench.now, true, &bench.config));
+}
+
+#[test]
+fn a_learned_ceiling_goes_only_when_it_may() {
+    let mut bench = Bench::new(Config::api());
+    let lease = bench.grant().lease;
+    bench.say(lease, Signal::RateLimited);
+    bench.ahead(100.0);
+    assert!(
+        !bench.host.evictable(bench.now, true, &bench.config),
+        "a strike"
+    );
+    let lease = bench.grant().lease;
+    bench.say(lease, Signal::Ok);
+    bench.ahead(100.0);
+    assert!(!bench.host.evictable(bench.now, false, &bench.config));
+    assert!(bench.host.evictable(bench.now, true, &bench.config));
+}

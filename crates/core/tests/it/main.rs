@@ -1,0 +1,10 @@
+//! The promises of the core, each as a test that can fail.
+
+mod evict;
+mod model;
+mod promises;
+mod replay;
+mod restore;
+mod scenarios;
+mod traps;
+mod world;

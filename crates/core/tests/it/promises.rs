@@ -1,0 +1,24 @@
+//! P1 to P4, the single probe and the canary: any interleaving of any number of workers.
+
+use proptest::prelude::*;
+
+use crate::model::{config, ops, ops_any_clock};
+use crate::world::World;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn promises_hold_whatever_happens(config in config(), ops in ops(150), seed: u64) {
+        let mut world = World::new(config, seed);
+        world.run(&ops);
+        world.close();
+    }
+
+    #[test]
+    fn promises_hold_with_a_clock_that_steps_back(config in config(), ops in ops_any_clock(150), seed: u64) {
+        let mut world = World::new(config, seed);
+        world.run(&ops);
+        world.close();
+    }
+}

@@ -1,0 +1,101 @@
+//! A state as bytes: small, and no bytes do harm.
+
+use std::time::Duration;
+
+use politely_core::config::Config;
+use politely_core::host::{Ask, Decision, Host};
+use politely_core::signal::{Report, Signal};
+use politely_core::{Rng, Timestamp};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use crate::model::{config, ops};
+use crate::world::World;
+
+/// What a state that could be read is put through: nothing may panic.
+fn drive(mut host: Host, world: &mut World) {
+    let leases = host.snapshot();
+    drop(leases);
+    for i in 0..20_u64 {
+        let now = world.now + Duration::from_millis(i * 700);
+        world.poke(&mut host, now, i);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn arbitrary_bytes_never_panic(mut bytes in vec(any::<u8>(), 0..400), config in config(), now: u64) {
+        if let Some(version) = bytes.first_mut() {
+            *version = 1;
+        }
+        let mut world = World::new(config.clone(), 1);
+        world.now = Timestamp::from_micros(now);
+        if let Ok(host) = Host::restore(&bytes, world.now, &config) {
+            drive(host, &mut world);
+        }
+    }
+
+    #[test]
+    fn damaged_states_never_panic(
+        config in config(),
+        ops in ops(40),
+        damage in vec((any::<Index>(), any::<u8>()), 1..6),
+        cut in any::<Index>(),
+        seed: u64,
+    ) {
+        let mut world = World::new(config.clone(), seed);
+        world.run(&ops);
+        let mut bytes = world.host.snapshot();
+        if seed % 4 == 0 {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        for (at, value) in damage {
+            if bytes.len() > 1 {
+                let at = 1 + at.index(bytes.len() - 1);
+                bytes[at] = value;
+            }
+        }
+        if let Ok(host) = Host::restore(&bytes, world.now, &config) {
+            drive(host, &mut world);
+        }
+    }
+}
+
+#[test]
+fn a_state_is_small() {
+    // Typical: a second of microseconds since 1970 in every field, one request under way.
+    let mut config = Config::crawler();
+    let now = Timestamp::from_micros(1_800_000_000_000_000);
+    let (mut host, mut rng) = (Host::new(&config, now), Rng::new(1));
+    let mut sizes = vec![host.snapshot().len()];
+    config.limits.in_flight = 8;
+    config.limits.burst = 8.0;
+    for i in 0..8_u64 {
+        let now = now + Duration::from_mins(i);
+        if let Decision::Granted(grant) = host.request(now, Ask::default(), &config)
+            && i < 4
+        {
+            let signal = [Signal::Ok, Signal::RateLimited][i as usize % 2];
+            let report = Report {
+                status: Some(429),
+                retry_after: Some(Duration::from_secs(30)),
+                ..Report::of(signal)
+            };
+            host.report(now, grant.lease, &report, &config, &mut rng);
+        }
+        sizes.push(host.snapshot().len());
+    }
+    assert!(sizes.iter().all(|size| *size <= 300), "{sizes:?}");
+
+    config.limits.in_flight = 16;
+    config.limits.burst = 16.0;
+    let mut host = Host::new(&config, now);
+    for _ in 0..16 {
+        host.request(now, Ask::default(), &config);
+    }
+    let size = host.snapshot().len();
+    assert!(size <= 1024, "{size}");
+}

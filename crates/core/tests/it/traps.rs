@@ -1,0 +1,586 @@
+//! Traps others have paid for, each with the test that keeps us out of it.
+//!
+//! From `research/peers.md` ("Traps already paid for by peers"):
+//!
+//! | trap | kept out by |
+//! | --- | --- |
+//! | refusals of requests already under way are one event | [`refusals_under_way_are_one_event`], [`reserved_ahead_and_refused_is_one_event`], `control::aimd::a_burst_of_refusals_is_one_event` |
+//! | the same URL failing twice must not cut twice | [`a_second_report_of_one_request_cuts_nothing`], [`a_url_at_fault_cuts_nothing_however_often`] |
+//! | back-off and crawl-delay clocks separate | [`a_crawl_delay_does_not_swallow_a_retry_after`] |
+//! | blocks only extend | `gate::hold::a_hold_only_extends`, P4 in [`crate::promises`] |
+//! | a lost call must be asserted again | [`a_late_report_still_holds`]; over the wire: coordinator, later |
+//! | hold no slot while waiting | `politely`: `limiter_keys::one_key_in_the_way_takes_nothing_of_the_others` |
+//! | concurrency first, then the token | [`waiting_for_a_slot_burns_no_token`] |
+//! | robots.txt needs a permit while the page holds the only one | robots (crate `politely`) |
+//! | robots.txt fetches and redirects are paced too | robots, layers (crate `politely`) |
+//! | jitter drawn once per grant | [`asking_again_draws_no_new_jitter`] |
+//! | ends of blocks jittered, never early | [`two_workers_do_not_return_in_step_nor_early`] |
+//! | recovery must not need N successes in a row | `control::aimd::it_climbs_by_equal_steps_without_needing_successes_in_a_row` |
+//! | the ceiling must be able to rise | [`the_ceiling_rises_again`] |
+//! | eviction never drops a delay, block or count | [`crate::promises`] (`World::evict`), [`crate::evict`]; `politely`: `limiter_bound` |
+//! | gate check-and-reserve atomic | `politely`: `limiter_threads`, `registry` under shuttle |
+//! | control routed to the owner | coordinator, later |
+//! | crawl-delay below a second | [`half_a_second_is_half_a_second`]; parsing: robots |
+//! | time-outs and resets count | [`time_outs_and_resets_cut`]; `signal::classify` |
+//! | odd values of Retry-After | `signal::retry_after` (`trap_…`, `row_…`) |
+//! | explicit configuration before robots.txt | robots |
+//! | host normalisation | `key::tests` |
+//! | idle time accrues neither burst nor credit | [`an_idle_hour_buys_one_burst`], `gate::pace::idle_time_accrues_no_more_than_the_burst`, `control::aimd::idle_keys_learn_nothing` |
+//!
+//! From `research/distributed.md` 1.14:
+//!
+//! | trap | kept out by |
+//! | --- | --- |
+//! | the client's clock decides | by type: `now` is the state holder's; `signal::…::trap_clock_skew_the_servers_date_decides` |
+//! | the same retry time for all waiters | [`reservations_get_different_times`]; `politely`: only a line's head has a timer |
+//! | check, then act | as "atomic" above |
+//! | a slot that leaks without expiry | `gate::leases::a_killed_worker_leaks_nothing`, P3 in [`crate::promises`] |
+//! | scripts lost after a restart (`NOSCRIPT`) | engines, later |
+//! | seconds where finer units are meant | [`half_a_second_is_half_a_second`], `signal::…::trap_fraction_is_kept_and_never_cut_short` |
+//! | several keys: a denial drains the others | `politely`: `limiter_keys::one_key_in_the_way_takes_nothing_of_the_others` |
+//! | numbers in Lua | no Lua: one implementation |
+//! | a full bucket at switch-over | [`a_restore_refills_nothing`], [`crate::evict`] |
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use politely_core::config::Config;
+use politely_core::control::{AdviceConfig, LawConfig};
+use politely_core::gate::{HoldReason, LeaseId, Refill};
+use politely_core::host::{Ask, Decision, Directions, Grant, Host, Reason};
+use politely_core::signal::{Failure, Report, Signal};
+use politely_core::{Rng, Timestamp};
+
+/// A host, its clock and its configuration.
+pub(crate) struct Bench {
+    pub(crate) host: Host,
+    pub(crate) config: Config,
+    pub(crate) now: Timestamp,
+    rng: Rng,
+}
+
+impl Bench {
+    pub(crate) fn new(config: Config) -> Self {
+        let now = Timestamp::from_micros(1_000_000_000);
+        let host = Host::new(&config, now);
+        let rng = Rng::new(7);
+        Self {
+            host,
+            config,
+            now,
+            rng,
+        }
+    }
+
+    pub(crate) fn ahead(&mut self, secs: f64) {
+        self.now = self.now + Duration::from_secs_f64(secs);
+    }
+
+    pub(crate) fn ask(&mut self, ask: Ask) -> Decision {
+        self.host.request(self.now, ask, &self.config)
+    }
+
+    pub(crate) fn grant(&mut self) -> Grant {
+        self.reserve(0.0)
+    }
+
+    pub(crate) fn reserve(&mut self, horizon_s: f64) -> Grant {
+        let horizon = Duration::from_secs_f64(horizon_s);
+        match self.ask(Ask { slots: 1, horizon }) {
+            Decision::Granted(grant) => grant,
+            Decision::Wait(wait) => panic!("{wait:?}"),
+        }
+    }
+
+    pub(crate) fn wait(&mut self) -> politely_core::host::Wait {
+        match self.ask(Ask::default()) {
+            Decision::Granted(grant) => panic!("{grant:?}"),
+            Decision::Wait(wait) => wait,
+        }
+    }
+
+    pub(crate) fn tell(&mut self, lease: LeaseId, report: &Report) -> Directions {
+        self.host
+            .report(self.now, lease, report, &self.config, &mut self.rng)
+    }
+
+    pub(crate) fn say(&mut self, lease: LeaseId, signal: Signal) -> Directions {
+        self.tell(lease, &Report::of(signal))
+    }
+
+    pub(crate) fn rate(&self) -> f64 {
+        self.host.explain(self.now, &self.config).rate
+    }
+}
+
+/// A law that learns, at once at 8 requests per second, with room for a burst.
+fn quick() -> Config {
+    let mut config = Config::api();
+    config.limits.rate_start = 8.0;
+    config.limits.burst = 8.0;
+    config
+}
+
+fn after(signal: Signal, secs: u64) -> Report {
+    Report {
+        retry_after: Some(Duration::from_secs(secs)),
+        ..Report::of(signal)
+    }
+}
+
+#[test]
+fn refusals_under_way_are_one_event() {
+    let mut bench = Bench::new(quick());
+    let leases: Vec<_> = (0..6).map(|_| bench.grant().lease).collect();
+    // The clock is coarse: all of this may happen at one reading.
+    let told: Vec<_> = leases
+        .iter()
+        .map(|lease| bench.say(*lease, Signal::RateLimited))
+        .collect();
+    assert!(told[0].event && told[1..].iter().all(|told| !told.event));
+    assert!(
+        told.iter().all(|told| (told.rate - 8.0 / 1.5).abs() < 1e-9),
+        "cut once: {told:?}"
+    );
+}
+
+#[test]
+fn reserved_ahead_and_refused_is_one_event() {
+    // Before this a run reserved at the old rate, refused one by one as it left, cut once for each.
+    let mut bench = Bench::new(quick());
+    bench.config.limits.burst = 1.0;
+    bench.host = Host::new(&bench.config, bench.now);
+    let grants: Vec<_> = (0..6).map(|_| bench.reserve(10.0)).collect();
+    for grant in grants {
+        bench.now = grant.start + Duration::from_millis(20);
+        bench.say(grant.lease, Signal::RateLimited);
+    }
+    assert!((bench.rate() - 8.0 / 1.5).abs() < 1e-9, "{}", bench.rate());
+}
+
+#[test]
+fn a_success_from_before_the_refusal_does_not_end_the_canary() {
+    let mut bench = Bench::new(quick());
+    let (refused, served) = (bench.grant().lease, bench.grant().lease);
+    bench.say(refused, Signal::RateLimited);
+    bench.say(served, Signal::Ok);
+    bench.ahead(10.0);
+    bench.grant();
+    assert_eq!(bench.wait().reason, Reason::InFlight, "one at a time");
+}
+
+#[test]
+fn a_second_report_of_one_request_cuts_nothing() {
+    let mut bench = Bench::new(quick());
+    let lease = bench.grant().lease;
+    bench.say(lease, Signal::RateLimited);
+    let rate = bench.rate();
+    bench.ahead(5.0);
+    let told = bench.say(lease, Signal::RateLimited);
+    assert!(told.late && !told.event);
+    assert!((bench.rate() - rate).abs() < 1e-9);
+}
+
+#[test]
+fn a_url_at_fault_cuts_nothing_however_often() {
+    let mut bench = Bench::new(quick());
+    for _ in 0..4 {
+        let lease = bench.grant().lease;
+        let report = Report {
+            status: Some(400),
+            ..Report::of(Signal::UrlError)
+        };
+        assert!(!bench.tell(lease, &report).event);
+        bench.ahead(1.0);
+    }
+    assert!(bench.rate() >= 8.0);
+    assert_eq!(bench.host.explain(bench.now, &bench.config).wait, None);
+}
+
+#[test]
+fn a_crawl_delay_does_not_swallow_a_retry_after() {
+    for crawl_delay_first in [true, false] {
+        let mut bench = Bench::new(quick());
+        let lease = bench.grant().lease;
+        let until = bench.now + Duration::from_secs(2);
+        if crawl_delay_first {
+            bench.host.hold(bench.now, until, HoldReason::CrawlDelay);
+        }
+        bench.tell(lease, &after(Signal::RateLimited, 120));
+        bench.host.hold(bench.now, until, HoldReason::CrawlDelay);
+        let wait = bench.wait();
+        assert_eq!(wait.reason, Reason::Hold(HoldReason::RetryAfter));
+        assert!(wait.at >= bench.now + Duration::from_mins(2));
+    }
+}
+
+#[test]
+fn a_late_report_still_holds() {
+    let mut bench = Bench::new(quick());
+    let lease = bench.grant().lease;
+    bench.ahead(1_000.0);
+    let told = bench.tell(lease, &after(Signal::RateLimited, 60));
+    assert!(told.late && !told.event);
+    assert!(bench.wait().at >= bench.now + Duration::from_mins(1));
+}
+
+#[test]
+fn waiting_for_a_slot_burns_no_token() {
+    let mut config = quick();
+    config.limits.in_flight = 1;
+    let mut bench = Bench::new(config);
+    let first = bench.grant().lease;
+    for _ in 0..100 {
+        assert_eq!(bench.wait().reason, Reason::InFlight);
+    }
+    bench.say(first, Signal::Ok);
+    for _ in 1..8 {
+        let lease = bench.grant().lease;
+        bench.say(lease, Signal::Ok);
+    }
+    assert_eq!(
+        bench.wait().reason,
+        Reason::Pace,
+        "the whole burst was there"
+    );
+}
+
+#[test]
+fn asking_again_draws_no_new_jitter() {
+    let mut bench = Bench::new(quick());
+    let lease = bench.grant().lease;
+    bench.say(lease, Signal::RateLimited);
+    let at = bench.wait().at;
+    assert!((0..10).all(|_| bench.wait().at == at));
+    assert_eq!(
+        bench
+            .host
+            .explain(bench.now, &bench.config)
+            .wait
+            .map(|wait| wait.at),
+        Some(at)
+    );
+}
+
+#[test]
+fn two_workers_do_not_return_in_step_nor_early() {
+    let mut ends: Vec<_> = (0..20)
+        .map(|seed| {
+            let mut bench = Bench::new(quick());
+            bench.rng = Rng::new(seed);
+            let lease = bench.grant().lease;
+            bench.tell(lease, &after(Signal::RateLimited, 10));
+            bench.wait().at.since(bench.now)
+        })
+        .collect();
+    assert!(ends.iter().all(|end| *end >= Duration::from_secs(10)));
+    ends.sort_unstable();
+    ends.dedup();
+    assert!(ends.len() > 15, "{ends:?}");
+}
+
+#[test]
+fn the_ceiling_rises_again() {
+    let mut bench = Bench::new(quick());
+    let lease = bench.grant().lease;
+    bench.say(lease, Signal::RateLimited);
+    let low = bench
+        .host
+        .explain(bench.now, &bench.config)
+        .law
+        .ceiling
+        .unwrap();
+    for _ in 0..400 {
+        bench.now = bench
+            .host
+            .explain(bench.now, &bench.config)
+            .wait
+            .map_or(bench.now, |wait| wait.at);
+        let lease = bench.grant().lease;
+        bench.say(lease, Signal::Ok);
+    }
+    let high = bench
+        .host
+        .explain(bench.now, &bench.config)
+        .law
+        .ceiling
+        .unwrap();
+    assert!(high > 2.0 * low, "{low} to {high}");
+}
+
+#[test]
+fn half_a_second_is_half_a_second() {
+    let mut bench = Bench::new(quick());
+    let until = bench.now + Duration::from_millis(500);
+    bench.host.hold(bench.now, until, HoldReason::CrawlDelay);
+    assert_eq!(bench.wait().at, until);
+    bench.now = until;
+    bench.grant();
+    let slow = Bench::new(Config::fixed(0.4, 1.0));
+    let mut slow = slow;
+    slow.grant();
+    assert_eq!(slow.wait().at, slow.now + Duration::from_millis(2_500));
+}
+
+#[test]
+fn time_outs_and_resets_cut() {
+    for failure in [Failure::Timeout, Failure::Reset] {
+        let mut bench = Bench::new(quick());
+        let lease = bench.grant().lease;
+        let report = Report {
+            failure: Some(failure),
+            ..Report::of(Signal::Overloaded)
+        };
+        assert!(bench.tell(lease, &report).event);
+        assert!(bench.rate() < 8.0);
+    }
+}
+
+#[test]
+fn an_idle_hour_buys_one_burst() {
+    let mut bench = Bench::new(Config::fixed(2.0, 3.0));
+    bench.ahead(3_600.0);
+    for _ in 0..3 {
+        bench.grant();
+    }
+    assert_eq!(bench.wait().reason, Reason::Pace);
+}
+
+#[test]
+fn reservations_get_different_times() {
+    let mut config = Config::fixed(10.0, 1.0);
+    config.limits.in_flight = 100;
+    let mut bench = Bench::new(config);
+    let starts: Vec<_> = (0..100).map(|_| bench.reserve(1_000.0).start).collect();
+    assert!(
+        starts
+            .windows(2)
+            .all(|pair| pair[1].since(pair[0]) == Duration::from_millis(100))
+    );
+}
+
+#[test]
+fn a_restore_refills_nothing() {
+    let mut bench = Bench::new(Config::fixed(1.0, 5.0));
+    for _ in 0..5 {
+        bench.grant();
+    }
+    let wait = bench.wait();
+    bench.host = Host::restore(&bench.host.snapshot(), bench.now, &bench.config).unwrap();
+    bench.host.forget_leases();
+    assert_eq!(bench.wait(), wait);
+}
+
+// What follows was found by this suite in our own first version.
+
+#[test]
+fn a_raised_rate_does_not_overtake_what_is_reserved() {
+    let mut config = Config::api();
+    config.law = LawConfig::Fixed;
+    config.limits.rate_start = 100.0;
+    let mut bench = Bench::new(config);
+    bench.host.set_rate(bench.now, 1.0, 1.0, &bench.config);
+    let reserved: Vec<_> = (0..5).map(|_| bench.reserve(10.0).start).collect();
+    bench.host.set_rate(bench.now, 100.0, 1.0, &bench.config);
+    assert_eq!(
+        bench.reserve(10.0).start,
+        reserved[4] + Duration::from_millis(10)
+    );
+}
+
+#[test]
+fn a_lowered_rate_does_not_make_paid_reservations_dearer() {
+    let mut bench = Bench::new(Config::fixed(10.0, 1.0));
+    let last = (0..6).map(|_| bench.reserve(10.0).start).last().unwrap();
+    bench.host.set_rate(bench.now, 1.0, 1.0, &bench.config);
+    assert_eq!(bench.reserve(10.0).start, last + Duration::from_secs(1));
+}
+
+#[test]
+fn a_rate_without_end_leaves_no_endless_credit() {
+    let mut bench = Bench::new(Config::fixed(f64::INFINITY, 1.0));
+    bench.ahead(1.0);
+    let lease = bench.grant().lease;
+    bench.say(lease, Signal::Ok);
+    bench.host.set_rate(bench.now, 1.0, 1.0, &bench.config);
+    bench.grant();
+    assert_eq!(
+        bench.wait().reason,
+        Reason::Pace,
+        "at the same reading of the clock"
+    );
+}
+
+#[test]
+fn refill_by_interval_keeps_the_rate() {
+    // Before this the whole burst came every interval, whatever the rate, and no cut had any effect.
+    let mut config = Config::fixed(1.0, 5.0);
+    config.limits.refill = Refill::Interval(Duration::from_secs(1));
+    let mut bench = Bench::new(config);
+    let mut granted = 0;
+    for _ in 0..100 {
+        while let Decision::Granted(grant) = bench.ask(Ask::default()) {
+            bench.say(grant.lease, Signal::Ok);
+            granted += 1;
+        }
+        bench.ahead(1.0);
+    }
+    assert!((100..=105).contains(&granted), "{granted} in 100 s at 1/s");
+}
+
+#[test]
+fn no_number_of_a_valid_configuration_makes_a_report_panic() {
+    let mut config = quick();
+    config.backoff_max = Duration::from_millis(10);
+    assert!(
+        config.validate().is_err(),
+        "shorter than the shortest backoff"
+    );
+    config.backoff_max = Duration::from_millis(100);
+    config.validate().unwrap();
+    let mut bench = Bench::new(config);
+    let lease = bench.grant().lease;
+    bench.say(lease, Signal::RateLimited);
+
+    let mut config = quick();
+    config.law = LawConfig::Advice(Arc::new(AdviceConfig {
+        rate_min: 5.0,
+        rate_max: 1.0,
+        step: 1.0,
+    }));
+    assert!(config.validate().is_err(), "no range at all");
+}
+
+#[test]
+fn a_restored_state_obeys_the_configuration_of_today() {
+    let (yesterday, today) = (Config::fixed(9.0, 9.0), Config::fixed(2.0, 1.0));
+    let bench = Bench::new(yesterday);
+    let mut host = Host::restore(&bench.host.snapshot(), bench.now, &today).unwrap();
+    assert!((host.explain(bench.now, &today).rate - 2.0).abs() < 1e-9);
+    assert!(matches!(
+        host.request(bench.now, Ask::default(), &today),
+        Decision::Granted(_)
+    ));
+    assert!(matches!(
+        host.request(bench.now, Ask::default(), &today),
+        Decision::Wait(_)
+    ));
+
+    let learned = Bench::new(quick());
+    let mut slower = quick();
+    slower.limits.burst = 1.0;
+    slower.limits.bytes_per_s = 10.0;
+    let now = learned.now;
+    let mut host = Host::restore(&learned.host.snapshot(), now, &slower).unwrap();
+    let Decision::Granted(grant) = host.request(now, Ask::default(), &slower) else {
+        panic!("a full bucket");
+    };
+    assert!(
+        matches!(
+            host.request(now, Ask::default(), &slower),
+            Decision::Wait(_)
+        ),
+        "no old burst"
+    );
+    host.release(now, grant.lease, 1_000, &slower);
+    let Decision::Wait(wait) = host.request(now + Duration::from_secs(5), Ask::default(), &slower)
+    else {
+        panic!("the byte budget came later than the state");
+    };
+    assert_eq!(wait.reason, Reason::Bytes);
+}
+
+#[test]
+fn a_clock_set_back_over_a_restart_keeps_no_slot_and_no_law_longer() {
+    let mut config = quick();
+    config.lease = Duration::from_secs(10);
+    config.limits.in_flight = 1;
+    let mut bench = Bench::new(config);
+    bench.now = Timestamp::from_micros(1_000_000_000_000);
+    bench.host = Host::new(&bench.config, bench.now);
+    bench.grant();
+    let bytes = bench.host.snapshot();
+    bench.now = Timestamp::from_micros(1_000_000);
+    bench.host = Host::restore(&bytes, bench.now, &bench.config).unwrap();
+    let wait = bench.wait();
+    assert_eq!(wait.reason, Reason::InFlight);
+    assert!(wait.at <= bench.now + Duration::from_secs(10));
+    let before = bench.rate();
+    for _ in 0..40 {
+        bench.ahead(1.0);
+        if let Decision::Granted(grant) = bench.ask(Ask::default()) {
+            bench.say(grant.lease, Signal::Ok);
+        }
+    }
+    bench.now = bench.wait_or_now();
+    for _ in 0..200 {
+        bench.now = bench.wait_or_now();
+        let lease = bench.grant().lease;
+        bench.say(lease, Signal::Ok);
+    }
+    assert!(bench.rate() > before, "the law learns on");
+}
+
+#[test]
+fn only_the_probe_tells_how_the_rest_went() {
+    let mut config = quick();
+    config.law = LawConfig::Fixed;
+    config.breaker.trip_after = 2;
+    let mut bench = Bench::new(config);
+    let leases: Vec<_> = (0..6).map(|_| bench.grant().lease).collect();
+    bench.say(leases[0], Signal::Unreachable);
+    bench.say(leases[1], Signal::Unreachable);
+    bench.now = bench.wait().at;
+    let probe = bench.grant();
+    // Before this each of these made room for a second probe, or lengthened the rest.
+    for (lease, signal) in leases[2..].iter().zip([
+        Signal::Unreachable,
+        Signal::RateLimited,
+        Signal::Blocked,
+        Signal::Overloaded,
+    ]) {
+        bench.say(*lease, signal);
+        bench.ahead(70.0);
+        bench.host.renew(bench.now, probe.lease, &bench.config);
+        assert_eq!(bench.wait().reason, Reason::Breaker);
+    }
+    bench.say(probe.lease, Signal::Ok);
+    bench.ahead(70.0);
+    bench.grant();
+}
+
+#[test]
+fn a_probe_under_way_is_still_the_only_one_after_a_restore() {
+    let mut config = quick();
+    config.breaker.trip_after = 1;
+    let mut bench = Bench::new(config);
+    let lease = bench.grant().lease;
+    bench.say(lease, Signal::Unreachable);
+    bench.now = bench.wait().at;
+    bench.grant();
+    bench.host = Host::restore(&bench.host.snapshot(), bench.now, &bench.config).unwrap();
+    assert_eq!(bench.wait().reason, Reason::Breaker);
+    bench.host.forget_leases();
+    bench.grant();
+}
+
+#[test]
+fn shared_constants_stay_shared() {
+    let config = quick();
+    let LawConfig::Aimd(constants) = &config.law else {
+        unreachable!("the default law");
+    };
+    let before = Arc::strong_count(constants);
+    let host = Host::new(&config, Timestamp::ZERO);
+    assert_eq!(Arc::strong_count(constants), before + 1);
+    let restored = Host::restore(&host.snapshot(), Timestamp::ZERO, &config).unwrap();
+    assert_eq!(Arc::strong_count(constants), before + 2);
+    drop((host, restored));
+}
+
+impl Bench {
+    fn wait_or_now(&self) -> Timestamp {
+        let wait = self.host.explain(self.now, &self.config).wait;
+        wait.map_or(self.now, |wait| wait.at)
+    }
+}

@@ -1,0 +1,470 @@
+//! One host, many workers, and books kept beside it.
+//!
+//! The [`World`] feeds a [`Host`] with [`Op`]s and keeps its own account of what was granted, to whom, and
+//! what the server said, in the simplest terms it can: lists and sequence numbers. After every step it compares.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use politely_core::config::Config;
+use politely_core::gate::{HoldReason, LeaseId, Refill};
+use politely_core::host::{Ask, Decision, Host};
+use politely_core::signal::{Report, Signal};
+use politely_core::{Rng, Timestamp};
+
+use crate::model::Op;
+
+/// `TIMER_SLACK_S` in `gate/pace.rs`: what flows in during it is kept beyond the burst.
+const TIMER_SLACK: f64 = 0.002;
+
+/// A gate that lets a single probe through, as the outside sees it.
+#[derive(Clone, Debug, Default)]
+struct Door {
+    run: u16,
+    /// Shut since this time; permits from this number on are its probes.
+    shut: Option<(Timestamp, u64)>,
+}
+
+impl Door {
+    fn failed(&mut self, now: Timestamp, granted: u64, trip_after: u16) {
+        if self.shut.is_none() {
+            self.run += 1;
+            if self.run >= trip_after {
+                self.shut = Some((now, granted));
+            }
+        }
+    }
+
+    fn passed(&mut self, lease: u64) {
+        match self.shut {
+            Some((_, first)) if lease < first => {}
+            _ => *self = Self::default(),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Out {
+    /// Its departure in true time.
+    leaves: Timestamp,
+    expires: Timestamp,
+}
+
+/// The host, its clock, and the books kept beside it.
+#[derive(Clone, Debug)]
+pub(crate) struct World {
+    pub(crate) host: Host,
+    pub(crate) config: Config,
+    pub(crate) rng: Rng,
+    pub(crate) now: Timestamp,
+    /// The latest the clock has shown.
+    latest: Timestamp,
+    /// Time as it truly passes, at the target: the clock's steps back are no part of it.
+    truly: Timestamp,
+    live: BTreeMap<u64, Out>,
+    /// Permits reported, cancelled or expired: a late report may still come.
+    done: Vec<u64>,
+    arrivals: Vec<Timestamp>,
+    rate_max: f64,
+    burst_max: f64,
+    floor: Timestamp,
+    breaker: Door,
+    quarantine: Door,
+    /// Permits from this number on are sent knowing of the last event.
+    event: u64,
+    striking: bool,
+    operator: bool,
+    granted: u64,
+    /// Permits of hosts that were evicted; numbers begin anew with each host.
+    forgotten: u64,
+}
+
+impl World {
+    pub(crate) fn new(config: Config, seed: u64) -> Self {
+        let now = Timestamp::from_micros(1_000_000_000);
+        let mut world = Self {
+            host: Host::new(&config, now),
+            rate_max: 0.0,
+            burst_max: config.limits.burst,
+            config,
+            rng: Rng::new(seed),
+            now,
+            latest: now,
+            truly: now,
+            live: BTreeMap::new(),
+            done: Vec::new(),
+            arrivals: Vec::new(),
+            floor: Timestamp::ZERO,
+            breaker: Door::default(),
+            quarantine: Door::default(),
+            event: 0,
+            striking: false,
+            operator: false,
+            granted: 0,
+            forgotten: 0,
+        };
+        world.note_rate();
+        world
+    }
+
+    pub(crate) fn run(&mut self, ops: &[Op]) {
+        for op in ops {
+            self.step(op);
+        }
+    }
+
+    pub(crate) fn step(&mut self, op: &Op) {
+        match *op {
+            Op::Request { slots, horizon_ms } => self.request(slots, horizon_ms),
+            Op::Report { which, ref report } => {
+                if let Some(lease) = pick(self.live.keys().copied(), which) {
+                    self.report(lease, report);
+                }
+            }
+            Op::ReportAgain { which, ref report } => {
+                if let Some(lease) = pick(self.done.iter().copied(), which) {
+                    self.report(lease, report);
+                }
+            }
+            Op::Cancel { which, sent } => {
+                if let Some(lease) = pick(self.live.keys().copied(), which) {
+                    self.cancel(lease, sent);
+                }
+            }
+            Op::Renew { which } => {
+                if let Some(lease) = pick(self.live.keys().copied(), which) {
+                    self.renew(lease);
+                }
+            }
+            Op::Ahead { micros } => {
+                self.now = self.now + Duration::from_micros(micros);
+                self.latest = self.latest.max(self.now);
+                self.truly = self.truly + Duration::from_micros(micros);
+            }
+            Op::Back { micros } => self.now = self.now - Duration::from_micros(micros),
+            Op::SetRate { rate, burst } => {
+                self.host.set_rate(self.now, rate, burst, &self.config);
+                self.burst_max = self.burst_max.max(burst);
+                self.operator = true;
+            }
+            Op::Hold { millis } => {
+                let until = self.now + Duration::from_millis(millis);
+                self.host.hold(self.now, until, HoldReason::Operator);
+                self.floor = self.floor.max(until);
+            }
+            Op::Unpark => {
+                self.host.unpark();
+                self.floor = Timestamp::ZERO;
+                self.breaker = Door::default();
+                self.quarantine = Door::default();
+                self.striking = false;
+            }
+            Op::Evict => self.evict(),
+            Op::Restore => self.restore(),
+        }
+        self.note_rate();
+        self.check_books();
+    }
+
+    fn request(&mut self, slots: u16, horizon_ms: u64) {
+        let horizon = Duration::from_millis(horizon_ms);
+        let ask = Ask { slots, horizon };
+        self.expire();
+        let grant = match self.host.request(self.now, ask, &self.config) {
+            Decision::Granted(grant) => grant,
+            Decision::Wait(wait) => {
+                assert!(wait.at > self.now, "told to ask again at once: {wait:?}");
+                return;
+            }
+        };
+        assert!(grant.slots >= 1 && grant.slots <= slots);
+        assert_eq!(grant.lease, LeaseId(self.granted), "numbers count up");
+        assert!(grant.start >= self.now && grant.start <= self.latest.max(self.now) + horizon);
+        assert!(
+            grant.start >= self.floor,
+            "P4: granted for {} before {}",
+            grant.start,
+            self.floor
+        );
+        self.check_doors(grant.start, grant.slots);
+        if self.striking {
+            assert!(
+                grant.slots == 1 && self.live.is_empty(),
+                "one at a time after a refusal"
+            );
+        }
+        for i in 0..grant.slots {
+            let start = grant.start + grant.interval * u32::from(i);
+            let out = Out {
+                leaves: self.truly + start.since(self.now),
+                expires: start + self.config.lease,
+            };
+            self.live.insert(self.granted, out);
+            self.granted += 1;
+        }
+        let cap = self.config.limits.in_flight as usize;
+        assert!(
+            self.live.len() <= cap,
+            "P2: {} in flight of {cap}",
+            self.live.len()
+        );
+    }
+
+    fn check_doors(&self, start: Timestamp, slots: u16) {
+        let doors = [
+            (&self.breaker, &self.config.breaker),
+            (&self.quarantine, &self.config.quarantine),
+        ];
+        for (door, config) in doors {
+            if let Some((since, first)) = door.shut {
+                assert_eq!(slots, 1, "a probe is single");
+                assert_eq!(
+                    self.live.range(first..).count(),
+                    0,
+                    "one probe at a time: {door:?}"
+                );
+                // A clock set back behind the beginning tells nothing of how long it was.
+                assert!(
+                    start < since || start >= since + config.rest_min,
+                    "rests are kept"
+                );
+            }
+        }
+    }
+
+    fn report(&mut self, lease: u64, report: &Report) {
+        self.expire();
+        let known = self.live.remove(&lease);
+        let told = self.host.report(
+            self.now,
+            LeaseId(lease),
+            report,
+            &self.config,
+            &mut self.rng,
+        );
+        assert_eq!(told.late, known.is_none());
+        if let Some(after) = report.retry_after {
+            self.floor = self.floor.max(self.now + after);
+        }
+        let Some(out) = known else {
+            assert!(!told.event, "a late report is no event");
+            return;
+        };
+        self.arrivals.push(out.leaves);
+        self.done.push(lease);
+        self.judge(lease, report, told.event);
+    }
+
+    fn judge(&mut self, lease: u64, report: &Report, event: bool) {
+        let in_trouble = report.status.is_some_and(|status| status >= 500);
+        let (now, granted) = (self.now, self.granted);
+        let knowing = lease >= self.event;
+        match report.signal {
+            Signal::Ok | Signal::UrlError => {
+                if in_trouble {
+                    self.breaker
+                        .failed(now, granted, self.config.breaker.trip_after);
+                } else {
+                    self.breaker.passed(lease);
+                }
+                self.quarantine.passed(lease);
+                if knowing {
+                    self.striking = false;
+                }
+                assert!(!event);
+                return;
+            }
+            Signal::Overloaded | Signal::Unreachable => {
+                self.breaker
+                    .failed(now, granted, self.config.breaker.trip_after);
+            }
+            Signal::Blocked => {
+                self.quarantine
+                    .failed(now, granted, self.config.quarantine.trip_after);
+            }
+            Signal::RateLimited => {}
+        }
+        assert_eq!(
+            event, knowing,
+            "an event is what happened to a permit granted after the last one was noticed"
+        );
+        if event {
+            self.event = self.granted;
+            self.striking |= matches!(report.signal, Signal::RateLimited | Signal::Overloaded);
+        }
+    }
+
+    fn cancel(&mut self, lease: u64, sent: bool) {
+        if let Some(out) = self.live.remove(&lease) {
+            if sent {
+                self.arrivals.push(out.leaves);
+            }
+            self.done.push(lease);
+        }
+        self.host
+            .cancel(self.now, LeaseId(lease), sent, &self.config);
+    }
+
+    fn renew(&mut self, lease: u64) {
+        self.expire();
+        let renewed = self.host.renew(self.now, LeaseId(lease), &self.config);
+        let until = self.now + self.config.lease;
+        let known = self.live.get_mut(&lease);
+        assert_eq!(renewed, known.is_some());
+        if let Some(out) = known {
+            // Leases last whole milliseconds.
+            let more_ms = until.since(out.expires).as_micros().div_ceil(1_000) as u64;
+            out.expires = out.expires + Duration::from_millis(more_ms);
+        }
+    }
+
+    /// The registry forgets the key and meets it again at once.
+    fn evict(&mut self) {
+        self.expire();
+        if !self.host.evictable(self.now, false, &self.config) {
+            return;
+        }
+        assert!(self.live.is_empty(), "a lease is out");
+        assert!(self.floor <= self.now, "a hold would be forgotten");
+        assert!(self.breaker.shut.is_none() && self.quarantine.shut.is_none());
+        assert!(
+            !self.striking && !self.operator,
+            "a strike or number would be forgotten"
+        );
+        let told = self.host.explain(self.now, &self.config);
+        assert_eq!(told.law.ceiling, None, "a ceiling would be forgotten");
+        self.host = Host::new(&self.config, self.now);
+        self.forgotten += self.granted;
+        self.granted = 0;
+        self.event = 0;
+        self.floor = Timestamp::ZERO; // It has passed, even should the clock step back.
+        self.done.clear();
+        self.breaker = Door::default();
+        self.quarantine = Door::default();
+    }
+
+    fn restore(&mut self) {
+        // With the clock set back a restore begins a new time; that is tested apart.
+        if self.now < self.latest {
+            return;
+        }
+        let bytes = self.host.snapshot();
+        assert!(bytes.len() <= 1024, "{} bytes", bytes.len());
+        let host = Host::restore(&bytes, self.now, &self.config).unwrap();
+        assert_eq!(host.snapshot(), bytes);
+        assert_eq!(host, self.host, "a restore changes nothing");
+        self.host = host;
+    }
+
+    fn expire(&mut self) {
+        let now = self.now;
+        let expired: Vec<u64> = self
+            .live
+            .iter()
+            .filter(|(_, out)| out.expires <= now)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in expired {
+            // It may have been sent: it counts.
+            self.arrivals.push(self.live[&id].leaves);
+            self.live.remove(&id);
+            self.done.push(id);
+        }
+    }
+
+    fn note_rate(&mut self) {
+        let told = self.host.explain(self.now, &self.config);
+        self.rate_max = self.rate_max.max(told.rate);
+    }
+
+    fn check_books(&self) {
+        let tally = self.host.tally();
+        assert_eq!(
+            tally.granted,
+            tally.reported + tally.cancelled + tally.expired + tally.live,
+            "P3: {tally:?}"
+        );
+        assert_eq!(tally.granted, self.granted);
+        assert_eq!(
+            self.host.in_flight(),
+            self.live.len(),
+            "P3: slots and leases"
+        );
+    }
+
+    /// P1 over every window, and P3 at the end: nothing stays out longer than its lease.
+    pub(crate) fn close(mut self) {
+        let last = self.live.values().map(|out| out.expires).max();
+        self.now = last.unwrap_or(self.now).max(self.now);
+        self.latest = self.latest.max(self.now);
+        self.expire();
+        self.host.evictable(self.now, false, &self.config);
+        assert_eq!(self.host.in_flight(), 0, "P3: slots return");
+        self.check_books();
+
+        self.arrivals.sort_unstable();
+        let burst = match self.config.limits.refill {
+            Refill::Continuous => self.burst_max,
+            // A refill on top of what was left: twice the burst, as with every fixed window.
+            Refill::Interval(_) => 2.0 * self.burst_max,
+        };
+        for (i, from) in self.arrivals.iter().enumerate() {
+            for (j, to) in self.arrivals.iter().enumerate().skip(i) {
+                let window = to.since(*from).as_secs_f64();
+                let most = burst + self.rate_max * (window + TIMER_SLACK) + 1.0;
+                let count = (j - i + 1) as f64;
+                assert!(
+                    count <= most + 1e-3,
+                    "P1: {count} in {window} s, at most {most}"
+                );
+            }
+        }
+    }
+
+    pub(crate) fn arrived(&self) -> usize {
+        self.arrivals.len()
+    }
+}
+
+fn pick(ids: impl Iterator<Item = u64>, which: usize) -> Option<u64> {
+    let ids: Vec<u64> = ids.collect();
+    (!ids.is_empty()).then(|| ids[which % ids.len()])
+}
+
+impl World {
+    /// Everything a holder of `host` may do, with no account kept.
+    pub(crate) fn poke(&mut self, host: &mut Host, now: Timestamp, i: u64) {
+        const SIGNALS: [Signal; 6] = [
+            Signal::Ok,
+            Signal::RateLimited,
+            Signal::Overloaded,
+            Signal::Unreachable,
+            Signal::Blocked,
+            Signal::UrlError,
+        ];
+        let config = &self.config;
+        let ask = Ask {
+            slots: 3,
+            horizon: Duration::from_secs(i),
+        };
+        let lease = match host.request(now, ask, config) {
+            Decision::Granted(grant) => grant.lease,
+            Decision::Wait(_) => LeaseId(i),
+        };
+        let report = Report {
+            latency: Duration::from_millis(i),
+            ..Report::of(SIGNALS[i as usize % SIGNALS.len()])
+        };
+        host.report(now, lease, &report, config, &mut self.rng);
+        host.cancel(now, LeaseId(lease.0.wrapping_add(1)), false, config);
+        host.renew(now, LeaseId(lease.0.wrapping_add(2)), config);
+        host.set_rate(now, 1.0 + i as f64, 2.0, config);
+        let _ = host.explain(now, config).line(now);
+        host.evictable(now, i.is_multiple_of(2), config);
+        let _ = host.snapshot();
+        if i == 15 {
+            host.forget_leases();
+            host.unpark();
+        }
+    }
+}

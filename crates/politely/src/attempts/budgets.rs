@@ -1,0 +1,142 @@
+//! The retry budgets of one client: one per key, one for all.
+//!
+//! A budget that is full says no more than one that was never there, so only keys with recent retries have
+//! one, and a client that meets a million hosts keeps a handful.
+
+use std::hash::BuildHasher;
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use politely_core::key::Key;
+use politely_core::retry::{Account, Attempt, Budget, BudgetRule, Next, Policy};
+use politely_core::signal::{Report, Signal};
+use politely_core::{Rng, Timestamp};
+
+/// Keys with a budget that is not full. Beyond it all begin anew: the global budget still binds.
+const KEYS_MAX: usize = 1 << 16;
+
+pub(crate) struct Budgets {
+    per_key: BudgetRule,
+    global: BudgetRule,
+    state: Mutex<State>,
+}
+
+struct State {
+    global: Budget,
+    keys: HashMap<Key, Budget, foldhash::fast::RandomState>,
+    rng: Rng,
+}
+
+impl Budgets {
+    pub(crate) fn new(per_key: BudgetRule, global: BudgetRule, now: Timestamp) -> Self {
+        let hasher = foldhash::fast::RandomState::default();
+        let rng = Rng::new(hasher.hash_one(0_u8));
+        Self {
+            per_key,
+            global,
+            state: Mutex::new(State {
+                global: Budget::full(&global, now),
+                keys: HashMap::with_hasher(hasher),
+                rng,
+            }),
+        }
+    }
+
+    /// [`Policy::decide`] with the accounts of `key` and of all. `None`: it cannot be sent again, so nothing
+    /// is to be decided or paid.
+    pub(crate) fn decide(
+        &self,
+        policy: &Policy,
+        attempt: &Attempt,
+        report: &Report,
+        key: &Key,
+        now: Timestamp,
+        repeatable: bool,
+    ) -> Option<Next> {
+        if report.signal != Signal::Ok && !repeatable {
+            return None;
+        }
+        let State { global, keys, rng } = &mut *self.state.lock();
+        let full = Budget::full(&self.per_key, now);
+        let mut own = keys.get(key).copied().unwrap_or(full);
+        let accounts = &mut [
+            Account {
+                budget: &mut own,
+                rule: &self.per_key,
+            },
+            Account {
+                budget: global,
+                rule: &self.global,
+            },
+        ];
+        let next = policy.decide(attempt, report, accounts, rng, now);
+        let whole = full.available(&self.per_key, now);
+        if own.available(&self.per_key, now) == whole {
+            keys.remove(key);
+        } else if let Some(kept) = keys.get_mut(key) {
+            *kept = own;
+        } else {
+            if keys.len() >= KEYS_MAX {
+                keys.clear();
+            }
+            keys.insert(key.clone(), own);
+        }
+        Some(next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+    use politely_core::retry::GiveUpReason;
+
+    use super::*;
+
+    fn at(secs: u64) -> Timestamp {
+        Timestamp::from_micros(secs * 1_000_000)
+    }
+
+    #[test]
+    fn a_key_spends_its_own_budget_and_then_gets_no_more() {
+        let rule = BudgetRule::new(0.0, 0.0, 2.0).unwrap();
+        let budgets = Budgets::new(rule, BudgetRule::GLOBAL, at(0));
+        let policy = Policy::crawler();
+        let attempt = Attempt::first(Method::GET);
+        let failed = Report::of(Signal::Overloaded);
+        let decide = |name: &str| {
+            let key = Key::host(name).unwrap();
+            budgets.decide(&policy, &attempt, &failed, &key, at(0), true)
+        };
+        for _ in 0..2 {
+            assert!(matches!(decide("a.example"), Some(Next::Retry { .. })));
+        }
+        let spent = Some(Next::GiveUp(GiveUpReason::BudgetSpent));
+        assert_eq!(decide("a.example"), spent);
+        assert!(matches!(decide("b.example"), Some(Next::Retry { .. })));
+    }
+
+    #[test]
+    fn full_budgets_are_not_kept() {
+        let budgets = Budgets::new(BudgetRule::PER_KEY, BudgetRule::GLOBAL, at(0));
+        let (policy, key) = (Policy::crawler(), Key::host("a.example").unwrap());
+        let attempt = Attempt::first(Method::GET);
+        let decide = |signal, now| {
+            budgets.decide(&policy, &attempt, &Report::of(signal), &key, now, true);
+            budgets.state.lock().keys.len()
+        };
+        assert_eq!(decide(Signal::Ok, at(0)), 0);
+        assert_eq!(decide(Signal::Overloaded, at(0)), 1);
+        assert_eq!(decide(Signal::Ok, at(60)), 0);
+    }
+
+    #[test]
+    fn what_cannot_be_repeated_pays_nothing() {
+        let budgets = Budgets::new(BudgetRule::PER_KEY, BudgetRule::GLOBAL, at(0));
+        let key = Key::host("a.example").unwrap();
+        let attempt = Attempt::first(Method::GET);
+        let report = Report::of(Signal::Overloaded);
+        let next = budgets.decide(&Policy::crawler(), &attempt, &report, &key, at(0), false);
+        assert_eq!(next, None);
+        assert!(budgets.state.lock().keys.is_empty());
+    }
+}

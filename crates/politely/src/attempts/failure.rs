@@ -1,0 +1,194 @@
+//! Which failure is behind an error?
+//!
+//! HTTP clients wrap the cause several times over, and the types that would tell (hyper's connect errors,
+//! reqwest's time-outs) are private to them. What is left is the kinds of the I/O errors in the chain and the
+//! clients' fixed phrases; the tests in `tests/it/` meet the real ones.
+
+use std::error::Error;
+use std::io::{self, ErrorKind};
+
+use politely_core::signal::Failure;
+use smallvec::SmallVec;
+
+/// Causes looked at: no client nests deeper, and a chain may be a loop.
+const CAUSES_MAX: usize = 16;
+
+/// Which failure is behind `error`, by its chain of causes; `None` if none of them is a host's or network's:
+/// the request was never sent.
+pub fn failure_of(error: &(dyn Error + 'static)) -> Option<Failure> {
+    let mut clues = Clues::default();
+    let mut cause = Some(error);
+    for _ in 0..CAUSES_MAX {
+        let Some(error) = cause else { break };
+        cause = clues.look_at(error);
+    }
+    clues.conclude()
+}
+
+/// What a phrase in an error's words tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Clue {
+    Dns,
+    /// The resolver's trouble (`EAI_AGAIN`); every other answer is about the name.
+    Resolver,
+    Connecting,
+    Timeout,
+    Tls,
+    Broken,
+    Malformed,
+}
+
+/// Phrases of hyper 1, hyper-util 0.1, reqwest 0.13, tower 0.5, h2 0.4, tokio-rustls 0.26 and std.
+const PHRASES: [(&str, Clue); 16] = [
+    ("dns error", Clue::Dns),
+    ("failed to lookup address", Clue::Dns),
+    ("emporary failure in name resolution", Clue::Resolver),
+    ("try again", Clue::Resolver),
+    ("client error (Connect)", Clue::Connecting),
+    ("tcp connect error", Clue::Connecting),
+    ("operation timed out", Clue::Timeout),
+    ("request timed out", Clue::Timeout),
+    ("tls handshake", Clue::Tls),
+    ("invalid peer certificate", Clue::Tls),
+    ("connection closed", Clue::Broken),
+    ("connection error", Clue::Broken),
+    ("error reading a body", Clue::Broken),
+    ("stream error received", Clue::Broken),
+    ("invalid HTTP", Clue::Malformed),
+    ("message head is too large", Clue::Malformed),
+];
+
+#[derive(Default)]
+struct Clues {
+    said: SmallVec<[Clue; 8]>,
+    io: Option<ErrorKind>,
+}
+
+impl Clues {
+    /// Notes what `error` says, and answers what is behind it.
+    fn look_at<'a>(
+        &mut self,
+        error: &'a (dyn Error + 'static),
+    ) -> Option<&'a (dyn Error + 'static)> {
+        if error.is::<tokio::time::error::Elapsed>() {
+            self.said.push(Clue::Timeout);
+        }
+        let words = error.to_string();
+        let said = PHRASES.iter().filter(|(phrase, _)| words.contains(phrase));
+        self.said.extend(said.map(|(_, clue)| *clue));
+        let Some(io) = error.downcast_ref::<io::Error>() else {
+            return error.source();
+        };
+        self.io = Some(io.kind());
+        // An I/O error's source is its content's source: the content itself would be passed over.
+        match io.get_ref() {
+            Some(content) => Some(content),
+            None => error.source(),
+        }
+    }
+
+    fn conclude(&self) -> Option<Failure> {
+        use ErrorKind::{
+            AddrNotAvailable, ConnectionRefused, HostUnreachable, InvalidData, InvalidInput,
+            NetworkUnreachable, TimedOut,
+        };
+        let said = |clue| self.said.contains(&clue);
+        if said(Clue::Timeout) || self.io == Some(TimedOut) {
+            return Some(Failure::Timeout);
+        }
+        if said(Clue::Dns) {
+            return Some(if said(Clue::Resolver) {
+                Failure::Resolver
+            } else {
+                Failure::NoSuchHost
+            });
+        }
+        // rustls hands its errors on as invalid data; before a connection is up nothing else can be.
+        if said(Clue::Tls) || (said(Clue::Connecting) && self.io == Some(InvalidData)) {
+            return Some(Failure::Tls);
+        }
+        let no_route = matches!(
+            self.io,
+            Some(ConnectionRefused | HostUnreachable | NetworkUnreachable | AddrNotAvailable)
+        );
+        if said(Clue::Connecting) || no_route {
+            return Some(Failure::Connect);
+        }
+        if said(Clue::Malformed) || matches!(self.io, Some(InvalidData | InvalidInput)) {
+            return Some(Failure::Malformed);
+        }
+        (said(Clue::Broken) || self.io.is_some()).then_some(Failure::Reset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{0}")]
+    struct Outer(&'static str, #[source] io::Error);
+
+    fn io(kind: ErrorKind, words: &'static str) -> io::Error {
+        io::Error::new(kind, words)
+    }
+
+    #[test]
+    fn the_deepest_cause_decides() {
+        use ErrorKind::{ConnectionRefused, ConnectionReset, InvalidData, Other, TimedOut};
+        let cases = [
+            (
+                "client error (Connect)",
+                ConnectionRefused,
+                "refused",
+                Failure::Connect,
+            ),
+            (
+                "client error (Connect)",
+                InvalidData,
+                "UnknownIssuer",
+                Failure::Tls,
+            ),
+            (
+                "client error (Connect)",
+                TimedOut,
+                "timed out",
+                Failure::Timeout,
+            ),
+            (
+                "dns error",
+                Other,
+                "Name or service not known",
+                Failure::NoSuchHost,
+            ),
+            (
+                "dns error",
+                Other,
+                "Temporary failure in name resolution",
+                Failure::Resolver,
+            ),
+            (
+                "client error (SendRequest)",
+                ConnectionReset,
+                "reset",
+                Failure::Reset,
+            ),
+            (
+                "client error (SendRequest)",
+                InvalidData,
+                "odd",
+                Failure::Malformed,
+            ),
+        ];
+        for (outer, kind, words, failure) in cases {
+            let error = Outer(outer, io(kind, words));
+            assert_eq!(failure_of(&error), Some(failure), "{outer}: {words}");
+        }
+    }
+
+    #[test]
+    fn an_error_that_is_not_about_the_host_is_no_failure() {
+        let error = url::ParseError::EmptyHost;
+        assert_eq!(failure_of(&error), None);
+    }
+}

@@ -1,0 +1,338 @@
+//! One law for every way in: how a request is sent, as often as it takes.
+//!
+//! The tower layer and the reqwest middleware differ in what a request is and how it is sent; what is done
+//! around it is here, once. Each attempt:
+//!
+//! 1. waits for a permit of all the request's keys ([`Limiter::acquire`]),
+//! 2. is sent, and timed by the limiter's clock up to the response's head,
+//! 3. is classified; where a block page is possible, by the beginning of its body too (it is not lost: the
+//!    caller reads it from the start),
+//! 4. is reported at once, so that the next request knows; the in-flight slot stays taken until the body has
+//!    come or is dropped, because servers count a request until they are rid of it,
+//! 5. is judged by the [`Policy`]: a refused request goes back to its key's line, a failed one waits out its
+//!    backoff, and what is hopeless is returned to the caller, response or error, as it came.
+//!
+//! # What is sent again
+//! Whatever the policy allows: by default GET, HEAD, OPTIONS and TRACE, refused or failed for now, within its
+//! caps and the retry budgets of the key and of these attempts together. A request whose body cannot be
+//! copied is sent once. Permanent failures (no such host, bad TLS) are returned at once.
+//!
+//! # Cancellation
+//! Dropping the call's future is safe at every point. In the line: it leaves the line, nothing was taken.
+//! Under way: its slots return, its tokens stay spent, since the request may have arrived. In a backoff:
+//! nothing is held.
+//!
+//! # Fairness
+//! Every attempt joins its key's line at the end, a retry like a first try; nobody is overtaken.
+//!
+//! # Beware
+//! A response that is kept unread keeps its slot. Holding as many as the key's in-flight cap while asking
+//! the same key for another waits until one's lease ends: read or drop them first.
+
+mod body;
+mod budgets;
+mod failure;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, Method, Response, StatusCode};
+use http_body::Body;
+use politely_core::key::{Key, KeyError};
+use politely_core::retry::{Attempt, BudgetRule, Next, Policy};
+use politely_core::signal::{Classifier, Failure, Outcome, Report};
+use tracing::Instrument;
+use tracing::field::Empty;
+use url::Url;
+
+use crate::clock::wall_clock;
+use crate::limiter::{AcquireError, Limiter, sleep};
+use crate::permit::{Permit, Slot};
+
+pub use body::PacedBody;
+use body::Peeked;
+use budgets::Budgets;
+pub use failure::failure_of;
+
+/// How requests are sent: by which limiter, under which keys, how often. Cheap to clone; clones share the
+/// limiter and the retry budgets.
+#[derive(Clone)]
+pub struct Attempts {
+    limiter: Limiter,
+    policy: Arc<Policy>,
+    classifier: Classifier,
+    keys: Arc<KeysOf>,
+    and_keys: Vec<Key>,
+    budgets: Arc<Budgets>,
+}
+
+type KeysOf = dyn Fn(&Asked<'_>) -> Result<Vec<Key>, KeyError> + Send + Sync;
+
+/// What keys may be chosen by.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// The method.
+    pub method: &'a Method,
+    /// The whole URL.
+    pub url: &'a Url,
+    /// The request's headers, as far as they are known before it is sent.
+    pub headers: &'a HeaderMap,
+}
+
+/// Why a request was not sent, or not again.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotSent {
+    /// It names nothing to be limited by.
+    #[error("a request without a key: {0}")]
+    Key(#[from] KeyError),
+    /// There was no permit for it.
+    #[error("no permit: {0}")]
+    Acquire(#[from] AcquireError),
+}
+
+impl Attempts {
+    /// By `limiter`, each request under the key of its host, with the default [`Policy`] and [`Classifier`]
+    /// and the budgets [`BudgetRule::PER_KEY`] and [`BudgetRule::GLOBAL`].
+    pub fn new(limiter: Limiter) -> Self {
+        let budgets = Budgets::new(BudgetRule::PER_KEY, BudgetRule::GLOBAL, limiter.now());
+        Self {
+            limiter,
+            policy: Arc::default(),
+            classifier: Classifier::default(),
+            keys: Arc::new(|asked| Ok(vec![Key::of_url(asked.url)?])),
+            and_keys: Vec::new(),
+            budgets: Arc::new(budgets),
+        }
+    }
+
+    /// Which requests are sent again, when, and how often. Default [`Policy::crawler`].
+    #[must_use]
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = Arc::new(policy);
+        self
+    }
+
+    /// What outcomes mean. With a soft-block hook every answer waits for the first 16 KiB of its body, or all
+    /// of it if that is less. Default: the table of [`mod@politely_core::signal`] and no hook.
+    #[must_use]
+    pub fn classifier(mut self, classifier: Classifier) -> Self {
+        self.classifier = classifier;
+        self
+    }
+
+    /// The keys of each request; the first hears its outcome, the others are limits to be kept. Default: its
+    /// host.
+    #[must_use]
+    pub fn keys_by(
+        mut self,
+        keys: impl Fn(&Asked<'_>) -> Result<Vec<Key>, KeyError> + Send + Sync + 'static,
+    ) -> Self {
+        self.keys = Arc::new(keys);
+        self
+    }
+
+    /// Every request is limited by `key` too, after its own: a limit of the whole process, an account.
+    #[must_use]
+    pub fn and_key(mut self, key: Key) -> Self {
+        self.and_keys.push(key);
+        self
+    }
+
+    /// The retry budgets of each request's first key and of all together; both begin full. Defaults
+    /// [`BudgetRule::PER_KEY`], [`BudgetRule::GLOBAL`]. A key costs 64 bytes while its budget is not full, at
+    /// most 4 MB.
+    #[must_use]
+    pub fn budgets(mut self, per_key: BudgetRule, global: BudgetRule) -> Self {
+        self.budgets = Arc::new(Budgets::new(per_key, global, self.limiter.now()));
+        self
+    }
+
+    /// The limiter.
+    pub const fn limiter(&self) -> &Limiter {
+        &self.limiter
+    }
+
+    /// Sends `request` until it is served, hopeless or given up.
+    pub(crate) async fn run<X: Exchange>(
+        &self,
+        exchange: &mut X,
+        mut request: X::Request,
+    ) -> Result<Response<PacedBody<X::Body>>, Ended<X::Error>> {
+        let keys = self.keys_of::<X>(&request).map_err(NotSent::from)?;
+        let mut attempt = Attempt::first(X::method(&request).clone());
+        loop {
+            let copy = self.copy_of::<X>(&request);
+            let asked = self.limiter.now();
+            let mut permit = self.limiter.acquire(&keys).await.map_err(NotSent::from)?;
+            exchange.ready().await.map_err(Ended::Failed)?;
+            let sent = self.limiter.now();
+            let span = tracing::debug_span!(
+                "politely.request",
+                key = %keys[0],
+                attempt = attempt.number,
+                waited_ms = sent.since(asked).as_millis() as u64,
+                status = Empty,
+                signal = Empty,
+            );
+            permit.sent();
+            let result = exchange.send(request).instrument(span.clone()).await;
+            let latency = self.limiter.now().since(sent);
+            let (report, came) = match result {
+                Ok(response) => {
+                    let (report, response) = self.hear(response, permit, latency, &keys[0]).await;
+                    (report, Ok(response))
+                }
+                Err(error) => {
+                    let Some(failure) = X::failure(&error) else {
+                        return Err(Ended::Failed(error));
+                    };
+                    let outcome = Outcome::Failed(failure);
+                    let report = self.classifier.classify(&outcome, wall_clock(), latency, 0);
+                    permit.report(&report);
+                    (report, Err(Ended::Failed(error)))
+                }
+            };
+            span.record("status", report.status);
+            span.record("signal", tracing::field::debug(report.signal));
+            drop(span);
+            let Some((after, copy)) = self.again(&attempt, &report, &keys[0], copy) else {
+                return came;
+            };
+            // The slot returns with the response, before anybody waits.
+            drop(came);
+            if !after.is_zero() {
+                sleep(after).await;
+            }
+            attempt = attempt.following(&report, after);
+            request = copy;
+        }
+    }
+
+    fn copy_of<X: Exchange>(&self, request: &X::Request) -> Option<X::Request> {
+        let repeatable = self.policy.methods.contains(X::method(request));
+        repeatable.then(|| X::copy(request)).flatten()
+    }
+
+    fn keys_of<X: Exchange>(&self, request: &X::Request) -> Result<Vec<Key>, KeyError> {
+        let url = X::url(request)?;
+        let mut keys = (self.keys)(&Asked {
+            method: X::method(request),
+            url: &url,
+            headers: X::headers(request),
+        })?;
+        keys.extend_from_slice(&self.and_keys);
+        // A key named twice would wait for its own slot.
+        let mut once = Vec::with_capacity(keys.len());
+        for key in keys {
+            if !once.contains(&key) {
+                once.push(key);
+            }
+        }
+        Ok(once)
+    }
+
+    /// Reports a response and puts the slots into its body.
+    async fn hear<B: Body>(
+        &self,
+        response: Response<B>,
+        permit: Permit,
+        latency: Duration,
+        key: &Key,
+    ) -> (Report, Response<PacedBody<B>>) {
+        let (head, body) = response.into_parts();
+        let mut body = Peeked::new(body);
+        if self.classifier.reads_bodies() || may_be_block_page(head.status) {
+            body.read_start().await;
+        }
+        let outcome = Outcome::Answered {
+            status: head.status,
+            headers: &head.headers,
+            body_start: body.start(),
+        };
+        let report = self.classifier.classify(&outcome, wall_clock(), latency, 0);
+        let (directions, slot): (_, Slot) = permit.heard(&report);
+        let hold = directions.hold_until.since(self.limiter.now());
+        if !hold.is_zero() {
+            tracing::debug!(%key, signal = ?report.signal, hold_ms = hold.as_millis() as u64, "hold");
+        }
+        let response = Response::from_parts(head, body.holding(slot));
+        (report, response)
+    }
+
+    /// Whether there is another attempt: after which delay, with which request.
+    fn again<R>(
+        &self,
+        attempt: &Attempt,
+        report: &Report,
+        key: &Key,
+        copy: Option<R>,
+    ) -> Option<(Duration, R)> {
+        let now = self.limiter.now();
+        match self
+            .budgets
+            .decide(&self.policy, attempt, report, key, now, copy.is_some())?
+        {
+            Next::Retry { after, .. } => Some((after, copy?)),
+            Next::GiveUp(reason) => {
+                tracing::debug!(%key, attempt = attempt.number, %reason, "given up");
+                None
+            }
+            Next::Done => None,
+        }
+    }
+}
+
+impl From<Limiter> for Attempts {
+    fn from(limiter: Limiter) -> Self {
+        Self::new(limiter)
+    }
+}
+
+impl fmt::Debug for Attempts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attempts")
+            .field("policy", &self.policy)
+            .field("and_keys", &self.and_keys)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How a way in sends: what differs between them.
+pub(crate) trait Exchange {
+    type Request;
+    type Body: Body;
+    type Error;
+
+    fn method(request: &Self::Request) -> &Method;
+    fn url(request: &Self::Request) -> Result<Cow<'_, Url>, KeyError>;
+    fn headers(request: &Self::Request) -> &HeaderMap;
+    /// The request once more, if its body can be had once more.
+    fn copy(request: &Self::Request) -> Option<Self::Request>;
+    /// What the error says about the host; `None`: nothing, and the request is not sent again.
+    fn failure(error: &Self::Error) -> Option<Failure>;
+    fn ready(&mut self) -> impl Future<Output = Result<(), Self::Error>> + Send;
+    fn send(
+        &mut self,
+        request: Self::Request,
+    ) -> impl Future<Output = Result<Response<Self::Body>, Self::Error>> + Send;
+}
+
+/// How attempts end without a response.
+#[derive(Debug)]
+pub(crate) enum Ended<E> {
+    NotSent(NotSent),
+    Failed(E),
+}
+
+impl<E> From<NotSent> for Ended<E> {
+    fn from(not_sent: NotSent) -> Self {
+        Self::NotSent(not_sent)
+    }
+}
+
+/// Other answers' bodies say nothing about the host; 404 and 410 are pages.
+fn may_be_block_page(status: StatusCode) -> bool {
+    status.as_u16() >= 400 && !matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE)
+}

@@ -1,0 +1,105 @@
+//! The attempts of a reqwest client.
+
+use std::borrow::Cow;
+
+use async_trait::async_trait;
+use http::{Extensions, HeaderMap, Method};
+use politely_core::key::KeyError;
+use politely_core::signal::Failure;
+use reqwest::{Body, Request, Response, ResponseBuilderExt};
+use reqwest_middleware::{Error, Middleware, Next, Result};
+use url::Url;
+
+use crate::attempts::{Attempts, Ended, Exchange, failure_of};
+
+/// Paces, classifies, reports and retries every request of a client. Put it after middlewares that should see
+/// a request once, before those that should see every attempt.
+///
+/// An error that is not a request's own is [`Error::Middleware`] around a [`crate::attempts::NotSent`].
+#[derive(Clone, Debug)]
+pub struct PoliteMiddleware(Attempts);
+
+impl PoliteMiddleware {
+    /// A middleware that sends by a [`crate::Limiter`], or by [`Attempts`] with more to say.
+    pub fn new(attempts: impl Into<Attempts>) -> Self {
+        Self(attempts.into())
+    }
+}
+
+#[async_trait]
+impl Middleware for PoliteMiddleware {
+    async fn handle(
+        &self,
+        request: Request,
+        extensions: &mut Extensions,
+        next: Next<'_>,
+    ) -> Result<Response> {
+        let url = request.url().clone();
+        let mut exchange = Onward { next, extensions };
+        let response = self
+            .0
+            .run(&mut exchange, request)
+            .await
+            .map_err(|ended| match ended {
+                Ended::NotSent(not_sent) => Error::middleware(not_sent),
+                Ended::Failed(error) => error,
+            })?;
+        Ok(keep_url(response.map(Body::wrap), url).into())
+    }
+}
+
+/// On the way through `http::Response` reqwest drops the URL, unless it is told.
+fn keep_url<B>(mut response: http::Response<B>, url: Url) -> http::Response<B> {
+    if let Ok(with_url) = http::Response::builder().url(url).body(()) {
+        response
+            .extensions_mut()
+            .extend(with_url.into_parts().0.extensions);
+    }
+    response
+}
+
+struct Onward<'a> {
+    next: Next<'a>,
+    extensions: &'a mut Extensions,
+}
+
+impl Exchange for Onward<'_> {
+    type Request = Request;
+    type Body = Body;
+    type Error = Error;
+
+    fn method(request: &Request) -> &Method {
+        request.method()
+    }
+
+    fn url(request: &Request) -> std::result::Result<Cow<'_, Url>, KeyError> {
+        Ok(Cow::Borrowed(request.url()))
+    }
+
+    fn headers(request: &Request) -> &HeaderMap {
+        request.headers()
+    }
+
+    fn copy(request: &Request) -> Option<Request> {
+        request.try_clone()
+    }
+
+    fn failure(error: &Error) -> Option<Failure> {
+        match error {
+            Error::Reqwest(error) => failure_of(error),
+            Error::Middleware(error) => {
+                let error: &(dyn std::error::Error + Send + Sync + 'static) = error.as_ref();
+                failure_of(error)
+            }
+        }
+    }
+
+    async fn ready(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    async fn send(&mut self, request: Request) -> Result<http::Response<Body>> {
+        let response = self.next.clone().run(request, self.extensions).await?;
+        Ok(response.into())
+    }
+}

@@ -1,0 +1,239 @@
+//! What is sent again, what is not, and what a dropped call leaves behind.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request};
+use http_body_util::Empty;
+use politely::attempts::{Attempts, NotSent};
+use politely::core::gate::HoldReason;
+use politely::core::retry::{BudgetRule, Methods, Policy};
+use politely::core::signal::Classifier;
+use politely::layer::PoliteLayer;
+use politely::{AcquireError, Key, Limiter, Signal};
+use tower::{Layer, Service, ServiceExt};
+
+use crate::support::{books, client, get, limiter, quick, service, unlimited};
+
+fn quickly(limiter: &Limiter) -> Attempts {
+    Attempts::new(limiter.clone()).policy(quick())
+}
+
+#[tokio::test]
+async fn a_failing_page_is_tried_five_times_and_then_handed_over() {
+    let server = unlimited().await;
+    let limiter = limiter(500.0);
+    let response = get(&service(quickly(&limiter)), &server.url("/status/500")).await;
+    assert_eq!(response.status(), 500);
+    assert_eq!(server.count(500), 5);
+    assert_eq!(books(&limiter, &server), (5, 5, 0, 0));
+}
+
+#[tokio::test]
+async fn what_will_not_change_is_asked_once() {
+    let server = unlimited().await;
+    let limiter = limiter(500.0);
+    let service = service(quickly(&limiter));
+    for status in [301, 400, 403, 404, 410, 501] {
+        let response = get(&service, &server.url(&format!("/status/{status}"))).await;
+        assert_eq!(response.status(), status);
+        assert_eq!(server.count(status), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_post_is_never_sent_twice() {
+    let server = unlimited().await;
+    let client = client(quickly(&limiter(500.0)));
+    for status in [429, 500] {
+        let url = server.url(&format!("/status/{status}"));
+        let response = client.post(url).body("x").send().await.unwrap();
+        assert_eq!(response.status(), status);
+        assert_eq!(server.count(status), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_comes_once_is_sent_once() {
+    let server = unlimited().await;
+    let policy = Policy {
+        methods: Methods::Idempotent,
+        ..quick()
+    };
+    let attempts = Attempts::new(limiter(500.0)).policy(policy);
+    let client = client(attempts);
+    let url = server.url("/status/500");
+    let put = |body: reqwest::Body| client.put(&url).body(body).send();
+    put(reqwest::Body::wrap(Empty::<Bytes>::new()))
+        .await
+        .unwrap();
+    assert_eq!(server.count(500), 1);
+    put("bytes can be had again".into()).await.unwrap();
+    assert_eq!(server.count(500), 1 + 5);
+}
+
+#[tokio::test]
+async fn a_layer_for_bodies_that_cannot_be_cloned() {
+    struct NotClone(Empty<Bytes>);
+    let inner = tower::service_fn(|request: Request<NotClone>| async move {
+        let _ = request.into_body().0;
+        let mut response = http::Response::new(Empty::<Bytes>::new());
+        *response.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
+        Ok::<_, std::convert::Infallible>(response)
+    });
+    let limiter = limiter(500.0);
+    let service = PoliteLayer::new(quickly(&limiter)).once().layer(inner);
+    let request = Request::get("http://a.example/").body(NotClone(Empty::new()));
+    let response = service.oneshot(request.unwrap()).await.unwrap();
+    assert_eq!(response.status(), 500);
+    assert_eq!(limiter.stats().granted, 1);
+}
+
+#[tokio::test]
+async fn a_spent_budget_ends_the_retries() {
+    let server = unlimited().await;
+    let limiter = limiter(500.0);
+    let policy = Policy {
+        budget_patience: Duration::ZERO,
+        ..quick()
+    };
+    let two = BudgetRule::new(0.0, 0.0, 2.0).unwrap();
+    let attempts = Attempts::new(limiter.clone()).policy(policy);
+    let service = service(attempts.budgets(two, BudgetRule::GLOBAL));
+    for _ in 0..3 {
+        get(&service, &server.url("/status/500")).await;
+    }
+    assert_eq!(server.count(500), 3 + 2);
+}
+
+#[tokio::test]
+async fn a_dropped_call_gives_its_slot_back_and_keeps_its_token_spent() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let limiter = limiter(1.0);
+    let service = service(limiter.clone());
+    let request = Request::get(&url).body(Empty::new()).unwrap();
+    let call = tokio::spawn(service.clone().oneshot(request));
+    // Connected and silent: the request is under way.
+    let (_connection, _) = listener.accept().await.unwrap();
+    call.abort();
+    assert!(call.await.unwrap_err().is_cancelled());
+    let key = Key::host(&url).unwrap();
+    let known = limiter.explain(&key).unwrap();
+    assert_eq!((known.tally.cancelled, known.tally.live), (1, 0));
+    assert!(known.wait.is_some(), "the next waits for its own token");
+}
+
+#[tokio::test]
+async fn a_call_dropped_in_the_line_takes_nothing() {
+    let limiter = limiter(1.0);
+    let key = Key::host("a.example").unwrap();
+    limiter.hold(&key, Duration::from_mins(1), HoldReason::Operator);
+    let service = service(limiter.clone());
+    let request = Request::get("http://a.example/")
+        .body(Empty::new())
+        .unwrap();
+    let mut call = Box::pin(service.oneshot(request));
+    std::future::poll_fn(|cx| {
+        assert!(call.as_mut().poll(cx).is_pending());
+        std::task::Poll::Ready(())
+    })
+    .await;
+    assert_eq!(limiter.stats().waiting, 1);
+    drop(call);
+    let stats = limiter.stats();
+    assert_eq!((stats.waiting, stats.granted), (0, 0));
+}
+
+#[tokio::test]
+async fn ready_at_once_though_a_host_is_held() {
+    let limiter = limiter(1.0);
+    let key = Key::host("a.example").unwrap();
+    limiter.hold(&key, Duration::from_mins(1), HoldReason::Operator);
+    let server = unlimited().await;
+    let mut service = service(limiter);
+    let held = Request::get("http://a.example/")
+        .body(Empty::new())
+        .unwrap();
+    let _waits = service.call(held);
+    assert_eq!(get(&service, &server.url("/")).await.status(), 200);
+}
+
+#[tokio::test]
+async fn nobody_waits_for_a_parked_key() {
+    let limiter = limiter(1.0);
+    let key = Key::host("a.example").unwrap();
+    limiter.hold(&key, Duration::from_hours(2), HoldReason::Operator);
+    let error = client(limiter).get("http://a.example/").send().await;
+    let Err(reqwest_middleware::Error::Middleware(error)) = error else {
+        panic!("{error:?}")
+    };
+    let not_sent = error.downcast::<NotSent>().unwrap();
+    let NotSent::Acquire(AcquireError::Parked(parked, left)) = not_sent else {
+        panic!("{not_sent}")
+    };
+    assert_eq!(parked, key);
+    assert!(left > Duration::from_hours(1));
+}
+
+#[tokio::test]
+async fn a_request_to_nowhere_is_not_sent() {
+    let limiter = limiter(1.0);
+    let request = Request::get("/path").body(Empty::new()).unwrap();
+    let error = service(limiter.clone()).oneshot(request).await.unwrap_err();
+    assert!(
+        matches!(error.downcast_ref(), Some(NotSent::Key(_))),
+        "{error}"
+    );
+    assert_eq!(limiter.stats().granted, 0);
+}
+
+#[tokio::test]
+async fn a_path_is_completed_by_its_host_header() {
+    let limiter = limiter(1.0);
+    let inner = tower::service_fn(|_: Request<Empty<Bytes>>| async {
+        Ok::<_, std::convert::Infallible>(http::Response::new(Empty::<Bytes>::new()))
+    });
+    let request = Request::get("/path").header("host", "A.example:80");
+    let service = PoliteLayer::new(limiter.clone()).layer(inner);
+    service
+        .oneshot(request.body(Empty::new()).unwrap())
+        .await
+        .unwrap();
+    assert_eq!(limiter.keys(), [Key::host("a.example").unwrap()]);
+}
+
+#[tokio::test]
+async fn a_key_named_twice_does_not_wait_for_itself() {
+    let server = unlimited().await;
+    let mut config = politely::Config::fixed(100.0, 1.0);
+    config.limits.in_flight = 1;
+    let limiter = Limiter::builder().config(config).build().unwrap();
+    let own = |asked: &politely::attempts::Asked<'_>| {
+        assert_eq!(asked.method, Method::GET);
+        Ok(vec![Key::of_url(asked.url)?, Key::of_url(asked.url)?])
+    };
+    let service = service(Attempts::new(limiter.clone()).keys_by(own));
+    let url = server.url("/");
+    let call = tokio::time::timeout(Duration::from_secs(5), get(&service, &url));
+    call.await.expect("before this, it waited for itself");
+    assert_eq!(books(&limiter, &server), (1, 1, 0, 0));
+}
+
+#[tokio::test]
+async fn a_soft_block_in_a_body_is_a_signal() {
+    let server = unlimited().await;
+    let limiter = limiter(50.0);
+    let classifier = Classifier::with_soft_block(|outcome| match outcome {
+        politely::Outcome::Answered { body_start, .. } if body_start.ends_with(b"/slow") => {
+            Some(Signal::Blocked)
+        }
+        _ => None,
+    });
+    let service = service(Attempts::new(limiter.clone()).classifier(classifier));
+    let response = get(&service, &server.url("/slow")).await;
+    assert_eq!(&response.body()[..], b"GET /slow", "read from its start");
+    assert_eq!(server.count(200), 1, "a shut door is not knocked at again");
+    let key = Key::host(&server.url("/")).unwrap();
+    assert!(limiter.explain(&key).unwrap().event.is_some());
+}

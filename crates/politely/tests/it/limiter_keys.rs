@@ -1,0 +1,158 @@
+//! One request, several keys: all are kept, and one in the way takes nothing of the others.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use politely::core::gate::HoldReason;
+use politely::{Key, Limiter, RefusalReason};
+use tokio::task::JoinSet;
+
+use crate::limiter_line::{key, limiter, ok, settle, steady};
+
+/// Starts no closer than the rate allows, with the two milliseconds of slack timers get.
+fn assert_spaced(mut starts: Vec<politely::core::Timestamp>, rate: f64) {
+    starts.sort_unstable();
+    for (i, from) in starts.iter().enumerate() {
+        for (j, to) in starts.iter().enumerate().skip(i) {
+            let most = 1.0 + rate * (to.since(*from).as_secs_f64() + 0.002) + 1e-6;
+            assert!(
+                (j - i + 1) as f64 <= most + 1.0,
+                "{} in {:?}",
+                j - i + 1,
+                to.since(*from)
+            );
+        }
+    }
+}
+
+fn rated(rates: &[(&Key, f64)]) -> Limiter {
+    let limiter = limiter(steady(1_000.0));
+    for (key, rate) in rates {
+        limiter.configure(key, steady(*rate)).unwrap();
+    }
+    limiter
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_key_in_the_way_takes_nothing_of_the_others() {
+    let (host, global) = (key("example.com"), key("global.invalid"));
+    let limiter = rated(&[(&host, 10.0), (&global, 10.0)]);
+    limiter.hold(&global, Duration::from_mins(1), HoldReason::Operator);
+    for _ in 0..1_000 {
+        let refusal = limiter
+            .try_acquire(&[host.clone(), global.clone()])
+            .unwrap_err();
+        assert_eq!(refusal.key, global);
+        assert!(matches!(refusal.reason, RefusalReason::Wait(_)));
+    }
+    let waiting = tokio::spawn({
+        let (limiter, keys) = (limiter.clone(), [host.clone(), global.clone()]);
+        async move {
+            limiter
+                .acquire(&keys)
+                .await
+                .map(|permit| permit.report(&ok()))
+        }
+    });
+    settle().await;
+    let told = limiter.explain(&host).unwrap();
+    assert_eq!(
+        (told.in_flight.0, told.wait),
+        (0, None),
+        "no slot, no token while waiting"
+    );
+    limiter
+        .try_acquire(&host)
+        .expect("the host is free for others")
+        .report(&ok());
+    waiting.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_keys_are_kept_whatever_the_order_they_are_named_in() {
+    let (a, b, site) = (
+        key("a.example.com"),
+        key("b.example.com"),
+        key("site.invalid"),
+    );
+    let limiter = rated(&[(&a, 4.0), (&b, 4.0), (&site, 5.0)]);
+    let starts = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = JoinSet::new();
+    for i in 0..300 {
+        let mut keys = vec![if i % 2 == 0 { a.clone() } else { b.clone() }, site.clone()];
+        if i % 3 == 0 {
+            keys.reverse();
+        }
+        let (limiter, starts) = (limiter.clone(), Arc::clone(&starts));
+        tasks.spawn(async move {
+            let permit = limiter.acquire(&keys).await.unwrap();
+            starts.lock().unwrap().push((i % 2, limiter.now()));
+            permit.report(&ok());
+        });
+    }
+    let began = limiter.now();
+    let done = tokio::time::timeout(Duration::from_mins(2), tasks.join_all()).await;
+    let starts = starts.lock().unwrap().clone();
+    assert!(
+        done.is_ok(),
+        "{} of 300 in 120 s, 60 s would do",
+        starts.len()
+    );
+    let took = limiter.now().since(began).as_secs_f64();
+    assert!(took < 90.0, "300 at 5/s took {took} s");
+    assert_spaced(starts.iter().map(|(_, at)| *at).collect(), 5.0);
+    for host in [0, 1] {
+        let of_host = starts
+            .iter()
+            .filter(|(of, _)| *of == host)
+            .map(|(_, at)| *at);
+        assert_spaced(of_host.collect(), 4.0);
+    }
+    for key in [&a, &b, &site] {
+        assert_eq!(limiter.explain(key).unwrap().tally.live, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_several_keys_keeps_their_place() {
+    // Before this whoever found the second key busy went to the end of its line, and then to the end of the
+    // first one's: each host's requests came out in any order, the unlucky ones last.
+    let global = key("global.invalid");
+    let hosts: Vec<Key> = (0..5).map(|i| key(&format!("h{i}.example"))).collect();
+    let mut rates: Vec<_> = hosts.iter().map(|host| (host, 1.3)).collect();
+    rates.push((&global, 5.0));
+    let limiter = rated(&rates);
+    let served = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = JoinSet::new();
+    for i in 0..200 {
+        let (limiter, served) = (limiter.clone(), Arc::clone(&served));
+        let keys = [hosts[i % 5].clone(), global.clone()];
+        tasks.spawn(async move {
+            let permit = limiter.acquire(&keys).await.unwrap();
+            served.lock().unwrap().push(i);
+            permit.report(&ok());
+        });
+        tokio::task::yield_now().await;
+    }
+    let began = limiter.now();
+    tasks.join_all().await;
+    let took = limiter.now().since(began).as_secs_f64();
+    assert!(took < 50.0, "200 at 5/s took {took} s");
+    let served = served.lock().unwrap().clone();
+    for host in 0..5 {
+        let order: Vec<_> = served.iter().filter(|i| **i % 5 == host).collect();
+        assert!(order.is_sorted(), "host {host}: {order:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_named_twice_is_one_key() {
+    let mut config = steady(1.0);
+    config.limits.in_flight = 1;
+    let limiter = limiter(config);
+    let host = key("example.com");
+    let permit = limiter.try_acquire(&[host.clone(), host.clone()]).unwrap();
+    assert_eq!(limiter.explain(&host).unwrap().in_flight.0, 1);
+    permit.report(&ok());
+    assert_eq!(limiter.explain(&host).unwrap().tally.reported, 1);
+}

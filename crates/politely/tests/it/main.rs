@@ -1,0 +1,20 @@
+//! One binary for all integration tests.
+#![allow(
+    clippy::duplicate_mod,
+    reason = "examples are modules here, and each brings the server along"
+)]
+
+mod attempts;
+mod examples;
+mod failures;
+mod limiter_bound;
+mod limiter_keys;
+mod limiter_line;
+mod limiter_threads;
+mod redirects;
+#[path = "../../examples/common/server.rs"]
+mod server;
+mod stats;
+mod support;
+mod traces;
+mod ways_in;

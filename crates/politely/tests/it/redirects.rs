@@ -1,0 +1,103 @@
+//! Redirects: every hop is a request of its own, to its own host, with nobody else's secrets.
+
+use std::time::Duration;
+
+use politely::reqwest::RedirectError;
+use politely::{Config, Limiter};
+
+use crate::support::{books, client, limiter, unlimited};
+
+#[tokio::test]
+async fn every_hop_is_paced_under_its_own_key() {
+    let (old, new) = (unlimited().await, unlimited().await);
+    let limiter = Limiter::builder().config(Config::fixed(20.0, 1.0)).build();
+    let limiter = limiter.unwrap();
+    let client = client(limiter.clone());
+    let chain = format!("/to/{}", old.url(&format!("/to/{}", new.url("/page"))));
+    let response = client.get(old.url(&chain)).send().await.unwrap();
+    assert_eq!(response.url().as_str(), new.url("/page"));
+    assert_eq!(response.text().await.unwrap(), "GET /page");
+    assert_eq!(books(&limiter, &old), (2, 2, 0, 0));
+    assert_eq!(books(&limiter, &new), (1, 1, 0, 0));
+    let hops = old.arrivals();
+    assert!(hops[1].at - hops[0].at >= Duration::from_millis(45));
+}
+
+#[tokio::test]
+async fn a_loop_is_seen_at_its_second_turn() {
+    let server = unlimited().await;
+    // A server's log of this is two lines: there, and back to where it was.
+    let back = server.url("/status/302");
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let here = format!("http://{}/", listener.local_addr().unwrap());
+    drop((back, server));
+    let to = here.clone();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let answer = format!(
+                "HTTP/1.1 302 Found\r\nlocation: {to}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+            );
+            crate::failures::answer_raw(&mut stream, answer.as_bytes()).await;
+        }
+    });
+    let error = client(limiter(500.0)).get(&here).send().await.unwrap_err();
+    assert_eq!(
+        redirect_error(error),
+        RedirectError::Loop(here.parse().unwrap())
+    );
+}
+
+#[tokio::test]
+async fn eleven_hops_are_too_many() {
+    let server = unlimited().await;
+    let client = client(limiter(500.0));
+    let chain = |hops: usize| {
+        (0..hops).fold(server.url("/end"), |url, _| {
+            server.url(&format!("/to/{url}"))
+        })
+    };
+    let response = client.get(chain(10)).send().await.unwrap();
+    assert_eq!(response.url().as_str(), server.url("/end"));
+    let before = server.arrivals().len();
+    let error = client.get(chain(11)).send().await.unwrap_err();
+    assert!(matches!(redirect_error(error), RedirectError::TooMany(_)));
+    assert_eq!(server.arrivals().len() - before, 11);
+}
+
+#[tokio::test]
+async fn secrets_stay_with_their_origin() {
+    let (old, new) = (unlimited().await, unlimited().await);
+    let client = client(limiter(500.0));
+    let within = old.url(&format!("/to/{}", old.url("/home")));
+    client.get(within).bearer_auth("x").send().await.unwrap();
+    let abroad = old.url(&format!("/to/{}", new.url("/abroad")));
+    client.get(abroad).bearer_auth("x").send().await.unwrap();
+    assert!(old.arrivals().iter().all(|one| one.authorized));
+    assert!(new.arrivals().iter().all(|one| !one.authorized));
+}
+
+#[tokio::test]
+async fn methods_and_bodies_follow_rfc_9110() {
+    let server = unlimited().await;
+    let client = client(limiter(500.0));
+    let (to, end) = (
+        |how: &str| server.url(&format!("/{how}/{}", server.url("/end"))),
+        "/end",
+    );
+    for (how, becomes) in [("to", "GET"), ("see", "GET"), ("keep", "POST")] {
+        let response = client.post(to(how)).body("x").send().await.unwrap();
+        assert_eq!(response.text().await.unwrap(), format!("{becomes} {end}"));
+    }
+    // A body that comes only once cannot be kept: the redirect is the answer.
+    let once = reqwest::Body::wrap(http_body_util::Full::new(bytes::Bytes::from("x")));
+    let response = client.post(to("keep")).body(once).send().await.unwrap();
+    assert_eq!(response.status(), 307);
+}
+
+fn redirect_error(error: reqwest_middleware::Error) -> RedirectError {
+    match error {
+        reqwest_middleware::Error::Middleware(error) => error.downcast().unwrap(),
+        error @ reqwest_middleware::Error::Reqwest(_) => panic!("{error}"),
+    }
+}

@@ -1,0 +1,73 @@
+//! What the tests of the ways in share.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Empty};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use politely::attempts::Attempts;
+use politely::core::retry::{Backoff, Jitter, Policy};
+use politely::layer::{PoliteLayer, PoliteService};
+use politely::{Config, Key, Limiter};
+use reqwest_middleware::ClientWithMiddleware;
+use tower::{Layer, ServiceExt};
+
+use crate::server::{Limit, Server};
+
+/// Fast enough for a test, learning from there.
+pub(crate) fn limiter(rate: f64) -> Limiter {
+    let mut config = Config::api();
+    config.limits.rate_start = rate;
+    Limiter::builder().config(config).build().unwrap()
+}
+
+pub(crate) async fn unlimited() -> Server {
+    let limit = Limit {
+        rate: 1e6,
+        burst: 1e6,
+        retry_after: None,
+    };
+    Server::start(limit).await.unwrap()
+}
+
+/// The default policy, with backoffs that a test can wait for.
+pub(crate) fn quick() -> Policy {
+    let ms = Duration::from_millis;
+    Policy {
+        backoff: Backoff::new(ms(1), 2.0, ms(20), Jitter::Full).unwrap(),
+        ..Policy::crawler()
+    }
+}
+
+pub(crate) fn client(attempts: impl Into<Attempts>) -> ClientWithMiddleware {
+    crate::server::tls_provider();
+    let builder = reqwest::Client::builder().no_proxy();
+    politely::reqwest::client_with(builder, attempts).unwrap()
+}
+
+type Hyper = Client<hyper_util::client::legacy::connect::HttpConnector, Empty<Bytes>>;
+
+pub(crate) fn service(attempts: impl Into<Attempts>) -> PoliteService<Hyper> {
+    PoliteLayer::new(attempts).layer(Client::builder(TokioExecutor::new()).build_http())
+}
+
+/// One GET through the layer, read to its end.
+pub(crate) async fn get(service: &PoliteService<Hyper>, url: &str) -> Response<Bytes> {
+    let request = Request::get(url).body(Empty::new()).unwrap();
+    let response = service.clone().oneshot(request).await.unwrap();
+    let (head, body) = response.into_parts();
+    Response::from_parts(head, body.collect().await.unwrap().to_bytes())
+}
+
+/// The books of a server's key, which must balance: (granted, reported, cancelled, live).
+pub(crate) fn books(limiter: &Limiter, server: &Server) -> (u64, u64, u64, u64) {
+    let key = Key::host(&server.url("/")).unwrap();
+    let tally = limiter.explain(&key).unwrap().tally;
+    assert_eq!(
+        tally.granted,
+        tally.reported + tally.cancelled + tally.expired + tally.live
+    );
+    (tally.granted, tally.reported, tally.cancelled, tally.live)
+}
