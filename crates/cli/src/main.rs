@@ -1,2 +1,36 @@
-//! x
-fn main() {}
+//! The `politely` binary: arguments in, an exit code out. What each command does is in its own room.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a command line is where time enters and where waiting is done"
+)]
+
+mod args;
+mod config;
+mod demo;
+mod exit;
+mod fetch;
+mod site_rps;
+mod target;
+mod units;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+use crate::exit::Exit;
+
+fn main() -> std::process::ExitCode {
+    let cli = Cli::parse();
+    // One TLS provider for the whole process; a second install could only mean that it is already there.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let exit = match cli.command {
+        Command::Fetch(args) => fetch::run(*args),
+        Command::Target(args) => target::run(&args),
+        Command::Demo(args) => demo::run(&args),
+    };
+    exit.unwrap_or_else(|wrong| {
+        eprintln!("error: {wrong}");
+        Exit::Usage
+    })
+    .into()
+}

@@ -1,5 +1,12 @@
 //! The one integration-test binary of the command line: everything here runs against real processes and real sockets.
 //! What they need beside Rust is installed by `scripts/setup`.
 
+#![expect(clippy::disallowed_methods, reason = "real servers run in real time")]
+
+mod bad_input;
+mod fetch_pages;
+mod misbehaving;
+mod resume;
+mod run;
 mod servers;
 mod servers_selftest;

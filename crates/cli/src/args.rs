@@ -1,0 +1,89 @@
+//! What may be typed. Meaning is given elsewhere: [`crate::config`] checks and layers, [`crate::fetch`] runs.
+
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::Knobs;
+
+/// Fetch pages from rate-limited hosts without losing one.
+#[derive(Debug, Parser)]
+#[command(name = "politely", version, propagate_version = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Fetch(Box<FetchArgs>),
+    Target(TargetArgs),
+    Demo(DemoArgs),
+}
+
+/// Fetch every URL, each host at the rate it really allows.
+///
+/// One JSON line per URL goes to --output (standard output if not given):
+/// `url key status attempts refused bytes wait_ms latency_ms error`. A URL is fetched when its last answer is
+/// 2xx; redirects are followed, each hop at its own host's pace. Everything else (404, a robots.txt that
+/// forbids, a time-out after all retries) is a failed URL with its reason in `error`. The same URL given
+/// twice is fetched twice.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exit codes:
+  0  every URL was fetched
+  1  some URLs failed (the first 20 are listed), or the run was interrupted
+  2  wrong usage, unreadable input or an unusable state folder; nothing was fetched
+
+Press Ctrl-C once to finish what is in flight and save, twice to stop at once.")]
+pub(crate) struct FetchArgs {
+    /// URLs; `-` reads them from standard input, one a line
+    pub(crate) urls: Vec<String>,
+    /// Read URLs from FILE, one a line (`-` is standard input); blank lines and lines with # are skipped
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) input: Option<PathBuf>,
+    /// Settings from FILE (politely.toml); a flag wins over the file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) knobs: Knobs,
+}
+
+/// Run hosts with known limits on loopback until Ctrl-C, then say what each of them saw.
+#[derive(Args, Debug)]
+pub(crate) struct TargetArgs {
+    /// `full` (16 hosts of 150 pages), `demo` (45 pages each), or a JSON file
+    pub(crate) town: Option<String>,
+    /// The first host's address; the others follow it
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) bind: Option<Ipv4Addr>,
+    /// The port of all hosts
+    #[arg(long, value_name = "PORT")]
+    pub(crate) port: Option<u16>,
+    /// One JSON line per request to FILE
+    #[arg(long, value_name = "FILE")]
+    pub(crate) log: Option<PathBuf>,
+    /// The report as JSON instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Start a small town of limited hosts on loopback, crawl it, and show what was learned.
+#[derive(Args, Debug)]
+pub(crate) struct DemoArgs {
+    /// Pages per host (45 if not given)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) pages: Option<u32>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_table_of_flags_is_sound() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,450 @@
+//! What the user may set, in `politely.toml` or as a flag: one table for both, so the two cannot drift apart.
+//!
+//! Layers: the file, then flags over it. Every value is checked once, after layering, and every complaint is
+//! one line that names the place: `politely.toml:3: unknown key `rtae`; did you mean `rate`?`
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use serde::Deserialize;
+
+use crate::exit::Wrong;
+use crate::site_rps::SiteList;
+use crate::units::{Memory, Size, Span};
+
+/// Which rules of conduct to start from.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Profile {
+    /// robots.txt obeyed, start at 1 request/s per host, never more than 10/s, 4 in flight
+    #[default]
+    Crawler,
+    /// no robots.txt, no politeness cap: the learned limit alone decides
+    Api,
+}
+
+/// Which control law learns a host's limit.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum LawName {
+    /// the rate stays what it is
+    Fixed,
+    /// up by steps, down by half once per congestion event
+    Aimd,
+    /// computes a suggested rate and applies nothing
+    Advice,
+}
+
+/// What a limit attaches to.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum KeyKind {
+    /// the host's name and port
+    #[default]
+    Host,
+    /// the registrable domain: www.example.co.uk and api.example.co.uk share one limit
+    Site,
+    /// the address the host's name leads to
+    Address,
+    /// the host as seen through each proxy: every egress has a limit of its own
+    EgressHost,
+}
+
+/// How the run's end is told.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum SummaryForm {
+    /// for people, on standard error
+    #[default]
+    Text,
+    /// one JSON object on standard output
+    Json,
+    /// not at all
+    None,
+}
+
+/// Everything a flag or the file may say.
+#[derive(Args, Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub(crate) struct Knobs {
+    /// Where to start from
+    #[arg(long, value_enum)]
+    pub(crate) profile: Option<Profile>,
+    /// Requests per second and key: never more than this (fractions are fine: 0.2 is one in 5 s)
+    #[arg(long, value_name = "RPS")]
+    pub(crate) rate: Option<f64>,
+    /// Requests that may leave at once after a pause
+    #[arg(long, value_name = "N")]
+    pub(crate) burst: Option<f64>,
+    /// Requests in flight per key
+    #[arg(long, value_name = "N")]
+    pub(crate) in_flight: Option<u32>,
+    /// How a key's limit is learned
+    #[arg(long, value_enum)]
+    pub(crate) law: Option<LawName>,
+    /// What a limit attaches to
+    #[arg(long, value_enum)]
+    pub(crate) key: Option<KeyKind>,
+    /// Requests in flight over all hosts: at most N
+    #[arg(long, value_name = "N")]
+    pub(crate) concurrency: Option<u32>,
+    /// Requests per second over all hosts; clamped to 2-16, and as many requests in flight
+    #[arg(long, value_name = "N")]
+    pub(crate) max_rps: Option<f64>,
+    /// A site's own rate: "linkedin:1,indeed:10"; also its burst and, clamped to 1-8, its requests in flight
+    #[arg(long, value_name = "SITE:RPS,…")]
+    pub(crate) site_rps: Option<SiteList>,
+    /// Requests in flight by memory: up to 256MB 3, 512MB 5, 1GB 8, above 12 (a bare number is MB)
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory_cap: Option<Memory>,
+    /// Attempts after the first, per URL
+    #[arg(long, value_name = "N")]
+    pub(crate) retries: Option<u32>,
+    /// Longest time for one attempt, to the last byte (default 30s)
+    #[arg(long, value_name = "TIME")]
+    pub(crate) timeout: Option<Span>,
+    /// Largest body, decoded (default 16MiB); a longer one is dropped and its URL fails
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) max_body: Option<Size>,
+    /// Send through this proxy (http, https, socks5); several take turns, attempt by attempt
+    #[arg(long, value_name = "URL")]
+    pub(crate) proxy: Vec<String>,
+    /// Do not fetch or obey robots.txt
+    #[arg(long)]
+    pub(crate) no_robots: bool,
+    /// What to call ourselves; robots.txt rules are looked up by its first word
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) user_agent: Option<String>,
+    /// Keep bodies under DIR, one folder per host
+    #[arg(long, value_name = "DIR")]
+    pub(crate) save: Option<PathBuf>,
+    /// One JSON line per URL to FILE (`-` is standard output)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// How the end is told
+    #[arg(long, value_enum)]
+    pub(crate) summary: Option<SummaryForm>,
+    /// Keep the run's state in DIR: a killed run started again with the same DIR goes on where it was
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state: Option<PathBuf>,
+}
+
+/// Flags and file, layered and checked.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) profile: Profile,
+    pub(crate) rate: Option<f64>,
+    pub(crate) burst: Option<f64>,
+    pub(crate) in_flight: Option<u32>,
+    pub(crate) law: Option<LawName>,
+    pub(crate) key: KeyKind,
+    /// Requests in flight over all hosts.
+    pub(crate) concurrency: u32,
+    /// Requests per second over all hosts.
+    pub(crate) global_rps: Option<f64>,
+    pub(crate) sites: SiteList,
+    pub(crate) retries: Option<u32>,
+    pub(crate) timeout: Duration,
+    /// Bytes.
+    pub(crate) max_body: u64,
+    pub(crate) proxies: Vec<String>,
+    pub(crate) robots: bool,
+    pub(crate) user_agent: String,
+    pub(crate) save: Option<PathBuf>,
+    pub(crate) output: Option<PathBuf>,
+    pub(crate) summary: SummaryForm,
+    pub(crate) state: Option<PathBuf>,
+}
+
+/// In flight over all hosts when nothing is said: enough to keep a small machine's cores busy with pages of a
+/// few kilobytes, and few enough descriptors for the usual limit of 1,024.
+const CONCURRENCY_DEFAULT: u32 = 256;
+/// Each request in flight holds a socket and its buffers.
+const CONCURRENCY_MAX: u32 = 65_536;
+/// Longer than a slow page takes, short enough that a dead host costs little.
+const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
+/// Larger than nearly every page; it bounds what one URL may cost.
+const MAX_BODY_DEFAULT: u64 = 16 << 20;
+/// Says who we are and where to complain.
+const USER_AGENT: &str = concat!(
+    "politely/",
+    env!("CARGO_PKG_VERSION"),
+    " (+https://github.com/politely/politely)"
+);
+
+impl Settings {
+    /// Flags over the file that `--config` names.
+    pub(crate) fn layered(file: Option<&Path>, flags: Knobs) -> Result<Self, Wrong> {
+        let file = file.map_or_else(|| Ok(Knobs::default()), read)?;
+        Self::checked(flags.over(file)).map_err(Wrong)
+    }
+
+    fn checked(knobs: Knobs) -> Result<Self, String> {
+        within("rate", knobs.rate, 1e-6, 1e6)?;
+        within("burst", knobs.burst, 1.0, 1e6)?;
+        within("in-flight", knobs.in_flight.map(f64::from), 1.0, 1e4)?;
+        within(
+            "concurrency",
+            knobs.concurrency.map(f64::from),
+            1.0,
+            f64::from(CONCURRENCY_MAX),
+        )?;
+        within("retries", knobs.retries.map(f64::from), 0.0, 1e3)?;
+        within("max-rps", knobs.max_rps, 1e-6, 1e6)?;
+        for proxy in &knobs.proxy {
+            let url = url::Url::parse(proxy).map_err(|why| format!("--proxy {proxy}: {why}"))?;
+            if !matches!(url.scheme(), "http" | "https" | "socks5" | "socks5h") {
+                return Err(format!(
+                    "--proxy {proxy}: use http, https, socks5 or socks5h"
+                ));
+            }
+        }
+        let user_agent = knobs.user_agent.unwrap_or_else(|| USER_AGENT.to_owned());
+        if http::HeaderValue::from_str(&user_agent).is_err() || user_agent.trim().is_empty() {
+            return Err("--user-agent: must be visible characters on one line".to_owned());
+        }
+        let profile = knobs.profile.unwrap_or_default();
+        let by_memory = knobs.memory_cap.map(in_flight_by_memory);
+        let global_rps = knobs.max_rps.map(|rps| rps.clamp(2.0, 16.0));
+        let concurrency = [
+            knobs.concurrency,
+            by_memory,
+            global_rps.map(|rps| rps as u32),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+        .unwrap_or(CONCURRENCY_DEFAULT);
+        Ok(Self {
+            profile,
+            rate: knobs.rate,
+            burst: knobs.burst,
+            in_flight: knobs.in_flight,
+            law: knobs.law,
+            key: knobs.key.unwrap_or_default(),
+            concurrency,
+            global_rps,
+            sites: knobs.site_rps.unwrap_or_default(),
+            retries: knobs.retries,
+            timeout: knobs.timeout.map_or(TIMEOUT_DEFAULT, |span| span.0),
+            max_body: knobs.max_body.map_or(MAX_BODY_DEFAULT, |size| size.0),
+            proxies: knobs.proxy,
+            robots: !knobs.no_robots && profile == Profile::Crawler,
+            user_agent,
+            save: knobs.save,
+            output: knobs.output,
+            summary: knobs.summary.unwrap_or_default(),
+            state: knobs.state,
+        })
+    }
+}
+
+/// The job scraper's table (DESIGN, mission line 1).
+fn in_flight_by_memory(memory: Memory) -> u32 {
+    match memory.0 {
+        0..=256_000_000 => 3,
+        256_000_001..=512_000_000 => 5,
+        512_000_001..=1_000_000_000 => 8,
+        _ => 12,
+    }
+}
+
+fn within(name: &str, value: Option<f64>, low: f64, high: f64) -> Result<(), String> {
+    match value {
+        Some(value) if !(low..=high).contains(&value) => Err(format!(
+            "--{name} {value}: must be between {low} and {high}"
+        )),
+        _ => Ok(()),
+    }
+}
+
+impl Knobs {
+    /// These, and where they say nothing, `under`.
+    fn over(self, under: Self) -> Self {
+        Self {
+            profile: self.profile.or(under.profile),
+            rate: self.rate.or(under.rate),
+            burst: self.burst.or(under.burst),
+            in_flight: self.in_flight.or(under.in_flight),
+            law: self.law.or(under.law),
+            key: self.key.or(under.key),
+            concurrency: self.concurrency.or(under.concurrency),
+            max_rps: self.max_rps.or(under.max_rps),
+            site_rps: self.site_rps.or(under.site_rps),
+            memory_cap: self.memory_cap.or(under.memory_cap),
+            retries: self.retries.or(under.retries),
+            timeout: self.timeout.or(under.timeout),
+            max_body: self.max_body.or(under.max_body),
+            proxy: if self.proxy.is_empty() {
+                under.proxy
+            } else {
+                self.proxy
+            },
+            no_robots: self.no_robots || under.no_robots,
+            user_agent: self.user_agent.or(under.user_agent),
+            save: self.save.or(under.save),
+            output: self.output.or(under.output),
+            summary: self.summary.or(under.summary),
+            state: self.state.or(under.state),
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Knobs, Wrong> {
+    let text = std::fs::read_to_string(path).map_err(|why| Wrong::file(path, &why))?;
+    parse(&text).map_err(|(line, why)| Wrong(format!("{}:{line}: {why}", path.display())))
+}
+
+/// The settings in `text`, or the line that is wrong (from 1) and why.
+fn parse(text: &str) -> Result<Knobs, (usize, String)> {
+    toml::from_str(text).map_err(|error| {
+        let line = error.span().map_or(1, |span| {
+            text[..span.start.min(text.len())].matches('\n').count() + 1
+        });
+        (line, in_one_line(error.message()))
+    })
+}
+
+/// A reader's error as one line; an unknown key names the nearest known one instead of all of them.
+fn in_one_line(message: &str) -> String {
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    if message.starts_with("unknown field")
+        && let Some(key) = quoted.next()
+    {
+        let nearest = quoted
+            .map(|known| (strsim::damerau_levenshtein(key, known), known))
+            .filter(|&(distance, known)| distance <= known.len().max(key.len()) / 2)
+            .min();
+        return match nearest {
+            Some((_, known)) => format!("unknown key `{key}`; did you mean `{known}`?"),
+            None => format!("unknown key `{key}`; `politely fetch --help` names them all"),
+        };
+    }
+    message
+        .lines()
+        .map(str::trim)
+        .collect::<Vec<_>>()
+        .join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(knobs: Knobs) -> Settings {
+        Settings::checked(knobs).unwrap()
+    }
+
+    #[test]
+    fn a_typo_names_the_nearest_key_and_its_line() {
+        let (line, why) = parse("profile = \"api\"\n\nrtae = 2\n").unwrap_err();
+        assert_eq!(
+            (line, why.as_str()),
+            (3, "unknown key `rtae`; did you mean `rate`?")
+        );
+        let (_, why) = parse("in_flight = 2\n").unwrap_err();
+        assert_eq!(why, "unknown key `in_flight`; did you mean `in-flight`?");
+        let (_, why) = parse("zzzzzzzzzzzzzzzz = 2\n").unwrap_err();
+        assert!(why.ends_with("names them all"), "{why}");
+    }
+
+    #[test]
+    fn every_wrong_file_is_told_in_one_line() {
+        for text in [
+            "rate = \"fast\"",
+            "rate = ",
+            "[[[",
+            "timeout = \"3 parsecs\"",
+            "site-rps = 3",
+            "law = \"vegas\"",
+        ] {
+            let (line, why) = parse(text).unwrap_err();
+            assert_eq!((line, why.lines().count()), (1, 1), "{text}: {why}");
+        }
+    }
+
+    #[test]
+    fn flags_win_over_the_file() {
+        let file =
+            parse("rate = 1\nburst = 3\ntimeout = \"5s\"\nproxy = [\"http://a:1\"]").unwrap();
+        let flags = Knobs {
+            rate: Some(2.0),
+            ..Knobs::default()
+        };
+        let both = settings(flags.over(file));
+        assert_eq!(
+            (both.rate, both.burst, both.timeout.as_secs()),
+            (Some(2.0), Some(3.0), 5)
+        );
+        assert_eq!(both.proxies, ["http://a:1"]);
+    }
+
+    #[test]
+    fn global_concurrency_has_the_documented_meanings() {
+        let by = |memory: &str| {
+            settings(Knobs {
+                memory_cap: Some(memory.parse().unwrap()),
+                ..Knobs::default()
+            })
+            .concurrency
+        };
+        assert_eq!(
+            [by("256"), by("257"), by("512MB"), by("1GB"), by("1001")],
+            [3, 5, 5, 8, 12]
+        );
+        let by = |rps| {
+            settings(Knobs {
+                max_rps: Some(rps),
+                ..Knobs::default()
+            })
+            .concurrency
+        };
+        assert_eq!([by(0.5), by(5.0), by(100.0)], [2, 5, 16]);
+        assert_eq!(settings(Knobs::default()).concurrency, CONCURRENCY_DEFAULT);
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused() {
+        for knobs in [
+            Knobs {
+                rate: Some(0.0),
+                ..Knobs::default()
+            },
+            Knobs {
+                rate: Some(f64::NAN),
+                ..Knobs::default()
+            },
+            Knobs {
+                burst: Some(0.5),
+                ..Knobs::default()
+            },
+            Knobs {
+                concurrency: Some(0),
+                ..Knobs::default()
+            },
+            Knobs {
+                proxy: vec!["ftp://x".into()],
+                ..Knobs::default()
+            },
+            Knobs {
+                user_agent: Some("a\nb".into()),
+                ..Knobs::default()
+            },
+        ] {
+            assert!(Settings::checked(knobs.clone()).is_err(), "{knobs:?}");
+        }
+    }
+
+    #[test]
+    fn the_api_profile_fetches_no_robots() {
+        assert!(settings(Knobs::default()).robots);
+        assert!(
+            !settings(Knobs {
+                profile: Some(Profile::Api),
+                ..Knobs::default()
+            })
+            .robots
+        );
+    }
+}

@@ -1,0 +1,378 @@
+//! The run: workers that pull requests which may leave, and what they share.
+//!
+//! A worker asks the frontier for the next request that may leave, sends it, reports, and asks again: no
+//! queue between a dispatcher and its workers, no task per URL. Idle workers sleep; one of them, the watch,
+//! sleeps only until the next lane is due and hands the watch on when it finds work.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use politely::core::retry::Policy;
+use politely::core::{Rng, Timestamp};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use url::Url;
+
+use super::client::Clients;
+use super::failures::Failures;
+use super::frontier::{Frontier, Job, Take};
+use super::input::Line;
+use super::limits::{Leave, Limits};
+use super::output::{Output, Row, Written};
+use super::pending::Pending;
+use super::robots::Cached;
+use super::spool::Spool;
+use super::store::{Batch, Store};
+use super::talk::Talk;
+use crate::config::Settings;
+
+/// What all workers share.
+pub(crate) struct Engine {
+    pub(crate) settings: Settings,
+    pub(crate) limits: Limits,
+    pub(crate) clients: Clients,
+    pub(crate) policy: Policy,
+    pub(crate) spool: Spool,
+    pub(crate) output: Output,
+    pub(crate) store: Option<Store>,
+    pub(crate) failures: Failures,
+    pub(crate) talk: Talk,
+    frontier: Mutex<Shared>,
+    /// Robots answers not yet kept.
+    robots_kept: Mutex<Vec<(String, Cached)>>,
+    idle: Notify,
+    watch: Notify,
+    stop: AtomicBool,
+    /// The results' reader went away.
+    closed: AtomicBool,
+    seed: AtomicU64,
+    /// Hosts of the run so far.
+    hosts: AtomicUsize,
+}
+
+/// What the one lock guards.
+pub(crate) struct Shared {
+    pub(crate) frontier: Frontier,
+    /// Until when the watch sleeps, if a worker is on watch.
+    watching: Option<Timestamp>,
+}
+
+/// The parts an engine is made of.
+pub(crate) struct Parts {
+    pub(crate) settings: Settings,
+    pub(crate) limits: Limits,
+    pub(crate) clients: Clients,
+    pub(crate) policy: Policy,
+    pub(crate) spool: Spool,
+    pub(crate) output: Output,
+    pub(crate) store: Option<Store>,
+    pub(crate) talk: Talk,
+}
+
+/// How often learned state and gathered lines are written.
+const KEEP_EVERY: Duration = Duration::from_secs(1);
+
+impl Engine {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let Parts {
+            settings,
+            limits,
+            clients,
+            policy,
+            spool,
+            output,
+            store,
+            talk,
+        } = parts;
+        let frontier = Frontier::new(settings.robots);
+        // Seeds only the retries' jitter.
+        let seed = AtomicU64::new(limits.now().as_micros() ^ u64::from(std::process::id()));
+        Self {
+            settings,
+            limits,
+            clients,
+            policy,
+            spool,
+            output,
+            store,
+            failures: Failures::default(),
+            talk,
+            frontier: Mutex::new(Shared {
+                frontier,
+                watching: None,
+            }),
+            robots_kept: Mutex::default(),
+            idle: Notify::new(),
+            watch: Notify::new(),
+            stop: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            seed,
+            hosts: AtomicUsize::new(0),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.frontier.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts nothing more; what is in flight is finished.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.idle.notify_one();
+        self.watch.notify_one();
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Did whoever read the results go away?
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Something may be due sooner than the watch thinks.
+    pub(crate) fn look_again(&self) {
+        self.watch.notify_one();
+    }
+
+    pub(crate) fn hosts(&self) -> usize {
+        self.hosts.load(Ordering::Relaxed)
+    }
+
+    /// The run is over so many hosts by now.
+    pub(crate) fn set_hosts(&self, hosts: usize) {
+        self.hosts.store(hosts, Ordering::Relaxed);
+    }
+
+    pub(crate) fn rng(&self) -> Rng {
+        Rng::new(
+            self.seed
+                .fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed),
+        )
+    }
+
+    /// All workers, until nothing is left or the run is stopped.
+    pub(crate) async fn run(self: &Arc<Self>) {
+        let mut workers = JoinSet::new();
+        for _ in 0..self.settings.concurrency {
+            workers.spawn(Arc::clone(self).work());
+        }
+        while let Some(ended) = workers.join_next().await {
+            if let Err(died) = ended {
+                // What it had in flight never comes back: without a stop the others would wait for it.
+                self.talk.say(&format!("error: a worker died: {died}"));
+                self.stop();
+            }
+        }
+    }
+
+    async fn work(self: Arc<Self>) {
+        loop {
+            if self.is_stopping() {
+                return self.pass_on();
+            }
+            let (take, on_watch) = self.take();
+            match take {
+                Take::Send(job) => self.send(job).await,
+                Take::Resolve(lane) => self.resolve(lane).await,
+                Take::Drop(lane, pending, why) => self.dropped(lane, &pending, &why),
+                Take::Wait(until) if on_watch => {
+                    self.keep_watch(until).await;
+                    self.lock().watching = None;
+                }
+                Take::Wait(_) => self.idle.notified().await,
+                Take::Done => return self.pass_on(),
+            }
+        }
+    }
+
+    /// The next request; or whether this worker is on watch until there is one.
+    fn take(&self) -> (Take<Leave>, bool) {
+        let mut shared = self.lock();
+        let Shared { frontier, watching } = &mut *shared;
+        let now = self.limits.now();
+        let take = frontier.take(
+            now,
+            |lane| self.limits.may_leave(lane),
+            |page| self.url_of(page.offset),
+        );
+        match take {
+            Take::Wait(until) => {
+                let until = until.unwrap_or(Timestamp::NEVER);
+                match watching {
+                    None => {
+                        *watching = Some(until);
+                        return (take, true);
+                    }
+                    Some(asleep) if until < *asleep => {
+                        *asleep = until;
+                        self.watch.notify_one();
+                    }
+                    Some(_) => {}
+                }
+            }
+            Take::Done => {}
+            // Somebody else sees to what is due next, or keeps watch.
+            _ if watching.is_none() || frontier.is_due(now) => self.idle.notify_one(),
+            _ => {}
+        }
+        (take, false)
+    }
+
+    async fn keep_watch(&self, until: Option<Timestamp>) {
+        let sleep = async {
+            match until {
+                Some(at) => tokio::time::sleep(at.since(self.limits.now())).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = sleep => {}
+            () = self.watch.notified() => {}
+            // All others may be busy with long requests.
+            () = self.idle.notified() => {}
+        }
+    }
+
+    /// This worker ends; so will the others, one waking the next.
+    fn pass_on(&self) {
+        self.idle.notify_one();
+        self.watch.notify_one();
+    }
+
+    /// The URL at spool offset `offset`.
+    pub(crate) fn url_of(&self, offset: u64) -> Option<Url> {
+        let mut line = Vec::new();
+        self.spool.read(offset, &mut line).ok()?;
+        match Line::parse(&line) {
+            Line::Url(url) => Some(url),
+            _ => None,
+        }
+    }
+
+    /// The text of the URL at spool offset `offset`, as it was given.
+    pub(crate) fn given(&self, offset: u64) -> Option<String> {
+        let mut line = Vec::new();
+        self.spool.read(offset, &mut line).ok()?;
+        let line = line.trim_ascii();
+        Some(String::from_utf8_lossy(line).into_owned())
+    }
+
+    /// Writes the result line of a finished URL.
+    pub(crate) fn write(&self, offset: u64, row: &Row<'_>) {
+        if let Some(why) = row.error {
+            self.failures.add(row.url, why);
+        }
+        self.write_unlisted(offset, row);
+    }
+
+    /// [`Self::write`] for a failure that was told already.
+    pub(crate) fn write_unlisted(&self, offset: u64, row: &Row<'_>) {
+        if self.output.write(offset, row) == Written::Closed {
+            self.closed.store(true, Ordering::Relaxed);
+            self.stop();
+        }
+    }
+
+    /// A URL that ends without a request.
+    fn dropped(&self, lane: u32, pending: &Pending, why: &str) {
+        let name = {
+            let mut shared = self.lock();
+            shared.frontier.over(lane, true);
+            shared.frontier.lane(lane).name().to_owned()
+        };
+        self.write(
+            pending.offset,
+            &pending.row(&self.given(pending.offset).unwrap_or_default(), &name, why),
+        );
+    }
+
+    /// What is set aside is not waited for: with a state folder it stays for a later run, else it fails.
+    /// Returns how many URLs stay.
+    pub(crate) fn settle_set_aside(&self) -> u64 {
+        let mut left = 0;
+        loop {
+            let Some((lane, pending, why)) = self.lock().frontier.drain_set_aside() else {
+                return left;
+            };
+            if self.store.is_some() {
+                if left == 0 {
+                    self.talk
+                        .say(&format!("{why}: its URLs stay in the state folder"));
+                }
+                left += 1;
+            } else {
+                self.dropped(lane, &pending, &why);
+            }
+        }
+    }
+
+    /// Writes gathered lines and, with `--state`, what was learned; every second until the run ends.
+    pub(crate) async fn keep_up(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(KEEP_EVERY).await;
+            let engine = Arc::clone(&self);
+            // Storage may take its time; workers must not wait for it.
+            let _ = tokio::task::spawn_blocking(move || engine.keep()).await;
+        }
+    }
+
+    pub(crate) fn keep(&self) {
+        if self.output.flush() == Written::Closed {
+            self.closed.store(true, Ordering::Relaxed);
+            self.stop();
+        }
+        let Some(store) = &self.store else { return };
+        let keys: Vec<_> = {
+            let mut shared = self.lock();
+            let dirty = shared.frontier.take_dirty();
+            let keys = dirty
+                .into_iter()
+                .flat_map(|id| &shared.frontier.lane(id).keys);
+            keys.map(|keys| keys[0].clone()).collect()
+        };
+        let robots = std::mem::take(
+            &mut *self
+                .robots_kept
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
+        let keys: Vec<_> = keys
+            .into_iter()
+            .filter_map(|key| Some((key.as_str().to_owned(), self.limits.snapshot(&key)?)))
+            .collect();
+        if keys.is_empty() && robots.is_empty() {
+            return;
+        }
+        if let Err(why) = store.keep(&Batch { keys, robots }) {
+            self.talk.once(&format!(
+                "error: politely.redb: {why}; the run goes on, what it learns is not kept"
+            ));
+        }
+    }
+
+    /// A robots answer to be kept with the next write.
+    pub(crate) fn keep_robots(&self, origin: &str, cached: Cached) {
+        if self.store.is_some() {
+            self.robots_kept
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push((origin.to_owned(), cached));
+        }
+    }
+
+    /// What earlier runs know of a lane just made.
+    pub(crate) fn introduce(&self, lane: u32) {
+        super::ingest::introduce(self, &mut self.lock().frontier, lane);
+    }
+
+    async fn send(&self, job: Job<Leave>) {
+        super::worker::send(self, job).await;
+    }
+
+    async fn resolve(&self, lane: u32) {
+        super::worker::resolve(self, lane).await;
+    }
+}

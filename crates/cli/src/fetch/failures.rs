@@ -1,0 +1,32 @@
+//! What failed, for the end of the run: the first few by name, the rest by number.
+
+use std::sync::{Mutex, PoisonError};
+
+/// Listed by name. More would push the summary off the screen; the results have them all.
+const LISTED_MAX: usize = 20;
+
+#[derive(Debug, Default)]
+pub(crate) struct Failures(Mutex<(Vec<String>, u64)>);
+
+impl Failures {
+    pub(crate) fn add(&self, url: &str, why: &str) {
+        let mut failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        failures.1 += 1;
+        if failures.0.len() < LISTED_MAX {
+            let line = format!(
+                "{}: {}",
+                super::input::shown(url.as_bytes()),
+                super::input::shown(why.as_bytes())
+            );
+            failures.0.push(line);
+        }
+    }
+
+    /// The first few, and how many there were.
+    pub(crate) fn told(&self) -> (Vec<String>, u64) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}

@@ -1,0 +1,514 @@
+//! Which URL is next?
+//!
+//! URLs of one origin form a [`Lane`]: a queue of spool offsets, the requests that go again, and what its
+//! robots.txt says. Lanes wait in one queue ordered by next allowed time, so a slow host never delays a fast
+//! one, and a waiting lane holds no worker: a worker gets a URL only together with leave to send it.
+//!
+//! Nothing here sleeps or sends. A lane is *scheduled* (it has a time), *parked* under a key (one of that
+//! key's requests must come back first) or idle (nothing to do, or its robots.txt is on its way).
+
+use std::cmp::Reverse;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use politely::core::Timestamp;
+use politely::core::key::Key;
+use politely::core::queue::NextQueue;
+use politely::core::retry::{Account, Budget, BudgetRule};
+use url::{Position, Url};
+
+use super::lane::{Again, Next};
+pub(crate) use super::lane::{Lane, Tally};
+use super::limits::KeySet;
+use super::pending::{Pending, Purpose};
+use super::robots::Standing;
+
+/// A lane's number; lanes live as long as the run.
+pub(crate) type LaneId = u32;
+
+/// All that waits.
+pub(crate) struct Frontier {
+    lanes: Vec<Lane>,
+    by_origin: HashMap<Box<str>, LaneId>,
+    due: NextQueue<(LaneId, u32)>,
+    /// Lanes to wake when a request of this key comes back.
+    parked: HashMap<Key, Vec<LaneId>>,
+    /// Lines of lanes before keys that many of them share.
+    gates: Vec<Gate>,
+    gate_of: HashMap<Key, u32>,
+    /// Requests that wait to be sent, robots.txt included.
+    waiting: u64,
+    /// Of these, how many belong to lanes set aside.
+    aside: u64,
+    /// Requests under way.
+    in_flight: u64,
+    /// More URLs may come.
+    input_open: bool,
+    /// Orders what goes again at the same time.
+    sequence: u64,
+    robots: bool,
+    /// Lanes whose learned state changed since it was last kept.
+    dirty: Vec<LaneId>,
+    sum: Tally,
+    /// What the run has to spend on retries.
+    budget: Budget,
+}
+
+/// The line before a key that many lanes share (a site, an address, the whole run).
+///
+/// Were each of its lanes scheduled by itself, all of them would be asked whenever one may leave. So they
+/// stand in line, and a few at a time are asked.
+#[derive(Default)]
+struct Gate {
+    line: VecDeque<LaneId>,
+    /// Entries of the queue with another stamp are out of date.
+    stamp: u32,
+}
+
+/// Numbers in the queue from here on are gates, not lanes.
+const GATES: u32 = 1 << 31;
+/// Lanes of a gate that are asked at a time: one of them may leave, the others cost 0.3 us each.
+const LET_IN: usize = 32;
+/// If all that were let in may leave, this much later come the next.
+const LET_IN_EVERY: Duration = Duration::from_millis(1);
+
+/// What a worker gets.
+pub(crate) enum Take<P> {
+    /// Send this.
+    Send(Job<P>),
+    /// Find out the address of this lane's host: its key is made of it.
+    Resolve(LaneId),
+    /// This URL ends here without a request, and why.
+    Drop(LaneId, Box<Pending>, String),
+    /// Nothing may leave before this time, or before a report or more input comes.
+    Wait(Option<Timestamp>),
+    /// Nothing is left and nothing will come.
+    Done,
+}
+
+/// A request with leave to send it.
+pub(crate) struct Job<P> {
+    pub(crate) lane: LaneId,
+    pub(crate) pending: Box<Pending>,
+    pub(crate) permit: P,
+}
+
+/// Why a lane has no leave.
+pub(crate) enum Refused {
+    /// Ask again then.
+    At(Timestamp),
+    /// Ask again then, or when a request of this key has come back.
+    Slot(Timestamp, Key),
+    /// The same, of a key that many lanes share.
+    Shared(Timestamp, Key),
+    /// Longer than anybody should wait, and why.
+    SetAside(String),
+}
+
+impl Frontier {
+    /// Nothing waits yet. `robots`: each origin's robots.txt comes first.
+    pub(crate) fn new(robots: bool) -> Self {
+        Self {
+            lanes: Vec::new(),
+            by_origin: HashMap::new(),
+            due: NextQueue::new(),
+            parked: HashMap::new(),
+            gates: Vec::new(),
+            gate_of: HashMap::new(),
+            waiting: 0,
+            aside: 0,
+            in_flight: 0,
+            input_open: true,
+            sequence: 0,
+            robots,
+            dirty: Vec::new(),
+            sum: Tally::default(),
+            budget: Budget::full(&BudgetRule::GLOBAL, Timestamp::ZERO),
+        }
+    }
+
+    /// The lane of `url`, made with `keys` if it is new; and whether it is.
+    pub(crate) fn lane_of(
+        &mut self,
+        url: &Url,
+        keys: impl FnOnce() -> Box<[KeySet]>,
+    ) -> (LaneId, bool) {
+        let spelled;
+        let origin = if url.username().is_empty() && url.password().is_none() {
+            &url[..Position::BeforePath]
+        } else {
+            spelled = format!(
+                "{}://{}",
+                url.scheme(),
+                &url[Position::BeforeHost..Position::BeforePath]
+            );
+            &spelled
+        };
+        if let Some(&id) = self.by_origin.get(origin) {
+            return (id, false);
+        }
+        let id = self.lanes.len() as LaneId;
+        self.by_origin.insert(origin.into(), id);
+        self.lanes.push(Lane::new(origin, keys(), self.robots));
+        (id, true)
+    }
+
+    pub(crate) fn lane(&self, id: LaneId) -> &Lane {
+        &self.lanes[id as usize]
+    }
+
+    pub(crate) fn lane_mut(&mut self, id: LaneId) -> &mut Lane {
+        &mut self.lanes[id as usize]
+    }
+
+    pub(crate) fn lanes(&self) -> &[Lane] {
+        &self.lanes
+    }
+
+    /// Queues the URL at spool offset `offset`.
+    pub(crate) fn add(&mut self, id: LaneId, offset: u64, now: Timestamp) {
+        let lane = &mut self.lanes[id as usize];
+        if lane.is_empty() {
+            lane.first_since = now;
+        }
+        lane.fresh.push_back(offset);
+        self.waiting += 1;
+        self.aside += u64::from(lane.set_aside.is_some());
+        if lane.set_aside.is_none() && (lane.due.is_none() && lane.fresh.len() == 1) {
+            self.schedule(id, now);
+        }
+    }
+
+    /// Puts a request back: in front of everything that may go at `not_before`.
+    pub(crate) fn put_back(
+        &mut self,
+        id: LaneId,
+        pending: Box<Pending>,
+        not_before: Timestamp,
+        now: Timestamp,
+    ) {
+        self.sequence += 1;
+        let lane = &mut self.lanes[id as usize];
+        if lane.is_empty() {
+            lane.first_since = now;
+        }
+        match pending.purpose {
+            Purpose::Robots(_) => {
+                lane.errands.push_front(pending);
+                lane.errands_not_before = not_before;
+            }
+            Purpose::Page => lane.again.push(Reverse(Again {
+                not_before,
+                sequence: self.sequence,
+                pending,
+            })),
+        }
+        self.waiting += 1;
+        self.aside += u64::from(lane.set_aside.is_some());
+        self.schedule(id, now.max(not_before));
+    }
+
+    /// No more URLs will be added.
+    pub(crate) fn close_input(&mut self) {
+        self.input_open = false;
+    }
+
+    pub(crate) fn waiting(&self) -> u64 {
+        self.waiting
+    }
+
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.in_flight
+    }
+
+    /// Is something due at `now`? (Out-of-date entries count; the asker finds out.)
+    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
+        self.due.peek_due().is_some_and(|at| at <= now)
+    }
+
+    /// The next request that may leave at `now`. `may_leave` asks the limits; `look` reads a page's URL.
+    pub(crate) fn take<P>(
+        &mut self,
+        now: Timestamp,
+        mut may_leave: impl FnMut(&Lane) -> Result<P, Refused>,
+        mut look: impl FnMut(&mut Pending) -> Option<Url>,
+    ) -> Take<P> {
+        while let Some((_, (id, stamp))) = self.due.pop_due(now) {
+            if id >= GATES {
+                self.let_in(id - GATES, stamp, now);
+                continue;
+            }
+            let lane = &mut self.lanes[id as usize];
+            if lane.due.is_none() || lane.stamp != stamp {
+                continue;
+            }
+            lane.due = None;
+            let next = match lane.next(now) {
+                Next::AskRobots => {
+                    lane.ask_robots(id);
+                    self.waiting += 1;
+                    Next::Errand
+                }
+                other => other,
+            };
+            match next {
+                Next::Nothing => {}
+                Next::Resolve => {
+                    lane.resolving = true;
+                    return Take::Resolve(id);
+                }
+                Next::At(at) => self.schedule(id, at),
+                Next::GiveUp(why) => {
+                    if let Some(pending) = self.pull(id, now) {
+                        self.schedule(id, now);
+                        return Take::Drop(id, pending, why);
+                    }
+                }
+                Next::Errand => match may_leave(lane) {
+                    Ok(permit) => {
+                        if let Some(pending) = lane.errands.pop_front() {
+                            return Take::Send(self.send(id, pending, permit, now));
+                        }
+                    }
+                    Err(refused) => self.refused(id, refused),
+                },
+                Next::Page | Next::AskRobots => {
+                    let lane = &mut self.lanes[id as usize];
+                    if let Some(rules) = lane
+                        .robots
+                        .rules()
+                        .filter(|rules| rules.has_any())
+                        .map(Arc::clone)
+                        && let Some(why) = lane.forbidden(&rules, now, &mut look)
+                        && let Some(pending) = self.pull(id, now)
+                    {
+                        self.schedule(id, now);
+                        return Take::Drop(id, pending, why);
+                    }
+                    match may_leave(&self.lanes[id as usize]) {
+                        Ok(permit) => {
+                            if let Some(pending) = self.lanes[id as usize].pull_page(now) {
+                                return Take::Send(self.send(id, pending, permit, now));
+                            }
+                        }
+                        Err(refused) => self.refused(id, refused),
+                    }
+                }
+            }
+        }
+        // The queue may still hold entries that are out of date.
+        if self.waiting == self.aside && self.in_flight == 0 && !self.input_open {
+            return Take::Done;
+        }
+        Take::Wait(self.due.peek_due())
+    }
+
+    /// The keys of lane `id` are known now.
+    pub(crate) fn resolved(&mut self, id: LaneId, keys: Box<[KeySet]>, now: Timestamp) {
+        let lane = &mut self.lanes[id as usize];
+        lane.keys = keys;
+        lane.resolving = false;
+        self.schedule(id, now);
+    }
+
+    /// A request came back; whoever waited for its slot is asked again.
+    pub(crate) fn came_back(&mut self, id: LaneId, now: Timestamp) {
+        self.in_flight -= 1;
+        self.lanes[id as usize].in_flight -= 1;
+        if !self.parked.is_empty() || !self.gates.is_empty() {
+            let keys = std::mem::take(&mut self.lanes[id as usize].keys);
+            for key in keys.iter().flatten() {
+                if let Some(&gate) = self.gate_of.get(key) {
+                    self.schedule_gate(gate, now);
+                }
+                for waiter in self.parked.remove(key).unwrap_or_default() {
+                    self.schedule(waiter, now);
+                }
+            }
+            self.lanes[id as usize].keys = keys;
+        }
+        let lane = &self.lanes[id as usize];
+        if lane.due.is_none() && !lane.is_empty() {
+            self.schedule(id, now);
+        }
+    }
+
+    /// The retry budgets that a request of lane `id` pays into and takes out of.
+    pub(crate) fn accounts(&mut self, id: LaneId) -> [Account<'_>; 2] {
+        [
+            Account {
+                budget: &mut self.lanes[id as usize].budget,
+                rule: &BudgetRule::PER_KEY,
+            },
+            Account {
+                budget: &mut self.budget,
+                rule: &BudgetRule::GLOBAL,
+            },
+        ]
+    }
+
+    /// A page of lane `id` is over.
+    pub(crate) fn over(&mut self, id: LaneId, failed: bool) {
+        for tally in [&mut self.lanes[id as usize].tally, &mut self.sum] {
+            if failed {
+                tally.failed += 1;
+            } else {
+                tally.pages += 1;
+            }
+        }
+    }
+
+    /// An answer came.
+    pub(crate) fn answered(&mut self, id: LaneId, bytes: u64, refused: bool) {
+        for tally in [&mut self.lanes[id as usize].tally, &mut self.sum] {
+            tally.bytes += bytes;
+            tally.refused += u64::from(refused);
+        }
+    }
+
+    /// What all lanes did.
+    pub(crate) fn sum(&self) -> Tally {
+        self.sum
+    }
+
+    /// What is known of lane `id`'s robots.txt changed.
+    pub(crate) fn robots_answered(&mut self, id: LaneId, standing: Standing, now: Timestamp) {
+        self.lanes[id as usize].robots = standing;
+        self.schedule(id, now);
+    }
+
+    /// Lane `id`'s learned state changed.
+    pub(crate) fn learned(&mut self, id: LaneId) {
+        let lane = &mut self.lanes[id as usize];
+        if !std::mem::replace(&mut lane.dirty, true) {
+            self.dirty.push(id);
+        }
+    }
+
+    /// The lanes that changed since the last call.
+    pub(crate) fn take_dirty(&mut self) -> Vec<LaneId> {
+        let dirty = std::mem::take(&mut self.dirty);
+        for &id in &dirty {
+            self.lanes[id as usize].dirty = false;
+        }
+        dirty
+    }
+
+    /// Takes out one URL of a lane that was set aside, and why it was.
+    pub(crate) fn drain_set_aside(&mut self) -> Option<(LaneId, Box<Pending>, String)> {
+        let id = self
+            .lanes
+            .iter()
+            .position(|lane| lane.set_aside.is_some() && lane.has_pages())?
+            as LaneId;
+        let why = self.lanes[id as usize]
+            .set_aside
+            .as_deref()
+            .unwrap_or_default()
+            .to_owned();
+        let pending = self.pull(id, Timestamp::NEVER)?;
+        self.aside -= 1;
+        Some((id, pending, why))
+    }
+
+    fn send<P>(
+        &mut self,
+        id: LaneId,
+        mut pending: Box<Pending>,
+        permit: P,
+        now: Timestamp,
+    ) -> Job<P> {
+        self.waiting -= 1;
+        self.in_flight += 1;
+        let lane = &mut self.lanes[id as usize];
+        lane.in_flight += 1;
+        lane.tally.requests += 1;
+        self.sum.requests += 1;
+        pending.waited_us += now.micros_since(lane.first_since);
+        pending.attempts += 1;
+        lane.first_since = now;
+        if !lane.is_empty() {
+            self.schedule(id, now);
+        }
+        Job {
+            lane: id,
+            pending,
+            permit,
+        }
+    }
+
+    fn refused(&mut self, id: LaneId, refused: Refused) {
+        match refused {
+            Refused::At(at) => self.schedule(id, at),
+            Refused::Slot(at, key) => {
+                self.schedule(id, at);
+                let waiters = self.parked.entry(key).or_default();
+                if waiters.last() != Some(&id) {
+                    waiters.push(id);
+                }
+            }
+            Refused::Shared(at, key) => {
+                let new = self.gates.len() as u32;
+                let gate = *self.gate_of.entry(key).or_insert(new);
+                if gate == new {
+                    self.gates.push(Gate::default());
+                }
+                if !std::mem::replace(&mut self.lanes[id as usize].in_line, true) {
+                    self.gates[gate as usize].line.push_back(id);
+                }
+                self.schedule_gate(gate, at);
+            }
+            Refused::SetAside(why) => {
+                let lane = &mut self.lanes[id as usize];
+                lane.set_aside = Some(why.into());
+                self.aside += (lane.pages_waiting() + lane.errands.len()) as u64;
+            }
+        }
+    }
+
+    /// Takes a page out of lane `id` without sending it.
+    fn pull(&mut self, id: LaneId, now: Timestamp) -> Option<Box<Pending>> {
+        let pending = self.lanes[id as usize].pull_page(now)?;
+        self.waiting -= 1;
+        Some(pending)
+    }
+
+    fn let_in(&mut self, number: u32, stamp: u32, now: Timestamp) {
+        let gate = &mut self.gates[number as usize];
+        if gate.stamp != stamp {
+            return;
+        }
+        let few = gate.line.len().min(LET_IN);
+        let lanes: Vec<LaneId> = gate.line.drain(..few).collect();
+        // Should one of them be turned away, its answer says when the next may try.
+        self.schedule_gate(number, now + LET_IN_EVERY);
+        for id in lanes {
+            self.lanes[id as usize].in_line = false;
+            self.schedule(id, now);
+        }
+    }
+
+    fn schedule_gate(&mut self, number: u32, at: Timestamp) {
+        let gate = &mut self.gates[number as usize];
+        if gate.line.is_empty() {
+            return;
+        }
+        gate.stamp = gate.stamp.wrapping_add(1);
+        self.due.push(at, (GATES + number, gate.stamp));
+    }
+
+    fn schedule(&mut self, id: LaneId, at: Timestamp) {
+        let lane = &mut self.lanes[id as usize];
+        if lane.set_aside.is_some() || lane.due.is_some_and(|due| due <= at) {
+            return;
+        }
+        lane.due = Some(at);
+        lane.stamp = lane.stamp.wrapping_add(1);
+        self.due.push(at, (id, lane.stamp));
+    }
+}
+
+#[cfg(test)]
+#[path = "frontier_tests.rs"]
+mod tests;

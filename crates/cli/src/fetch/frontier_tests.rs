@@ -1,0 +1,285 @@
+use super::*;
+use crate::fetch::robots::Rules;
+use politely::core::key::Key;
+
+const S: u64 = 1_000_000;
+
+fn at(secs: f64) -> Timestamp {
+    Timestamp::from_secs_f64(secs)
+}
+
+fn frontier(robots: bool, urls: &[(&str, u64)]) -> Frontier {
+    let mut frontier = Frontier::new(robots);
+    for &(url, offset) in urls {
+        let lane = lane(&mut frontier, url);
+        frontier.add(lane, offset, at(0.0));
+    }
+    frontier
+}
+
+fn lane(frontier: &mut Frontier, url: &str) -> LaneId {
+    let url = Url::parse(url).unwrap();
+    frontier
+        .lane_of(&url, || {
+            Box::new([Box::new([Key::of_url(&url).unwrap()]) as KeySet])
+        })
+        .0
+}
+
+fn take(frontier: &mut Frontier, now: Timestamp) -> Take<()> {
+    frontier.take(now, |_| Ok(()), |_| None)
+}
+
+fn sent(take: Take<()>) -> (LaneId, Box<Pending>) {
+    match take {
+        Take::Send(job) => (job.lane, job.pending),
+        Take::Drop(.., why) => panic!("dropped: {why}"),
+        Take::Wait(until) => panic!("waits until {until:?}"),
+        Take::Resolve(_) | Take::Done => panic!("done"),
+    }
+}
+
+#[test]
+fn a_slow_host_never_delays_a_fast_one() {
+    let mut frontier = frontier(
+        false,
+        &[
+            ("http://slow/", 1),
+            ("http://fast/", 2),
+            ("http://fast/", 3),
+        ],
+    );
+    let may = |lane: &Lane| {
+        if lane.name() == "slow" {
+            Err(Refused::At(at(60.0)))
+        } else {
+            Ok(())
+        }
+    };
+    for offset in [2, 3] {
+        let (_, pending) = sent(frontier.take(at(0.0), may, |_| None));
+        assert_eq!(pending.offset, offset);
+    }
+    assert!(matches!(frontier.take(at(0.0), may, |_| None), Take::Wait(Some(t)) if t == at(60.0)));
+    assert_eq!(sent(take(&mut frontier, at(60.0))).1.offset, 1);
+}
+
+#[test]
+fn a_lane_without_a_slot_is_woken_by_the_report_and_not_by_the_clock() {
+    let mut frontier = frontier(
+        false,
+        &[("http://a/", 1), ("http://a/", 2), ("https://a/", 3)],
+    );
+    frontier.close_input();
+    let (id, _) = sent(take(&mut frontier, at(0.0)));
+    let full =
+        |lane: &Lane| -> Result<(), _> { Err(Refused::Slot(at(120.0), lane.keys[0][0].clone())) };
+    assert!(
+        matches!(frontier.take(at(0.0), full, |_| None), Take::Wait(Some(t)) if t == at(120.0))
+    );
+    frontier.came_back(id, at(1.0));
+    // Both lanes of the key: its http and its https one.
+    let offsets = [
+        sent(take(&mut frontier, at(1.0))).1.offset,
+        sent(take(&mut frontier, at(1.0))).1.offset,
+    ];
+    assert_eq!(offsets.iter().sum::<u64>(), 5);
+    frontier.came_back(0, at(2.0));
+    frontier.came_back(1, at(2.0));
+    // Before this fix the entries left over from waiting kept the run alive until leases ran out.
+    assert!(matches!(take(&mut frontier, at(2.0)), Take::Done));
+}
+
+#[test]
+fn what_goes_again_is_in_front_unless_it_has_to_wait() {
+    let mut frontier = frontier(
+        false,
+        &[("http://a/", 1), ("http://a/", 2), ("http://a/", 3)],
+    );
+    let (id, first) = sent(take(&mut frontier, at(0.0)));
+    let (_, second) = sent(take(&mut frontier, at(0.0)));
+    frontier.put_back(id, first, at(5.0), at(1.0));
+    frontier.put_back(id, second, Timestamp::ZERO, at(1.0));
+    frontier.came_back(id, at(1.0));
+    frontier.came_back(id, at(1.0));
+    assert_eq!(
+        sent(take(&mut frontier, at(1.0))).1.offset,
+        2,
+        "refused: it goes first"
+    );
+    assert_eq!(
+        sent(take(&mut frontier, at(1.0))).1.offset,
+        3,
+        "failed: it waits out its backoff"
+    );
+    assert!(matches!(take(&mut frontier, at(1.0)), Take::Wait(Some(t)) if t == at(5.0)));
+    assert_eq!(sent(take(&mut frontier, at(5.0))).1.offset, 1);
+}
+
+#[test]
+fn robots_txt_comes_before_the_first_page_and_holds_no_slot_of_it() {
+    let mut frontier = frontier(true, &[("http://a/x", 1)]);
+    let (id, robots) = sent(take(&mut frontier, at(0.0)));
+    assert_eq!(robots.hop.unwrap().path(), "/robots.txt");
+    assert!(matches!(take(&mut frontier, at(0.0)), Take::Wait(_)));
+    let rules = Rules::of(Some(200), b"User-agent: *\nDisallow: /x", "politely").unwrap();
+    frontier.robots_answered(
+        id,
+        Standing::Known {
+            rules: rules.into(),
+            until: at(100.0),
+        },
+        at(1.0),
+    );
+    frontier.came_back(id, at(1.0));
+    let look = |_: &mut Pending| Url::parse("http://a/x").ok();
+    let Take::Drop(_, pending, why) = frontier.take(at(1.0), |_| Ok(()), look) else {
+        panic!("not dropped")
+    };
+    assert_eq!(
+        (pending.offset, why.as_str()),
+        (1, "robots.txt: Disallow: /x")
+    );
+}
+
+#[test]
+fn two_origins_whose_robots_redirect_to_each_other_do_not_wait_for_ever() {
+    let mut frontier = frontier(true, &[("http://a/", 1), ("http://b/", 2)]);
+    let (a, robots_a) = sent(take(&mut frontier, at(0.0)));
+    let (b, robots_b) = sent(take(&mut frontier, at(0.0)));
+    for (from, to, robots) in [(a, b, robots_a), (b, a, robots_b)] {
+        frontier.put_back(to, robots, Timestamp::ZERO, at(1.0));
+        frontier.came_back(from, at(1.0));
+    }
+    let purposes = [
+        sent(take(&mut frontier, at(1.0))).1.purpose,
+        sent(take(&mut frontier, at(1.0))).1.purpose,
+    ];
+    assert!(purposes.contains(&Purpose::Robots(a)) && purposes.contains(&Purpose::Robots(b)));
+}
+
+#[test]
+fn a_pause_after_completion_means_one_at_a_time() {
+    let mut frontier = frontier(true, &[("http://a/x", 1), ("http://a/y", 2)]);
+    let (id, _) = sent(take(&mut frontier, at(0.0)));
+    let rules = Rules::of(Some(200), b"User-agent: *\nCrawl-delay: 1", "politely").unwrap();
+    frontier.robots_answered(
+        id,
+        Standing::Known {
+            rules: rules.into(),
+            until: at(100.0),
+        },
+        at(1.0),
+    );
+    frontier.came_back(id, at(1.0));
+    assert_eq!(sent(take(&mut frontier, at(1.0))).1.offset, 1);
+    assert!(
+        matches!(take(&mut frontier, at(50.0)), Take::Wait(_)),
+        "the first is still under way"
+    );
+    frontier.came_back(id, at(60.0));
+    assert_eq!(sent(take(&mut frontier, at(60.0))).1.offset, 2);
+}
+
+#[test]
+fn a_host_set_aside_does_not_keep_the_run_alive_and_its_urls_are_found() {
+    let mut frontier = frontier(false, &[("http://a/", 1), ("http://a/", 2)]);
+    frontier.close_input();
+    let aside = |_: &Lane| -> Result<(), _> { Err(Refused::SetAside("held for a day".to_owned())) };
+    assert!(matches!(
+        frontier.take(at(0.0), aside, |_| None),
+        Take::Done
+    ));
+    let offsets: Vec<_> = std::iter::from_fn(|| frontier.drain_set_aside())
+        .map(|(_, page, _)| page.offset)
+        .collect();
+    assert_eq!((offsets, frontier.waiting()), (vec![1, 2], 0));
+}
+
+#[test]
+fn waiting_is_counted_for_the_first_in_line() {
+    let mut frontier = frontier(false, &[("http://a/", 1), ("http://a/", 2)]);
+    assert_eq!(sent(take(&mut frontier, at(3.0))).1.waited_us, 3 * S);
+    assert_eq!(sent(take(&mut frontier, at(5.0))).1.waited_us, 2 * S);
+}
+
+#[test]
+fn an_address_is_found_out_once_and_first() {
+    let mut frontier = Frontier::new(false);
+    let url = Url::parse("http://a/").unwrap();
+    let (id, _) = frontier.lane_of(&url, Box::default);
+    frontier.add(id, 1, at(0.0));
+    frontier.add(id, 2, at(0.0));
+    assert!(matches!(take(&mut frontier, at(0.0)), Take::Resolve(0)));
+    assert!(matches!(take(&mut frontier, at(0.0)), Take::Wait(_)));
+    frontier.resolved(
+        id,
+        Box::new([Box::new([Key::host("a").unwrap()]) as KeySet]),
+        at(1.0),
+    );
+    assert_eq!(sent(take(&mut frontier, at(1.0))).1.offset, 1);
+}
+
+#[test]
+fn lanes_that_share_a_key_stand_in_line_and_are_not_all_asked_each_time() {
+    let urls: Vec<(String, u64)> = (0..1_000).map(|i| (format!("http://h{i}/"), i)).collect();
+    let urls: Vec<(&str, u64)> = urls.iter().map(|(url, i)| (url.as_str(), *i)).collect();
+    let mut frontier = frontier(false, &urls);
+    frontier.close_input();
+    let key = Key::custom("run").unwrap();
+    let mut free_at = at(0.0);
+    let (mut asked, mut seen, mut now) = (0, Vec::new(), at(0.0));
+    loop {
+        // One request each 100 ms for all of them together.
+        let may = |_: &Lane| {
+            asked += 1;
+            if free_at > now {
+                return Err(Refused::Shared(free_at, key.clone()));
+            }
+            free_at = now + Duration::from_millis(100);
+            Ok(())
+        };
+        match frontier.take(now, may, |_| None) {
+            Take::Send(job) => {
+                seen.push(job.pending.offset);
+                frontier.came_back(job.lane, now);
+            }
+            Take::Wait(until) => now = until.unwrap(),
+            Take::Done => break,
+            Take::Resolve(_) | Take::Drop(..) => panic!("neither"),
+        }
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, (0..1_000).collect::<Vec<_>>(), "none is lost");
+    assert_eq!(now, at(99.9), "no slot is left unused");
+    assert!(asked < 1_000 * 100, "{asked} asked");
+}
+
+#[test]
+fn the_page_that_robots_forbids_is_the_page_that_is_dropped() {
+    let mut frontier = frontier(true, &[("http://a/x", 1), ("http://a/private", 2)]);
+    let (id, _) = sent(take(&mut frontier, at(0.0)));
+    let rules = Rules::of(Some(200), b"User-agent: *\nDisallow: /private", "politely").unwrap();
+    frontier.robots_answered(
+        id,
+        Standing::Known {
+            rules: rules.into(),
+            until: at(100.0),
+        },
+        at(1.0),
+    );
+    frontier.came_back(id, at(1.0));
+    let look = |page: &mut Pending| {
+        Url::parse(["http://a/x", "http://a/private"][page.offset as usize - 1]).ok()
+    };
+    let Take::Send(job) = frontier.take(at(1.0), |_| Ok(()), look) else {
+        panic!("not sent")
+    };
+    // It goes again, but not before a while: the fresh one is next.
+    frontier.put_back(id, job.pending, at(50.0), at(1.0));
+    frontier.came_back(id, at(1.0));
+    let Take::Drop(_, page, _) = frontier.take(at(1.0), |_| Ok(()), look) else {
+        panic!("not dropped")
+    };
+    assert_eq!(page.offset, 2);
+}

@@ -1,0 +1,211 @@
+//! The input becomes the spool and the frontier, line by line, while pages are already being fetched.
+
+use std::sync::Arc;
+
+use url::Url;
+
+use super::engine::Engine;
+use super::frontier::LaneId;
+use super::input::{Line, Place, Sources, shown};
+use super::journal::Finished;
+use super::output::Row;
+use super::robots::{self, Rules, Standing};
+use super::spool::SpoolWriter;
+use crate::exit::{Wrong, io_words};
+
+/// URLs added under one lock. Long enough to be cheap, short enough that no worker waits long.
+const BATCH: usize = 512;
+
+/// What reading the input came to.
+#[derive(Debug, Default)]
+pub(crate) struct Ingested {
+    /// Lines that are no URL.
+    pub(crate) malformed: u64,
+    /// The input was not read to its end.
+    pub(crate) cut: bool,
+}
+
+/// Where the input stands at the start.
+pub(crate) struct Ingest {
+    pub(crate) sources: Sources,
+    pub(crate) writer: SpoolWriter,
+    pub(crate) finished: Finished,
+    /// The spool already has the whole input.
+    pub(crate) complete: bool,
+}
+
+impl Ingest {
+    /// Reads everything; blocks while standard input does.
+    pub(crate) fn run(mut self, engine: &Arc<Engine>) -> Ingested {
+        let mut ingested = Ingested::default();
+        if let Err(why) = self.read(engine, &mut ingested) {
+            engine.talk.say(&format!("error: {why}"));
+            ingested.cut = true;
+        }
+        engine.lock().frontier.close_input();
+        engine.look_again();
+        ingested
+    }
+
+    fn read(&mut self, engine: &Arc<Engine>, ingested: &mut Ingested) -> Result<(), Wrong> {
+        let mut batch = Batch {
+            engine,
+            urls: Vec::with_capacity(BATCH),
+        };
+        let mut lines = 0;
+        let spool_wrong =
+            |why: &std::io::Error| Wrong(format!("spool of the input: {}", io_words(why)));
+        engine
+            .spool
+            .scan(|offset, line| {
+                lines += 1;
+                if !self.finished.has(offset) {
+                    let place = Place {
+                        source: "urls.txt".to_owned(),
+                        line: lines,
+                    };
+                    batch.line(offset, line, &place, ingested);
+                }
+            })
+            .map_err(|why| spool_wrong(&why))?;
+        batch.flush();
+        if self.complete {
+            return Ok(());
+        }
+        if self.sources.is_empty() {
+            engine.talk.say(&format!(
+                "warning: the input was cut at line {lines} when the last run ended; give it again to add the rest"
+            ));
+            return Ok(());
+        }
+        let mut line = Vec::new();
+        for _ in 0..lines {
+            // An earlier run copied these already.
+            if self.sources.next_line(&mut line)?.is_none() {
+                break;
+            }
+        }
+        while let Some(place) = self.sources.next_line(&mut line)? {
+            if engine.is_stopping() {
+                ingested.cut = true;
+                return Ok(());
+            }
+            let offset = self.writer.push(&line).map_err(|why| spool_wrong(&why))?;
+            batch.line(offset, &line, &place, ingested);
+            // What is queued must be readable, and an input that pauses must not keep back what it gave.
+            if batch.urls.len() >= BATCH || !self.sources.has_more_at_hand() {
+                self.writer.flush().map_err(|why| spool_wrong(&why))?;
+                batch.flush();
+            }
+        }
+        self.writer.flush().map_err(|why| spool_wrong(&why))?;
+        batch.flush();
+        if let Some(store) = &engine.store {
+            store
+                .set_input_complete()
+                .map_err(|why| Wrong(format!("politely.redb: {why}")))?;
+        }
+        Ok(())
+    }
+}
+
+/// URLs on their way into the frontier.
+struct Batch<'a> {
+    engine: &'a Arc<Engine>,
+    urls: Vec<(Url, u64)>,
+}
+
+impl Batch<'_> {
+    fn line(&mut self, offset: u64, line: &[u8], place: &Place, ingested: &mut Ingested) {
+        match Line::parse(line) {
+            Line::Nothing => {}
+            Line::Url(url) => self.urls.push((url, offset)),
+            Line::Malformed(why) => {
+                ingested.malformed += 1;
+                let line = shown(line);
+                self.engine
+                    .talk
+                    .about_line(&format!("{place}: {why}: {line}"));
+                let row = Row {
+                    url: &line,
+                    key: "",
+                    status: None,
+                    attempts: 0,
+                    refused: 0,
+                    bytes: 0,
+                    wait_ms: 0,
+                    latency_ms: 0,
+                    error: Some(&why),
+                };
+                self.engine.write_unlisted(offset, &row);
+            }
+        }
+        if self.urls.len() >= BATCH * 4 {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        if self.urls.is_empty() {
+            return;
+        }
+        let mut unkeyed = Vec::new();
+        {
+            let mut shared = self.engine.lock();
+            let now = self.engine.limits.now();
+            for (url, offset) in self.urls.drain(..) {
+                // A lane that is known needs no keys made.
+                let mut wrong = None;
+                let (lane, new) = shared.frontier.lane_of(&url, || {
+                    self.engine.limits.keys(&url).unwrap_or_else(|why| {
+                        wrong = Some(why);
+                        Box::default()
+                    })
+                });
+                if let Some(why) = wrong {
+                    unkeyed.push((url, offset, why));
+                    continue;
+                }
+                if new {
+                    introduce(self.engine, &mut shared.frontier, lane);
+                }
+                shared.frontier.add(lane, offset, now);
+            }
+            self.engine.set_hosts(shared.frontier.lanes().len());
+        }
+        for (url, offset, why) in unkeyed {
+            let row = super::pending::Pending::page(offset);
+            self.engine
+                .write(offset, &row.row(url.as_str(), "", &why.to_string()));
+        }
+        self.engine.look_again();
+    }
+}
+
+/// What earlier runs know of a new lane.
+pub(crate) fn introduce(engine: &Engine, frontier: &mut super::frontier::Frontier, lane: LaneId) {
+    let lane = frontier.lane_mut(lane);
+    let Some(store) = &engine.store else { return };
+    for key in lane.keys.iter().map(|keys| &keys[0]) {
+        if let Ok(Some(state)) = store.key(key.as_str()) {
+            engine.limits.restore(key, &state);
+        }
+    }
+    if let (Standing::Unknown, Ok(Some(cached))) = (&lane.robots, store.robots(&lane.origin)) {
+        let age = robots::unix_now().saturating_sub(cached.fetched_unix_s);
+        let left = robots::TTL.as_secs().saturating_sub(age);
+        let (status, body) = cached
+            .body
+            .as_ref()
+            .map_or((404, &b""[..]), |body| (200, body));
+        if left > 0
+            && let Some(rules) = Rules::of(Some(status), body, &engine.settings.user_agent)
+        {
+            let until = engine.limits.now() + std::time::Duration::from_secs(left);
+            lane.robots = Standing::Known {
+                rules: rules.into(),
+                until,
+            };
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! URLs as they come: from arguments, a file or standard input, one a line, never all in memory.
+//!
+//! A line is bounded, so that a binary file given by mistake costs neither memory nor an endless wait for its
+//! first newline.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::path::Path;
+
+use url::Url;
+
+use crate::exit::Wrong;
+
+/// Longest line, in bytes. RFC 9110 section 4.1 asks for URLs of 8,000 to work; servers refuse far earlier.
+pub(crate) const LINE_MAX: usize = 64 * 1024;
+
+/// One after the other: arguments, then the file or standard input.
+pub(crate) struct Sources(Vec<Source>);
+
+struct Source {
+    /// As complaints name it: `urls.txt`, `standard input`, `arguments`.
+    name: String,
+    reader: Reader,
+    /// Lines read so far.
+    line: u64,
+}
+
+/// A buffer that can be looked into without reading.
+struct Reader(BufReader<Box<dyn Read + Send>>);
+
+impl Reader {
+    fn new(reader: impl Read + Send + 'static) -> Self {
+        Self(BufReader::with_capacity(LINE_MAX, Box::new(reader)))
+    }
+
+    fn has_line(&self) -> bool {
+        self.0.buffer().contains(&b'\n')
+    }
+}
+
+/// Where a line came from.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) source: String,
+    pub(crate) line: u64,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.source, self.line)
+    }
+}
+
+impl Sources {
+    /// Opens what the command line names; with no URL at all, standard input.
+    pub(crate) fn open(urls: &[String], file: Option<&Path>) -> Result<Self, Wrong> {
+        let mut sources = Vec::new();
+        let mut stdin_named = false;
+        let mut given = String::new();
+        for url in urls {
+            if url == "-" {
+                stdin_named = true;
+            } else {
+                given.push_str(&url.replace(['\n', '\r'], " "));
+                given.push('\n');
+            }
+        }
+        if !given.is_empty() {
+            sources.push(Source::new(
+                "arguments".to_owned(),
+                Reader::new(Cursor::new(given.into_bytes())),
+            ));
+        }
+        match file {
+            Some(path) if path.as_os_str() == "-" => stdin_named = true,
+            Some(path) => {
+                let file = File::open(path).map_err(|why| Wrong::file(path, &why))?;
+                if file.metadata().is_ok_and(|found| found.is_dir()) {
+                    return Err(Wrong(format!(
+                        "{}: is a folder; a file with one URL a line is needed",
+                        path.display()
+                    )));
+                }
+                sources.push(Source::new(path.display().to_string(), Reader::new(file)));
+            }
+            None => {}
+        }
+        if stdin_named {
+            sources.push(Source::new(
+                "standard input".to_owned(),
+                Reader::new(io::stdin()),
+            ));
+        }
+        Ok(Self(sources))
+    }
+
+    /// Is there anything to read?
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The next line without its end, in `line`; its place, or `None` at the very end. A line longer than
+    /// [`LINE_MAX`] is cut there and its rest skipped.
+    pub(crate) fn next_line(&mut self, line: &mut Vec<u8>) -> Result<Option<Place>, Wrong> {
+        while let Some(source) = self.0.first_mut() {
+            line.clear();
+            let read = read_line(&mut source.reader.0, line).map_err(|why| {
+                Wrong(format!("{}: {}", source.name, crate::exit::io_words(&why)))
+            })?;
+            if read {
+                source.line += 1;
+                return Ok(Some(Place {
+                    source: source.name.clone(),
+                    line: source.line,
+                }));
+            }
+            self.0.remove(0);
+        }
+        Ok(None)
+    }
+
+    /// Is the next line there without waiting for anybody?
+    pub(crate) fn has_more_at_hand(&self) -> bool {
+        self.0
+            .first()
+            .is_some_and(|source| source.reader.has_line())
+    }
+}
+
+impl Source {
+    fn new(name: String, reader: Reader) -> Self {
+        Self {
+            name,
+            reader,
+            line: 0,
+        }
+    }
+}
+
+fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
+    let read = reader
+        .by_ref()
+        .take(LINE_MAX as u64 + 1)
+        .read_until(b'\n', line)?;
+    if read == 0 {
+        return Ok(false);
+    }
+    if line.last() == Some(&b'\n') {
+        line.pop();
+    } else if line.len() > LINE_MAX {
+        reader.skip_until(b'\n')?;
+    }
+    if line.last() == Some(&b'\r') {
+        line.pop();
+    }
+    Ok(true)
+}
+
+/// What a line says.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Line {
+    /// Blank, or a comment.
+    Nothing,
+    /// A URL that can be fetched.
+    Url(Url),
+    /// Something else, and why.
+    Malformed(String),
+}
+
+impl Line {
+    pub(crate) fn parse(line: &[u8]) -> Self {
+        let line = line.trim_ascii();
+        if line.is_empty() || line.starts_with(b"#") {
+            return Self::Nothing;
+        }
+        if line.len() >= LINE_MAX {
+            return Self::Malformed(format!("longer than {LINE_MAX} bytes"));
+        }
+        let Ok(text) = std::str::from_utf8(line) else {
+            return Self::Malformed("not UTF-8".to_owned());
+        };
+        match Url::parse(text) {
+            Ok(url) if !matches!(url.scheme(), "http" | "https") => Self::Malformed(format!(
+                "scheme `{}` is neither http nor https",
+                url.scheme()
+            )),
+            Ok(url) if url.host_str().is_none_or(str::is_empty) => {
+                Self::Malformed("no host".to_owned())
+            }
+            Ok(url) => Self::Url(url),
+            Err(url::ParseError::RelativeUrlWithoutBase) => {
+                Self::Malformed("not a URL: it must begin with http:// or https://".to_owned())
+            }
+            Err(why) => Self::Malformed(why.to_string()),
+        }
+    }
+}
+
+/// A line as it may be shown: bounded, and without anything a terminal would obey.
+pub(crate) fn shown(line: &[u8]) -> String {
+    const SHOWN_MAX: usize = 200;
+    let text = String::from_utf8_lossy(&line[..line.len().min(SHOWN_MAX * 4)]);
+    let mut shown: String = text
+        .trim()
+        .chars()
+        .take(SHOWN_MAX)
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect();
+    if text.trim().chars().count() > SHOWN_MAX {
+        shown.push('…');
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn lines(text: &[u8]) -> Vec<Vec<u8>> {
+        let mut sources = Sources(vec![Source::new(
+            "x".into(),
+            Reader::new(Cursor::new(text.to_vec())),
+        )]);
+        let (mut all, mut line) = (Vec::new(), Vec::new());
+        while let Some(place) = sources.next_line(&mut line).unwrap() {
+            all.push(line.clone());
+            assert_eq!(place.line as usize, all.len());
+        }
+        all
+    }
+
+    #[test]
+    fn line_ends_of_all_kinds_and_a_missing_last_one() {
+        assert_eq!(lines(b"a\r\nb\n\nc"), [&b"a"[..], b"b", b"", b"c"]);
+        assert!(lines(b"").is_empty());
+    }
+
+    #[test]
+    fn a_line_without_end_is_cut_and_its_rest_skipped() {
+        let mut text = vec![b'x'; LINE_MAX * 3];
+        text.extend_from_slice(b"\nhttp://a/\n");
+        let lines = lines(&text);
+        assert_eq!(lines.len(), 2);
+        assert!(matches!(Line::parse(&lines[0]), Line::Malformed(_)));
+        assert!(matches!(Line::parse(&lines[1]), Line::Url(_)));
+    }
+
+    #[test]
+    fn what_is_no_url_says_why() {
+        for (line, why) in [
+            (&b"example.com/a"[..], "must begin with http"),
+            (b"ftp://a/b", "neither http nor https"),
+            (b"http://", "host"),
+            (b"http://a b/", "invalid"),
+            (b"http://\xff/", "not UTF-8"),
+            (b"http://[::1/", "IPv6"),
+        ] {
+            let Line::Malformed(said) = Line::parse(line) else {
+                panic!("{line:?}")
+            };
+            assert!(said.contains(why), "{said}");
+        }
+        assert_eq!(Line::parse(b"  # note"), Line::Nothing);
+        assert_eq!(Line::parse(b" \t"), Line::Nothing);
+    }
+
+    #[test]
+    fn a_terminal_is_not_steered_by_a_line() {
+        assert_eq!(shown(b"\x1b[2Jx"), "\u{fffd}[2Jx");
+        assert!(shown(&[b'a'; 5_000]).chars().count() <= 201);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2_000)) {
+            for line in lines(&bytes) {
+                let _ = (Line::parse(&line), shown(&line));
+            }
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Leave to send: each key's own limit, and on top of it what the operator set for sites and for the run.
+//!
+//! A request names its host's key first: that one hears the outcome and learns. An operator's numbers for a
+//! site or for the whole run are keys of their own with a fixed rate, which come after it and only know that
+//! a request is over: a refusal by one host must not slow the others that share them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use politely::core::Timestamp;
+use politely::core::control::{AdviceConfig, AimdConfig, LawConfig};
+use politely::core::gate::HoldReason;
+use politely::core::key::KeyError;
+use politely::{
+    Config, Directions, Explanation, Key, Limiter, Permit, Reason, Refusal, RefusalReason, Report,
+};
+use url::Url;
+
+use super::frontier::{Lane, Refused};
+use crate::config::{KeyKind, LawName, Profile, Settings};
+use crate::exit::Wrong;
+use crate::site_rps::SiteRps;
+
+/// All limits of a run.
+pub(crate) struct Limits {
+    limiter: Limiter,
+    sites: Vec<(SiteRps, Key)>,
+    run: Option<Key>,
+    kind: KeyKind,
+    /// Names of the ways out, one per proxy; empty: directly.
+    egresses: Vec<String>,
+    turn: AtomicUsize,
+    per_host: usize,
+}
+
+/// The keys one request names, the host's first.
+pub(crate) type KeySet = Box<[Key]>;
+
+/// Leave to send one request.
+pub(crate) struct Leave {
+    permit: Permit,
+    /// Which proxy to send through.
+    pub(crate) egress: usize,
+}
+
+/// Waits longer than this are not waited for: the host is set aside.
+const WAIT_MAX: Duration = Duration::from_hours(1);
+
+impl Limits {
+    pub(crate) fn new(settings: &Settings) -> Result<Self, Wrong> {
+        let config = config(settings);
+        let per_host = config.limits.in_flight as usize;
+        let limiter = Limiter::builder()
+            .config(config)
+            // Every host of the run may be known at once.
+            .capacity(usize::MAX)
+            .build()
+            .map_err(|why| Wrong(why.to_string()))?;
+        let shared = |name: &str, rps: f64, burst: f64, in_flight: u32| {
+            let mut config = Config::fixed(rps, burst.max(1.0));
+            config.limits.in_flight = in_flight;
+            config.lease = lease(settings, &config);
+            let key = Key::custom(name).map_err(|why| Wrong(format!("{name}: {why}")))?;
+            limiter
+                .configure(&key, config)
+                .map_err(|why| Wrong(format!("{name}: {why}")))?;
+            Ok::<_, Wrong>(key)
+        };
+        let mut sites = Vec::new();
+        for site in &settings.sites.0 {
+            let key = shared(
+                &format!("site-rps/{}", site.site),
+                site.rps,
+                site.rps,
+                site.in_flight(),
+            )?;
+            sites.push((site.clone(), key));
+        }
+        let run = settings
+            .global_rps
+            .map(|rps| shared("max-rps", rps, 1.0, settings.concurrency))
+            .transpose()?;
+        Ok(Self {
+            limiter,
+            sites,
+            run,
+            kind: settings.key,
+            egresses: settings
+                .proxies
+                .iter()
+                .map(|proxy| egress_name(proxy))
+                .collect(),
+            turn: AtomicUsize::new(0),
+            per_host,
+        })
+    }
+
+    /// Requests in flight per host, at most.
+    pub(crate) fn per_host(&self) -> usize {
+        self.per_host
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.limiter.now()
+    }
+
+    /// The keys of requests to `url`: one set, or one per egress; none if its address has to be known first.
+    pub(crate) fn keys(&self, url: &Url) -> Result<Box<[KeySet]>, KeyError> {
+        let host = Key::of_url(url)?;
+        let first: Vec<Key> = match self.kind {
+            KeyKind::Host => vec![host],
+            KeyKind::Site => vec![Key::site_of_url(url)?],
+            KeyKind::EgressHost if self.egresses.is_empty() => vec![host],
+            KeyKind::EgressHost => {
+                let each = self
+                    .egresses
+                    .iter()
+                    .map(|egress| Key::egress_host(egress, host.as_str()));
+                each.collect::<Result<_, _>>()?
+            }
+            // Behind a proxy nobody knows the address; the host is the nearest thing.
+            KeyKind::Address if !self.egresses.is_empty() => vec![host],
+            KeyKind::Address => match url.host() {
+                Some(url::Host::Ipv4(address)) => vec![Key::address(address.into())],
+                Some(url::Host::Ipv6(address)) => vec![Key::address(address.into())],
+                _ => Vec::new(),
+            },
+        };
+        Ok(first
+            .into_iter()
+            .map(|key| self.with_shared(key, url))
+            .collect())
+    }
+
+    /// `key`, and after it what the operator set for sites of `url` and for the run.
+    pub(crate) fn with_shared(&self, key: Key, url: &Url) -> KeySet {
+        let mut set = vec![key];
+        if !self.sites.is_empty() {
+            let host = url.host_str().unwrap_or_default().trim_end_matches('.');
+            let site = Key::site_of_url(url).ok();
+            let domain = site
+                .as_ref()
+                .and_then(|site| site.as_str().strip_prefix("site/"));
+            let covering = self
+                .sites
+                .iter()
+                .filter(|(site, _)| site.covers(host, domain));
+            set.extend(covering.map(|(_, key)| key.clone()));
+        }
+        set.extend(self.run.clone());
+        set.into_boxed_slice()
+    }
+
+    /// May a request of `lane` leave now?
+    pub(crate) fn may_leave(&self, lane: &Lane) -> Result<Leave, Refused> {
+        let turn = if self.egresses.len() > 1 {
+            self.turn.fetch_add(1, Ordering::Relaxed)
+        } else {
+            0
+        };
+        if let [keys] = &*lane.keys {
+            let egress = if self.egresses.is_empty() {
+                0
+            } else {
+                turn % self.egresses.len()
+            };
+            let permit = self
+                .limiter
+                .try_acquire(&**keys)
+                .map_err(|refusal| self.refused(refusal))?;
+            return Ok(Leave { permit, egress });
+        }
+        // The egress whose turn it is, or the next that may.
+        let mut soonest: Option<Refusal> = None;
+        let count = lane.keys.len();
+        for egress in (0..count).map(|i| (turn + i) % count) {
+            match self.limiter.try_acquire(&*lane.keys[egress]) {
+                Ok(permit) => return Ok(Leave { permit, egress }),
+                Err(refusal) if soonest.as_ref().is_none_or(|known| refusal.at < known.at) => {
+                    soonest = Some(refusal);
+                }
+                Err(_) => {}
+            }
+        }
+        Err(soonest.map_or(Refused::At(Timestamp::NEVER), |refusal| {
+            self.refused(refusal)
+        }))
+    }
+
+    fn refused(&self, refusal: Refusal) -> Refused {
+        let now = self.now();
+        if refusal.at.since(now) > WAIT_MAX && refusal.at != Timestamp::NEVER {
+            let why = self
+                .limiter
+                .explain(&refusal.key)
+                .map(|explained| explained.line(now))
+                .unwrap_or_default();
+            return Refused::SetAside(format!("{} {why}, longer than is waited for", refusal.key));
+        }
+        if self.is_shared(&refusal.key) {
+            return Refused::Shared(refusal.at, refusal.key);
+        }
+        match refusal.reason {
+            // Their end is a report; the time is only when a lease runs out.
+            RefusalReason::Wait(Reason::InFlight | Reason::Breaker | Reason::Quarantine) => {
+                Refused::Slot(refusal.at, refusal.key)
+            }
+            _ => Refused::At(refusal.at),
+        }
+    }
+
+    /// Do many lanes name this key?
+    fn is_shared(&self, key: &Key) -> bool {
+        matches!(self.kind, KeyKind::Site | KeyKind::Address)
+            || self.run.as_ref() == Some(key)
+            || self.sites.iter().any(|(_, site)| site == key)
+    }
+
+    /// Nothing leaves for `lane` for `pause` (robots.txt: Crawl-delay).
+    pub(crate) fn pause(&self, lane: &Lane, pause: Duration) {
+        for keys in &lane.keys {
+            self.limiter.hold(&keys[0], pause, HoldReason::CrawlDelay);
+        }
+    }
+
+    /// The operator's own number for `lane`, requests per second.
+    pub(crate) fn operator_rps(&self, lane: &Lane) -> Option<f64> {
+        let keys = lane.keys.first()?;
+        self.sites
+            .iter()
+            .find(|(_, key)| keys.contains(key))
+            .map(|(site, _)| site.rps)
+    }
+
+    pub(crate) fn explain(&self, key: &Key) -> Option<Explanation> {
+        self.limiter.explain(key)
+    }
+
+    /// What was learned about `key`, to be kept.
+    pub(crate) fn snapshot(&self, key: &Key) -> Option<Vec<u8>> {
+        self.limiter.snapshot(key)
+    }
+
+    /// What an earlier run learned about `key`; a state that cannot be read is a state not known.
+    pub(crate) fn restore(&self, key: &Key, state: &[u8]) {
+        let _ = self.limiter.restore(key, state);
+    }
+}
+
+impl Leave {
+    /// The request leaves.
+    pub(crate) fn sent(&mut self) {
+        self.permit.sent();
+    }
+
+    /// What happened to it.
+    pub(crate) fn report(self, report: &Report) -> Directions {
+        self.permit.report(report)
+    }
+}
+
+/// A request must not outlive its lease.
+fn lease(settings: &Settings, config: &Config) -> Duration {
+    config.lease.max(settings.timeout * 2)
+}
+
+/// The profile, and over it the operator's numbers.
+fn config(settings: &Settings) -> Config {
+    let mut config = match settings.profile {
+        Profile::Crawler => Config::crawler(),
+        Profile::Api => Config::api(),
+    };
+    match settings.law {
+        Some(LawName::Aimd) => config.law = LawConfig::Aimd(Arc::new(AimdConfig::default())),
+        Some(LawName::Fixed) => config.law = LawConfig::Fixed,
+        Some(LawName::Advice) => config.law = LawConfig::Advice(AdviceConfig::default()),
+        None => {}
+    }
+    let limits = &mut config.limits;
+    if let Some(rate) = settings.rate {
+        limits.rate_max = rate;
+        // With a law that does not move, the operator's number is the rate; else only its bound.
+        let moves = matches!(config.law, LawConfig::Aimd(_));
+        limits.rate_start = if moves {
+            limits.rate_start.min(rate)
+        } else {
+            rate
+        };
+    }
+    limits.burst = settings.burst.unwrap_or(limits.burst);
+    limits.in_flight = settings.in_flight.unwrap_or(limits.in_flight);
+    config.lease = lease(settings, &config);
+    config
+}
+
+/// A proxy's name without its credentials.
+fn egress_name(proxy: &str) -> String {
+    Url::parse(proxy)
+        .ok()
+        .and_then(|url| {
+            Some(format!(
+                "{}:{}",
+                url.host_str()?,
+                url.port_or_known_default().unwrap_or(0)
+            ))
+        })
+        .unwrap_or_else(|| "proxy".to_owned())
+}

@@ -1,0 +1,246 @@
+//! `politely fetch`: every URL, each host at the rate it really allows.
+//!
+//! | file | the question it answers |
+//! | --- | --- |
+//! | `input`, `ingest`, `spool` | where do URLs come from, and where do they wait? |
+//! | `frontier`, `pending` | which request is next? |
+//! | `limits` | may it leave now? |
+//! | `engine`, `worker`, `client` | who sends it, and what follows? |
+//! | `robots` | what does the origin ask of us? |
+//! | `output`, `journal`, `store`, `save` | what is written, and what survives a kill? |
+//! | `progress`, `summary`, `talk`, `failures` | what does the person see? |
+
+mod client;
+mod engine;
+mod failures;
+mod frontier;
+mod ingest;
+mod input;
+mod journal;
+mod lane;
+mod limits;
+mod output;
+mod pending;
+mod progress;
+mod robots;
+mod save;
+mod spool;
+mod store;
+mod summary;
+mod talk;
+mod worker;
+
+use std::io::IsTerminal;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::args::FetchArgs;
+use crate::config::{Settings, SummaryForm};
+use crate::exit::{Exit, Wrong};
+
+use engine::{Engine, Parts};
+use ingest::{Ingest, Ingested};
+pub(crate) use input::Sources;
+use journal::{Finished, Journal};
+use output::Output;
+use store::Store;
+
+/// `politely fetch` as typed.
+pub(crate) fn run(args: FetchArgs) -> Result<Exit, Wrong> {
+    let settings = Settings::layered(args.config.as_deref(), args.knobs)?;
+    let sources = Sources::open(&args.urls, args.input.as_deref())?;
+    Ok(fetch(settings, sources)?.exit)
+}
+
+/// What a run came to.
+pub(crate) struct Fetched {
+    pub(crate) exit: Exit,
+    /// Each host's rate at the end, requests per second.
+    pub(crate) rates: Vec<(String, f64)>,
+}
+
+/// Fetches what `sources` say.
+pub(crate) fn fetch(settings: Settings, mut sources: Sources) -> Result<Fetched, Wrong> {
+    let resumable = settings
+        .state
+        .as_deref()
+        .is_some_and(|dir| dir.join("urls.txt").exists());
+    if sources.is_empty() && !resumable {
+        if std::io::stdin().is_terminal() {
+            return Err(Wrong(
+                "no URLs: give some, or --input FILE, or pipe them in".to_owned(),
+            ));
+        }
+        sources = Sources::open(&["-".to_owned()], None)?;
+    }
+    let limits = limits::Limits::new(&settings)?;
+    let clients = client::Clients::new(&settings, limits.per_host())?;
+    if let Some(dir) = &settings.save {
+        std::fs::create_dir_all(dir).map_err(|why| Wrong::file(dir, &why))?;
+    }
+    let State {
+        store,
+        journal,
+        finished,
+        spool,
+        writer,
+        complete,
+    } = State::open(settings.state.as_deref())?;
+    let output = output_of(&settings, journal.is_some().then_some(&finished))?;
+    let output = match journal {
+        Some(journal) => output.journaled(journal),
+        None => output,
+    };
+    let talk = talk::Talk::default();
+    if finished.len() > 0 {
+        let (fetched, failed) = (finished.fetched, finished.failed);
+        talk.say(&format!(
+            "resuming: {fetched} fetched and {failed} failed before"
+        ));
+        if complete && !sources.is_empty() {
+            talk.say(
+                "the state folder has the whole input already; what was given now is not added",
+            );
+        }
+    }
+    let earlier = (finished.fetched, finished.failed);
+    let policy = worker::policy(&settings);
+    let engine = Arc::new(Engine::new(Parts {
+        settings,
+        limits,
+        clients,
+        policy,
+        spool,
+        output,
+        store,
+        talk,
+    }));
+    let ingest = Ingest {
+        sources,
+        writer,
+        finished,
+        complete,
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|why| Wrong(format!("no runtime: {why}")))?;
+    let exit = runtime.block_on(drive(Arc::clone(&engine), ingest, earlier));
+    // A lookup or a read of standard input may still block a thread; nothing depends on it any more.
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    let shared = engine.lock();
+    let lanes = shared.frontier.lanes().iter();
+    let keys = lanes.filter_map(|lane| Some(&lane.keys.first()?[0]));
+    let rates =
+        keys.filter_map(|key| Some((key.as_str().to_owned(), engine.limits.explain(key)?.rate)));
+    Ok(Fetched {
+        exit,
+        rates: rates.collect(),
+    })
+}
+
+async fn drive(engine: Arc<Engine>, ingest: Ingest, earlier: (u64, u64)) -> Exit {
+    let began = Instant::now();
+    let reading = {
+        let engine = Arc::clone(&engine);
+        std::thread::spawn(move || ingest.run(&engine))
+    };
+    let keeping = tokio::spawn(Arc::clone(&engine).keep_up());
+    let showing = tokio::spawn(progress::show(Arc::clone(&engine), earlier));
+    let listening = tokio::spawn(listen(Arc::clone(&engine)));
+    engine.run().await;
+    listening.abort();
+    showing.abort();
+    keeping.abort();
+    let left = engine.settle_set_aside() + engine.lock().frontier.waiting();
+    engine.keep();
+    // A reader that still waits for input after an interrupt is left to it.
+    let ingested = if reading.is_finished() || !engine.is_stopping() {
+        reading.join().unwrap_or(Ingested {
+            malformed: 0,
+            cut: true,
+        })
+    } else {
+        Ingested {
+            malformed: 0,
+            cut: true,
+        }
+    };
+    let end = summary::End {
+        seconds: began.elapsed().as_secs_f64(),
+        left,
+        ingested,
+        earlier,
+    };
+    end.tell(&engine)
+}
+
+/// Ctrl-C once: finish what is in flight; twice: stop at once.
+async fn listen(engine: Arc<Engine>) {
+    if tokio::signal::ctrl_c().await.is_err() {
+        return;
+    }
+    let in_flight = engine.lock().frontier.in_flight();
+    engine.talk.say(&format!(
+        "interrupted: finishing {in_flight} in flight; Ctrl-C again stops at once"
+    ));
+    engine.stop();
+    if tokio::signal::ctrl_c().await.is_ok() {
+        std::process::exit(Exit::SomeFailed as i32);
+    }
+}
+
+/// What `--state` keeps, or its stand-ins.
+struct State {
+    store: Option<Store>,
+    journal: Option<Journal>,
+    finished: Finished,
+    spool: spool::Spool,
+    writer: spool::SpoolWriter,
+    complete: bool,
+}
+
+impl State {
+    fn open(dir: Option<&Path>) -> Result<Self, Wrong> {
+        let Some(dir) = dir else {
+            let (spool, writer) =
+                spool::unnamed().map_err(|why| Wrong::file(&std::env::temp_dir(), &why))?;
+            let finished = Finished::default();
+            return Ok(Self {
+                store: None,
+                journal: None,
+                finished,
+                spool,
+                writer,
+                complete: false,
+            });
+        };
+        let store = Store::open(dir)?;
+        let urls = dir.join("urls.txt");
+        let (spool, writer) = spool::at(&urls).map_err(|why| Wrong::file(&urls, &why))?;
+        let log = dir.join("done.log");
+        let (journal, finished) = Journal::open(&log).map_err(|why| Wrong::file(&log, &why))?;
+        let complete = store
+            .input_complete()
+            .map_err(|why| Wrong(format!("politely.redb: {why}")))?;
+        Ok(Self {
+            store: Some(store),
+            journal: Some(journal),
+            finished,
+            spool,
+            writer,
+            complete,
+        })
+    }
+}
+
+fn output_of(settings: &Settings, resumed: Option<&Finished>) -> Result<Output, Wrong> {
+    match &settings.output {
+        Some(path) if path.as_os_str() == "-" => Ok(Output::stdout()),
+        Some(path) => Output::file(path, resumed),
+        // Two kinds of output on one stream would help nobody.
+        None if settings.summary != SummaryForm::Text => Ok(Output::nowhere()),
+        None => Ok(Output::stdout()),
+    }
+}

@@ -1,0 +1,338 @@
+//! One JSON line per URL, and the journal that says which are out.
+//!
+//! Without `--state` lines gather in a buffer; with it each line is one `write` of the whole line before its
+//! journal record, under one lock, so that a kill leaves at most one line without a record.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+
+use super::journal::{Finished, Journal};
+use super::spool::cut_torn_line;
+use crate::exit::{Wrong, io_words};
+
+/// What became of a URL.
+#[derive(Debug, Serialize)]
+pub(crate) struct Row<'a> {
+    /// As it was given.
+    pub(crate) url: &'a str,
+    /// The key it was fetched under, at the last hop.
+    pub(crate) key: &'a str,
+    pub(crate) status: Option<u16>,
+    pub(crate) attempts: u32,
+    pub(crate) refused: u32,
+    /// Of the last body, decoded.
+    pub(crate) bytes: u64,
+    /// First in its host's line and not yet allowed to leave, over all attempts.
+    pub(crate) wait_ms: u64,
+    /// From the last sending to its answer's head.
+    pub(crate) latency_ms: u64,
+    pub(crate) error: Option<&'a str>,
+}
+
+/// What became of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    Yes,
+    /// It could not be written; said once on standard error.
+    Lost,
+    /// Nobody reads any more: a broken pipe is the reader's way to say "enough".
+    Closed,
+}
+
+/// Where lines go.
+pub(crate) struct Output(Mutex<Inner>);
+
+struct Inner {
+    sink: Sink,
+    /// What complaints call it.
+    name: String,
+    buffer: Vec<u8>,
+    /// Bytes of the file up to the last whole line.
+    len: u64,
+    journal: Option<Journal>,
+    flush_at: usize,
+    lines_buffered: u64,
+    lost: u64,
+    closed: bool,
+}
+
+enum Sink {
+    Nowhere,
+    Stdout,
+    File(File),
+}
+
+/// Large enough that a write costs nothing per line.
+const BUFFER: usize = 64 * 1024;
+
+impl Output {
+    /// No lines at all (`--summary json` alone).
+    pub(crate) fn nowhere() -> Self {
+        Self::new(Sink::Nowhere, String::new(), 0, usize::MAX)
+    }
+
+    /// Lines to standard output; at once if a person is looking.
+    pub(crate) fn stdout() -> Self {
+        let flush_at = if io::stdout().is_terminal() {
+            0
+        } else {
+            BUFFER
+        };
+        Self::new(Sink::Stdout, "standard output".to_owned(), 0, flush_at)
+    }
+
+    /// Lines appended to the file at `path` on resume, else to an emptied one.
+    pub(crate) fn file(path: &Path, resumed: Option<&Finished>) -> Result<Self, Wrong> {
+        let wrong = |why: io::Error| Wrong::file(path, &why);
+        let mut open = OpenOptions::new();
+        let file = open
+            .read(true)
+            .append(true)
+            .create(true)
+            .open(path)
+            .map_err(wrong)?;
+        let regular = file.metadata().map_err(wrong)?.is_file();
+        let mut len = 0;
+        if regular {
+            match resumed {
+                Some(finished) => len = cut_unrecorded(&file, finished).map_err(wrong)?,
+                None => file.set_len(0).map_err(wrong)?,
+            }
+        }
+        Ok(Self::new(
+            Sink::File(file),
+            path.display().to_string(),
+            len,
+            BUFFER,
+        ))
+    }
+
+    fn new(sink: Sink, name: String, len: u64, flush_at: usize) -> Self {
+        Self(Mutex::new(Inner {
+            sink,
+            name,
+            buffer: Vec::new(),
+            len,
+            journal: None,
+            flush_at,
+            lines_buffered: 0,
+            lost: 0,
+            closed: false,
+        }))
+    }
+
+    /// From now on each line is written at once and recorded in `journal`.
+    pub(crate) fn journaled(self, journal: Journal) -> Self {
+        {
+            let mut inner = self.lock();
+            inner.journal = Some(journal);
+            inner.flush_at = 0;
+        }
+        self
+    }
+
+    /// Writes `row` of the URL at spool offset `offset`.
+    pub(crate) fn write(&self, offset: u64, row: &Row<'_>) -> Written {
+        let mut inner = self.lock();
+        if !matches!(inner.sink, Sink::Nowhere) {
+            if serde_json::to_writer(&mut inner.buffer, row).is_err() {
+                return Written::Lost; // writing to memory does not fail
+            }
+            inner.buffer.push(b'\n');
+            inner.lines_buffered += 1;
+        }
+        if inner.buffer.len() > inner.flush_at || inner.journal.is_some() {
+            let written = inner.flush();
+            if written != Written::Yes {
+                return written;
+            }
+        }
+        let len = inner.len;
+        let failed = row.error.is_some();
+        match inner
+            .journal
+            .as_mut()
+            .map(|journal| journal.record(offset, len, failed))
+        {
+            Some(Err(why)) => {
+                inner.complain("done.log", &why);
+                Written::Lost
+            }
+            _ => Written::Yes,
+        }
+    }
+
+    /// Writes what has gathered. Returns whether it is out.
+    pub(crate) fn flush(&self) -> Written {
+        self.lock().flush()
+    }
+
+    /// Lines that could not be written, and to what.
+    pub(crate) fn lost(&self) -> Option<(u64, String)> {
+        let inner = self.lock();
+        (inner.lost > 0).then(|| (inner.lost, inner.name.clone()))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn flush(&mut self) -> Written {
+        if self.buffer.is_empty() {
+            return if self.closed {
+                Written::Closed
+            } else {
+                Written::Yes
+            };
+        }
+        let done = match &mut self.sink {
+            Sink::Nowhere => Ok(()),
+            Sink::Stdout => {
+                let mut out = io::stdout().lock();
+                out.write_all(&self.buffer).and_then(|()| out.flush())
+            }
+            Sink::File(file) => file.write_all(&self.buffer),
+        };
+        let lines = std::mem::take(&mut self.lines_buffered);
+        let result = match done {
+            Ok(()) => {
+                self.len += self.buffer.len() as u64;
+                Written::Yes
+            }
+            Err(why) if why.kind() == io::ErrorKind::BrokenPipe => {
+                self.closed = true;
+                Written::Closed
+            }
+            Err(why) => {
+                // Half a line would spoil the next one.
+                if let Sink::File(file) = &self.sink
+                    && file.metadata().is_ok_and(|found| found.is_file())
+                {
+                    let _ = file.set_len(self.len);
+                }
+                let name = self.name.clone();
+                self.complain(&name, &why);
+                self.lost += lines;
+                Written::Lost
+            }
+        };
+        self.buffer.clear();
+        result
+    }
+
+    /// Once per run: a full disk would say the same for every URL.
+    fn complain(&mut self, name: &str, why: &io::Error) {
+        if self.lost == 0 {
+            eprintln!(
+                "error: {name}: {}; the run goes on, these results are not kept",
+                io_words(why)
+            );
+        }
+    }
+}
+
+/// Cuts a torn line, and the one whole line that may follow the last recorded one. Returns what is left.
+///
+/// More than one line beyond the record means that this file is not the one the journal speaks of; then only
+/// the torn line goes.
+fn cut_unrecorded(file: &File, finished: &Finished) -> io::Result<u64> {
+    use std::os::unix::fs::FileExt;
+
+    let len = cut_torn_line(file)?;
+    let recorded = finished.results_len;
+    if finished.len() > 0 && recorded < len && len - recorded <= BUFFER as u64 * 4 {
+        let mut tail = vec![0; (len - recorded) as usize];
+        file.read_exact_at(&mut tail, recorded)?;
+        if tail.split(|&byte| byte == b'\n').count() == 2 {
+            file.set_len(recorded)?;
+            return Ok(recorded);
+        }
+    }
+    Ok(len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(url: &str) -> Row<'_> {
+        Row {
+            url,
+            key: "a",
+            status: Some(200),
+            attempts: 1,
+            refused: 0,
+            bytes: 5,
+            wait_ms: 0,
+            latency_ms: 1,
+            error: None,
+        }
+    }
+
+    #[test]
+    fn the_fields_are_the_documented_ones() {
+        let line = serde_json::to_string(&row("http://a/")).unwrap();
+        let names = [
+            "url",
+            "key",
+            "status",
+            "attempts",
+            "refused",
+            "bytes",
+            "wait_ms",
+            "latency_ms",
+            "error",
+        ];
+        let at: Vec<usize> = names
+            .iter()
+            .map(|name| line.find(&format!("\"{name}\":")).unwrap())
+            .collect();
+        assert!(at.is_sorted(), "{line}");
+    }
+
+    #[test]
+    fn a_line_without_its_record_is_cut_on_resume() {
+        let dir = tempfile::tempdir().unwrap();
+        let (results, log) = (dir.path().join("r.jsonl"), dir.path().join("done.log"));
+        let (journal, finished) = Journal::open(&log).unwrap();
+        let output = Output::file(&results, Some(&finished))
+            .unwrap()
+            .journaled(journal);
+        assert_eq!(output.write(0, &row("http://a/1")), Written::Yes);
+        assert_eq!(output.write(9, &row("http://a/2")), Written::Yes);
+        drop(output);
+        let whole = std::fs::read_to_string(&results).unwrap();
+        for tail in [
+            "{\"url\":",
+            "{\"url\":\"http://a/3\"}\n",
+            "{\"url\":\"http://a/3\"}\n{\"u",
+        ] {
+            std::fs::write(&results, format!("{whole}{tail}")).unwrap();
+            let (_, finished) = Journal::open(&log).unwrap();
+            Output::file(&results, Some(&finished)).unwrap();
+            assert_eq!(std::fs::read_to_string(&results).unwrap(), whole);
+        }
+        // Another file: its lines are not ours to cut.
+        std::fs::write(&results, format!("{whole}{{}}\n{{}}\n")).unwrap();
+        let (_, finished) = Journal::open(&log).unwrap();
+        Output::file(&results, Some(&finished)).unwrap();
+        assert_eq!(
+            std::fs::read_to_string(&results).unwrap().lines().count(),
+            4
+        );
+    }
+
+    #[test]
+    fn a_full_disk_loses_lines_and_counts_them() {
+        let output = Output::file(Path::new("/dev/full"), None).unwrap();
+        assert_eq!(output.write(0, &row("http://a/")), Written::Yes, "gathered");
+        assert_eq!(output.flush(), Written::Lost);
+        assert_eq!(output.lost(), Some((1, "/dev/full".to_owned())));
+    }
+}

@@ -1,0 +1,83 @@
+//! A request on its way through the frontier, with all that its result line will need.
+
+use http::Method;
+use politely::core::retry::Attempt;
+use url::Url;
+
+use super::frontier::LaneId;
+use super::output::Row;
+
+/// What a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A URL of the input.
+    Page,
+    /// The robots.txt of this lane.
+    Robots(LaneId),
+}
+
+/// A request that waits, is under way, or goes again.
+#[derive(Clone, Debug)]
+pub(crate) struct Pending {
+    pub(crate) purpose: Purpose,
+    /// Where the spool has the URL.
+    pub(crate) offset: u64,
+    /// Where the last redirect led, or the robots.txt itself; else the spool's URL is meant.
+    pub(crate) hop: Option<Url>,
+    /// The spool's line, once it was read.
+    pub(crate) given: Option<String>,
+    /// Hashes of the URLs that redirected on the way here.
+    pub(crate) passed: Vec<u64>,
+    /// Requests sent.
+    pub(crate) attempts: u32,
+    /// Of those, answered with a refusal (429 and the like).
+    pub(crate) refused: u32,
+    /// The next attempt at the present hop, as the retry policy counts.
+    pub(crate) attempt: Attempt,
+    /// First in line, without leave.
+    pub(crate) waited_us: u64,
+}
+
+impl Pending {
+    pub(crate) fn page(offset: u64) -> Self {
+        Self {
+            purpose: Purpose::Page,
+            offset,
+            hop: None,
+            given: None,
+            passed: Vec::new(),
+            attempts: 0,
+            refused: 0,
+            attempt: Attempt::first(Method::GET),
+            waited_us: 0,
+        }
+    }
+
+    /// The robots.txt of `lane`, whose origin is `origin`.
+    pub(crate) fn robots(lane: LaneId, origin: &str) -> Self {
+        // An origin came out of a parsed URL, so it is one again.
+        let hop = Url::parse(&format!("{origin}/robots.txt")).ok();
+        Self {
+            purpose: Purpose::Robots(lane),
+            hop,
+            ..Self::page(0)
+        }
+    }
+}
+
+impl Pending {
+    /// The result line of a URL that ends without a further request.
+    pub(crate) fn row<'a>(&self, url: &'a str, key: &'a str, why: &'a str) -> Row<'a> {
+        Row {
+            url,
+            key,
+            status: None,
+            attempts: self.attempts,
+            refused: self.refused,
+            bytes: 0,
+            wait_ms: self.waited_us / 1000,
+            latency_ms: 0,
+            error: Some(why),
+        }
+    }
+}

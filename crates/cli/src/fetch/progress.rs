@@ -1,0 +1,120 @@
+//! What a person sees while it runs: bars on a terminal, a plain line every few seconds elsewhere.
+
+use std::fmt::Write as _;
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::engine::Engine;
+use super::frontier::{Lane, Tally};
+
+/// Hosts shown on a terminal.
+const HOSTS: usize = 8;
+const REDRAW: Duration = Duration::from_millis(250);
+const PLAIN_EVERY: Duration = Duration::from_secs(5);
+
+/// Shows the run until it is aborted. `earlier`: fetched and failed by earlier runs.
+pub(crate) async fn show(engine: Arc<Engine>, earlier: (u64, u64)) {
+    if std::io::stderr().is_terminal() {
+        bars(&engine, earlier).await;
+    } else {
+        lines(&engine).await;
+    }
+}
+
+async fn lines(engine: &Engine) {
+    let mut before = 0;
+    loop {
+        tokio::time::sleep(PLAIN_EVERY).await;
+        let (sum, waiting, in_flight) = totals(engine);
+        let done = sum.pages + sum.failed;
+        let per_s = (done - before) as f64 / PLAIN_EVERY.as_secs_f64();
+        before = done;
+        let Tally {
+            pages,
+            failed,
+            refused,
+            ..
+        } = sum;
+        engine.talk.say(&format!(
+            "{pages} fetched, {failed} failed, {refused} refused, {waiting} waiting, {in_flight} in flight, {per_s:.1}/s"
+        ));
+    }
+}
+
+async fn bars(engine: &Engine, earlier: (u64, u64)) {
+    let bars = engine.talk.bars();
+    let overall = bars.add(ProgressBar::new(0));
+    // The templates are constants; a wrong one would show in the first run.
+    if let Ok(style) =
+        ProgressStyle::with_template("{bar:30} {pos}/{len} {per_sec} eta {eta}  {msg}")
+    {
+        overall.set_style(style);
+    }
+    let hosts: Vec<ProgressBar> = (0..HOSTS)
+        .map(|_| {
+            let bar = bars.add(ProgressBar::new_spinner());
+            if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
+                bar.set_style(style);
+            }
+            bar
+        })
+        .collect();
+    loop {
+        let (sum, waiting, in_flight) = totals(engine);
+        let done = earlier.0 + earlier.1 + sum.pages + sum.failed;
+        overall.set_length(done + waiting + in_flight);
+        overall.set_position(done);
+        overall.set_message(format!(
+            "{} failed, {} refused, {in_flight} in flight",
+            sum.failed, sum.refused
+        ));
+        let rows = busiest(engine);
+        for (i, bar) in hosts.iter().enumerate() {
+            bar.set_message(rows.get(i).cloned().unwrap_or_default());
+        }
+        tokio::time::sleep(REDRAW).await;
+    }
+}
+
+fn totals(engine: &Engine) -> (Tally, u64, u64) {
+    let shared = engine.lock();
+    (
+        shared.frontier.sum(),
+        shared.frontier.waiting(),
+        shared.frontier.in_flight(),
+    )
+}
+
+/// The lanes with the most to do, each in a line: what is left, its rate, why it waits.
+fn busiest(engine: &Engine) -> Vec<String> {
+    let shared = engine.lock();
+    let busy = |lane: &&Lane| lane.pages_waiting() > 0 || lane.in_flight > 0;
+    let mut lanes: Vec<&Lane> = shared.frontier.lanes().iter().filter(busy).collect();
+    if lanes.len() > HOSTS {
+        lanes.select_nth_unstable_by_key(HOSTS, |lane| std::cmp::Reverse(lane.pages_waiting()));
+        lanes.truncate(HOSTS);
+    }
+    lanes.sort_by(|a, b| {
+        b.pages_waiting()
+            .cmp(&a.pages_waiting())
+            .then_with(|| a.name().cmp(b.name()))
+    });
+    let now = engine.limits.now();
+    lanes
+        .into_iter()
+        .map(|lane| {
+            let mut line = format!("  {:<30} {:>7} left", lane.name(), lane.pages_waiting());
+            let why = lane
+                .keys
+                .first()
+                .and_then(|keys| engine.limits.explain(&keys[0]));
+            if let Some(why) = why {
+                let _ = write!(line, "  {:>6.2}/s  {}", why.rate, why.line(now));
+            }
+            line
+        })
+        .collect()
+}

@@ -1,0 +1,188 @@
+//! robots.txt in the run: asked for before an origin's first page, paced like any request, kept with
+//! `--state`.
+//!
+//! An answer of 5xx or 429, or none at all, closes the origin for a while: its URLs wait and are not lost.
+//! After [`TRIES_MAX`] such answers in a row they fail, each with that reason.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use politely::core::Timestamp;
+use politely::robots::{Answer, Robots};
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+/// How long an answer holds (RFC 9309, 2.4: at most 24 h).
+pub(crate) const TTL: Duration = Duration::from_hours(24);
+/// Answers in a row that leave the rules unknown before an origin's URLs fail.
+pub(crate) const TRIES_MAX: u32 = 5;
+/// After the first such answer; four times as long after each further one: 2 s, 8 s, 32 s, 128 s.
+const RETRY_FIRST: Duration = Duration::from_secs(2);
+
+/// Where an origin stands.
+#[derive(Clone, Debug)]
+pub(crate) enum Standing {
+    /// Nobody asks: `--no-robots`, or profile `api`.
+    Off,
+    Unknown,
+    /// On its way; `old` holds should it fail.
+    Asking {
+        tries: u32,
+        old: Option<Arc<Rules>>,
+    },
+    Known {
+        rules: Arc<Rules>,
+        until: Timestamp,
+    },
+    /// Not known now; asked again then.
+    Unavailable {
+        tries: u32,
+        until: Timestamp,
+    },
+    /// Not to be had.
+    GaveUp(Box<str>),
+}
+
+/// An answer as it is kept with `--state`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Cached {
+    pub(crate) fetched_unix_s: u64,
+    /// `None`: there is no robots.txt (4xx).
+    pub(crate) body: Option<Vec<u8>>,
+}
+
+/// The wall clock, seconds since 1970.
+pub(crate) fn unix_now() -> u64 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}
+
+impl Standing {
+    pub(crate) fn rules(&self) -> Option<&Arc<Rules>> {
+        match self {
+            Self::Known { rules, .. } => Some(rules),
+            _ => None,
+        }
+    }
+
+    /// The request goes out.
+    pub(crate) fn asked(self) -> Self {
+        match self {
+            Self::Unavailable { tries, .. } => Self::Asking { tries, old: None },
+            Self::Known { rules, .. } => Self::Asking {
+                tries: 0,
+                old: Some(rules),
+            },
+            other @ (Self::Off | Self::Asking { .. }) => other,
+            Self::Unknown | Self::GaveUp(_) => Self::Asking {
+                tries: 0,
+                old: None,
+            },
+        }
+    }
+
+    /// No usable answer came: `why` is for the URLs that will fail of it. `for_good`: none will.
+    pub(crate) fn unavailable(self, why: &str, for_good: bool, now: Timestamp) -> Self {
+        match self {
+            // RFC 9309, 2.4: a copy may outlive its time while the origin cannot be asked.
+            Self::Asking {
+                old: Some(rules), ..
+            } => Self::Known {
+                rules,
+                until: now + TTL,
+            },
+            Self::Asking { .. } if for_good => Self::GaveUp(format!("robots.txt: {why}").into()),
+            Self::Asking { tries, .. } if tries + 1 >= TRIES_MAX => Self::GaveUp(
+                format!("robots.txt: {why}, {TRIES_MAX} times, so nothing is allowed").into(),
+            ),
+            Self::Asking { tries, .. } => Self::Unavailable {
+                tries: tries + 1,
+                until: now + RETRY_FIRST * 4_u32.pow(tries),
+            },
+            other => other,
+        }
+    }
+}
+
+/// The rules of one origin for us.
+#[derive(Clone, Debug)]
+pub(crate) struct Rules(Robots);
+
+impl Rules {
+    /// What an answer means for `agent`; `None`: the rules are not known now (5xx, 429, no answer).
+    pub(crate) fn of(status: Option<u16>, body: &[u8], agent: &str) -> Option<Self> {
+        let robots = Robots::from_response(status, body, agent);
+        (robots.answer() != Answer::Unreachable).then_some(Self(robots))
+    }
+
+    /// Could it forbid anything? Where there is no file, no URL needs to be looked at.
+    pub(crate) fn has_any(&self) -> bool {
+        self.0.answer() == Answer::Rules
+    }
+
+    /// The line that forbids `url`, in words.
+    pub(crate) fn forbids(&self, url: &Url) -> Option<String> {
+        let verdict = self.0.allows(url);
+        (!verdict.allowed).then(|| {
+            format!(
+                "robots.txt: {}",
+                verdict.rule.unwrap_or("nothing is allowed")
+            )
+        })
+    }
+
+    /// The pause after each request.
+    pub(crate) fn crawl_delay(&self) -> Option<Duration> {
+        self.0.crawl_delay()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(status: u16, body: &[u8]) -> Option<Rules> {
+        Rules::of(Some(status), body, "politely/0.1 (+https://example.com)")
+    }
+
+    #[test]
+    fn unreachable_rules_are_asked_for_again_and_given_up_after_a_bounded_number_of_tries() {
+        let mut standing = Standing::Unknown;
+        let mut now = Timestamp::ZERO;
+        for _ in 1..TRIES_MAX {
+            standing = standing.asked().unavailable("503", false, now);
+            let Standing::Unavailable { until, .. } = standing else {
+                panic!("{standing:?}")
+            };
+            assert!(until > now);
+            now = until;
+        }
+        let standing = standing.asked().unavailable("503", false, now);
+        assert!(matches!(standing, Standing::GaveUp(_)), "{standing:?}");
+    }
+
+    #[test]
+    fn an_old_copy_holds_while_the_origin_cannot_be_asked() {
+        let old = Standing::Known {
+            rules: Arc::new(rules(404, b"").unwrap()),
+            until: Timestamp::ZERO,
+        };
+        let standing = old.asked().unavailable("503", false, Timestamp::ZERO);
+        assert!(standing.rules().is_some());
+    }
+
+    #[test]
+    fn answers_mean_what_the_rfc_says() {
+        let url = Url::parse("http://a/private/x").unwrap();
+        let file = b"User-agent: politely\nDisallow: /private\nCrawl-delay: 0.5";
+        let found = rules(200, file).unwrap();
+        assert_eq!(
+            found.forbids(&url).as_deref(),
+            Some("robots.txt: Disallow: /private")
+        );
+        assert_eq!(found.crawl_delay(), Some(Duration::from_millis(500)));
+        assert!(!rules(403, file).unwrap().has_any());
+        assert!(rules(503, file).is_none() && rules(429, file).is_none());
+    }
+}

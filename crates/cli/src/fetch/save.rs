@@ -1,0 +1,158 @@
+//! Bodies under `--save DIR`: `DIR/host/readable-name.hash`.
+//!
+//! A URL is a stranger's text, so a file name is never made of it directly: every byte outside a small set
+//! becomes `_`, the length is bounded, no name begins with a dot, and a hash of the whole URL keeps two URLs
+//! from one name. The host's port is kept apart with `_`.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use url::Url;
+
+/// A body being written: beside its place until it is whole.
+pub(crate) struct Saving {
+    file: File,
+    part: PathBuf,
+    path: PathBuf,
+    whole: bool,
+}
+
+impl Saving {
+    /// Begins the file for the body of `url` below `dir`.
+    pub(crate) fn begin(dir: &Path, url: &Url) -> io::Result<Self> {
+        let path = place(dir, url);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        let mut part = path.clone();
+        part.as_mut_os_string().push(".part");
+        Ok(Self {
+            file: File::create(&part)?,
+            part,
+            path,
+            whole: false,
+        })
+    }
+
+    pub(crate) fn push(&mut self, chunk: &[u8]) -> io::Result<()> {
+        self.file.write_all(chunk)
+    }
+
+    /// The body is whole: give it its name.
+    pub(crate) fn finish(mut self) -> io::Result<()> {
+        fs::rename(&self.part, &self.path)?;
+        self.whole = true;
+        Ok(())
+    }
+}
+
+impl Drop for Saving {
+    fn drop(&mut self) {
+        if !self.whole {
+            let _ = fs::remove_file(&self.part);
+        }
+    }
+}
+
+/// Where the body of `url` goes.
+fn place(dir: &Path, url: &Url) -> PathBuf {
+    const READABLE_MAX: usize = 100;
+    let mut host = harmless(url.host_str().unwrap_or("_"), 200);
+    if let Some(port) = url.port() {
+        host.push('_');
+        host.push_str(&port.to_string());
+    }
+    let path = url.path().trim_matches('/');
+    let mut name = harmless(if path.is_empty() { "index" } else { path }, READABLE_MAX);
+    // Writing to a string in memory cannot fail.
+    let _ = write!(name, ".{:016x}", hash(url.as_str().as_bytes()));
+    dir.join(host).join(name)
+}
+
+/// `text` with only letters, digits, `-`, `_` and inner dots, at most `max` bytes.
+fn harmless(text: &str, max: usize) -> String {
+    let mut name: String = text
+        .bytes()
+        .take(max)
+        .map(|byte| {
+            if byte.is_ascii_alphanumeric() || b"-_.".contains(&byte) {
+                byte as char
+            } else {
+                '_'
+            }
+        })
+        .collect();
+    if name.starts_with('.') {
+        name.replace_range(..1, "_");
+    }
+    name
+}
+
+/// FNV-1a, 64 bits: the same name in every run and version.
+fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum: u64, &byte| {
+        (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn placed(url: &str) -> PathBuf {
+        place(Path::new("/save"), &Url::parse(url).unwrap())
+    }
+
+    #[test]
+    fn names_are_readable_and_differ() {
+        assert!(
+            placed("http://a.example/x/y.html")
+                .to_str()
+                .unwrap()
+                .starts_with("/save/a.example/x_y.html.")
+        );
+        assert!(
+            placed("http://a.example:8080/")
+                .to_str()
+                .unwrap()
+                .starts_with("/save/a.example_8080/index.")
+        );
+        assert_ne!(placed("http://a/x?1"), placed("http://a/x?2"));
+        assert_ne!(placed("http://a/x/y"), placed("http://a/x_y"));
+    }
+
+    #[test]
+    fn an_unfinished_body_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let url = Url::parse("http://a/x").unwrap();
+        let mut saving = Saving::begin(dir.path(), &url).unwrap();
+        saving.push(b"half").unwrap();
+        drop(saving);
+        assert_eq!(fs::read_dir(dir.path().join("a")).unwrap().count(), 0);
+        let mut saving = Saving::begin(dir.path(), &url).unwrap();
+        saving.push(b"whole").unwrap();
+        saving.finish().unwrap();
+        assert_eq!(
+            fs::read_to_string(place(dir.path(), &url)).unwrap(),
+            "whole"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_url_leaves_the_folder(host in "[a-z0-9.%\\[\\]:-]{1,30}", path in "\\PC{0,300}") {
+            if let Ok(url) = Url::parse(&format!("http://{host}/{path}")) {
+                let place = place(Path::new("/save"), &url);
+                let parts: Vec<_> = place.strip_prefix("/save").unwrap().components().collect();
+                prop_assert_eq!(parts.len(), 2);
+                for part in parts {
+                    let std::path::Component::Normal(name) = part else { panic!("{place:?}") };
+                    prop_assert!(name.len() < 255 && !name.to_str().unwrap().starts_with('.'));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The end of a run, for people or for programs.
+
+use serde::Serialize;
+
+use super::engine::Engine;
+use super::frontier::{Lane, Tally};
+use super::ingest::Ingested;
+use crate::config::SummaryForm;
+use crate::exit::Exit;
+
+/// Hosts in the JSON table; the busiest.
+const HOSTS_MAX: usize = 100;
+/// Hosts in the table for people.
+const SHOWN_MAX: usize = 20;
+/// The job scraper's bounds of a suggested rate, requests per second.
+const SUGGESTED_MIN: f64 = 1.0;
+const SUGGESTED_MAX: f64 = 10.0;
+
+/// What only the end knows.
+pub(crate) struct End {
+    pub(crate) seconds: f64,
+    /// URLs not finished.
+    pub(crate) left: u64,
+    pub(crate) ingested: Ingested,
+    /// Fetched and failed by earlier runs with this state folder.
+    pub(crate) earlier: (u64, u64),
+}
+
+#[derive(Serialize)]
+struct Summary {
+    pages: u64,
+    failed: u64,
+    left: u64,
+    refused: u64,
+    requests: u64,
+    refused_share: f64,
+    bytes: u64,
+    seconds: f64,
+    hosts: Vec<HostRow>,
+}
+
+#[derive(Serialize)]
+struct HostRow {
+    key: String,
+    pages: u64,
+    failed: u64,
+    refused: u64,
+    requests: u64,
+    /// Requests per second the law ended with.
+    rate: Option<f64>,
+    /// Whole requests per second an operator may adopt for `--site-rps`: one more than now after a run without
+    /// refusal, one less after one with refusals.
+    suggested_rps: Option<f64>,
+}
+
+impl End {
+    /// Tells it, and says with which code to leave.
+    pub(crate) fn tell(&self, engine: &Engine) -> Exit {
+        let summary = self.summary(engine);
+        let talk = &engine.talk;
+        let (listed, failures) = engine.failures.told();
+        for line in &listed {
+            talk.say(&format!("failed: {line}"));
+        }
+        if failures > listed.len() as u64 {
+            talk.say(&format!(
+                "… and {} more failed",
+                failures - listed.len() as u64
+            ));
+        }
+        let lost = engine.output.lost();
+        if let Some((lines, name)) = &lost {
+            talk.say(&format!("error: {name}: {lines} results were not written"));
+        }
+        if engine.is_stopping() && !engine.is_closed() {
+            talk.say(&format!("interrupted, {} left", self.left));
+        }
+        match engine.settings.summary {
+            SummaryForm::Text => text(engine, &summary),
+            SummaryForm::Json => json(&summary),
+            SummaryForm::None => {}
+        }
+        // A reader that has seen enough is no failure.
+        if engine.is_closed() {
+            return Exit::AllFetched;
+        }
+        let cut = self.ingested.cut || engine.is_stopping() || self.left > 0 || lost.is_some();
+        if summary.failed == 0 && self.earlier.1 == 0 && !cut {
+            Exit::AllFetched
+        } else {
+            Exit::SomeFailed
+        }
+    }
+
+    fn summary(&self, engine: &Engine) -> Summary {
+        let shared = engine.lock();
+        let lanes = shared.frontier.lanes();
+        let sum = shared.frontier.sum();
+        let mut busiest: Vec<&Lane> = lanes.iter().collect();
+        busiest.sort_by(|a, b| {
+            b.tally
+                .requests
+                .cmp(&a.tally.requests)
+                .then_with(|| a.name().cmp(b.name()))
+        });
+        busiest.truncate(HOSTS_MAX);
+        let hosts = busiest
+            .into_iter()
+            .map(|lane| host_row(engine, lane))
+            .collect();
+        Summary {
+            pages: sum.pages,
+            failed: sum.failed + self.ingested.malformed,
+            left: self.left,
+            refused: sum.refused,
+            requests: sum.requests,
+            refused_share: share(&sum),
+            bytes: sum.bytes,
+            seconds: self.seconds,
+            hosts,
+        }
+    }
+}
+
+fn text(engine: &Engine, summary: &Summary) {
+    let talk = &engine.talk;
+    if summary.hosts.len() > 1 {
+        talk.say(&format!(
+            "{:<32} {:>8} {:>7} {:>8} {:>8}",
+            "host", "pages", "failed", "refused", "rate/s"
+        ));
+        for host in summary.hosts.iter().take(SHOWN_MAX) {
+            let rate = host
+                .rate
+                .map_or_else(|| "-".to_owned(), |rate| format!("{rate:.2}"));
+            let HostRow {
+                key,
+                pages,
+                failed,
+                refused,
+                ..
+            } = host;
+            talk.say(&format!(
+                "{key:<32} {pages:>8} {failed:>7} {refused:>8} {rate:>8}"
+            ));
+        }
+    }
+    let Summary {
+        pages,
+        failed,
+        refused,
+        requests,
+        seconds,
+        refused_share,
+        ..
+    } = summary;
+    talk.say(&format!(
+        "{pages} fetched, {failed} failed, {requests} requests of which {refused} refused ({:.1} %) in {seconds:.1} s",
+        refused_share * 100.0
+    ));
+}
+
+fn host_row(engine: &Engine, lane: &Lane) -> HostRow {
+    let Tally {
+        pages,
+        failed,
+        refused,
+        requests,
+        ..
+    } = lane.tally;
+    let rate = lane
+        .keys
+        .first()
+        .and_then(|keys| engine.limits.explain(&keys[0]))
+        .map(|now| now.rate);
+    let rate = rate.filter(|rate| rate.is_finite());
+    let suggested_rps = engine.limits.operator_rps(lane).or(rate).map(|base| {
+        let step = if refused > 0 { -1.0 } else { 1.0 };
+        (base.round() + step).clamp(SUGGESTED_MIN, SUGGESTED_MAX)
+    });
+    HostRow {
+        key: lane.name().to_owned(),
+        pages,
+        failed,
+        refused,
+        requests,
+        rate,
+        suggested_rps,
+    }
+}
+
+fn share(sum: &Tally) -> f64 {
+    if sum.requests == 0 {
+        0.0
+    } else {
+        sum.refused as f64 / sum.requests as f64
+    }
+}
+
+fn json(summary: &Summary) {
+    use std::io::Write as _;
+    if let Ok(mut line) = serde_json::to_vec(summary) {
+        line.push(b'\n');
+        // A reader that went away is its own affair.
+        let _ = std::io::stdout().lock().write_all(&line);
+    }
+}

@@ -1,0 +1,44 @@
+//! Talk to the person: always standard error, and above the progress bars if there are any.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use indicatif::MultiProgress;
+
+/// Complaints about input lines that are shown; a binary file given by mistake has millions.
+const LINES_MAX: u64 = 100;
+
+#[derive(Debug, Default)]
+pub(crate) struct Talk {
+    bars: MultiProgress,
+    lines: AtomicU64,
+    said: AtomicBool,
+}
+
+impl Talk {
+    pub(crate) fn bars(&self) -> &MultiProgress {
+        &self.bars
+    }
+
+    /// One line.
+    pub(crate) fn say(&self, line: &str) {
+        self.bars.suspend(|| eprintln!("{line}"));
+    }
+
+    /// One line, the first time only.
+    pub(crate) fn once(&self, line: &str) {
+        if !self.said.swap(true, Ordering::Relaxed) {
+            self.say(line);
+        }
+    }
+
+    /// One line about a line of the input.
+    pub(crate) fn about_line(&self, line: &str) {
+        match self.lines.fetch_add(1, Ordering::Relaxed) {
+            shown if shown < LINES_MAX => self.say(line),
+            LINES_MAX => {
+                self.say("further malformed lines are only counted; the results have them all");
+            }
+            _ => {}
+        }
+    }
+}

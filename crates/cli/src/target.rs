@@ -1,0 +1,28 @@
+//! `politely target`: hosts with known limits, from `politely-target`.
+
+use crate::args::TargetArgs;
+use crate::exit::{Exit, Wrong};
+
+/// Until Ctrl-C, then the judge's report.
+pub(crate) fn run(args: &TargetArgs) -> Result<Exit, Wrong> {
+    let args = politely_target::Args {
+        town: args.town.clone().unwrap_or_default(),
+        bind: args.bind,
+        port: args.port,
+        log: args.log.clone(),
+        json: args.json,
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|why| Wrong(format!("no runtime: {why}")))?;
+    let stop = async {
+        // Without a signal handler the run ends at once, with its report.
+        let _ = tokio::signal::ctrl_c().await;
+    };
+    let (mut data, mut talk) = (std::io::stdout(), std::io::stderr());
+    runtime
+        .block_on(politely_target::run(args, &mut data, &mut talk, stop))
+        .map(|_| Exit::AllFetched)
+        .map_err(|why| Wrong(why.to_string()))
+}

@@ -1,0 +1,149 @@
+//! Numbers with units as people write them: `30s`, `500ms`, `16MiB`, `512MB`.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::{self, Deserializer};
+
+/// A length of time: `30` and `30s` are seconds; also `500ms`, `2m`, `1h`. More than nothing, at most a day.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span(pub(crate) Duration);
+
+/// A number of bytes: `1000`, `16MiB`, `10MB`, `2GB`; bare numbers are bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Size(pub(crate) u64);
+
+/// An amount of memory: as [`Size`], but bare numbers are megabytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Memory(pub(crate) u64);
+
+/// Longer than any sensible time-out; a larger number is a slip of the unit.
+const SPAN_MAX: Duration = Duration::from_hours(24);
+
+impl std::str::FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (number, unit) = split(text)?;
+        let secs = number
+            * match unit {
+                "" | "s" => 1.0,
+                "ms" => 0.001,
+                "m" | "min" => 60.0,
+                "h" => 3_600.0,
+                other => return Err(format!("unknown unit `{other}`: use ms, s, m or h")),
+            };
+        if secs > 0.0 && secs <= SPAN_MAX.as_secs_f64() {
+            Ok(Self(Duration::from_secs_f64(secs)))
+        } else {
+            Err(format!("`{text}` must be more than 0 and at most 24h"))
+        }
+    }
+}
+
+impl std::str::FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        bytes(text, 1.0).map(Self)
+    }
+}
+
+impl std::str::FromStr for Memory {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        bytes(text, 1e6).map(Self)
+    }
+}
+
+fn bytes(text: &str, bare: f64) -> Result<u64, String> {
+    let (number, unit) = split(text)?;
+    let scale = match unit.to_ascii_lowercase().as_str() {
+        "" => bare,
+        "b" => 1.0,
+        "k" | "kb" => 1e3,
+        "kib" => 1024.0,
+        "m" | "mb" => 1e6,
+        "mib" => 1024.0 * 1024.0,
+        "g" | "gb" => 1e9,
+        "gib" => 1024.0 * 1024.0 * 1024.0,
+        _ => {
+            return Err(format!(
+                "unknown unit `{unit}`: use kB, MB, GB, KiB, MiB or GiB"
+            ));
+        }
+    };
+    let total = number * scale;
+    if (1.0..=1e18).contains(&total) {
+        Ok(total as u64)
+    } else {
+        Err(format!("`{text}` must be at least one byte"))
+    }
+}
+
+fn split(text: &str) -> Result<(f64, &str), String> {
+    let text = text.trim();
+    let end = text
+        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let number = number
+        .parse::<f64>()
+        .map_err(|_| format!("`{text}` is not a number with a unit"))?;
+    Ok((number, unit.trim()))
+}
+
+/// In `politely.toml` a value with a unit is a string, and a bare number is fine too.
+macro_rules! from_toml {
+    ($($unit:ty),*) => {$(
+        impl<'de> Deserialize<'de> for $unit {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                #[derive(Deserialize)]
+                #[serde(untagged)]
+                enum Written { Text(String), Number(f64) }
+                let text = match Written::deserialize(from)? {
+                    Written::Text(text) => text,
+                    Written::Number(number) => number.to_string(),
+                };
+                text.parse().map_err(de::Error::custom)
+            }
+        }
+    )*};
+}
+from_toml!(Span, Size, Memory);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_and_sizes_are_read_as_people_write_them() {
+        assert_eq!("1.5s".parse(), Ok(Span(Duration::from_millis(1_500))));
+        assert_eq!("500 ms".parse(), Ok(Span(Duration::from_millis(500))));
+        assert_eq!("16MiB".parse(), Ok(Size(16 << 20)));
+        assert_eq!("1000".parse(), Ok(Size(1_000)));
+        assert_eq!("512".parse(), Ok(Memory(512_000_000)));
+        assert_eq!("1GB".parse(), Ok(Memory(1_000_000_000)));
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_a_reason() {
+        for text in [
+            "",
+            "-1",
+            "0",
+            "abc",
+            "3 parsecs",
+            "1e400",
+            "25h",
+            "NaN",
+            "inf",
+        ] {
+            assert!(text.parse::<Span>().is_err(), "{text}");
+        }
+        for text in ["", "0", "-5MB", "5 XB", "99999999999GB99"] {
+            assert!(text.parse::<Size>().is_err(), "{text}");
+        }
+    }
+}

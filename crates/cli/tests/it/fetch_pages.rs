@@ -1,0 +1,244 @@
+//! Pages come, in the right order of manners.
+
+use std::fs;
+use std::io::Write as _;
+use std::process::Stdio;
+use std::time::Duration;
+
+use crate::misbehaving::{Server, respond};
+use crate::run::{fast, politely, rows_of, run};
+
+#[test]
+fn urls_come_from_arguments_file_and_standard_input() {
+    let server = Server::bad();
+    let dir = tempfile::tempdir().unwrap();
+    let list = dir.path().join("list.txt");
+    fs::write(
+        &list,
+        format!(
+            "# two\n{}\n\n{}\n",
+            server.url("page/1"),
+            server.url("page/2")
+        ),
+    )
+    .unwrap();
+    let results = dir.path().join("results.jsonl");
+    let mut child = fast()
+        .args(["-", &server.url("page/3"), "-i"])
+        .arg(&list)
+        .arg("--output")
+        .arg(&results)
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(server.url("page/4").as_bytes())
+        .unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let mut urls: Vec<_> = rows_of(&results)
+        .iter()
+        .map(|row| row["url"].as_str().unwrap().to_owned())
+        .collect();
+    urls.sort();
+    assert_eq!(
+        urls,
+        (1..=4)
+            .map(|i| server.url(&format!("page/{i}")))
+            .collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn robots_txt_is_asked_first_and_obeyed() {
+    let server = Server::start(|path, stream| match path {
+        "/robots.txt" => respond(
+            stream,
+            "200 OK",
+            "",
+            "User-agent: *\nDisallow: /private\nCrawl-delay: 0.3\n",
+        ),
+        _ => respond(stream, "200 OK", "", "page"),
+    });
+    let urls = ["a", "private/b", "c", "private/d"].map(|path| server.url(path));
+    let said = run(politely().args(["fetch", "--rate", "10"]).args(urls));
+    assert_eq!(said.code, 1);
+    let errors = said.errors();
+    assert_eq!((&errors["a"], &errors["c"]), (&None, &None));
+    for path in ["private/b", "private/d"] {
+        assert!(
+            errors[path].as_deref().unwrap().contains("robots.txt"),
+            "{errors:?}"
+        );
+    }
+    let times = server.times();
+    let asked: Vec<_> = times.iter().map(|(path, _)| path.as_str()).collect();
+    assert_eq!(asked, ["/robots.txt", "/a", "/c"]);
+    let gap = times[2].1 - times[1].1;
+    assert!(
+        gap >= Duration::from_millis(290),
+        "crawl-delay counts from completion: {gap:?}"
+    );
+}
+
+#[test]
+fn at_concurrency_one_the_robots_fetch_is_no_deadlock() {
+    let server = Server::start(|path, stream| match path {
+        "/robots.txt" => respond(stream, "404 Not Found", "", ""),
+        _ => respond(stream, "200 OK", "", "page"),
+    });
+    let said = run(politely().args([
+        "fetch",
+        "--concurrency",
+        "1",
+        "--in-flight",
+        "1",
+        "--rate",
+        "10",
+        &server.url("a"),
+    ]));
+    assert_eq!(said.code, 0, "{}", said.err);
+}
+
+#[test]
+fn a_robots_txt_in_trouble_closes_the_host_for_a_while_and_loses_nothing() {
+    let server = Server::start({
+        let asked = std::sync::atomic::AtomicU32::new(0);
+        move |path, stream| match path {
+            "/robots.txt" if asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0 => {
+                respond(stream, "500 Oh No", "", "")
+            }
+            "/robots.txt" => respond(stream, "200 OK", "", "User-agent: *\nDisallow:\n"),
+            _ => respond(stream, "200 OK", "", "page"),
+        }
+    });
+    let said = run(politely().args(["fetch", "--rate", "10", &server.url("a")]));
+    assert_eq!(said.code, 0, "{}", said.err);
+    let asked: Vec<_> = server.times().into_iter().map(|(path, _)| path).collect();
+    assert_eq!(asked, ["/robots.txt", "/robots.txt", "/a"]);
+}
+
+#[test]
+fn redirects_are_followed_hop_by_hop_to_the_other_host() {
+    let target = Server::bad();
+    let to = target.url("page/final");
+    let server = Server::start(move |path, stream| match path {
+        "/start" => respond(stream, "302 Found", "Location: /second\r\n", ""),
+        _ => respond(stream, "301 Moved", &format!("Location: {to}\r\n"), ""),
+    });
+    let said = run(fast().arg(server.url("start")));
+    assert_eq!(said.code, 0, "{}", said.err);
+    let row = &said.rows()[0];
+    assert_eq!(
+        (row["url"].as_str(), row["attempts"].as_u64()),
+        (Some(&*server.url("start")), Some(3))
+    );
+    assert_eq!(row["key"], target.address.to_string());
+}
+
+#[test]
+fn refused_pages_go_again_after_the_hold_and_none_is_lost() {
+    let server = Server::start({
+        let asked = std::sync::atomic::AtomicU32::new(0);
+        move |_, stream| match asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
+            3 => respond(stream, "429 Too Many Requests", "Retry-After: 1\r\n", ""),
+            _ => respond(stream, "200 OK", "", "page"),
+        }
+    });
+    let urls = (0..8).map(|i| server.url(&i.to_string()));
+    let said = run(politely()
+        .args([
+            "fetch",
+            "--profile",
+            "api",
+            "--in-flight",
+            "1",
+            "--summary",
+            "json",
+        ])
+        .args(urls));
+    assert_eq!(said.code, 0, "{}", said.err);
+    let summary = &said.rows()[0];
+    assert_eq!(
+        (
+            summary["pages"].as_u64(),
+            summary["refused"].as_u64(),
+            summary["requests"].as_u64()
+        ),
+        (Some(8), Some(1), Some(9))
+    );
+    let times = server.times();
+    assert!(
+        times[4].1 - times[3].1 >= Duration::from_secs(1),
+        "Retry-After is never undercut"
+    );
+}
+
+#[test]
+fn bodies_are_saved_under_harmless_names() {
+    let server = Server::bad();
+    let dir = tempfile::tempdir().unwrap();
+    let said = run(fast().arg("--save").arg(dir.path()).args([
+        server.url("page/%2e%2e%2f%2e%2e%2fetc"),
+        server.url("page/1"),
+    ]));
+    assert_eq!(said.code, 0, "{}", said.err);
+    let host = fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap();
+    let mut bodies: Vec<_> = fs::read_dir(host.path())
+        .unwrap()
+        .map(|file| fs::read_to_string(file.unwrap().path()).unwrap())
+        .collect();
+    bodies.sort();
+    assert_eq!(bodies, ["/page/%2e%2e%2f%2e%2e%2fetc", "/page/1"]);
+}
+
+#[test]
+fn an_operators_numbers_bound_a_site_and_the_run() {
+    let server = Server::bad();
+    let urls: Vec<_> = (0..6).map(|i| server.url(&format!("page/{i}"))).collect();
+    for flag in [["--site-rps", "127.0.0.1:5"], ["--max-rps", "5"]] {
+        let before = server.times().len();
+        let said = run(fast().args(flag).args(&urls));
+        assert_eq!(said.code, 0, "{}", said.err);
+        let times = server.times();
+        let burst = if flag[0] == "--site-rps" { 5 } else { 1 };
+        let gap = times[before + burst].1 - times[before].1;
+        assert!(gap >= Duration::from_millis(190), "{flag:?}: {gap:?}");
+    }
+}
+
+#[test]
+fn proxies_take_turns_and_may_have_limits_of_their_own() {
+    // A proxy is asked for whole URLs.
+    let answer = |_: &str, stream: &mut std::net::TcpStream| respond(stream, "200 OK", "", "page");
+    let proxies = [Server::start(answer), Server::start(answer)];
+    for key in ["host", "egress-host"] {
+        let mut command = fast();
+        command.args(["--key", key]);
+        for proxy in &proxies {
+            command.args(["--proxy", &proxy.url("")]);
+        }
+        let said = run(command.args((0..6).map(|i| format!("http://far.invalid/{key}/{i}"))));
+        assert_eq!(said.code, 0, "{}", said.err);
+        for proxy in &proxies {
+            let asked = proxy.counts().into_keys();
+            let ours = asked
+                .filter(|url| url.contains(&format!("/{key}/")))
+                .count();
+            assert_eq!(ours, 3, "{key}");
+        }
+    }
+}
+
+#[test]
+fn a_block_page_is_told_and_not_tried_again() {
+    let server = Server::start(|_, stream| {
+        respond(stream, "403 Forbidden", "cf-mitigated: challenge\r\n", "")
+    });
+    let said = run(fast().arg(server.url("a")));
+    assert_eq!(said.code, 1);
+    assert_eq!(said.lines("shows a block page").len(), 1, "{}", said.err);
+    assert_eq!(server.counts().into_values().sum::<usize>(), 1);
+}

@@ -1,0 +1,255 @@
+//! Killed with -9 and started again: every page ends fetched, only those in flight twice, no torn line.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::misbehaving::{Server, respond};
+use crate::run::{fast, rows_of, run};
+
+const PAGES: usize = 400;
+const IN_FLIGHT: usize = 8;
+
+fn slow_server() -> Server {
+    Server::start(|_, stream| {
+        std::thread::sleep(Duration::from_millis(4));
+        respond(stream, "200 OK", "", "page")
+    })
+}
+
+fn resumable(dir: &Path) -> Command {
+    let mut command = fast();
+    let in_flight = IN_FLIGHT.to_string();
+    command
+        .args(["--concurrency", &in_flight, "--in-flight", "100", "--state"])
+        .arg(dir.join("state"));
+    command.arg("--output").arg(dir.join("results.jsonl"));
+    command
+}
+
+fn lines(path: &Path) -> usize {
+    fs::read(path).map_or(0, |bytes| bytes.split(|&byte| byte == b'\n').count() - 1)
+}
+
+#[test]
+fn killed_three_times_and_every_page_ends_fetched() {
+    let servers = [slow_server(), slow_server()];
+    let dir = tempfile::tempdir().unwrap();
+    let list = dir.path().join("list.txt");
+    let urls: Vec<_> = (0..PAGES)
+        .map(|i| servers[i % 2].url(&i.to_string()))
+        .collect();
+    fs::write(&list, urls.join("\n")).unwrap();
+    let results = dir.path().join("results.jsonl");
+    for kill_at in [50, 150, 300] {
+        let mut child = resumable(dir.path())
+            .arg("-i")
+            .arg(&list)
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        while lines(&results) < kill_at {
+            assert!(
+                child.try_wait().unwrap().is_none(),
+                "it ended before it was killed"
+            );
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let said = run(resumable(dir.path()).arg("-i").arg(&list));
+    assert_eq!(said.code, 0, "{}", said.err);
+
+    let rows = rows_of(&results);
+    let found: BTreeSet<_> = rows
+        .iter()
+        .map(|row| row["url"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        (rows.len(), found.len()),
+        (PAGES, PAGES),
+        "one line per URL"
+    );
+    assert!(rows.iter().all(|row| row["status"] == 200));
+    let served: usize = servers
+        .iter()
+        .flat_map(|server| server.counts().into_values())
+        .sum();
+    assert!(
+        servers
+            .iter()
+            .map(|server| server.counts().len())
+            .sum::<usize>()
+            == PAGES,
+        "every page was served"
+    );
+    assert!(
+        served <= PAGES + 3 * IN_FLIGHT,
+        "{served} served: more than those in flight came twice"
+    );
+}
+
+#[test]
+fn a_finished_run_fetches_nothing_again() {
+    let server = slow_server();
+    let dir = tempfile::tempdir().unwrap();
+    let urls = [server.url("a"), server.url("b")];
+    assert_eq!(run(resumable(dir.path()).args(&urls)).code, 0);
+    let said = run(resumable(dir.path()).args(&urls));
+    assert_eq!(
+        (said.code, said.lines("not added").len()),
+        (0, 1),
+        "{}",
+        said.err
+    );
+    assert_eq!(
+        run(&mut resumable(dir.path())).code,
+        0,
+        "no input is needed either"
+    );
+    assert_eq!(
+        (
+            server.counts().values().sum::<usize>(),
+            lines(&dir.path().join("results.jsonl"))
+        ),
+        (2, 2)
+    );
+}
+
+#[test]
+fn an_interrupted_input_goes_on_where_it_was() {
+    let server = slow_server();
+    let dir = tempfile::tempdir().unwrap();
+    let list = |n| {
+        (0..n)
+            .map(|i| server.url(&format!("{i}\n")))
+            .collect::<String>()
+    };
+    let mut child = resumable(dir.path())
+        .args(["-i", "-"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // Half the input, then half a line of it, and the pipe stays open.
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(list(20).as_bytes()).unwrap();
+    stdin.write_all(server.url("hal").as_bytes()).unwrap();
+    stdin.flush().unwrap();
+    let results = dir.path().join("results.jsonl");
+    while lines(&results) < 20 {
+        assert!(child.try_wait().unwrap().is_none());
+        std::thread::yield_now();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+
+    let said = run(&mut resumable(dir.path()));
+    assert_eq!(said.lines("cut at line 20").len(), 1, "{}", said.err);
+
+    fs::write(dir.path().join("list.txt"), list(40)).unwrap();
+    let said = run(resumable(dir.path())
+        .arg("-i")
+        .arg(dir.path().join("list.txt")));
+    assert_eq!(said.code, 0, "{}", said.err);
+    let found: BTreeSet<_> = rows_of(&results)
+        .iter()
+        .map(|row| row["url"].to_string())
+        .collect();
+    assert_eq!((lines(&results), found.len()), (40, 40));
+    assert!(
+        !server.counts().contains_key("/hal"),
+        "half a line is no URL"
+    );
+}
+
+#[test]
+fn what_was_learned_survives_a_kill() {
+    // Refuses with a long hold, then would serve.
+    let server = Server::start({
+        let asked = std::sync::atomic::AtomicU32::new(0);
+        move |_, stream| match asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
+            0 => respond(stream, "429 Too Many Requests", "Retry-After: 6\r\n", ""),
+            _ => respond(stream, "200 OK", "", "page"),
+        }
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = resumable(dir.path())
+        .arg(server.url("a"))
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // Learned state is written within a second or two.
+    let store = dir.path().join("state/politely.redb");
+    while server.counts().is_empty() {
+        std::thread::yield_now();
+    }
+    let before = fs::metadata(&store).unwrap().modified().unwrap();
+    let asked = std::time::Instant::now();
+    while fs::metadata(&store).unwrap().modified().unwrap() == before
+        && asked.elapsed() < Duration::from_secs(4)
+    {
+        std::thread::yield_now();
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(run(&mut resumable(dir.path())).code, 0);
+    let times = server.times();
+    assert_eq!(times.len(), 2);
+    let gap = times[1].1 - times[0].1;
+    assert!(
+        gap >= Duration::from_secs(6),
+        "the hold was kept over the kill: {gap:?}"
+    );
+}
+
+#[test]
+fn an_interrupt_drains_and_says_what_is_left() {
+    let server = Server::start(|_, stream| {
+        std::thread::sleep(Duration::from_millis(200));
+        respond(stream, "200 OK", "", "page")
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let urls = (0..50).map(|i| server.url(&i.to_string()));
+    let mut child = resumable(dir.path())
+        .args(urls)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while server.counts().len() < 4 {
+        assert!(child.try_wait().unwrap().is_none());
+        std::thread::yield_now();
+    }
+    assert!(
+        Command::new("kill")
+            .args(["-INT", &child.id().to_string()])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let output = child.wait_with_output().unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(
+        err.contains("interrupted, ") && err.contains(" left"),
+        "{err}"
+    );
+    let asked = server.counts().len();
+    assert_eq!(
+        lines(&dir.path().join("results.jsonl")),
+        asked,
+        "what was in flight is finished"
+    );
+    let said = run(&mut resumable(dir.path()));
+    assert_eq!(
+        (said.code, server.counts().values().sum::<usize>()),
+        (0, 50),
+        "{}",
+        said.err
+    );
+}

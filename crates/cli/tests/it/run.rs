@@ -1,0 +1,78 @@
+//! Runs the binary and looks at what it said.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+pub(crate) fn politely() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_politely"));
+    command.env_remove("HTTP_PROXY").stdin(Stdio::null());
+    command
+}
+
+/// `politely fetch` as fast as the test's own server allows; no robots.txt unless the test is about it.
+pub(crate) fn fast() -> Command {
+    let mut command = politely();
+    command.args([
+        "fetch",
+        "--profile",
+        "api",
+        "--law",
+        "fixed",
+        "--rate",
+        "5000",
+        "--burst",
+        "100",
+    ]);
+    command
+}
+
+pub(crate) struct Said {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+pub(crate) fn run(command: &mut Command) -> Said {
+    let output = command.output().expect("the binary runs");
+    Said {
+        code: output.status.code().expect("it ended by itself"),
+        out: String::from_utf8(output.stdout).expect("UTF-8"),
+        err: String::from_utf8(output.stderr).expect("UTF-8"),
+    }
+}
+
+impl Said {
+    /// The lines on standard error that contain `text`.
+    pub(crate) fn lines(&self, text: &str) -> Vec<&str> {
+        self.err
+            .lines()
+            .filter(|line| line.contains(text))
+            .collect()
+    }
+
+    pub(crate) fn rows(&self) -> Vec<serde_json::Value> {
+        rows(&self.out)
+    }
+
+    /// The error of each URL, by its path.
+    pub(crate) fn errors(&self) -> BTreeMap<String, Option<String>> {
+        let path = |url: &str| url.splitn(4, '/').nth(3).unwrap_or(url).to_owned();
+        let error = |row: &serde_json::Value| row["error"].as_str().map(str::to_owned);
+        self.rows()
+            .iter()
+            .map(|row| (path(row["url"].as_str().expect("a url")), error(row)))
+            .collect()
+    }
+}
+
+pub(crate) fn rows(lines: &str) -> Vec<serde_json::Value> {
+    lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|why| panic!("{why}: {line}")))
+        .collect()
+}
+
+pub(crate) fn rows_of(path: &Path) -> Vec<serde_json::Value> {
+    rows(&std::fs::read_to_string(path).expect("the results are there"))
+}
