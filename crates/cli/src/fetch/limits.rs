@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use politely::core::Timestamp;
-use politely::core::control::{AdviceConfig, AimdConfig, LawConfig};
+use politely::core::control::LawConfig;
 use politely::core::gate::HoldReason;
 use politely::core::key::KeyError;
 use politely::{
@@ -272,9 +272,9 @@ fn config(settings: &Settings) -> Config {
         Profile::Api => Config::api(),
     };
     match settings.law {
-        Some(LawName::Aimd) => config.law = LawConfig::Aimd(Arc::new(AimdConfig::default())),
+        Some(LawName::Aimd) => config.law = LawConfig::Aimd(Arc::default()),
         Some(LawName::Fixed) => config.law = LawConfig::Fixed,
-        Some(LawName::Advice) => config.law = LawConfig::Advice(AdviceConfig::default()),
+        Some(LawName::Advice) => config.law = LawConfig::Advice(Arc::default()),
         None => {}
     }
     let limits = &mut config.limits;
