@@ -47,7 +47,8 @@ pub struct Limits {
     pub burst: f64,
     /// When the bucket fills. Default continuously.
     pub refill: Refill,
-    /// Requests under way at once. Crawler 4, API 16.
+    /// Requests under way at once. Default 4: a server's cap on them is hidden like its rate, and these laws
+    /// learn rates. Raise it for an API that is slow and has no such cap.
     pub in_flight: u32,
     /// The share of a host's time we may keep it busy: rate x median latency stays at or below it.
     /// Crawler 1, API unbounded.
@@ -102,7 +103,6 @@ impl Config {
         let limits = Limits {
             rate_start: 2.0,
             rate_max: f64::INFINITY,
-            in_flight: 16,
             busy_share: f64::INFINITY,
             ..crawler.limits
         };

@@ -9,7 +9,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use politely::core::Timestamp;
+<<<<<<< HEAD
 use politely::core::control::{AimdConfig, LawConfig};
+=======
+use politely::core::control::LawConfig;
+>>>>>>> cli
 use politely::core::gate::HoldReason;
 use politely::core::key::KeyError;
 use politely::{
@@ -272,7 +276,7 @@ fn config(settings: &Settings) -> Config {
         Profile::Api => Config::api(),
     };
     match settings.law {
-        Some(LawName::Aimd) => config.law = LawConfig::Aimd(Arc::new(AimdConfig::default())),
+        Some(LawName::Aimd) => config.law = LawConfig::Aimd(Arc::default()),
         Some(LawName::Fixed) => config.law = LawConfig::Fixed,
         Some(LawName::Advice) => config.law = LawConfig::Advice(Arc::default()),
         None => {}

@@ -10,3 +10,4 @@ mod resume;
 mod run;
 mod servers;
 mod servers_selftest;
+mod town;

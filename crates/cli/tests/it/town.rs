@@ -1,0 +1,143 @@
+//! The main job: sixteen really limited hosts, 150 pages each, and every page comes home.
+//!
+//! The truth is what the servers logged. The bars are the issue's.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::run::{politely, run};
+use crate::servers::{RealTown, Set, Truth};
+
+const PAGES: u32 = 150;
+/// Refused requests, as a share of all.
+const REFUSED_SHARE_MAX: f64 = 0.05;
+/// Times the best possible time of the slowest host.
+const TIME_MAX: f64 = 1.5;
+/// Arrivals this soon after a refusal were under way before it came.
+const UNDER_WAY: Duration = Duration::from_millis(250);
+
+#[test]
+fn the_crawler_profile_gets_every_page() {
+    crawl(Set::Crawler, &["--profile", "crawler"]);
+}
+
+#[test]
+fn the_api_profile_gets_every_page() {
+    crawl(Set::Api, &["--profile", "api"]);
+}
+
+fn crawl(set: Set, profile: &[&str]) {
+    let town = RealTown::start(set);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (list, results) = (
+        folder.path().join("urls.txt"),
+        folder.path().join("results.jsonl"),
+    );
+    let mut urls = String::new();
+    for page in 1..=PAGES {
+        for host in &town.hosts {
+            writeln!(urls, "{}", host.page(page)).expect("a string grows");
+        }
+    }
+    fs::write(&list, urls).expect("the list is written");
+
+    let began = Instant::now();
+    let said = run(politely()
+        .args(["fetch", "--law", "aimd", "--summary", "json"])
+        .args(profile)
+        .arg("--output")
+        .arg(&results)
+        .arg("--input")
+        .arg(&list));
+    let took = began.elapsed();
+    let truth = town.truth();
+    let story = story(&town, &truth, took, &said.err);
+
+    assert_eq!(said.code, 0, "{story}");
+    let rows = fs::read_to_string(&results).expect("the results are there");
+    assert_eq!(
+        rows.lines().count(),
+        town.hosts.len() * PAGES as usize,
+        "{story}"
+    );
+    for row in rows.lines() {
+        let row: Value = serde_json::from_str(row).expect("a line is JSON");
+        assert_eq!(row["status"], 200, "{row}");
+    }
+    assert!(
+        truth.values().all(|truth| truth.pages == PAGES as usize),
+        "{story}"
+    );
+
+    let requests: usize = truth.values().map(Truth::requests).sum();
+    let refused: usize = truth.values().map(|truth| truth.refused).sum();
+    assert!(
+        refused as f64 <= REFUSED_SHARE_MAX * requests as f64,
+        "{story}"
+    );
+    let best = town
+        .hosts
+        .iter()
+        .map(|host| host.best_time(PAGES))
+        .max()
+        .expect("a host");
+    assert!(took <= best.mul_f64(TIME_MAX), "{story}");
+
+    for host in &town.hosts {
+        let truth = &truth[host.name];
+        if let Some(cap) = host.in_flight_cap() {
+            assert!(
+                truth.peak_in_flight <= cap as usize,
+                "{}: {story}",
+                host.name
+            );
+        }
+        let early = truth
+            .held
+            .iter()
+            .find(|held| held.since_refusal_us > UNDER_WAY.as_micros() as u64);
+        assert!(
+            early.is_none(),
+            "{} was asked too early, {early:?}: {story}",
+            host.name
+        );
+    }
+    // Plain 500s are a page's trouble: a host that answers so now and then is not slowed by it.
+    let seconds = |name: &str| truth[name].span_us() as f64 / 1e6;
+    assert!(
+        seconds("express-noisy") <= seconds("nginx-open") * 1.25 + 5.0,
+        "{story}"
+    );
+}
+
+/// What one would ask if an assertion failed.
+fn story(
+    town: &RealTown,
+    truth: &BTreeMap<&'static str, Truth>,
+    took: Duration,
+    said: &str,
+) -> String {
+    let mut story = format!("\n{:.1} s\n", took.as_secs_f64());
+    for host in &town.hosts {
+        let truth = &truth[host.name];
+        let _ = writeln!(
+            story,
+            "{:24} pages {:3} requests {:3} refused {:3} failed {:3} in flight {:2} held {:2} took {:5.1} best {:5.1} s",
+            host.name,
+            truth.pages,
+            truth.requests(),
+            truth.refused,
+            truth.failed,
+            truth.peak_in_flight,
+            truth.held.len(),
+            truth.span_us() as f64 / 1e6,
+            host.best_time(PAGES).as_secs_f64(),
+        );
+    }
+    let _ = writeln!(story, "{said}");
+    story
+}
