@@ -141,7 +141,15 @@ impl World {
                 self.latest = self.latest.max(self.now);
                 self.truly = self.truly + Duration::from_micros(micros);
             }
-            Op::Back { micros } => self.now = self.now - Duration::from_micros(micros),
+            Op::Back { micros } => {
+                self.now = self.now - Duration::from_micros(micros);
+                // A rest that begins anew from here on ends earlier on this clock.
+                for door in [&mut self.breaker, &mut self.quarantine] {
+                    if let Some((since, _)) = &mut door.shut {
+                        *since = self.now.min(*since);
+                    }
+                }
+            }
             Op::SetRate { rate, burst } => {
                 self.host.set_rate(self.now, rate, burst, &self.config);
                 self.burst_max = self.burst_max.max(burst);
