@@ -9,11 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use politely::core::Timestamp;
-<<<<<<< HEAD
-use politely::core::control::{AimdConfig, LawConfig};
-=======
 use politely::core::control::LawConfig;
->>>>>>> cli
 use politely::core::gate::HoldReason;
 use politely::core::key::KeyError;
 use politely::{
