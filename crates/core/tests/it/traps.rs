@@ -118,6 +118,7 @@ fn quick() -> Config {
     let mut config = Config::api();
     config.limits.rate_start = 8.0;
     config.limits.burst = 8.0;
+    config.limits.in_flight = 16;
     config
 }
 
