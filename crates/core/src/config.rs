@@ -109,13 +109,14 @@ impl Config {
         Self { limits, ..crawler }
     }
 
-    /// A fixed rate, requests per second, and nothing learned.
+    /// A fixed rate, requests per second, any number under way, and nothing learned.
     pub fn fixed(rate: f64, burst: f64) -> Self {
         let api = Self::api();
         let limits = Limits {
             rate_start: rate,
             rate_max: rate,
             burst,
+            in_flight: u32::MAX,
             ..api.limits
         };
         Self {

@@ -7,19 +7,27 @@
 //! The gates are asked in this order: hold, quarantine, breaker, in-flight, bytes, pace. The token comes
 //! last, so that nobody who must wait for a slot burns the rate while waiting.
 
-use std::fmt;
+mod answer;
+mod explain;
+mod rare;
+mod state;
+
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use answer::{Ask, Decision, Directions, Grant, Reason, Wait};
+pub use explain::{Event, Explanation};
+pub use state::RestoreError;
+
+use rare::{Operator, Rare};
+
 use crate::config::{BACKOFF_MIN, Config};
-use crate::control::{KeyLaw, Latency, Law, Metrics, Sample};
-use crate::gate::{Breaker, Hold, HoldReason, Lease, LeaseId, Leases, Pace, Rate, Tally};
-use crate::signal::{Failure, Report, Signal};
+use crate::control::{KeyLaw, Latency, Law, Sample};
+use crate::gate::{Hold, HoldReason, Lease, LeaseId, Leases, Pace, Rate, Tally};
+use crate::signal::{Report, Signal};
 use crate::{Rng, Timestamp};
 
-/// The serialised form begins with this byte; another number is another layout.
-const VERSION: u8 = 1;
 /// The first backoff after a refusal that named no time, in request intervals.
 const BACKOFF_INTERVALS: u32 = 2;
 /// Holds end up to this share later than the server asked, so that a fleet does not return in step.
@@ -29,187 +37,6 @@ const HOLD_JITTER_MAX: Duration = Duration::from_secs(2);
 /// A key is pressed if a request follows the one before it within this many intervals; below half its
 /// rate the demand sets the pace and teaches nothing about the limit (as in TCP, RFC 7661).
 const PRESSED_INTERVALS: u32 = 2;
-
-/// What a request asks for.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Ask {
-    /// Consecutive departure slots wanted; each becomes a permit of its own. At least 1.
-    pub slots: u16,
-    /// A reservation may start this far ahead; zero: now or not at all.
-    pub horizon: Duration,
-}
-
-impl Default for Ask {
-    fn default() -> Self {
-        Self {
-            slots: 1,
-            horizon: Duration::ZERO,
-        }
-    }
-}
-
-/// The answer to a request.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Decision {
-    /// It may leave.
-    Granted(Grant),
-    /// Not now.
-    Wait(Wait),
-}
-
-/// A run of permits.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Grant {
-    /// The first permit's lease; the others' ids follow it one by one.
-    pub lease: LeaseId,
-    /// Permits granted: as many as asked for, or as many as are free in flight.
-    pub slots: u16,
-    /// When the first may leave.
-    pub start: Timestamp,
-    /// Between one start and the next.
-    pub interval: Duration,
-}
-
-/// Why not now, and when to ask again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wait {
-    /// Ask again at this time, or when a report of this key comes, whichever is first.
-    pub at: Timestamp,
-    /// What is in the way.
-    pub reason: Reason,
-}
-
-/// What keeps a key waiting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Reason {
-    /// The next departure slot is later.
-    Pace,
-    /// All in-flight slots are taken.
-    InFlight,
-    /// The byte budget is in debt.
-    Bytes,
-    /// A hold.
-    Hold(HoldReason),
-    /// A hold longer than the user's ceiling.
-    Parked(HoldReason),
-    /// The breaker is open or its probe under way.
-    Breaker,
-    /// The host blocks us.
-    Quarantine,
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Pace => f.write_str("pace"),
-            Self::InFlight => f.write_str("in flight"),
-            Self::Bytes => f.write_str("byte budget"),
-            Self::Hold(reason) => write!(f, "hold, {}", reason.as_str()),
-            Self::Parked(reason) => write!(f, "parked, {}", reason.as_str()),
-            Self::Breaker => f.write_str("breaker"),
-            Self::Quarantine => f.write_str("quarantine"),
-        }
-    }
-}
-
-/// What a report changed.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Directions {
-    /// Nothing leaves for this key before then; in the past: nothing is in the way.
-    pub hold_until: Timestamp,
-    /// Requests per second from now on.
-    pub rate: f64,
-    /// The report began a new congestion event.
-    pub event: bool,
-    /// It came after its lease had expired, or a second time: it moved no rate.
-    pub late: bool,
-}
-
-/// The last thing that went wrong, and the time congestion is judged by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Event {
-    /// When it was noticed.
-    pub at: Timestamp,
-    /// The status, if a response came.
-    pub status: Option<u16>,
-    /// The failure, if none came.
-    pub failure: Option<Failure>,
-    /// What the server asked for, whole seconds.
-    pub retry_after_s: Option<u32>,
-}
-
-impl fmt::Display for Event {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.status, self.failure) {
-            (Some(status), _) => write!(f, "{status}")?,
-            (None, Some(failure)) => write!(f, "{failure:?}")?,
-            (None, None) => f.write_str("no event")?,
-        }
-        if let Some(secs) = self.retry_after_s {
-            write!(f, ", Retry-After: {secs}")?;
-        }
-        Ok(())
-    }
-}
-
-/// Why a key waits, until when, since which event.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Explanation {
-    /// What is in the way and when it ends; `None`: nothing is.
-    pub wait: Option<Wait>,
-    /// The last event, if there was one.
-    pub event: Option<Event>,
-    /// Requests per second.
-    pub rate: f64,
-    /// Slots taken, of how many.
-    pub in_flight: (u32, u32),
-    /// What the law would show.
-    pub law: Metrics,
-    /// The books.
-    pub tally: Tally,
-    /// Refusals so far.
-    pub refused: u64,
-    /// Median and 95th percentile latency, once known.
-    pub latency: Option<(Duration, Duration)>,
-}
-
-impl Explanation {
-    /// One line for a person: `waits 3.2 s: hold, Retry-After (429, Retry-After: 120)`.
-    pub fn line(&self, now: Timestamp) -> String {
-        let Some(wait) = self.wait else {
-            return format!(
-                "ready, {:.2}/s, {} of {} in flight",
-                self.rate, self.in_flight.0, self.in_flight.1
-            );
-        };
-        let cause = match (wait.reason, self.event) {
-            (Reason::Pace | Reason::InFlight | Reason::Bytes, _) | (_, None) => String::new(),
-            (_, Some(event)) => format!(" ({event})"),
-        };
-        format!(
-            "waits {:.1} s: {}{cause}",
-            wait.at.since(now).as_secs_f64(),
-            wait.reason
-        )
-    }
-}
-
-/// What an operator set for one key.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-struct Operator {
-    rate: f64,
-    burst: f64,
-}
-
-/// What few keys have at a time: kept apart, so that the many stay small.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Rare {
-    breaker: Breaker,
-    quarantine: Breaker,
-    event: Event,
-    operator: Option<Operator>,
-    bytes: Option<Pace>,
-}
 
 /// One key's whole state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -229,17 +56,6 @@ pub struct Host {
     refused: u32,
     /// Refusals in a row, each sent after the one before it was noticed.
     strikes: u16,
-}
-
-/// A serialised state that cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RestoreError {
-    /// Written by another version.
-    #[error("state of version {0}, this is version {VERSION}")]
-    Version(u8),
-    /// Not a state, or cut short.
-    #[error("damaged state: {0}")]
-    Damaged(postcard::Error),
 }
 
 impl Host {
@@ -438,33 +254,6 @@ impl Host {
         self.pace.change(now, &old, &new);
     }
 
-    /// Why this key waits, until when, since which event.
-    pub fn explain(&self, now: Timestamp, config: &Config) -> Explanation {
-        let mut probe = self.clone();
-        let (rate, cap) = probe.setpoint(now, config);
-        probe.expire(now);
-        // Before the probe takes a lease of its own.
-        let (in_flight, tally) = (probe.leases.in_flight() as u32, probe.leases.tally());
-        let wait = match probe.request(now, Ask::default(), config) {
-            Decision::Granted(_) => None,
-            Decision::Wait(wait) => Some(wait),
-        };
-        Explanation {
-            wait,
-            event: self
-                .rare
-                .as_ref()
-                .map(|rare| rare.event)
-                .filter(|event| *event != Event::default()),
-            rate: rate.per_s,
-            in_flight: (in_flight, cap),
-            law: self.law.metrics(),
-            tally,
-            refused: u64::from(self.refused),
-            latency: self.latency.p50().zip(self.latency.p95()),
-        }
-    }
-
     /// The books.
     pub fn tally(&self) -> Tally {
         self.leases.tally()
@@ -475,24 +264,6 @@ impl Host {
         self.leases.in_flight()
     }
 
-    /// Nothing would be lost with this state but what `forgettable` says may be: no lease, hold, open
-    /// breaker, strike, operator's number or debt, and no learned ceiling unless `forgettable`.
-    pub fn evictable(&mut self, now: Timestamp, forgettable: bool, config: &Config) -> bool {
-        self.expire(now);
-        let (rate, _) = self.setpoint(now, config);
-        // Anything less than full: who comes back to a new bucket must not get a second burst.
-        let bytes_full = self
-            .bytes(config)
-            .is_none_or(|(bytes, rate)| bytes.is_full(now, &rate));
-        self.leases.in_flight() == 0
-            && self.pace.is_full(now, &rate)
-            && bytes_full
-            && self.hold.active(now).is_none()
-            && self.rare.as_ref().is_none_or(|rare| rare.is_forgettable())
-            && self.strikes == 0
-            && (forgettable || self.law.metrics().ceiling.is_none())
-    }
-
     /// When it last granted a permit.
     pub const fn last_grant(&self) -> Timestamp {
         self.last_grant
@@ -501,70 +272,6 @@ impl Host {
     /// Gives memory of a past rush back.
     pub fn shrink(&mut self) {
         self.leases.shrink();
-    }
-
-    /// The state as bytes: a version, then its fields (postcard). Equal states give equal bytes.
-    ///
-    /// # Panics
-    /// Never: every field has a serialised form.
-    pub fn snapshot(&self) -> Vec<u8> {
-        postcard::to_extend(self, vec![VERSION])
-            .expect("a Vec grows as needed and every field serialises")
-    }
-
-    /// The state again. Its times are brought within reach of `now`, should the clock have been set back.
-    /// Its leases stand: where their holders are known to be gone, call [`Host::forget_leases`].
-    ///
-    /// # Errors
-    /// Another version's state, or a damaged one.
-    pub fn restore(bytes: &[u8], now: Timestamp, config: &Config) -> Result<Self, RestoreError> {
-        let (&version, rest) = bytes.split_first().ok_or(RestoreError::Damaged(
-            postcard::Error::DeserializeUnexpectedEnd,
-        ))?;
-        if version != VERSION {
-            return Err(RestoreError::Version(version));
-        }
-        let mut host: Self = postcard::from_bytes(rest).map_err(RestoreError::Damaged)?;
-        if !host.plausible() {
-            return Err(RestoreError::Damaged(postcard::Error::SerdeDeCustom));
-        }
-        host.law.adopt(&config.law, &config.limits, now);
-        let set_back = host.pace.at().since(now);
-        host.leases.rebase(set_back);
-        host.last_grant = host.last_grant - set_back;
-        host.pace.rebase(now);
-        host.hold.rebase(now);
-        if let Some(rare) = &mut host.rare {
-            rare.event.at = rare.event.at.min(now);
-            rare.breaker.rebase(now, &config.breaker);
-            rare.quarantine.rebase(now, &config.quarantine);
-        }
-        if !host.leases.probing() {
-            host.probe_lost();
-        }
-        if let Some(rate) = config.byte_rate() {
-            let full = Pace::full(now, &rate);
-            host.rare().bytes.get_or_insert(full).rebase(now);
-        }
-        Ok(host)
-    }
-
-    /// The holders of all leases are gone: their slots return, counted as expired.
-    pub fn forget_leases(&mut self) {
-        self.expire(Timestamp::NEVER);
-    }
-
-    /// Could calls of this type's methods have led here? Bytes read back may be anything.
-    fn plausible(&self) -> bool {
-        let Rare {
-            operator, bytes, ..
-        } = self.rare.as_deref().copied().unwrap_or_default();
-        self.leases.plausible()
-            && !self.pace.tokens().is_nan()
-            && self.busy_rate > 0.0
-            && bytes.is_none_or(|bytes| !bytes.tokens().is_nan())
-            && operator
-                .is_none_or(|set| set.rate > 0.0 && set.burst >= 1.0 && set.burst.is_finite())
     }
 
     /// The first gate that is shut, or (whether this is a breaker's probe, how many slots are free).
@@ -783,70 +490,6 @@ impl Host {
 
     fn rare(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
-    }
-}
-
-impl Rare {
-    /// Is this request the probe of a breaker or of the quarantine?
-    fn check(&self, now: Timestamp) -> Result<bool, (Timestamp, Reason)> {
-        let quarantine = self
-            .quarantine
-            .check(now)
-            .map_err(|at| (at, Reason::Quarantine))?;
-        let breaker = self
-            .breaker
-            .check(now)
-            .map_err(|at| (at, Reason::Breaker))?;
-        Ok(quarantine || breaker)
-    }
-
-    fn probe_sent(&mut self) {
-        for breaker in [&mut self.quarantine, &mut self.breaker] {
-            if breaker.open_until().is_some() {
-                breaker.probe_sent();
-            }
-        }
-    }
-
-    /// A refusal lowers the rate and fails a probe, but is no failure; a block page is the quarantine's.
-    fn trouble(
-        &mut self,
-        now: Timestamp,
-        probe: bool,
-        signal: Signal,
-        config: &Config,
-        rng: &mut Rng,
-    ) {
-        if self.breaker.listens(probe) {
-            match signal {
-                Signal::RateLimited => self.breaker.probe_refused(now, &config.breaker, rng),
-                Signal::Blocked => self.breaker.probe_lost(),
-                _ => _ = self.breaker.failure(now, &config.breaker, rng),
-            }
-        }
-        if self.quarantine.listens(probe) {
-            match signal {
-                Signal::RateLimited => self.quarantine.probe_refused(now, &config.quarantine, rng),
-                Signal::Blocked => _ = self.quarantine.failure(now, &config.quarantine, rng),
-                // Answered, if badly: not blocked.
-                Signal::Ok | Signal::UrlError => self.quarantine.success(),
-                Signal::Overloaded | Signal::Unreachable => self.quarantine.probe_lost(),
-            }
-        }
-    }
-
-    fn success(&mut self, probe: bool) {
-        for breaker in [&mut self.quarantine, &mut self.breaker] {
-            if breaker.listens(probe) {
-                breaker.success();
-            }
-        }
-    }
-
-    fn is_forgettable(&self) -> bool {
-        self.breaker.open_until().is_none()
-            && self.quarantine.open_until().is_none()
-            && self.operator.is_none()
     }
 }
 

@@ -117,11 +117,15 @@ pub(super) fn failure(status: u16) -> Response<Full<Bytes>> {
     respond(status, TEXT, "something went wrong\n")
 }
 
-/// The words that firewalls' block pages have in common.
+/// A challenge page, and the header by which one vendor says so: told from a page we may not read.
 pub(super) fn blocked() -> Response<Full<Bytes>> {
     let body = "<!doctype html><title>Access denied</title>\n<h1>Sorry, you have been blocked</h1>\n\
                 <p>Unusual traffic from your network was detected.</p>\n";
-    respond(BLOCKED, HTML, body)
+    let mut response = respond(BLOCKED, HTML, body);
+    response
+        .headers_mut()
+        .insert("cf-mitigated", HeaderValue::from_static("challenge"));
+    response
 }
 
 const fn secs_up(span: Duration) -> u64 {

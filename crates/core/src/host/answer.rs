@@ -1,0 +1,104 @@
+//! What a key is asked, and what it answers.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Timestamp;
+use crate::gate::{HoldReason, LeaseId};
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ask {
+    /// Consecutive departure slots wanted; each becomes a permit of its own. At least 1.
+    pub slots: u16,
+    /// A reservation may start this far ahead; zero: now or not at all.
+    pub horizon: Duration,
+}
+
+impl Default for Ask {
+    fn default() -> Self {
+        Self {
+            slots: 1,
+            horizon: Duration::ZERO,
+        }
+    }
+}
+
+/// The answer to a request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Decision {
+    /// It may leave.
+    Granted(Grant),
+    /// Not now.
+    Wait(Wait),
+}
+
+/// A run of permits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Grant {
+    /// The first permit's lease; the others' ids follow it one by one.
+    pub lease: LeaseId,
+    /// Permits granted: as many as asked for, or as many as are free in flight.
+    pub slots: u16,
+    /// When the first may leave.
+    pub start: Timestamp,
+    /// Between one start and the next.
+    pub interval: Duration,
+}
+
+/// Why not now, and when to ask again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// Ask again at this time, or when a report of this key comes, whichever is first.
+    pub at: Timestamp,
+    /// What is in the way.
+    pub reason: Reason,
+}
+
+/// What keeps a key waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Reason {
+    /// The next departure slot is later.
+    Pace,
+    /// All in-flight slots are taken.
+    InFlight,
+    /// The byte budget is in debt.
+    Bytes,
+    /// A hold.
+    Hold(HoldReason),
+    /// A hold longer than the user's ceiling.
+    Parked(HoldReason),
+    /// The breaker is open or its probe under way.
+    Breaker,
+    /// The host blocks us.
+    Quarantine,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pace => f.write_str("pace"),
+            Self::InFlight => f.write_str("in flight"),
+            Self::Bytes => f.write_str("byte budget"),
+            Self::Hold(reason) => write!(f, "hold, {}", reason.as_str()),
+            Self::Parked(reason) => write!(f, "parked, {}", reason.as_str()),
+            Self::Breaker => f.write_str("breaker"),
+            Self::Quarantine => f.write_str("quarantine"),
+        }
+    }
+}
+
+/// What a report changed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Directions {
+    /// Nothing leaves for this key before then; in the past: nothing is in the way.
+    pub hold_until: Timestamp,
+    /// Requests per second from now on.
+    pub rate: f64,
+    /// The report began a new congestion event.
+    pub event: bool,
+    /// It came after its lease had expired, or a second time: it moved no rate.
+    pub late: bool,
+}

@@ -1,0 +1,111 @@
+//! Why a key waits, until when, since which event.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Ask, Decision, Host, Reason, Wait};
+use crate::Timestamp;
+use crate::config::Config;
+use crate::control::{Law, Metrics};
+use crate::gate::Tally;
+use crate::signal::Failure;
+
+/// The last thing that went wrong, and the time congestion is judged by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// When it was noticed.
+    pub at: Timestamp,
+    /// The status, if a response came.
+    pub status: Option<u16>,
+    /// The failure, if none came.
+    pub failure: Option<Failure>,
+    /// What the server asked for, whole seconds.
+    pub retry_after_s: Option<u32>,
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.status, self.failure) {
+            (Some(status), _) => write!(f, "{status}")?,
+            (None, Some(failure)) => write!(f, "{failure:?}")?,
+            (None, None) => f.write_str("no event")?,
+        }
+        if let Some(secs) = self.retry_after_s {
+            write!(f, ", Retry-After: {secs}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a key waits, until when, since which event.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Explanation {
+    /// What is in the way and when it ends; `None`: nothing is.
+    pub wait: Option<Wait>,
+    /// The last event, if there was one.
+    pub event: Option<Event>,
+    /// Requests per second.
+    pub rate: f64,
+    /// Slots taken, of how many.
+    pub in_flight: (u32, u32),
+    /// What the law would show.
+    pub law: Metrics,
+    /// The books.
+    pub tally: Tally,
+    /// Refusals so far.
+    pub refused: u64,
+    /// Median and 95th percentile latency, once known.
+    pub latency: Option<(Duration, Duration)>,
+}
+
+impl Explanation {
+    /// One line for a person: `waits 3.2 s: hold, Retry-After (429, Retry-After: 120)`.
+    pub fn line(&self, now: Timestamp) -> String {
+        let Some(wait) = self.wait else {
+            return format!(
+                "ready, {:.2}/s, {} of {} in flight",
+                self.rate, self.in_flight.0, self.in_flight.1
+            );
+        };
+        let cause = match (wait.reason, self.event) {
+            (Reason::Pace | Reason::InFlight | Reason::Bytes, _) | (_, None) => String::new(),
+            (_, Some(event)) => format!(" ({event})"),
+        };
+        format!(
+            "waits {:.1} s: {}{cause}",
+            wait.at.since(now).as_secs_f64(),
+            wait.reason
+        )
+    }
+}
+
+impl Host {
+    /// Why this key waits, until when, since which event.
+    pub fn explain(&self, now: Timestamp, config: &Config) -> Explanation {
+        let mut probe = self.clone();
+        let (rate, cap) = probe.setpoint(now, config);
+        probe.expire(now);
+        // Before the probe takes a lease of its own.
+        let (in_flight, tally) = (probe.leases.in_flight() as u32, probe.leases.tally());
+        let wait = match probe.request(now, Ask::default(), config) {
+            Decision::Granted(_) => None,
+            Decision::Wait(wait) => Some(wait),
+        };
+        Explanation {
+            wait,
+            event: self
+                .rare
+                .as_ref()
+                .map(|rare| rare.event)
+                .filter(|event| *event != Event::default()),
+            rate: rate.per_s,
+            in_flight: (in_flight, cap),
+            law: self.law.metrics(),
+            tally,
+            refused: u64::from(self.refused),
+            latency: self.latency.p50().zip(self.latency.p95()),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What few keys have at a time: trouble, an operator's number, a byte budget.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Event, Reason};
+use crate::config::Config;
+use crate::gate::{Breaker, Pace};
+use crate::signal::Signal;
+use crate::{Rng, Timestamp};
+
+/// What an operator set for one key.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Operator {
+    pub(super) rate: f64,
+    pub(super) burst: f64,
+}
+
+/// What few keys have at a time: kept apart, so that the many stay small.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Rare {
+    pub(super) breaker: Breaker,
+    pub(super) quarantine: Breaker,
+    pub(super) event: Event,
+    pub(super) operator: Option<Operator>,
+    pub(super) bytes: Option<Pace>,
+}
+
+impl Rare {
+    /// Is this request the probe of a breaker or of the quarantine?
+    pub(super) fn check(&self, now: Timestamp) -> Result<bool, (Timestamp, Reason)> {
+        let quarantine = self
+            .quarantine
+            .check(now)
+            .map_err(|at| (at, Reason::Quarantine))?;
+        let breaker = self
+            .breaker
+            .check(now)
+            .map_err(|at| (at, Reason::Breaker))?;
+        Ok(quarantine || breaker)
+    }
+
+    pub(super) fn probe_sent(&mut self) {
+        for breaker in [&mut self.quarantine, &mut self.breaker] {
+            if breaker.open_until().is_some() {
+                breaker.probe_sent();
+            }
+        }
+    }
+
+    /// A refusal lowers the rate and fails a probe, but is no failure; a block page is the quarantine's.
+    pub(super) fn trouble(
+        &mut self,
+        now: Timestamp,
+        probe: bool,
+        signal: Signal,
+        config: &Config,
+        rng: &mut Rng,
+    ) {
+        if self.breaker.listens(probe) {
+            match signal {
+                Signal::RateLimited => self.breaker.probe_refused(now, &config.breaker, rng),
+                Signal::Blocked => self.breaker.probe_lost(),
+                _ => _ = self.breaker.failure(now, &config.breaker, rng),
+            }
+        }
+        if self.quarantine.listens(probe) {
+            match signal {
+                Signal::RateLimited => self.quarantine.probe_refused(now, &config.quarantine, rng),
+                Signal::Blocked => _ = self.quarantine.failure(now, &config.quarantine, rng),
+                // Answered, if badly: not blocked.
+                Signal::Ok | Signal::UrlError => self.quarantine.success(),
+                Signal::Overloaded | Signal::Unreachable => self.quarantine.probe_lost(),
+            }
+        }
+    }
+
+    pub(super) fn success(&mut self, probe: bool) {
+        for breaker in [&mut self.quarantine, &mut self.breaker] {
+            if breaker.listens(probe) {
+                breaker.success();
+            }
+        }
+    }
+
+    pub(super) fn is_forgettable(&self) -> bool {
+        self.breaker.open_until().is_none()
+            && self.quarantine.open_until().is_none()
+            && self.operator.is_none()
+    }
+}

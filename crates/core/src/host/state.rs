@@ -1,0 +1,105 @@
+//! A key's state as bytes, and when it may be forgotten.
+
+use super::{Host, Rare};
+use crate::Timestamp;
+use crate::config::Config;
+use crate::control::Law;
+use crate::gate::Pace;
+
+/// The serialised form begins with this byte; another number is another layout.
+const VERSION: u8 = 1;
+
+/// A serialised state that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RestoreError {
+    /// Written by another version.
+    #[error("state of version {0}, this is version {VERSION}")]
+    Version(u8),
+    /// Not a state, or cut short.
+    #[error("damaged state: {0}")]
+    Damaged(postcard::Error),
+}
+
+impl Host {
+    /// The state as bytes: a version, then its fields (postcard). Equal states give equal bytes.
+    ///
+    /// # Panics
+    /// Never: every field has a serialised form.
+    pub fn snapshot(&self) -> Vec<u8> {
+        postcard::to_extend(self, vec![VERSION])
+            .expect("a Vec grows as needed and every field serialises")
+    }
+
+    /// The state again. Its times are brought within reach of `now`, should the clock have been set back.
+    /// Its leases stand: where their holders are known to be gone, call [`Host::forget_leases`].
+    ///
+    /// # Errors
+    /// Another version's state, or a damaged one.
+    pub fn restore(bytes: &[u8], now: Timestamp, config: &Config) -> Result<Self, RestoreError> {
+        let (&version, rest) = bytes.split_first().ok_or(RestoreError::Damaged(
+            postcard::Error::DeserializeUnexpectedEnd,
+        ))?;
+        if version != VERSION {
+            return Err(RestoreError::Version(version));
+        }
+        let mut host: Self = postcard::from_bytes(rest).map_err(RestoreError::Damaged)?;
+        if !host.plausible() {
+            return Err(RestoreError::Damaged(postcard::Error::SerdeDeCustom));
+        }
+        host.law.adopt(&config.law, &config.limits, now);
+        let set_back = host.pace.at().since(now);
+        host.leases.rebase(set_back);
+        host.last_grant = host.last_grant - set_back;
+        host.pace.rebase(now);
+        host.hold.rebase(now);
+        if let Some(rare) = &mut host.rare {
+            rare.event.at = rare.event.at.min(now);
+            rare.breaker.rebase(now, &config.breaker);
+            rare.quarantine.rebase(now, &config.quarantine);
+        }
+        if !host.leases.probing() {
+            host.probe_lost();
+        }
+        if let Some(rate) = config.byte_rate() {
+            let full = Pace::full(now, &rate);
+            host.rare().bytes.get_or_insert(full).rebase(now);
+        }
+        Ok(host)
+    }
+
+    /// The holders of all leases are gone: their slots return, counted as expired.
+    pub fn forget_leases(&mut self) {
+        self.expire(Timestamp::NEVER);
+    }
+
+    /// Could calls of this type's methods have led here? Bytes read back may be anything.
+    fn plausible(&self) -> bool {
+        let Rare {
+            operator, bytes, ..
+        } = self.rare.as_deref().copied().unwrap_or_default();
+        self.leases.plausible()
+            && !self.pace.tokens().is_nan()
+            && self.busy_rate > 0.0
+            && bytes.is_none_or(|bytes| !bytes.tokens().is_nan())
+            && operator
+                .is_none_or(|set| set.rate > 0.0 && set.burst >= 1.0 && set.burst.is_finite())
+    }
+
+    /// Nothing would be lost with this state but what `forgettable` says may be: no lease, hold, open
+    /// breaker, strike, operator's number or debt, and no learned ceiling unless `forgettable`.
+    pub fn evictable(&mut self, now: Timestamp, forgettable: bool, config: &Config) -> bool {
+        self.expire(now);
+        let (rate, _) = self.setpoint(now, config);
+        // Anything less than full: who comes back to a new bucket must not get a second burst.
+        let bytes_full = self
+            .bytes(config)
+            .is_none_or(|(bytes, rate)| bytes.is_full(now, &rate));
+        self.leases.in_flight() == 0
+            && self.pace.is_full(now, &rate)
+            && bytes_full
+            && self.hold.active(now).is_none()
+            && self.rare.as_ref().is_none_or(|rare| rare.is_forgettable())
+            && self.strikes == 0
+            && (forgettable || self.law.metrics().ceiling.is_none())
+    }
+}
