@@ -247,7 +247,9 @@ impl Host {
         self.strikes = 0;
     }
 
-    /// An operator's bound for this key: the law stays below it.
+    /// An operator's number for this key, requests per second. To a law that learns it is an upper bound,
+    /// beside the profile's; with one that does not ([`crate::control::Fixed`], [`crate::control::Advice`]) it
+    /// is the rate, be it above or below what was configured. The busy share bounds both.
     pub fn set_rate(&mut self, now: Timestamp, rate: f64, burst: f64, config: &Config) {
         let old = self.bounds(now, config).rate;
         self.rare().operator = Some(Operator {
@@ -330,13 +332,16 @@ impl Host {
     /// while the last answer was a refusal: the next tells all there is to know.
     fn bounds(&mut self, now: Timestamp, config: &Config) -> Bounds {
         let wish = self.law.setpoint(now, &config.limits);
-        let (mut per_s, mut burst) = (wish.rate, wish.burst);
+        let (mut per_s, mut burst) = (wish.rate.min(config.limits.rate_max), wish.burst);
         if let Some(operator) = self.rare.as_ref().and_then(|rare| rare.operator) {
-            (per_s, burst) = (per_s.min(operator.rate), operator.burst);
+            burst = operator.burst;
+            per_s = if self.law.learns() {
+                per_s.min(operator.rate)
+            } else {
+                operator.rate
+            };
         }
-        per_s = per_s
-            .min(config.limits.rate_max)
-            .min(f64::from(self.busy_rate));
+        per_s = per_s.min(f64::from(self.busy_rate));
         Bounds {
             rate: Rate {
                 per_s,

@@ -77,8 +77,9 @@ pub(crate) struct Slot {
 }
 
 /// Every key is busy: there is no room for another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Full;
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no room for another key")]
+pub struct Full;
 
 impl Registry {
     pub(crate) fn new(config: &Arc<Config>, clock: &Clock, capacity: usize, seed: u64) -> Self {
