@@ -46,6 +46,8 @@ class Screen:
             elif char == "\n":
                 self.row, self.column = self.row + 1, 0
             else:
+                if self.column >= COLUMNS:  # a full line goes on below
+                    self.row, self.column = self.row + 1, 0
                 line = self.line().ljust(self.column)
                 self.put_line(line[: self.column] + char + line[self.column + 1 :])
                 self.column += 1

@@ -31,8 +31,8 @@ const MACHINE: [(&str, &str); 4] = [
     ("/Us", "ers/"),
 ];
 
-/// What is made, not written.
-const MADE: [&str; 5] = ["target", ".git", ".venv", "node_modules", "corpus"];
+/// What is made, not written; and whatever cargo marks as a cache.
+const MADE: [&str; 5] = [".git", ".venv", "node_modules", "corpus", "artifacts"];
 
 fn files() -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -40,7 +40,8 @@ fn files() -> Vec<PathBuf> {
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).expect("a folder that can be read") {
             let entry = entry.expect("an entry");
-            let made = MADE.iter().any(|name| entry.file_name() == *name);
+            let made = MADE.iter().any(|name| entry.file_name() == *name)
+                || entry.path().join("CACHEDIR.TAG").exists();
             match entry.file_type() {
                 Ok(kind) if kind.is_dir() && !made => folders.push(entry.path()),
                 Ok(kind) if kind.is_file() && !made => found.push(entry.path()),
