@@ -81,18 +81,18 @@ impl Config {
                 bytes_per_s: f64::INFINITY,
             },
             law: LawConfig::Aimd(Arc::new(AimdConfig::default())),
-            lease: Duration::from_secs(120),
-            backoff_max: Duration::from_secs(60),
-            hold_max: Duration::from_secs(3600),
+            lease: Duration::from_mins(2),
+            backoff_max: Duration::from_mins(1),
+            hold_max: Duration::from_hours(1),
             breaker: BreakerConfig {
                 trip_after: 5,
                 rest_min: Duration::from_secs(1),
-                rest_max: Duration::from_secs(60),
+                rest_max: Duration::from_mins(1),
             },
             quarantine: BreakerConfig {
                 trip_after: 2,
-                rest_min: Duration::from_secs(60),
-                rest_max: Duration::from_secs(6 * 3600),
+                rest_min: Duration::from_mins(1),
+                rest_max: Duration::from_hours(6),
             },
         }
     }
@@ -109,13 +109,14 @@ impl Config {
         Self { limits, ..crawler }
     }
 
-    /// A fixed rate, requests per second, and nothing learned.
+    /// A fixed rate, requests per second, any number under way, and nothing learned.
     pub fn fixed(rate: f64, burst: f64) -> Self {
         let api = Self::api();
         let limits = Limits {
             rate_start: rate,
             rate_max: rate,
             burst,
+            in_flight: u32::MAX,
             ..api.limits
         };
         Self {
@@ -240,7 +241,8 @@ mod tests {
 
     #[test]
     fn every_bad_number_is_named_with_its_rule() {
-        let bad: [(&str, fn(&mut Limits)); 6] = [
+        type Spoil = fn(&mut Limits);
+        let bad: [(&str, Spoil); 6] = [
             ("rate_start", |limits| limits.rate_start = 0.0),
             ("rate_max", |limits| limits.rate_max = f64::NAN),
             ("burst", |limits| limits.burst = 0.5),

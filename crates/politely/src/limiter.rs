@@ -277,7 +277,7 @@ impl Limiter {
         check.limits.rate_start = check.limits.rate_max;
         check.validate()?;
         self.with_key(key, |now, entry| {
-            entry.host.set_rate(now, rate, burst, entry.config)
+            entry.host.set_rate(now, rate, burst, entry.config);
         });
         Ok(())
     }
@@ -293,7 +293,7 @@ impl Limiter {
         let (shard, hash) = self.0.registry.shard(key);
         let mut shard = shard.lock();
         if let Ok(slot) = self.0.registry.slot(&mut shard, key, hash, now) {
-            shard.configure(slot, Arc::new(config), now);
+            shard.configure(slot, &Arc::new(config), now);
         }
         Ok(())
     }
@@ -526,6 +526,7 @@ impl std::fmt::Debug for Limiter {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "a view made for this call")]
 fn grant(
     now: Timestamp,
     slot: u32,

@@ -28,7 +28,7 @@ use crate::waiters::Waiters;
 /// Enough that two threads seldom meet; measured no slower at one (research: 64 against 1,024).
 const SHARDS: usize = 64;
 /// A learned ceiling that nobody saved is kept at least this long.
-const LEARNED_KEPT: Duration = Duration::from_secs(24 * 3600);
+const LEARNED_KEPT: Duration = Duration::from_hours(24);
 /// A full registry looks at this many keys for one that may go before it looks at all of the shard.
 const EVICTION_LOOKS: usize = 32;
 
@@ -211,11 +211,11 @@ impl Shard {
     }
 
     /// Gives the key in `slot` a configuration of its own and begins its state anew.
-    pub(crate) fn configure(&mut self, slot: u32, config: Arc<Config>, now: Timestamp) {
+    pub(crate) fn configure(&mut self, slot: u32, config: &Arc<Config>, now: Timestamp) {
         if let Some(slot) = &mut self.slots[slot as usize] {
-            slot.config = Some(Arc::clone(&config));
+            slot.config = Some(Arc::clone(config));
         }
-        self.replace(slot, Host::new(&config, now));
+        self.replace(slot, Host::new(config, now));
     }
 
     /// Puts another state in the place of the one in `slot`. Its lease numbers begin anew, so permits of the

@@ -2,6 +2,8 @@
 //!
 //! The server's figure includes its client, which runs on the same cores.
 
+#![expect(clippy::disallowed_methods, reason = "it measures time")]
+
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 

@@ -328,8 +328,8 @@ mod tests {
             let latency = Duration::from_millis(if i < 20 { 100 } else { 900 });
             latencies.record(latency);
             law.on_sample(&Sample {
-                latencies,
                 latency,
+                latencies,
                 ..sample(f64::from(i) / 100.0, Signal::Ok)
             });
         }

@@ -135,7 +135,7 @@ mod tests {
     const CONFIG: BreakerConfig = BreakerConfig {
         trip_after: 3,
         rest_min: Duration::from_secs(1),
-        rest_max: Duration::from_secs(60),
+        rest_max: Duration::from_mins(1),
     };
 
     fn tripped() -> (Breaker, Timestamp, Rng) {

@@ -13,7 +13,7 @@ use crate::Timestamp;
 pub enum HoldReason {
     /// The server said so: Retry-After.
     RetryAfter,
-    /// The server's quota is spent until it resets (RateLimit, X-RateLimit-*).
+    /// The server's quota is spent until it resets (`RateLimit`, X-RateLimit-*).
     QuotaSpent,
     /// We were refused and nobody said for how long: our own exponential backoff.
     Backoff,
@@ -118,7 +118,7 @@ mod tests {
         );
         assert_eq!(
             hold.active(at(119)),
-            Some((at(120), Duration::from_secs(120), HoldReason::RetryAfter))
+            Some((at(120), Duration::from_mins(2), HoldReason::RetryAfter))
         );
         assert_eq!(hold.active(at(120)), None);
     }

@@ -19,7 +19,7 @@ fn an_answer_heard_is_not_under_way() {
     let mut report = Report::of(Signal::Ok);
     report.quota = Some(crate::signal::Quota {
         remaining: Some(1),
-        reset: Some(Duration::from_secs(60)),
+        reset: Some(Duration::from_mins(1)),
         ..Default::default()
     });
     let directions = host.hear(now, grant.lease, &report, &config, &mut rng);

@@ -377,6 +377,7 @@ fn a_restore_refills_nothing() {
 #[test]
 fn a_raised_rate_does_not_overtake_what_is_reserved() {
     let mut config = Config::api();
+    config.limits.in_flight = 16;
     config.law = LawConfig::Fixed;
     config.limits.rate_start = 100.0;
     let mut bench = Bench::new(config);

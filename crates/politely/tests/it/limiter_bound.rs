@@ -198,7 +198,7 @@ async fn who_waits_is_served_after_a_restore_or_configuration() {
     limiter.try_acquire(&host).unwrap().report(&ok());
     let saved = limiter.snapshot(&host).unwrap();
     for begin_anew in [true, false] {
-        limiter.hold(&host, Duration::from_secs(3_000), HoldReason::Operator);
+        limiter.hold(&host, Duration::from_mins(50), HoldReason::Operator);
         let waiting = tokio::spawn({
             let (limiter, host) = (limiter.clone(), host.clone());
             async move {

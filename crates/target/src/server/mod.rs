@@ -4,6 +4,11 @@
 //! a request's head has been read, and keeps what the model says: it delays, queues, refuses, fails, blocks. The
 //! clock is monotonic and starts with the target, so windows are aligned to the target's start.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a server is where time enters and where waiting is done"
+)]
+
 mod answer;
 mod host;
 mod visit;
