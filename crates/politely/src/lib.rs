@@ -60,3 +60,8 @@ pub use politely_core::host::{Directions, Explanation, Reason};
 pub use politely_core::key::Key;
 pub use politely_core::signal::{Failure, Outcome, Report, Signal};
 pub use stats::Stats;
+
+/// The README's code is compiled as ours is.
+#[cfg(all(doctest, feature = "reqwest"))]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
