@@ -447,4 +447,37 @@ mod tests {
             .robots
         );
     }
+
+    #[test]
+    fn the_example_shows_every_key_and_is_valid() {
+        let example = include_str!("../../../examples/politely.toml");
+        let as_it_is = settings(parse(example).unwrap());
+        assert_eq!(as_it_is.concurrency, CONCURRENCY_DEFAULT);
+        assert_eq!(
+            (as_it_is.timeout, as_it_is.max_body),
+            (TIMEOUT_DEFAULT, MAX_BODY_DEFAULT)
+        );
+        // With what is commented out as well.
+        let whole: String = example
+            .lines()
+            .map(|line| {
+                line.strip_prefix("# ")
+                    .filter(|rest| rest.contains(" = "))
+                    .unwrap_or(line)
+            })
+            .flat_map(|line| [line, "\n"])
+            .collect();
+        settings(parse(&whole).unwrap());
+        let table: toml::Table = whole.parse().unwrap();
+        let shown: Vec<&str> = table.keys().map(String::as_str).collect();
+        let command = <crate::args::Cli as clap::CommandFactory>::command();
+        let fetch = command.find_subcommand("fetch").unwrap();
+        let flags = fetch.get_arguments().filter_map(clap::Arg::get_long);
+        for flag in flags.filter(|flag| !["config", "input", "help", "version"].contains(flag)) {
+            assert!(
+                shown.contains(&flag),
+                "examples/politely.toml does not show {flag}"
+            );
+        }
+    }
 }

@@ -61,3 +61,8 @@ pub use politely_core::key::Key;
 pub use politely_core::signal::{Failure, Outcome, Report, Signal};
 pub use registry::Full;
 pub use stats::Stats;
+
+/// The README's code is compiled as ours is.
+#[cfg(all(doctest, feature = "reqwest"))]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

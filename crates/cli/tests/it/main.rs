@@ -10,4 +10,5 @@ mod resume;
 mod run;
 mod servers;
 mod servers_selftest;
+mod tidy;
 mod town;

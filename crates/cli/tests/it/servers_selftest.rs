@@ -348,18 +348,28 @@ fn no_server_outlives_the_town() {
     assert!(!pids.iter().any(alive));
 }
 
+/// Set for the process that starts a town only to be killed.
+const TO_BE_KILLED: &str = "POLITELY_TOWN_TO_BE_KILLED";
+
 /// Killed tests run no destructors: before the watchdogs each left three servers behind.
 #[test]
 fn no_server_outlives_a_killed_test() {
+    if std::env::var_os(TO_BE_KILLED).is_some() {
+        let town = RealTown::start(Set::Api);
+        let pids: Vec<String> = town.pids().iter().map(u32::to_string).collect();
+        println!("\nservers: {}", pids.join(" "));
+        let _ = std::io::stdin().read_line(&mut String::new());
+        return;
+    }
     let itself = std::env::current_exe().expect("the path of this test");
     let left_behind = tempfile::tempdir().expect("a temporary folder");
     let mut test = Command::new(itself)
         .env("TMPDIR", left_behind.path())
+        .env(TO_BE_KILLED, "1")
         .args([
             "--exact",
-            "--ignored",
             "--nocapture",
-            "servers_selftest::town_to_try_by_hand",
+            "servers_selftest::no_server_outlives_a_killed_test",
         ])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -388,86 +398,5 @@ fn no_server_outlives_a_killed_test() {
     while pids.iter().any(alive) {
         assert!(Instant::now() < deadline, "some of {pids:?} still run");
         thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// A town to point anything at: says where the URLs are, waits for Enter, then says what the servers saw.
-/// `cargo test -p politely-cli --test it -- --ignored --nocapture town_to_try_by_hand`
-#[test]
-#[ignore = "waits for somebody to try it"]
-fn town_to_try_by_hand() {
-    let town = RealTown::start(Set::Crawler);
-    let list = url_list(&town);
-    let pids: Vec<String> = town.pids().iter().map(u32::to_string).collect();
-    println!("\nservers: {}", pids.join(" "));
-    println!("URLs: {}", list.path().display());
-    let _ = std::io::stdin().read_line(&mut String::new());
-    println!(
-        "{:22} {:>8} {:>7} {:>6} {:>5} {:>6} {:>9} {:>5} {:>6} {:>5}",
-        "host",
-        "accepted",
-        "refused",
-        "failed",
-        "pages",
-        "peak/s",
-        "in flight",
-        "held",
-        "span s",
-        "best"
-    );
-    for (name, truth) in town.truth() {
-        println!(
-            "{name:22} {:8} {:7} {:6} {:5} {:6} {:9} {:5} {:6.1} {:5.1}",
-            truth.accepted,
-            truth.refused,
-            truth.failed,
-            truth.pages,
-            truth.peak_per_second,
-            truth.peak_in_flight,
-            truth.held.len(),
-            truth.span_us() as f64 / 1e6,
-            town.host(name).best_time(150).as_secs_f64()
-        );
-    }
-}
-
-/// All pages, the hosts taking turns, as a crawler comes across them.
-fn url_list(town: &RealTown) -> tempfile::NamedTempFile {
-    let list = tempfile::NamedTempFile::new().expect("a temporary file");
-    let pages = (1..=150).flat_map(|n| town.hosts.iter().map(move |host| host.page(n)));
-    fs::write(list.path(), pages.collect::<Vec<_>>().join("\n")).expect("a writable file");
-    list
-}
-
-/// For the README and by hand: the same sixteen hosts and pages, crawled by Scrapy.
-/// `cargo test -p politely-cli --test it -- --ignored --nocapture scrapy`
-#[test]
-#[ignore = "a measurement of somebody else's crawler, up to four minutes"]
-fn scrapy_against_the_town() {
-    for spider in ["plain.py", "autothrottle.py"] {
-        let town = RealTown::start(Set::Api);
-        let list = url_list(&town);
-        let output = Command::new(repository().join(".venv/bin/python"))
-            .arg(repository().join("benches/peers").join(spider))
-            .arg(list.path())
-            .args(["--seconds-max", "120"])
-            .output()
-            .expect("run scripts/setup");
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        println!(
-            "{spider}: {}",
-            String::from_utf8_lossy(&output.stdout).trim()
-        );
-        let truth = town.truth();
-        let sum = |of: fn(&Truth) -> usize| truth.values().map(of).sum::<usize>();
-        let (requests, refused, pages) =
-            (sum(Truth::requests), sum(|t| t.refused), sum(|t| t.pages));
-        println!(
-            "{spider}: by the servers' logs {requests} requests, {refused} refused, {pages} different pages"
-        );
     }
 }
