@@ -35,6 +35,7 @@
 //! The state of a key and everything decided about it lives in [`core`]; this crate adds
 //! what needs a clock, threads and a runtime.
 
+mod asked;
 #[cfg(any(feature = "tower", feature = "reqwest"))]
 pub mod attempts;
 mod clock;
@@ -51,8 +52,9 @@ mod stats;
 mod sync;
 mod waiters;
 
+pub use asked::{AcquireError, Keys, Refusal, RefusalReason, SetError};
 pub use clock::{Clock, wall_clock};
-pub use limiter::{AcquireError, Builder, Keys, Limiter, Refusal, RefusalReason, SetError};
+pub use limiter::{Builder, Limiter};
 pub use permit::{Permit, Slot};
 pub use politely_core as core;
 pub use politely_core::config::Config;

@@ -12,6 +12,8 @@
 )]
 #![allow(clippy::pedantic, reason = "linted where they live")]
 
+#[path = "../src/asked.rs"]
+mod asked;
 #[path = "../src/clock.rs"]
 mod clock;
 #[path = "../src/limiter.rs"]
@@ -94,8 +96,9 @@ use politely_core::signal::{Report, Signal};
 use shuttle::future::block_on;
 use shuttle::thread;
 
+use crate::asked::{AcquireError, RefusalReason};
 use crate::clock::Clock;
-use crate::limiter::{AcquireError, Limiter, RefusalReason};
+use crate::limiter::Limiter;
 
 /// Schedules tried per test.
 const SCHEDULES: usize = 1_000;

@@ -154,29 +154,24 @@ impl Limits {
 
     /// May a request of `lane` leave now?
     pub(crate) fn may_leave(&self, lane: &Lane) -> Result<Leave, Refused> {
-        let turn = if self.egresses.len() > 1 {
-            self.turn.fetch_add(1, Ordering::Relaxed)
-        } else {
-            0
-        };
         if let [keys] = &*lane.keys {
-            let egress = if self.egresses.is_empty() {
-                0
-            } else {
-                turn % self.egresses.len()
-            };
-            let permit = self
-                .limiter
-                .try_acquire(&**keys)
-                .map_err(|refusal| self.refused(refusal))?;
+            let asked = self.limiter.try_acquire(&**keys);
+            let permit = asked.map_err(|refusal| self.refused(refusal))?;
+            // Who is turned away takes no turn.
+            let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+            let egress = turn % self.egresses.len().max(1);
             return Ok(Leave { permit, egress });
         }
         // The egress whose turn it is, or the next that may.
         let mut soonest: Option<Refusal> = None;
         let count = lane.keys.len();
+        let turn = self.turn.load(Ordering::Relaxed);
         for egress in (0..count).map(|i| (turn + i) % count) {
             match self.limiter.try_acquire(&*lane.keys[egress]) {
-                Ok(permit) => return Ok(Leave { permit, egress }),
+                Ok(permit) => {
+                    self.turn.fetch_add(1, Ordering::Relaxed);
+                    return Ok(Leave { permit, egress });
+                }
                 Err(refusal) if soonest.as_ref().is_none_or(|known| refusal.at < known.at) => {
                     soonest = Some(refusal);
                 }

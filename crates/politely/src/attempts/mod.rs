@@ -47,8 +47,9 @@ use tracing::Instrument;
 use tracing::field::Empty;
 use url::Url;
 
+use crate::asked::AcquireError;
 use crate::clock::wall_clock;
-use crate::limiter::{AcquireError, Limiter};
+use crate::limiter::Limiter;
 use crate::permit::{Permit, Slot};
 use crate::sync::sleep;
 
