@@ -223,6 +223,7 @@ impl Bench {
     }
 
     fn tick(&self) {
-        self.now.fetch_add(ROUND.as_micros() as u64, Ordering::Relaxed);
+        self.now
+            .fetch_add(ROUND.as_micros() as u64, Ordering::Relaxed);
     }
 }
