@@ -11,6 +11,9 @@ use crate::config::Knobs;
 #[derive(Debug, Parser)]
 #[command(name = "politely", version, propagate_version = true)]
 pub(crate) struct Cli {
+    /// Tell on standard error what each key decides; `POLITELY_LOG` takes a filter (`politely=trace,reqwest=debug`)
+    #[arg(short, long, global = true)]
+    pub(crate) verbose: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
 }

@@ -36,6 +36,17 @@ pub(crate) enum LawName {
     Advice,
 }
 
+/// Which requests go again, and when.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum RetryName {
+    /// refused requests wait in line without counting; failures five times, within a budget
+    #[default]
+    Crawler,
+    /// four attempts, 429 and 5xx alike, 0.3 s doubling to 4 s and more after a 429; two 429s in a row are final
+    JobScraper,
+}
+
 /// What a limit attaches to.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
@@ -98,6 +109,9 @@ pub(crate) struct Knobs {
     /// Requests in flight by memory: up to 256MB 3, 512MB 5, 1GB 8, above 12 (a bare number is MB)
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory_cap: Option<Memory>,
+    /// Which requests go again, and when
+    #[arg(long, value_enum)]
+    pub(crate) retry: Option<RetryName>,
     /// Attempts after the first, per URL
     #[arg(long, value_name = "N")]
     pub(crate) retries: Option<u32>,
@@ -144,6 +158,7 @@ pub(crate) struct Settings {
     /// Requests per second over all hosts.
     pub(crate) global_rps: Option<f64>,
     pub(crate) sites: SiteList,
+    pub(crate) retry: RetryName,
     pub(crate) retries: Option<u32>,
     pub(crate) timeout: Duration,
     /// Bytes.
@@ -226,6 +241,7 @@ impl Settings {
             concurrency,
             global_rps,
             sites: knobs.site_rps.unwrap_or_default(),
+            retry: knobs.retry.unwrap_or_default(),
             retries: knobs.retries,
             timeout: knobs.timeout.map_or(TIMEOUT_DEFAULT, |span| span.0),
             max_body: knobs.max_body.map_or(MAX_BODY_DEFAULT, |size| size.0),
@@ -273,6 +289,7 @@ impl Knobs {
             max_rps: self.max_rps.or(under.max_rps),
             site_rps: self.site_rps.or(under.site_rps),
             memory_cap: self.memory_cap.or(under.memory_cap),
+            retry: self.retry.or(under.retry),
             retries: self.retries.or(under.retries),
             timeout: self.timeout.or(under.timeout),
             max_body: self.max_body.or(under.max_body),
@@ -331,6 +348,7 @@ fn in_one_line(message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn settings(knobs: Knobs) -> Settings {
         Settings::checked(knobs).unwrap()
@@ -478,6 +496,47 @@ mod tests {
                 shown.contains(&flag),
                 "examples/politely.toml does not show {flag}"
             );
+        }
+    }
+
+    /// What the fuzz target `config` checks.
+    fn any_text_is_settings_or_one_line(text: &str) {
+        match parse(text) {
+            Ok(knobs) => _ = Settings::checked(knobs),
+            Err((line, why)) => {
+                assert!((1..=text.split('\n').count()).contains(&line), "{line}");
+                assert_eq!(why.lines().count(), 1, "{why:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_complaint_in_the_middle_of_a_character_is_told() {
+        for text in [
+            "é",
+            "rate = é",
+            "\"é",
+            "é\r",
+            "\u{feff}é = 1",
+            "a = \"\"\"é",
+            "a.é\0",
+        ] {
+            any_text_is_settings_or_one_line(text);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_without_panic(text in "(\\PC|\\s){0,200}") {
+            any_text_is_settings_or_one_line(&text);
+        }
+
+        #[test]
+        fn any_value_is_read_without_panic(
+            key in "(rate|site-rps|timeout|max-body|memory-cap|proxy|law|retries|user-agent|no-such)",
+            value in "([0-9.eE+-]{0,12}(s|ms|h|MB|GiB|:|,)?|\\PC{0,20}|\"\\PC{0,20}\"|\\[\"\\PC{0,20}\"\\])",
+        ) {
+            any_text_is_settings_or_one_line(&format!("{key} = {value}\n"));
         }
     }
 }

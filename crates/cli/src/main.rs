@@ -10,6 +10,7 @@ mod config;
 mod demo;
 mod exit;
 mod fetch;
+mod log;
 mod site_rps;
 mod target;
 mod units;
@@ -21,6 +22,10 @@ use crate::exit::Exit;
 
 fn main() -> std::process::ExitCode {
     let cli = Cli::parse();
+    if let Err(wrong) = log::start(cli.verbose) {
+        eprintln!("error: {wrong}");
+        return Exit::Usage.into();
+    }
     // One TLS provider for the whole process; a second install could only mean that it is already there.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let exit = match cli.command {

@@ -94,6 +94,7 @@ impl<'de> Deserialize<'de> for SiteList {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn site(site: &str, rps: f64) -> SiteRps {
         SiteRps {
@@ -125,5 +126,15 @@ mod tests {
         assert!(site("example.co.uk", 1.0).covers("www.example.co.uk", Some("example.co.uk")));
         assert!(!site("example.co.uk", 1.0).covers("badexample.co.uk", Some("badexample.co.uk")));
         assert!(site("127.0.0.1", 1.0).covers("127.0.0.1", None));
+    }
+
+    proptest! {
+        #[test]
+        fn any_list_is_read_without_panic(text in "(\\PC{0,30}|[a-z.]{0,9}:[0-9.eE-]{0,5})(,[a-z.:]{0,9}:[0-9.eE-]{0,5}){0,4}") {
+            for site in text.parse::<SiteList>().map_or_else(|_| Vec::new(), |list| list.0) {
+                prop_assert!(site.rps > 0.0 && (1..=8).contains(&site.in_flight()));
+                prop_assert!(site.covers(&site.site, Some(&site.site)));
+            }
+        }
     }
 }

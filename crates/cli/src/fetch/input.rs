@@ -199,6 +199,11 @@ impl Line {
     }
 }
 
+/// Is what was given as a URL rather a file, which may be a list of them?
+pub(crate) fn is_list(given: &str) -> bool {
+    !matches!(Line::parse(given.as_bytes()), Line::Url(_)) && Path::new(given).is_file()
+}
+
 /// A line as it may be shown: bounded, and without anything a terminal would obey.
 pub(crate) fn shown(line: &[u8]) -> String {
     const SHOWN_MAX: usize = 200;

@@ -15,7 +15,7 @@ use super::limits::Leave;
 use super::output::Row;
 use super::pending::{Pending, Purpose};
 use super::robots::{self, Cached, Rules, Standing};
-use crate::config::Settings;
+use crate::config::{RetryName, Settings};
 
 /// Redirects of one page; browsers stop at 20, nobody serious needs more than half of that.
 const REDIRECTS_MAX: usize = 10;
@@ -26,7 +26,10 @@ const ROBOTS_MAX: usize = 500 * 1024;
 
 /// How often a request goes again.
 pub(crate) fn policy(settings: &Settings) -> Policy {
-    let mut policy = Policy::crawler();
+    let mut policy = match settings.retry {
+        RetryName::Crawler => Policy::crawler(),
+        RetryName::JobScraper => Policy::job_scraper(),
+    };
     if let Some(retries) = settings.retries {
         policy.attempts_max = retries + 1;
     }
@@ -171,13 +174,14 @@ fn after(
         let mut shared = engine.lock();
         let now = engine.limits.now();
         let mut accounts = shared.frontier.accounts(lane);
-        engine.policy.decide(
-            &pending.attempt,
-            report,
-            &mut accounts,
-            &mut engine.rng(),
-            now,
-        )
+        // The job scraper has no retry budget.
+        let accounts = match engine.settings.retry {
+            RetryName::Crawler => &mut accounts[..],
+            RetryName::JobScraper => &mut [],
+        };
+        engine
+            .policy
+            .decide(&pending.attempt, report, accounts, &mut engine.rng(), now)
     };
     match decided {
         Next::Retry { after, .. } => After::Again(after),

@@ -268,3 +268,29 @@ fn a_state_folder_in_use_is_refused() {
     assert_eq!(first.wait().unwrap().code(), Some(0));
     let _ = rows_of;
 }
+
+#[test]
+fn a_list_given_as_a_url_gets_a_hint() {
+    let dir = tempfile::tempdir().unwrap();
+    let list = dir.path().join("list.txt");
+    fs::write(&list, "http://127.0.0.1:1/\n").unwrap();
+    let hint = "hint: a list of URLs goes to --input FILE";
+    let said = run(politely().arg("fetch").arg(&list));
+    assert_eq!((said.code, said.lines(hint).len()), (1, 1), "{}", said.err);
+    let said = run(politely().args(["fetch", "no-such-file.txt"]));
+    assert_eq!(said.lines("hint").len(), 0, "{}", said.err);
+}
+
+#[test]
+fn a_bad_log_filter_is_told_in_one_line() {
+    let said = run(politely()
+        .env("POLITELY_LOG", "politely=loud")
+        .args(["fetch", "http://127.0.0.1:1/"]));
+    assert_eq!(said.code, 2);
+    assert_eq!(
+        (said.err.lines().count(), said.lines("POLITELY_LOG").len()),
+        (1, 1),
+        "{}",
+        said.err
+    );
+}

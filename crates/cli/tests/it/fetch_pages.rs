@@ -242,3 +242,37 @@ fn a_block_page_is_told_and_not_tried_again() {
     assert_eq!(said.lines("shows a block page").len(), 1, "{}", said.err);
     assert_eq!(server.counts().into_values().sum::<usize>(), 1);
 }
+
+#[test]
+fn the_job_scrapers_retries_can_be_chosen() {
+    let server = Server::start(|_, stream| respond(stream, "429 Too Many Requests", "", ""));
+    let said = run(fast().args(["--retry", "job-scraper", &server.url("page/1")]));
+    let row = &said.rows()[0];
+    assert_eq!((said.code, &row["attempts"]), (1, &2.into()), "{row}");
+    assert!(row["error"].as_str().unwrap().contains("429"), "{row}");
+    // 300 ms and 300 ms more after a 429.
+    let times = server.times();
+    assert!(times[1].1 - times[0].1 >= Duration::from_millis(600));
+
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("politely.toml");
+    fs::write(&file, "retry = \"job-scraper\"\nretries = 0\n").unwrap();
+    let said = run(fast().arg("--config").arg(&file).arg(server.url("page/2")));
+    assert_eq!(said.rows()[0]["attempts"], 1);
+}
+
+#[test]
+fn the_library_tells_of_its_decisions_when_asked() {
+    let server = Server::start(|_, stream| respond(stream, "429 Too Many Requests", "", ""));
+    let said = |command: &mut std::process::Command| {
+        run(command.args(["--retry", "job-scraper", "--retries", "0", &server.url("a")]))
+    };
+    let event = "politely::permit: event signal=RateLimited status=429";
+    assert_eq!(said(&mut fast()).lines("event").len(), 0);
+    let told = said(fast().arg("-v"));
+    assert_eq!(told.lines(event).len(), 1, "{}", told.err);
+    let told = said(fast().env("POLITELY_LOG", "politely::permit=debug"));
+    assert_eq!(told.lines(event).len(), 1, "{}", told.err);
+    let told = said(fast().env("POLITELY_LOG", "politely=info").arg("-v"));
+    assert_eq!(told.lines(event).len(), 0, "{}", told.err);
+}
