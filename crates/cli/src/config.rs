@@ -180,7 +180,7 @@ impl Settings {
         Self::checked(flags.over(file)).map_err(Wrong)
     }
 
-    fn checked(knobs: Knobs) -> Result<Self, String> {
+    pub(crate) fn checked(knobs: Knobs) -> Result<Self, String> {
         within("rate", knobs.rate, 1e-6, 1e6)?;
         within("burst", knobs.burst, 1.0, 1e6)?;
         within("in-flight", knobs.in_flight.map(f64::from), 1.0, 1e4)?;
@@ -297,7 +297,7 @@ fn read(path: &Path) -> Result<Knobs, Wrong> {
 }
 
 /// The settings in `text`, or the line that is wrong (from 1) and why.
-fn parse(text: &str) -> Result<Knobs, (usize, String)> {
+pub(crate) fn parse(text: &str) -> Result<Knobs, (usize, String)> {
     toml::from_str(text).map_err(|error| {
         let line = error.span().map_or(1, |span| {
             text[..span.start.min(text.len())].matches('\n').count() + 1

@@ -36,7 +36,7 @@ const HOLD_JITTER: f64 = 0.05;
 const HOLD_JITTER_MAX: Duration = Duration::from_secs(2);
 /// A key is pressed if a request follows the one before it within this many intervals; below half its
 /// rate the demand sets the pace and teaches nothing about the limit (as in TCP, RFC 7661).
-const PRESSED_INTERVALS: u32 = 2;
+const PRESSED_INTERVALS: f64 = 2.0;
 
 /// One key's whole state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -90,7 +90,7 @@ impl Host {
 
     /// May `ask` leave? A grant takes its slots and tokens; a wait takes nothing.
     pub fn request(&mut self, now: Timestamp, ask: Ask, config: &Config) -> Decision {
-        let (rate, cap) = self.setpoint(now, config);
+        let Bounds { rate, cap, .. } = self.bounds(now, config);
         let (probe, free) = match self.closed_gate(now, cap, config) {
             Err(wait) => return Decision::Wait(wait),
             Ok(open) => open,
@@ -106,8 +106,12 @@ impl Host {
             }
             Ok(start) => start,
         };
-        let interval = rate.interval();
         let lease = self.lease(start, probe, &rate, config);
+        let interval = if slots > 1 {
+            rate.interval()
+        } else {
+            Duration::ZERO
+        };
         for i in 1..slots {
             let start = start + interval * i;
             self.pace.follow(start);
@@ -159,15 +163,15 @@ impl Host {
         config: &Config,
         rng: &mut Rng,
     ) -> Directions {
-        let (old, _) = self.setpoint(now, config);
-        self.pace.settle(now, &old);
+        let old = self.bounds(now, config);
+        self.pace.settle(now, &old.rate);
         let bad = matches!(
             report.signal,
             Signal::RateLimited | Signal::Overloaded | Signal::Unreachable | Signal::Blocked
         );
         let fresh = lease.is_some_and(|lease| lease.id.0 >= self.knowing) && bad;
         if let Some(lease) = lease {
-            self.learn(now, &lease, report, fresh, &old, config);
+            self.learn(now, &lease, report, fresh, &old);
             self.judge(now, &lease, report, config, rng);
         }
         if fresh {
@@ -183,8 +187,8 @@ impl Host {
         }
         self.hold_after(now, report, fresh, config, rng);
         self.charge_bytes(now, report.bytes, config);
-        let (rate, _) = self.setpoint(now, config);
-        self.pace.change(now, &old, &rate);
+        let Bounds { rate, .. } = self.bounds(now, config);
+        self.pace.change(now, &old.rate, &rate);
         Directions {
             hold_until: self.hold.until(),
             rate: rate.per_s,
@@ -216,7 +220,7 @@ impl Host {
             self.probe_lost();
         }
         if !sent {
-            let (rate, _) = self.setpoint(now, config);
+            let rate = self.bounds(now, config).rate;
             self.pace.give_back(now, &rate, 1.0, lease.start);
         }
     }
@@ -243,14 +247,16 @@ impl Host {
         self.strikes = 0;
     }
 
-    /// An operator's bound for this key: the law stays below it.
+    /// An operator's number for this key, requests per second. To a law that learns it is an upper bound,
+    /// beside the profile's; with one that does not ([`crate::control::Fixed`], [`crate::control::Advice`]) it
+    /// is the rate, be it above or below what was configured. The busy share bounds both.
     pub fn set_rate(&mut self, now: Timestamp, rate: f64, burst: f64, config: &Config) {
-        let (old, _) = self.setpoint(now, config);
+        let old = self.bounds(now, config).rate;
         self.rare().operator = Some(Operator {
             rate,
             burst: burst.max(1.0),
         });
-        let (new, _) = self.setpoint(now, config);
+        let new = self.bounds(now, config).rate;
         self.pace.change(now, &old, &new);
     }
 
@@ -324,34 +330,37 @@ impl Host {
 
     /// What the law asks for, within the bounds of profile, operator and busy share; and one at a time
     /// while the last answer was a refusal: the next tells all there is to know.
-    fn setpoint(&mut self, now: Timestamp, config: &Config) -> (Rate, u32) {
+    fn bounds(&mut self, now: Timestamp, config: &Config) -> Bounds {
         let wish = self.law.setpoint(now, &config.limits);
-        let (mut per_s, mut burst) = (wish.rate, wish.burst);
+        let (mut per_s, mut burst) = (wish.rate.min(config.limits.rate_max), wish.burst);
         if let Some(operator) = self.rare.as_ref().and_then(|rare| rare.operator) {
-            (per_s, burst) = (per_s.min(operator.rate), operator.burst);
+            burst = operator.burst;
+            per_s = if self.law.learns() {
+                per_s.min(operator.rate)
+            } else {
+                operator.rate
+            };
         }
-        per_s = per_s
-            .min(config.limits.rate_max)
-            .min(f64::from(self.busy_rate));
-        let in_flight = if self.strikes > 0 {
-            1
-        } else {
-            wish.in_flight.min(config.limits.in_flight)
-        };
-        (
-            Rate {
+        per_s = per_s.min(f64::from(self.busy_rate));
+        Bounds {
+            rate: Rate {
                 per_s,
                 burst,
                 refill: config.limits.refill,
             },
-            in_flight,
-        )
+            cap: match self.strikes {
+                0 => wish.in_flight.min(config.limits.in_flight),
+                _ => 1,
+            },
+            law_is_bound: per_s < wish.rate,
+        }
     }
 
     fn lease(&mut self, start: Timestamp, probe: bool, rate: &Rate, config: &Config) -> LeaseId {
         // Time on hold is not idle time.
         let free_since = self.last_grant.max(self.hold.until());
-        let pressed = start.since(free_since) <= rate.interval() * PRESSED_INTERVALS;
+        let intervals = start.micros_since(free_since) as f64 / 1e6 * rate.per_s;
+        let pressed = intervals <= PRESSED_INTERVALS;
         self.last_grant = start;
         if probe {
             self.rare().probe_sent();
@@ -365,13 +374,11 @@ impl Host {
         lease: &Lease,
         report: &Report,
         fresh: bool,
-        rate: &Rate,
-        config: &Config,
+        bounds: &Bounds,
     ) {
         if report.signal == Signal::Ok {
             self.latency.record(report.latency);
         }
-        let bound_elsewhere = self.law.setpoint(now, &config.limits).rate > rate.per_s;
         self.law.on_sample(&Sample {
             now,
             sent: lease.start,
@@ -382,7 +389,7 @@ impl Host {
                 .as_ref()
                 .map_or(Timestamp::ZERO, |rare| rare.event.at),
             refused_in_a_row: self.strikes,
-            pressed: lease.pressed && !bound_elsewhere,
+            pressed: lease.pressed && !bounds.law_is_bound,
             latency: report.latency,
             beside: lease.beside,
             retry_after: report.retry_after,
@@ -454,7 +461,7 @@ impl Host {
             let doublings = u32::from(self.strikes).min(20);
             self.strikes = self.strikes.saturating_add(1);
             if asked.is_none() {
-                let (rate, _) = self.setpoint(now, config);
+                let rate = self.bounds(now, config).rate;
                 let first =
                     (rate.interval() * BACKOFF_INTERVALS).clamp(BACKOFF_MIN, config.backoff_max);
                 let length = first.saturating_mul(1 << doublings).min(config.backoff_max);
@@ -491,6 +498,14 @@ impl Host {
     fn rare(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
     }
+}
+
+/// What holds for a key at one moment.
+struct Bounds {
+    rate: Rate,
+    cap: u32,
+    /// The law would go faster than profile, operator or busy share allow: what follows teaches it nothing.
+    law_is_bound: bool,
 }
 
 #[cfg(test)]

@@ -14,9 +14,10 @@ pub struct Clock(Source);
 
 #[derive(Clone)]
 enum Source {
+    /// The clock's raw reading at the beginning, and what the wall clock said then.
     Monotonic {
         clock: quanta::Clock,
-        began: quanta::Instant,
+        began: u64,
         origin: Timestamp,
     },
     Given(Arc<dyn Fn() -> Timestamp + Send + Sync>),
@@ -27,7 +28,7 @@ impl Clock {
     #[expect(clippy::disallowed_methods, reason = "this is where time enters")]
     pub fn system() -> Self {
         let clock = quanta::Clock::new();
-        let began = clock.now();
+        let began = clock.raw();
         let since_1970 = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
             .unwrap_or_default();
@@ -57,7 +58,10 @@ impl Clock {
                 clock,
                 began,
                 origin,
-            } => *origin + clock.now().duration_since(*began),
+            } => {
+                let nanos = clock.delta_as_nanos(*began, clock.raw());
+                Timestamp::from_micros(origin.as_micros() + nanos / 1_000)
+            }
             Source::Given(now) => now(),
         }
     }

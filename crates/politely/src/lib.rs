@@ -52,13 +52,14 @@ mod sync;
 mod waiters;
 
 pub use clock::{Clock, wall_clock};
-pub use limiter::{AcquireError, Builder, Keys, Limiter, Refusal, RefusalReason};
+pub use limiter::{AcquireError, Builder, Keys, Limiter, Refusal, RefusalReason, SetError};
 pub use permit::{Permit, Slot};
 pub use politely_core as core;
 pub use politely_core::config::Config;
 pub use politely_core::host::{Directions, Explanation, Reason};
 pub use politely_core::key::Key;
 pub use politely_core::signal::{Failure, Outcome, Report, Signal};
+pub use registry::Full;
 pub use stats::Stats;
 
 /// The README's code is compiled as ours is.

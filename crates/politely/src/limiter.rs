@@ -113,6 +113,20 @@ pub enum AcquireError {
     NoKey,
 }
 
+/// Why a key is as it was.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SetError {
+    /// A number makes no sense.
+    #[error(transparent)]
+    Invalid(#[from] InvalidConfig),
+    /// The state given back cannot be read.
+    #[error(transparent)]
+    State(#[from] RestoreError),
+    /// The key is not known and there is no room for another.
+    #[error(transparent)]
+    Full(#[from] Full),
+}
+
 /// Makes a [`Limiter`].
 #[derive(Clone, Debug)]
 pub struct Builder {
@@ -218,10 +232,17 @@ impl Limiter {
         let mut permit = Permit {
             parts: smallvec::SmallVec::new(),
             sent: false,
+            given: false,
         };
+        let alone = keys.len() == 1;
         for (index, key) in distinct(keys) {
             // On the way out the permit gives back what it has of the others.
-            permit.parts.push(self.try_part(key, index, Rank::MAX)?);
+            let part = self.try_part(key, index, Rank::MAX, alone)?;
+            permit.parts.push(part);
+        }
+        permit.given = true;
+        if !alone {
+            permit.parts[0].shard.lock().stats.granted += 1;
         }
         Ok(permit)
     }
@@ -256,6 +277,7 @@ impl Limiter {
                 Ok(permit) => {
                     let mut shard = permit.parts[0].shard.lock();
                     let waited = self.now().since(began);
+                    shard.stats.granted += 1;
                     shard.stats.waits += 1;
                     shard.stats.waited += waited;
                     drop(shard);
@@ -267,45 +289,50 @@ impl Limiter {
         }
     }
 
-    /// An operator's bound for one key: at most `rate` requests per second, `burst` back to back. What the
-    /// law learns stays below it. Those who wait feel it at once.
+    /// An operator's number for one key: `rate` requests per second, `burst` back to back. What a law learns
+    /// stays below it; where nothing is learned (the laws `Fixed` and `Advice`) it is the rate, also above the
+    /// configured one. Those who wait feel it at once.
     ///
     /// # Errors
-    /// A number that makes no sense; [`AcquireError`] has no part in this.
-    pub fn set_rate(&self, key: &Key, rate: f64, burst: f64) -> Result<(), InvalidConfig> {
+    /// A number that makes no sense, or no room for the key.
+    pub fn set_rate(&self, key: &Key, rate: f64, burst: f64) -> Result<(), SetError> {
         let mut check = Config::fixed(rate, burst);
         check.limits.rate_start = check.limits.rate_max;
         check.validate()?;
         self.with_key(key, |now, entry| {
             entry.host.set_rate(now, rate, burst, entry.config);
-        });
+        })?;
         Ok(())
     }
 
     /// Gives one key a configuration of its own; it is never evicted. Its state begins anew, so do this
-    /// before its first request. A key the registry has no room for stays unknown.
+    /// before its first request.
     ///
     /// # Errors
-    /// The first number that makes no sense.
-    pub fn configure(&self, key: &Key, config: Config) -> Result<(), InvalidConfig> {
+    /// The first number that makes no sense, or no room for the key.
+    pub fn configure(&self, key: &Key, config: Config) -> Result<(), SetError> {
         config.validate()?;
         let now = self.now();
         let (shard, hash) = self.0.registry.shard(key);
         let mut shard = shard.lock();
-        if let Ok(slot) = self.0.registry.slot(&mut shard, key, hash, now) {
-            shard.configure(slot, &Arc::new(config), now);
-        }
+        let slot = self.0.registry.slot(&mut shard, key, hash, now)?;
+        shard.configure(slot, &Arc::new(config), now);
         Ok(())
     }
 
     /// Nothing leaves for `key` during `length` from now on, unless it is held for longer already.
-    pub fn hold(&self, key: &Key, length: Duration, reason: HoldReason) {
-        self.with_key(key, |now, entry| entry.host.hold(now, now + length, reason));
+    ///
+    /// # Errors
+    /// No room for the key: who asks for a permit is told so too, until there is, and then the hold is lost.
+    pub fn hold(&self, key: &Key, length: Duration, reason: HoldReason) -> Result<(), Full> {
+        self.with_key(key, |now, entry| {
+            entry.host.hold(now, now + length, reason);
+        })
     }
 
-    /// Lifts hold, breaker and quarantine of `key`.
+    /// Lifts hold, breaker and quarantine of `key`; one that is not known has none.
     pub fn unpark(&self, key: &Key) {
-        self.with_key(key, |_, entry| entry.host.unpark());
+        _ = self.with_key(key, |_, entry| entry.host.unpark());
     }
 
     /// Why `key` waits, until when, since which event; `None` if it is not known.
@@ -364,14 +391,12 @@ impl Limiter {
     /// of its leases are gone; their slots return.
     ///
     /// # Errors
-    /// Another version's state, or a damaged one; what was known stays.
-    pub fn restore(&self, key: &Key, state: &[u8]) -> Result<(), RestoreError> {
+    /// Another version's state, a damaged one, or no room for the key; what was known stays.
+    pub fn restore(&self, key: &Key, state: &[u8]) -> Result<(), SetError> {
         let now = self.now();
         let (shard, hash) = self.0.registry.shard(key);
         let mut shard = shard.lock();
-        let Ok(slot) = self.0.registry.slot(&mut shard, key, hash, now) else {
-            return Ok(());
-        };
+        let slot = self.0.registry.slot(&mut shard, key, hash, now)?;
         let mut host = Host::restore(state, now, shard.get(slot).config)?;
         host.forget_leases();
         shard.replace(slot, host);
@@ -394,7 +419,8 @@ impl Limiter {
         self.0.closed.load(Ordering::Acquire)
     }
 
-    fn try_part(&self, key: &Key, index: usize, rank: Rank) -> Result<Part, Refusal> {
+    /// `alone`: the part is the whole permit, which is counted while its shard is locked.
+    fn try_part(&self, key: &Key, index: usize, rank: Rank, alone: bool) -> Result<Part, Refusal> {
         let refuse = |reason, at| Refusal {
             key: key.clone(),
             reason,
@@ -424,7 +450,10 @@ impl Limiter {
             return Err(refuse(RefusalReason::Line, at));
         }
         match grant(now, slot, entry, shared) {
-            Ok(part) => Ok(part),
+            Ok(part) => {
+                shard.stats.granted += u64::from(alone);
+                Ok(part)
+            }
             Err(wait) => {
                 shard.stats.turned_away += 1;
                 Err(refuse(RefusalReason::Wait(wait.reason), wait.at))
@@ -443,14 +472,16 @@ impl Limiter {
         let mut permit = Permit {
             parts: smallvec::smallvec![part],
             sent: false,
+            given: false,
         };
         let mut before = 0;
         for (index, key) in distinct(keys).filter(|(index, _)| *index != waited_for) {
-            permit.parts.push(self.try_part(key, index, rank)?);
+            permit.parts.push(self.try_part(key, index, rank, false)?);
             before += usize::from(index < waited_for);
         }
         // In the order they were named: the first hears the outcome.
         permit.parts[..=before].rotate_left(1);
+        permit.given = true;
         Ok(permit)
     }
 
@@ -503,18 +534,18 @@ impl Limiter {
         })
     }
 
-    fn with_key<T>(&self, key: &Key, f: impl FnOnce(Timestamp, &mut Entry<'_>) -> T) -> Option<T> {
+    fn with_key(&self, key: &Key, f: impl FnOnce(Timestamp, &mut Entry<'_>)) -> Result<(), Full> {
         let now = self.now();
         let (shard, hash) = self.0.registry.shard(key);
         let mut shard = shard.lock();
-        let slot = self.0.registry.slot(&mut shard, key, hash, now).ok()?;
+        let slot = self.0.registry.slot(&mut shard, key, hash, now)?;
         let mut entry = shard.get(slot);
-        let result = f(now, &mut entry);
+        f(now, &mut entry);
         *entry.saved = false;
         if let Some(waiters) = entry.waiters {
             waiters.wake_head();
         }
-        Some(result)
+        Ok(())
     }
 }
 
@@ -535,15 +566,12 @@ fn grant(
 ) -> Result<Part, Wait> {
     match entry.host.request(now, Ask::default(), entry.config) {
         Decision::Wait(wait) => Err(wait),
-        Decision::Granted(grant) => {
-            entry.stats.granted += 1;
-            Ok(Part {
-                shard: Arc::clone(shard),
-                slot,
-                born: entry.born,
-                lease: grant.lease,
-            })
-        }
+        Decision::Granted(grant) => Ok(Part {
+            shard: Arc::clone(shard),
+            slot,
+            born: entry.born,
+            lease: grant.lease,
+        }),
     }
 }
 

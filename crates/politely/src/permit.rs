@@ -22,6 +22,8 @@ const RENEW_EVERY: Duration = Duration::from_secs(1);
 pub struct Permit {
     pub(crate) parts: SmallVec<[Part; 1]>,
     pub(crate) sent: bool,
+    /// Of all keys asked for: it is counted, by its first key.
+    pub(crate) given: bool,
 }
 
 /// The claim on one key.
@@ -137,10 +139,10 @@ fn renew(parts: &[Part]) -> bool {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        for part in &self.parts {
+        for (i, part) in self.parts.iter().enumerate() {
             let now = part.shard.clock.now();
             part.with(|entry| {
-                entry.stats.cancelled += 1;
+                entry.stats.cancelled += u64::from(self.given && i == 0);
                 entry.host.cancel(now, part.lease, self.sent, entry.config);
             });
         }

@@ -8,7 +8,7 @@
 //! hold, open breaker, strike, debt or operator's number, and no learned ceiling that is neither saved nor
 //! a day old. If there is none, the newcomer is refused; nobody's hold is forgotten to make room.
 
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hasher};
 use std::mem::size_of;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -77,8 +77,9 @@ pub(crate) struct Slot {
 }
 
 /// Every key is busy: there is no room for another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Full;
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no room for another key")]
+pub struct Full;
 
 impl Registry {
     pub(crate) fn new(config: &Arc<Config>, clock: &Clock, capacity: usize, seed: u64) -> Self {
@@ -108,7 +109,7 @@ impl Registry {
 
     /// The shard of `key`, and the key's hash for its table.
     pub(crate) fn shard(&self, key: &Key) -> (&Arc<SharedShard>, u64) {
-        let hash = self.hasher.hash_one(key.as_str());
+        let hash = hash_key(key, &self.hasher);
         // The table uses the low bits and the top seven; the shard takes some in between.
         (&self.shards[(hash >> 40) as usize % SHARDS], hash)
     }
@@ -287,7 +288,7 @@ impl Shard {
                 continue;
             }
             let hand = self.hand as u32;
-            let hash = hasher.hash_one(slot.key.as_str());
+            let hash = hash_key(&slot.key, hasher);
             if let Ok(entry) = self.table.find_entry(hash, |&index| index == hand) {
                 entry.remove();
             }
@@ -311,8 +312,15 @@ pub(crate) struct Entry<'a> {
     pub(crate) stats: &'a mut Stats,
 }
 
+/// Without the mark that `str` puts behind itself: keys stand alone here.
+fn hash_key(key: &Key, hasher: &impl BuildHasher) -> u64 {
+    let mut hash = hasher.build_hasher();
+    hash.write(key.as_str().as_bytes());
+    hash.finish()
+}
+
 fn hash_of(slots: &[Option<Slot>], slot: u32, hasher: &impl BuildHasher) -> u64 {
     slots[slot as usize]
         .as_ref()
-        .map_or(0, |slot| hasher.hash_one(slot.key.as_str()))
+        .map_or(0, |slot| hash_key(&slot.key, hasher))
 }

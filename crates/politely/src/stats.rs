@@ -3,7 +3,7 @@
 use std::ops::AddAssign;
 use std::time::Duration;
 
-/// Totals since the limiter was made, and the present state.
+/// Totals since the limiter was made, and the present state. A permit of several keys counts once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Keys known.

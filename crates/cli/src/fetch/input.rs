@@ -66,10 +66,7 @@ impl Sources {
             }
         }
         if !given.is_empty() {
-            sources.push(Source::new(
-                "arguments".to_owned(),
-                Reader::new(Cursor::new(given.into_bytes())),
-            ));
+            sources.extend(Self::of_bytes("arguments", given.into_bytes()).0);
         }
         match file {
             Some(path) if path.as_os_str() == "-" => stdin_named = true,
@@ -92,6 +89,12 @@ impl Sources {
             ));
         }
         Ok(Self(sources))
+    }
+
+    /// A list at hand.
+    pub(crate) fn of_bytes(name: &str, list: Vec<u8>) -> Self {
+        let reader = Reader::new(Cursor::new(list));
+        Self(vec![Source::new(name.to_owned(), reader)])
     }
 
     /// Is there anything to read?
@@ -218,10 +221,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn lines(text: &[u8]) -> Vec<Vec<u8>> {
-        let mut sources = Sources(vec![Source::new(
-            "x".into(),
-            Reader::new(Cursor::new(text.to_vec())),
-        )]);
+        let mut sources = Sources::of_bytes("x", text.to_vec());
         let (mut all, mut line) = (Vec::new(), Vec::new());
         while let Some(place) = sources.next_line(&mut line).unwrap() {
             all.push(line.clone());

@@ -220,7 +220,8 @@ impl Limits {
     /// Nothing leaves for `lane` for `pause` (robots.txt: Crawl-delay).
     pub(crate) fn pause(&self, lane: &Lane, pause: Duration) {
         for keys in &lane.keys {
-            self.limiter.hold(&keys[0], pause, HoldReason::CrawlDelay);
+            let held = self.limiter.hold(&keys[0], pause, HoldReason::CrawlDelay);
+            held.expect("there is room for every key");
         }
     }
 
@@ -244,7 +245,7 @@ impl Limits {
 
     /// What an earlier run learned about `key`; a state that cannot be read is a state not known.
     pub(crate) fn restore(&self, key: &Key, state: &[u8]) {
-        let _ = self.limiter.restore(key, state);
+        _ = self.limiter.restore(key, state);
     }
 }
 

@@ -1,16 +1,20 @@
 //! A key's latencies in sixteen bytes: median, 95th percentile, and what is normal.
 //!
 //! A histogram per host would cost kilobytes. Each quantile is tracked by stochastic approximation on
-//! the logarithm instead (Robbins and Monro 1951; "frugal" quantiles, Ma et al. 2013): up by `step x q`
-//! when a sample lies above, down by `step x (1 - q)` when below. Within about ten per cent of the truth
-//! after a few dozen samples, which is enough to see a doubling.
+//! a logarithmic scale instead (Robbins and Monro 1951; "frugal" quantiles, Ma et al. 2013): up by
+//! `step x q` when a sample lies above, down by `step x (1 - q)` when below. Within about ten per cent of
+//! the truth after a few dozen samples, which is enough to see a doubling.
+//!
+//! The scale is the bits of a float read as a number: its exponent is the logarithm to base two, its
+//! mantissa a straight line in between. It grows with the latency, has an exact inverse, costs nothing and
+//! is the same on every machine.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// One sample moves the median's logarithm by at most half of this.
-const STEP: f32 = 0.1;
+/// One sample moves the median by at most half of this, in octaves.
+const STEP: f32 = 0.15;
 /// The normal median follows a higher one this much slower, so that a queue building up stands out.
 const NORMAL_RISE: f32 = 0.02;
 /// Samples before anything is said: fewer tell more of chance than of the host.
@@ -19,60 +23,69 @@ const WARM_UP: u8 = 16;
 /// Latency quantiles of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    ln_p50: f32,
-    ln_p95: f32,
-    ln_normal: f32,
+    p50: f32,
+    p95: f32,
+    normal: f32,
     samples: u8,
 }
 
 impl Latency {
     /// Takes one latency in. Zero counts as a microsecond.
     pub fn record(&mut self, latency: Duration) {
-        let x = ln(latency);
+        let x = octaves(latency);
         if self.samples == 0 {
-            (self.ln_p50, self.ln_p95, self.ln_normal) = (x, x, x);
+            (self.p50, self.p95, self.normal) = (x, x, x);
         }
         self.samples = self.samples.saturating_add(1);
         // Large first steps: the start value is one sample and may be far off.
         let step = STEP * (1.0 + 8.0 / f32::from(self.samples));
-        self.ln_p50 += step * if x > self.ln_p50 { 0.5 } else { -0.5 };
-        self.ln_p95 += step * if x > self.ln_p95 { 0.95 } else { -0.05 };
-        self.ln_p95 = self.ln_p95.max(self.ln_p50);
-        let rise = self.ln_p50 - self.ln_normal;
-        self.ln_normal += if rise > 0.0 { rise * NORMAL_RISE } else { rise };
+        self.p50 += step * if x > self.p50 { 0.5 } else { -0.5 };
+        self.p95 += step * if x > self.p95 { 0.95 } else { -0.05 };
+        self.p95 = self.p95.max(self.p50);
+        let rise = self.p50 - self.normal;
+        self.normal += if rise > 0.0 { rise * NORMAL_RISE } else { rise };
     }
 
     /// The median, once known.
     pub fn p50(&self) -> Option<Duration> {
-        (self.samples > 0).then(|| exp(self.ln_p50))
+        (self.samples > 0).then(|| micros(self.p50))
     }
 
     /// The 95th percentile, once known.
     pub fn p95(&self) -> Option<Duration> {
-        (self.samples > 0).then(|| exp(self.ln_p95))
+        (self.samples > 0).then(|| micros(self.p95))
     }
 
     /// How many times its normal value the median is; 1 until enough is known.
     pub fn rise(&self) -> f64 {
-        if self.samples < WARM_UP {
+        if self.samples < WARM_UP || self.p50 <= self.normal {
             return 1.0;
         }
-        f64::from(libm::expf(self.ln_p50 - self.ln_normal))
+        f64::from(micros_f32(self.p50) / micros_f32(self.normal))
     }
 
     /// How far the median stands above its normal value.
     pub fn excess(&self) -> Duration {
-        exp(self.ln_p50).saturating_sub(exp(self.ln_normal))
+        micros(self.p50).saturating_sub(micros(self.normal))
     }
 }
 
-fn ln(latency: Duration) -> f32 {
-    libm::logf((latency.as_micros() as f32).max(1.0))
+/// A place on the scale; zero counts as a microsecond.
+fn octaves(latency: Duration) -> f32 {
+    let micros = latency.as_secs() as f32 * 1e6 + latency.subsec_micros() as f32;
+    micros.max(1.0).to_bits() as f32 / MANTISSA
 }
 
-fn exp(ln_micros: f32) -> Duration {
-    Duration::from_micros(libm::expf(ln_micros) as u64)
+fn micros(octaves: f32) -> Duration {
+    Duration::from_micros(micros_f32(octaves) as u64)
 }
+
+fn micros_f32(octaves: f32) -> f32 {
+    f32::from_bits((octaves * MANTISSA) as u32)
+}
+
+/// One octave in the bits of an `f32`.
+const MANTISSA: f32 = (1 << 23) as f32;
 
 #[cfg(test)]
 mod tests {

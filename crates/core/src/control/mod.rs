@@ -146,6 +146,14 @@ impl KeyLaw {
         }
     }
 
+    /// Does what happens move its setpoint? If not, somebody's number is the rate.
+    pub(crate) const fn learns(&self) -> bool {
+        match self {
+            Self::Fixed(_) | Self::Advice(_) => false,
+            Self::Aimd(_) => true,
+        }
+    }
+
     /// After a restore: what was learned stands under today's constants, which are no part of the state;
     /// a state of another law than the configured one, or an impossible one, is of no use.
     pub fn adopt(&mut self, config: &LawConfig, limits: &Limits, now: Timestamp) {

@@ -55,7 +55,11 @@ impl Lease {
 
     /// When its slot returns by itself.
     pub fn expires(&self) -> Timestamp {
-        self.start + Duration::from_millis(u64::from(self.lasts_ms))
+        Timestamp::from_micros(
+            self.start
+                .as_micros()
+                .saturating_add(u64::from(self.lasts_ms) * 1_000),
+        )
     }
 }
 
@@ -235,7 +239,11 @@ pub struct Expired {
 
 /// Whole milliseconds, rounded up: at most 49 days.
 fn ms(length: Duration) -> u32 {
-    u32::try_from(length.as_micros().div_ceil(1_000)).unwrap_or(u32::MAX)
+    let ms = length
+        .as_secs()
+        .saturating_mul(1_000)
+        .saturating_add(u64::from(length.subsec_micros().div_ceil(1_000)));
+    u32::try_from(ms).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ pub struct Grant {
     pub slots: u16,
     /// When the first may leave.
     pub start: Timestamp,
-    /// Between one start and the next.
+    /// Between one start and the next; zero for a single permit.
     pub interval: Duration,
 }
 

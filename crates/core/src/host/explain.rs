@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Ask, Decision, Host, Reason, Wait};
+use super::{Ask, Bounds, Decision, Host, Reason, Wait};
 use crate::Timestamp;
 use crate::config::Config;
 use crate::control::{Law, Metrics};
@@ -85,7 +85,7 @@ impl Host {
     /// Why this key waits, until when, since which event.
     pub fn explain(&self, now: Timestamp, config: &Config) -> Explanation {
         let mut probe = self.clone();
-        let (rate, cap) = probe.setpoint(now, config);
+        let Bounds { rate, cap, .. } = probe.bounds(now, config);
         probe.expire(now);
         // Before the probe takes a lease of its own.
         let (in_flight, tally) = (probe.leases.in_flight() as u32, probe.leases.tally());

@@ -89,7 +89,7 @@ impl Host {
     /// breaker, strike, operator's number or debt, and no learned ceiling unless `forgettable`.
     pub fn evictable(&mut self, now: Timestamp, forgettable: bool, config: &Config) -> bool {
         self.expire(now);
-        let (rate, _) = self.setpoint(now, config);
+        let rate = self.bounds(now, config).rate;
         // Anything less than full: who comes back to a new bucket must not get a second burst.
         let bytes_full = self
             .bytes(config)

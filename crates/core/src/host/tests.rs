@@ -38,3 +38,26 @@ fn to_explain_takes_no_lease() {
     let tally = Host::new(&config, now).explain(now, &config).tally;
     assert_eq!((tally.granted, tally.live), (0, 0));
 }
+
+/// Before this, no number above the configured one changed anything.
+#[test]
+fn where_nothing_is_learned_an_operators_number_is_the_rate() {
+    use std::sync::Arc;
+
+    use crate::control::LawConfig;
+
+    let now = Timestamp::from_micros(1_000_000);
+    let tenths = |config: &Config, set: f64| {
+        let mut host = Host::new(config, now);
+        host.set_rate(now, set, 3.0, config);
+        (host.explain(now, config).rate * 10.0) as u32
+    };
+    let mut config = Config::fixed(2.0, 1.0);
+    for law in [LawConfig::Fixed, LawConfig::Advice(Arc::default())] {
+        config.law = law;
+        assert_eq!([tenths(&config, 5.0), tenths(&config, 0.5)], [50, 5]);
+    }
+    // A law that learns starts at 1 and may not pass 10.
+    let config = Config::crawler();
+    assert_eq!([tenths(&config, 50.0), tenths(&config, 0.5)], [10, 5]);
+}

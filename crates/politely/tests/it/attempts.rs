@@ -128,7 +128,9 @@ async fn a_dropped_call_gives_its_slot_back_and_keeps_its_token_spent() {
 async fn a_call_dropped_in_the_line_takes_nothing() {
     let limiter = limiter(1.0);
     let key = Key::host("a.example").unwrap();
-    limiter.hold(&key, Duration::from_mins(1), HoldReason::Operator);
+    limiter
+        .hold(&key, Duration::from_mins(1), HoldReason::Operator)
+        .unwrap();
     let service = service(limiter.clone());
     let request = Request::get("http://a.example/")
         .body(Empty::new())
@@ -149,7 +151,9 @@ async fn a_call_dropped_in_the_line_takes_nothing() {
 async fn ready_at_once_though_a_host_is_held() {
     let limiter = limiter(1.0);
     let key = Key::host("a.example").unwrap();
-    limiter.hold(&key, Duration::from_mins(1), HoldReason::Operator);
+    limiter
+        .hold(&key, Duration::from_mins(1), HoldReason::Operator)
+        .unwrap();
     let server = unlimited().await;
     let mut service = service(limiter);
     let held = Request::get("http://a.example/")
@@ -163,7 +167,9 @@ async fn ready_at_once_though_a_host_is_held() {
 async fn nobody_waits_for_a_parked_key() {
     let limiter = limiter(1.0);
     let key = Key::host("a.example").unwrap();
-    limiter.hold(&key, Duration::from_hours(2), HoldReason::Operator);
+    limiter
+        .hold(&key, Duration::from_hours(2), HoldReason::Operator)
+        .unwrap();
     let error = client(limiter).get("http://a.example/").send().await;
     let Err(reqwest_middleware::Error::Middleware(error)) = error else {
         panic!("{error:?}")

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use politely::core::gate::HoldReason;
-use politely::{AcquireError, Clock, Config, Key, Limiter, RefusalReason, Report, Signal};
+use politely::{
+    AcquireError, Clock, Config, Full, Key, Limiter, RefusalReason, Report, SetError, Signal,
+};
 
 use crate::limiter_line::{key, ok, settle, steady};
 
@@ -43,8 +45,12 @@ async fn what_matters_is_never_forgotten() {
     ]
     .map(|name| key(&format!("{name}.example")));
     let permit = limiter.try_acquire(&leased).unwrap();
-    limiter.hold(&held, Duration::from_secs(100_000), HoldReason::Operator);
-    limiter.hold(&waited_for, Duration::from_secs(500), HoldReason::Operator);
+    limiter
+        .hold(&held, Duration::from_secs(100_000), HoldReason::Operator)
+        .unwrap();
+    limiter
+        .hold(&waited_for, Duration::from_secs(500), HoldReason::Operator)
+        .unwrap();
     let waiting = tokio::spawn({
         let (limiter, waited_for) = (limiter.clone(), waited_for.clone());
         async move {
@@ -163,7 +169,9 @@ async fn a_permit_from_before_a_restore_or_configuration_touches_nothing() {
     let limiter = bounded(10, steady(1_000.0));
     let host = key("example.com");
     let empty = {
-        limiter.hold(&host, Duration::from_secs(1), HoldReason::Operator);
+        limiter
+            .hold(&host, Duration::from_secs(1), HoldReason::Operator)
+            .unwrap();
         limiter.unpark(&host);
         limiter.snapshot(&host).unwrap()
     };
@@ -198,7 +206,9 @@ async fn who_waits_is_served_after_a_restore_or_configuration() {
     limiter.try_acquire(&host).unwrap().report(&ok());
     let saved = limiter.snapshot(&host).unwrap();
     for begin_anew in [true, false] {
-        limiter.hold(&host, Duration::from_mins(50), HoldReason::Operator);
+        limiter
+            .hold(&host, Duration::from_mins(50), HoldReason::Operator)
+            .unwrap();
         let waiting = tokio::spawn({
             let (limiter, host) = (limiter.clone(), host.clone());
             async move {
@@ -245,4 +255,27 @@ async fn a_hundred_thousand_keys() {
             "each is known"
         );
     }
+}
+
+/// Before this, a full registry took settings and forgot them without a word.
+#[tokio::test(start_paused = true)]
+async fn a_full_registry_says_so_to_who_sets_something() {
+    let limiter = bounded(1, steady(10.0));
+    let full = |result| assert_eq!(result, Err(SetError::Full(Full)));
+    let state = {
+        let other = bounded(1, steady(10.0));
+        other.try_acquire(&nth(0)).unwrap().report(&ok());
+        other.snapshot(&nth(0)).unwrap()
+    };
+    let permit = limiter.try_acquire(&nth(0)).unwrap();
+    let hour = Duration::from_hours(1);
+    assert_eq!(limiter.hold(&nth(1), hour, HoldReason::Operator), Err(Full));
+    full(limiter.set_rate(&nth(1), 1.0, 1.0));
+    full(limiter.configure(&nth(1), steady(1.0)));
+    full(limiter.restore(&nth(1), &state));
+    limiter.unpark(&nth(1));
+    assert_eq!(limiter.keys(), [nth(0)]);
+    // The key it knows is set as before.
+    limiter.set_rate(&nth(0), 1.0, 1.0).unwrap();
+    permit.report(&ok());
 }

@@ -37,7 +37,9 @@ fn rated(rates: &[(&Key, f64)]) -> Limiter {
 async fn one_key_in_the_way_takes_nothing_of_the_others() {
     let (host, global) = (key("example.com"), key("global.invalid"));
     let limiter = rated(&[(&host, 10.0), (&global, 10.0)]);
-    limiter.hold(&global, Duration::from_mins(1), HoldReason::Operator);
+    limiter
+        .hold(&global, Duration::from_mins(1), HoldReason::Operator)
+        .unwrap();
     for _ in 0..1_000 {
         let refusal = limiter
             .try_acquire(&[host.clone(), global.clone()])
@@ -155,4 +157,20 @@ async fn a_key_named_twice_is_one_key() {
     assert_eq!(limiter.explain(&host).unwrap().in_flight.0, 1);
     permit.report(&ok());
     assert_eq!(limiter.explain(&host).unwrap().tally.reported, 1);
+}
+
+/// Before this, a permit of three keys was granted three times and reported once.
+#[tokio::test(start_paused = true)]
+async fn a_permit_of_several_keys_counts_once() {
+    let keys = [key("a.example"), key("b.example"), key("c.example")];
+    let limiter = rated(&[(&keys[0], 10.0), (&keys[1], 10.0), (&keys[2], 1.0)]);
+    limiter.try_acquire(&keys).unwrap().report(&ok());
+    // What another key stops is no permit, given or cancelled.
+    tokio::time::advance(Duration::from_millis(500)).await;
+    assert_eq!(limiter.try_acquire(&keys).unwrap_err().key, keys[2]);
+    limiter.acquire(&keys).await.unwrap().report(&ok());
+    limiter.acquire(&keys).await.map(drop).unwrap();
+    limiter.try_acquire(&keys[0]).unwrap().report(&ok());
+    let stats = limiter.stats();
+    assert_eq!((stats.granted, stats.reported, stats.cancelled), (4, 3, 1));
 }

@@ -224,13 +224,19 @@ async fn a_hold_wakes_nobody_early_and_lifting_it_wakes_at_once() {
     let (first, second) = (spawn(), spawn());
     settle().await;
     let until = limiter.now() + Duration::from_mins(1);
-    limiter.hold(&host, Duration::from_mins(1), HoldReason::RetryAfter);
-    limiter.hold(&host, Duration::from_secs(1), HoldReason::CrawlDelay);
+    limiter
+        .hold(&host, Duration::from_mins(1), HoldReason::RetryAfter)
+        .unwrap();
+    limiter
+        .hold(&host, Duration::from_secs(1), HoldReason::CrawlDelay)
+        .unwrap();
     assert!(first.await.unwrap() >= until);
     assert!(second.await.unwrap() >= until + Duration::from_millis(98));
 
     let third = spawn();
-    limiter.hold(&host, Duration::from_hours(1), HoldReason::Operator);
+    limiter
+        .hold(&host, Duration::from_hours(1), HoldReason::Operator)
+        .unwrap();
     settle().await;
     let began = limiter.now();
     limiter.unpark(&host);

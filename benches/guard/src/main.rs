@@ -1,0 +1,229 @@
+//! The hot paths, for `scripts/guard` to count the instructions of.
+//!
+//! Times on a shared machine differ by half from run to run; instructions differ by less than one in a thousand, so
+//! a path that grew by a twentieth is seen. `guard NAME` prepares the path called NAME, then walks it inside
+//! [`counted`], which is all that callgrind counts; it prints how often it was walked. Time stands still unless a
+//! path moves it. The registry's hash seed is random as in production: a thousand keys average over it.
+
+use std::hint::black_box;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use politely::core::host::{Ask, Decision, Host};
+use politely::core::queue::NextQueue;
+use politely::core::signal::{WallClock, classify};
+use politely::core::{Rng, Timestamp};
+use politely::robots::Robots;
+use politely::{Clock, Config, Key, Limiter, Outcome, Report, Signal};
+
+const KEYS: usize = 1_000;
+const ROUNDS: usize = 20;
+/// Long enough that a bucket is full again, so that each round finds what the last one found.
+const ROUND: Duration = Duration::from_secs(1);
+
+type Path = fn() -> usize;
+
+/// In the order of `guard.toml`.
+const PATHS: [(&str, Path); 6] = [
+    ("grant", grant),
+    ("cycle", cycle),
+    ("core", core),
+    ("queue", queue),
+    ("classify", plain_200),
+    ("robots", robots),
+];
+
+fn main() -> ExitCode {
+    let wanted = std::env::args().nth(1).unwrap_or_default();
+    if let Some((_, path)) = PATHS.iter().find(|(name, _)| *name == wanted) {
+        println!("{}", path());
+        return ExitCode::SUCCESS;
+    }
+    for (name, _) in PATHS {
+        println!("{name}");
+    }
+    if wanted.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// callgrind counts what happens in here: see `--toggle-collect` in `scripts/guard`.
+#[inline(never)]
+fn counted<T>(walk: impl FnOnce() -> T) -> T {
+    black_box(walk())
+}
+
+/// A permit of a known key.
+fn grant() -> usize {
+    let bench = Bench::new();
+    let mut permits = Vec::with_capacity(KEYS);
+    for _ in 0..ROUNDS {
+        counted(|| permits.extend(bench.keys.iter().map(|key| bench.permit(key))));
+        permits.clear();
+        bench.tick();
+    }
+    KEYS * ROUNDS
+}
+
+/// A permit of a known key, and its report.
+fn cycle() -> usize {
+    let bench = Bench::new();
+    for _ in 0..ROUNDS {
+        counted(|| bench.round());
+        bench.tick();
+    }
+    KEYS * ROUNDS
+}
+
+/// The same without registry and lock.
+fn core() -> usize {
+    let (config, report) = (Config::api(), good());
+    let (mut now, mut rng) = (Timestamp::from_micros(1_000_000), Rng::new(1));
+    let mut hosts: Vec<_> = (0..KEYS).map(|_| Host::new(&config, now)).collect();
+    for _ in 0..ROUNDS {
+        counted(|| {
+            for host in &mut hosts {
+                let Decision::Granted(grant) = host.request(now, Ask::default(), &config) else {
+                    panic!("a second is enough for the next request")
+                };
+                black_box(host.report(now, grant.lease, &report, &config, &mut rng));
+            }
+        });
+        now = now + ROUND;
+    }
+    KEYS * ROUNDS
+}
+
+/// The next of ten thousand hosts, and back with it, due again in 0.1 to 60 s.
+fn queue() -> usize {
+    const HOSTS: u32 = 10_000;
+    const OPS: usize = 100_000;
+    let (mut queue, mut rng) = (NextQueue::new(), Rng::new(7));
+    for host in 0..HOSTS {
+        queue.push(Timestamp::from_secs_f64(rng.between(0.0, 60.0)), host);
+    }
+    let delay = |rng: &mut Rng| Duration::from_micros((1e5 * 600_f64.powf(rng.unit())) as u64);
+    let delays: Vec<_> = (0..2 * OPS).map(|_| delay(&mut rng)).collect();
+    let mut turn = |delays: &[Duration]| {
+        for delay in delays {
+            let (due, host) = queue.pop_due(Timestamp::NEVER).expect("nobody leaves");
+            queue.push(due + *delay, host);
+        }
+    };
+    let (first, then) = delays.split_at(OPS);
+    turn(first);
+    counted(|| turn(then));
+    OPS
+}
+
+/// What most answers are.
+fn plain_200() -> usize {
+    const ANSWERS: usize = 10_000;
+    let headers: HeaderMap = [
+        ("date", "Fri, 20 Nov 2026 12:00:00 GMT"),
+        ("server", "nginx"),
+        ("content-type", "text/html; charset=utf-8"),
+        ("content-length", "18231"),
+        ("last-modified", "Thu, 19 Nov 2026 08:12:31 GMT"),
+        ("etag", "\"655b1f3f-4737\""),
+        ("cache-control", "max-age=600"),
+        ("vary", "accept-encoding"),
+        ("strict-transport-security", "max-age=31536000"),
+        ("x-frame-options", "SAMEORIGIN"),
+    ]
+    .into_iter()
+    .map(|(name, value)| {
+        let name = HeaderName::from_static(name);
+        (name, HeaderValue::from_static(value))
+    })
+    .collect();
+    let outcome = Outcome::Answered {
+        status: StatusCode::OK,
+        headers: &headers,
+        body_start: b"<!doctype html><html><head><title>A page</title>",
+    };
+    let clock = WallClock::from_unix_secs(1_795_176_000);
+    counted(|| {
+        for _ in 0..ANSWERS {
+            black_box(classify(black_box(&outcome), clock, ROUND, 18_231));
+        }
+    });
+    ANSWERS
+}
+
+/// May this path be fetched? Forty rules, some with wildcards, as large shops have them.
+fn robots() -> usize {
+    const ASKED: usize = 10_000;
+    let mut text = String::from("User-agent: *\n");
+    for i in 0..10 {
+        text += &format!(
+            "Disallow: /private{i}/\nAllow: /private{i}/open/\nDisallow: /*?sort{i}=\nDisallow: /p{i}/*.pdf$\n"
+        );
+    }
+    let robots = Robots::from_response(Some(200), text.as_bytes(), "politely");
+    let paths: Vec<_> = (0..100)
+        .map(|i| format!("/p{}/shelf-{i}/a-page-of-this-site.html?page={i}", i % 20))
+        .collect();
+    counted(|| {
+        for i in 0..ASKED {
+            black_box(robots.allows_path(&paths[i % paths.len()]));
+        }
+    });
+    ASKED
+}
+
+fn good() -> Report {
+    let mut report = Report::of(Signal::Ok);
+    report.latency = Duration::from_millis(50);
+    report
+}
+
+/// A limiter that knows a thousand keys.
+struct Bench {
+    limiter: Limiter,
+    keys: Vec<Key>,
+    now: Arc<AtomicU64>,
+    report: Report,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let now = Arc::new(AtomicU64::new(1_000_000));
+        let clock = {
+            let now = Arc::clone(&now);
+            Clock::given(move || Timestamp::from_micros(now.load(Ordering::Relaxed)))
+        };
+        let builder = Limiter::builder().config(Config::api()).clock(clock);
+        let limiter = builder.seed(1).build().expect("a ready-made configuration");
+        let key = |i| Key::host(&format!("shop-{i}.example.com")).expect("a host's name");
+        let bench = Self {
+            limiter,
+            keys: (0..KEYS).map(key).collect(),
+            now,
+            report: good(),
+        };
+        bench.round();
+        bench.tick();
+        bench
+    }
+
+    fn permit(&self, key: &Key) -> politely::Permit {
+        self.limiter.try_acquire(key).expect("a second is enough")
+    }
+
+    fn round(&self) {
+        for key in &self.keys {
+            black_box(self.permit(key).report(&self.report));
+        }
+    }
+
+    fn tick(&self) {
+        self.now
+            .fetch_add(ROUND.as_micros() as u64, Ordering::Relaxed);
+    }
+}
