@@ -42,6 +42,7 @@ mod clock;
 pub mod layer;
 mod limiter;
 mod permit;
+mod refusal;
 mod registry;
 #[cfg(feature = "reqwest")]
 pub mod reqwest;
@@ -52,13 +53,14 @@ mod sync;
 mod waiters;
 
 pub use clock::{Clock, wall_clock};
-pub use limiter::{AcquireError, Builder, Keys, Limiter, Refusal, RefusalReason, SetError};
+pub use limiter::{Builder, Keys, Limiter};
 pub use permit::{Permit, Slot};
 pub use politely_core as core;
 pub use politely_core::config::Config;
 pub use politely_core::host::{Directions, Explanation, Reason};
 pub use politely_core::key::Key;
 pub use politely_core::signal::{Failure, Outcome, Report, Signal};
+pub use refusal::{AcquireError, Refusal, RefusalReason, SetError};
 pub use registry::Full;
 pub use stats::Stats;
 

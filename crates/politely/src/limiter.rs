@@ -11,11 +11,12 @@ use std::time::Duration;
 use politely_core::Timestamp;
 use politely_core::config::{Config, InvalidConfig};
 use politely_core::gate::HoldReason;
-use politely_core::host::{Ask, Decision, Explanation, Host, Reason, RestoreError, Wait};
+use politely_core::host::{Ask, Decision, Explanation, Host, Reason, Wait};
 use politely_core::key::Key;
 
 use crate::clock::Clock;
 use crate::permit::{Part, Permit};
+use crate::refusal::{AcquireError, Refusal, RefusalReason, SetError};
 use crate::registry::{Entry, Full, Registry, SharedShard};
 use crate::stats::Stats;
 use crate::sync::{AtomicBool, AtomicU64, sleep};
@@ -60,71 +61,6 @@ impl<'a> From<&'a Vec<Key>> for Keys<'a> {
     fn from(keys: &'a Vec<Key>) -> Self {
         Self(keys)
     }
-}
-
-/// Why there is no permit now, and when to ask again.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{key}: {reason}")]
-pub struct Refusal {
-    /// The key in the way.
-    pub key: Key,
-    /// What is in the way.
-    pub reason: RefusalReason,
-    /// Ask again at this time, or when a report for the key comes, whichever is first.
-    pub at: Timestamp,
-    /// Its place among the keys asked for.
-    index: usize,
-}
-
-/// What is in the way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RefusalReason {
-    /// The key must wait.
-    #[error("{0}")]
-    Wait(Reason),
-    /// Others wait for the key already.
-    #[error("others wait")]
-    Line,
-    /// The registry is full of keys none of which can be forgotten.
-    #[error("no room for another key")]
-    Full,
-    /// The limiter is closed.
-    #[error("closed")]
-    Closed,
-}
-
-/// Why waiting came to nothing.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AcquireError {
-    /// The limiter was closed.
-    #[error("the limiter is closed")]
-    Closed,
-    /// The registry is full of keys none of which can be forgotten.
-    #[error("no room for another key")]
-    Full,
-    /// As many wait for this key as may.
-    #[error("the line of {0} is full")]
-    LineFull(Key),
-    /// A hold longer than the user's ceiling (`Config::hold_max`): nobody should wait in line for it.
-    #[error("{0} is parked for another {1:?}")]
-    Parked(Key, Duration),
-    /// No key was named.
-    #[error("a request needs a key")]
-    NoKey,
-}
-
-/// Why a key is as it was.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum SetError {
-    /// A number makes no sense.
-    #[error(transparent)]
-    Invalid(#[from] InvalidConfig),
-    /// The state given back cannot be read.
-    #[error(transparent)]
-    State(#[from] RestoreError),
-    /// The key is not known and there is no room for another.
-    #[error(transparent)]
-    Full(#[from] Full),
 }
 
 /// Makes a [`Limiter`].

@@ -18,6 +18,8 @@ mod clock;
 mod limiter;
 #[path = "../src/permit.rs"]
 mod permit;
+#[path = "../src/refusal.rs"]
+mod refusal;
 #[path = "../src/registry.rs"]
 mod registry;
 #[path = "../src/stats.rs"]
@@ -95,7 +97,8 @@ use shuttle::future::block_on;
 use shuttle::thread;
 
 use crate::clock::Clock;
-use crate::limiter::{AcquireError, Limiter, RefusalReason};
+use crate::limiter::Limiter;
+use crate::refusal::{AcquireError, RefusalReason};
 
 /// Schedules tried per test.
 const SCHEDULES: usize = 1_000;

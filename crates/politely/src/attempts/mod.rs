@@ -48,8 +48,9 @@ use tracing::field::Empty;
 use url::Url;
 
 use crate::clock::wall_clock;
-use crate::limiter::{AcquireError, Limiter};
+use crate::limiter::Limiter;
 use crate::permit::{Permit, Slot};
+use crate::refusal::AcquireError;
 use crate::sync::sleep;
 
 pub use body::PacedBody;
