@@ -164,7 +164,7 @@ fn scrapy(urls: &Path) -> Round {
     assert!(pages > 0.0, "Scrapy said: {said}");
     Round {
         per_s: pages / number_after(&said, "\"seconds\": "),
-        cpu_us: (children_cpu() - cpu).as_micros() as f64 / pages,
+        cpu_us: children_cpu().saturating_sub(cpu).as_micros() as f64 / pages,
     }
 }
 
@@ -173,7 +173,7 @@ fn timed(pages: u64, cpu: fn() -> Duration, work: impl FnOnce()) -> Round {
     work();
     Round {
         per_s: pages as f64 / began.elapsed().as_secs_f64(),
-        cpu_us: (cpu() - cpu_before).as_micros() as f64 / pages as f64,
+        cpu_us: cpu().saturating_sub(cpu_before).as_micros() as f64 / pages as f64,
     }
 }
 

@@ -239,65 +239,65 @@ fn failed(error: &(dyn Error + 'static)) -> Came {
     Came::Failed(failure(error), innermost(error))
 }
 
-/// Which failure an error is: its causes are looked through from the outside in.
+/// Which failure an error is, by all that caused it.
 fn failure(error: &(dyn Error + 'static)) -> Failure {
-    let mut causes = Causes::default();
-    causes.look_through(error);
-    if causes.timeout {
+    use io::ErrorKind::{InvalidData, InvalidInput, TimedOut};
+
+    let causes = causes(error);
+    let any = |is: fn(&(dyn Error + 'static)) -> bool| causes.iter().any(|cause| is(*cause));
+    let timeout = any(|cause| {
+        is(cause, |why: &io::Error| why.kind() == TimedOut) || is(cause, reqwest::Error::is_timeout)
+    });
+    let connect = any(|cause| {
+        is(cause, hyper_util::client::legacy::Error::is_connect)
+            || is(cause, reqwest::Error::is_connect)
+    });
+    let malformed = any(|cause| {
+        cause.is::<http::uri::InvalidUri>()
+            || is(cause, hyper::Error::is_parse)
+            || is(cause, reqwest::Error::is_builder)
+            || is(cause, |why: &io::Error| {
+                matches!(why.kind(), InvalidData | InvalidInput)
+            })
+    });
+    if timeout {
         Failure::Timeout
-    } else if causes.dns {
+    } else if any(|cause| cause.to_string() == "dns error") {
         // EAI_AGAIN is the resolver's trouble; any other answer is about the name.
         if innermost(error).contains("emporary failure") {
             Failure::Resolver
         } else {
             Failure::NoSuchHost
         }
-    } else if causes.tls {
+    } else if any(<dyn Error>::is::<rustls::Error>) {
         Failure::Tls
-    } else if causes.connect {
+    } else if connect {
         Failure::Connect
-    } else if causes.malformed {
+    } else if malformed {
         Failure::Malformed
     } else {
         Failure::Reset
     }
 }
 
-#[derive(Default)]
-struct Causes {
-    timeout: bool,
-    dns: bool,
-    tls: bool,
-    connect: bool,
-    malformed: bool,
+fn is<E: Error + 'static>(error: &(dyn Error + 'static), what: impl Fn(&E) -> bool) -> bool {
+    error.downcast_ref().is_some_and(what)
 }
 
-impl Causes {
-    fn look_through(&mut self, error: &(dyn Error + 'static)) {
-        self.tls |= error.is::<rustls::Error>();
-        self.dns |= error.to_string() == "dns error";
-        self.malformed |= error.is::<http::uri::InvalidUri>();
-        if let Some(error) = error.downcast_ref::<hyper::Error>() {
-            self.malformed |= error.is_parse();
-        } else if let Some(error) = error.downcast_ref::<hyper_util::client::legacy::Error>() {
-            self.connect |= error.is_connect();
-        } else if let Some(error) = error.downcast_ref::<reqwest::Error>() {
-            self.timeout |= error.is_timeout();
-            self.connect |= error.is_connect();
-            self.malformed |= error.is_builder();
-        } else if let Some(error) = error.downcast_ref::<io::Error>() {
-            use io::ErrorKind::{InvalidData, InvalidInput, TimedOut};
-            self.timeout |= error.kind() == TimedOut;
-            self.malformed |= matches!(error.kind(), InvalidData | InvalidInput);
-            // What it is made of is not its source, only that one's source is.
-            if let Some(inner) = error.get_ref() {
-                return self.look_through(inner);
-            }
-        }
-        if let Some(cause) = error.source() {
-            self.look_through(cause);
-        }
+/// An error and its causes, from the outside in.
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> Vec<&'a (dyn Error + 'static)> {
+    let mut causes = Vec::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        causes.push(error);
+        let io = error.downcast_ref::<io::Error>();
+        // What an I/O error is made of is not its source, only that one's source is.
+        next = match io.and_then(io::Error::get_ref) {
+            Some(inner) => Some(inner),
+            None => error.source(),
+        };
     }
+    causes
 }
 
 /// The last cause's words: the outer ones only repeat the URL.
@@ -314,4 +314,26 @@ pub(super) fn innermost(error: &dyn Error) -> String {
         .chars()
         .take(200)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It lies two I/O errors deep, where `source` does not lead.
+    #[test]
+    fn a_failed_handshake_is_tls_however_deep() {
+        let tls = rustls::Error::General("no trust".to_owned());
+        let error = io::Error::other(io::Error::new(io::ErrorKind::InvalidData, tls));
+        assert_eq!(failure(&error), Failure::Tls);
+        assert!(innermost(&error).contains("no trust"));
+    }
+
+    #[test]
+    fn failures_are_told_apart() {
+        let io = |kind: io::ErrorKind| failure(&io::Error::from(kind));
+        assert_eq!(io(io::ErrorKind::TimedOut), Failure::Timeout);
+        assert_eq!(io(io::ErrorKind::InvalidData), Failure::Malformed);
+        assert_eq!(io(io::ErrorKind::ConnectionReset), Failure::Reset);
+    }
 }

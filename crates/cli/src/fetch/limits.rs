@@ -154,29 +154,25 @@ impl Limits {
 
     /// May a request of `lane` leave now?
     pub(crate) fn may_leave(&self, lane: &Lane) -> Result<Leave, Refused> {
-        let turn = if self.egresses.len() > 1 {
-            self.turn.fetch_add(1, Ordering::Relaxed)
-        } else {
-            0
+        // A turn is taken by leaving, not by asking; asking is done under the frontier's lock.
+        let ways = self.egresses.len().max(1);
+        let turn = self.turn.load(Ordering::Relaxed) % ways;
+        let leave = |permit, egress| {
+            self.turn.store(egress + 1, Ordering::Relaxed);
+            Ok(Leave { permit, egress })
         };
         if let [keys] = &*lane.keys {
-            let egress = if self.egresses.is_empty() {
-                0
-            } else {
-                turn % self.egresses.len()
+            return match self.limiter.try_acquire(&**keys) {
+                Ok(permit) => leave(permit, turn),
+                Err(refusal) => Err(self.refused(refusal)),
             };
-            let permit = self
-                .limiter
-                .try_acquire(&**keys)
-                .map_err(|refusal| self.refused(refusal))?;
-            return Ok(Leave { permit, egress });
         }
         // The egress whose turn it is, or the next that may.
         let mut soonest: Option<Refusal> = None;
         let count = lane.keys.len();
         for egress in (0..count).map(|i| (turn + i) % count) {
             match self.limiter.try_acquire(&*lane.keys[egress]) {
-                Ok(permit) => return Ok(Leave { permit, egress }),
+                Ok(permit) => return leave(permit, egress),
                 Err(refusal) if soonest.as_ref().is_none_or(|known| refusal.at < known.at) => {
                     soonest = Some(refusal);
                 }

@@ -32,7 +32,7 @@ use crate::exit::Wrong;
 /// One way out, with the connections it keeps.
 pub(super) enum Way {
     Direct {
-        client: Client<Connector, Empty<Bytes>>,
+        client: Box<Client<Connector, Empty<Bytes>>>,
         /// What every request says.
         headers: HeaderMap,
     },
@@ -90,6 +90,7 @@ impl Way {
             .pool_timer(TokioTimer::new())
             .pool_max_idle_per_host(keep)
             .build(Connector { inner, connect_max });
+        let client = Box::new(client);
         let agent = HeaderValue::from_str(&settings.user_agent).map_err(|why| wrong(&why))?;
         let headers = HeaderMap::from_iter([
             (ACCEPT, HeaderValue::from_static("*/*")),
@@ -180,5 +181,20 @@ impl Service<Uri> for Connector {
                 .await
                 .unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_in_the_url_becomes_a_header() {
+        let url = Url::parse("http://Aladdin:open%20sesame@a.example:81/x").unwrap();
+        // The pair of RFC 7617, section 2.
+        let said = login(&url).unwrap();
+        assert_eq!(said.to_str().unwrap(), "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
+        assert!(said.is_sensitive());
+        assert_eq!(without_login(&url).as_str(), "http://a.example:81/x");
     }
 }
