@@ -1,9 +1,10 @@
 //! Side-by-side measurements against peers, as tables of ratios within one run.
 //!
-//! `cargo run --release -p politely-benches [limiter|queue]`; without a name, all of them.
+//! `cargo run --release -p politely-benches [fetch|limiter|queue]`; without a name, all of them.
 
 #![expect(clippy::disallowed_methods, reason = "benchmarks look at the clock")]
 
+mod fetch;
 mod limiter;
 mod queue;
 
@@ -14,6 +15,7 @@ fn main() {
             bench();
         }
     };
+    run("fetch", fetch::run);
     run("limiter", limiter::run);
     run("queue", || {
         queue::run();

@@ -1,28 +1,29 @@
 //! One attempt over HTTP: send, read, and say what came, within a time and a size.
 //!
-//! Redirects are not followed here, each hop is a request of its own with its own leave. A body is read as it
-//! comes and never held whole (unless asked for, as for robots.txt), so a body without end costs nothing but
-//! its allowance, and one that unpacks to gigabytes is dropped at the same mark: what counts is its size decoded.
+//! Redirects are not followed here, each hop is a request of its own with its own leave.
 
-use std::error::Error as _;
+use std::error::Error;
+use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::LOCATION;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, LOCATION};
 use http::{HeaderMap, StatusCode};
 use politely::core::signal::{BODY_SCANNED, Failure};
 use url::Url;
 
+use super::body::{Enough, Intake, Sink};
 use super::save::Saving;
+use super::ways::{Way, next};
 use crate::config::Settings;
 use crate::exit::{Wrong, io_words};
 
-/// One client per way out that keeps its connections, and one that does not.
+/// Each way out once with kept connections, and once without.
 pub(crate) struct Clients {
-    keeping: Vec<reqwest::Client>,
+    keeping: Vec<Way>,
     /// For runs over more hosts than there are descriptors for idle connections.
-    fresh: Vec<reqwest::Client>,
+    fresh: Vec<Way>,
     /// Hosts up to which connections are kept.
     keep_hosts_max: usize,
     timeout: Duration,
@@ -60,8 +61,6 @@ pub(crate) enum Body<'a> {
     Keep(usize),
 }
 
-/// A connection that takes longer to be made is not worth its slot.
-const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// Descriptors for everything that is no connection to a host.
 const DESCRIPTORS_APART: usize = 64;
 /// Where nobody tells how many there may be: the usual limit.
@@ -72,26 +71,20 @@ const DISCARD_MAX: u64 = 64 * 1024;
 impl Clients {
     /// `per_host`: requests in flight per host, so that many connections may lie idle there.
     pub(crate) fn new(settings: &Settings, per_host: usize) -> Result<Self, Wrong> {
-        let build = |proxy: Option<&str>, keep: usize| {
-            let mut client = reqwest::Client::builder()
-                .redirect(reqwest::redirect::Policy::none())
-                .user_agent(&settings.user_agent)
-                .connect_timeout(settings.timeout.min(CONNECT_MAX))
-                .pool_max_idle_per_host(keep)
-                .no_proxy();
-            if let Some(proxy) = proxy {
-                client = client.proxy(reqwest::Proxy::all(proxy)?);
-            }
-            client.build()
-        };
         let each = |keep: usize| {
-            let clients: Result<Vec<_>, reqwest::Error> = if settings.proxies.is_empty() {
-                build(None, keep).map(|client| vec![client])
+            let direct = [None];
+            let proxies: Vec<_> = settings
+                .proxies
+                .iter()
+                .map(|proxy| Some(&**proxy))
+                .collect();
+            let ways = if proxies.is_empty() {
+                &direct
             } else {
-                let proxies = settings.proxies.iter();
-                proxies.map(|proxy| build(Some(proxy), keep)).collect()
+                &proxies[..]
             };
-            clients.map_err(|why| Wrong(format!("no HTTP client: {}", innermost(&why))))
+            let ways = ways.iter().map(|proxy| Way::new(settings, *proxy, keep));
+            ways.collect::<Result<Vec<_>, Wrong>>()
         };
         let concurrency = settings.concurrency as usize;
         let idle_max = descriptors().saturating_sub(concurrency + DESCRIPTORS_APART);
@@ -104,8 +97,8 @@ impl Clients {
         })
     }
 
-    /// The client for way out `egress` in a run over `hosts` hosts.
-    fn client(&self, egress: usize, hosts: usize) -> &reqwest::Client {
+    /// Way out `egress` in a run over `hosts` hosts.
+    fn way(&self, egress: usize, hosts: usize) -> &Way {
         let by_egress = if hosts <= self.keep_hosts_max {
             &self.keeping
         } else {
@@ -125,7 +118,7 @@ impl Clients {
         let began = Instant::now();
         let came = match tokio::time::timeout(
             self.timeout,
-            self.attempt(self.client(egress, hosts), url, body, began),
+            self.attempt(self.way(egress, hosts), url, body, began),
         )
         .await
         {
@@ -138,38 +131,30 @@ impl Clients {
         (came, began.elapsed())
     }
 
-    async fn attempt(
-        &self,
-        client: &reqwest::Client,
-        url: &Url,
-        body: Body<'_>,
-        began: Instant,
-    ) -> Came {
-        let mut response = match client.get(url.clone()).send().await {
-            Ok(response) => response,
-            Err(error) => return failed(&error),
+    async fn attempt(&self, way: &Way, url: &Url, body: Body<'_>, began: Instant) -> Came {
+        let (head, mut coming) = match way.get(url).await {
+            Ok(response) => response.into_parts(),
+            Err(error) => return failed(&*error),
         };
         let mut answer = Answer {
-            status: response.status(),
-            headers: std::mem::take(response.headers_mut()),
+            status: head.status,
+            headers: head.headers,
             latency: began.elapsed(),
             bytes: 0,
             start: Bytes::new(),
             spoiled: None,
         };
+        let gzip = answer
+            .headers
+            .get(CONTENT_ENCODING)
+            .is_some_and(|coding| coding == "gzip");
+        if gzip {
+            // They speak of what is on the wire.
+            answer.headers.remove(CONTENT_ENCODING);
+            answer.headers.remove(CONTENT_LENGTH);
+        }
         let fine = answer.status.is_success();
-        let max = if fine {
-            self.body_max
-        } else {
-            self.body_max.min(DISCARD_MAX)
-        };
-        let start_max = match body {
-            Body::Keep(max) => max,
-            // Nobody hides a closed door behind a plain success (see `block_page`).
-            _ if fine && answer.status != StatusCode::ACCEPTED => 0,
-            _ => BODY_SCANNED,
-        };
-        let mut saving = match body {
+        let saving = match body {
             Body::Save(dir) if fine => match Saving::begin(dir, url) {
                 Ok(saving) => Some(saving),
                 Err(why) => {
@@ -179,40 +164,43 @@ impl Clients {
             },
             _ => None,
         };
-        let mut start = Start::default();
+        let allowance = if fine {
+            self.body_max
+        } else {
+            self.body_max.min(DISCARD_MAX)
+        };
+        let (bytes_max, start_max) = match body {
+            Body::Keep(max) => (allowance.min(max as u64), max),
+            // Nobody hides a closed door behind a plain success (see `block_page`).
+            _ if fine && answer.status != StatusCode::ACCEPTED => (allowance, 0),
+            _ => (allowance, BODY_SCANNED),
+        };
+        let mut intake = Intake::new(gzip, Sink::new(bytes_max, start_max, saving));
         loop {
-            let chunk = match response.chunk().await {
-                Ok(Some(chunk)) => chunk,
-                Ok(None) => break,
+            let taken = match next(&mut coming).await {
+                Ok(Some(part)) => intake.push(&part),
+                Ok(None) => intake.end().map(|()| false),
                 // An error page that breaks off has said enough by its status.
                 Err(_) if !fine => break,
-                Err(error) => return failed(&error),
+                Err(error) => return failed(&*error),
             };
-            answer.bytes += chunk.len() as u64;
-            if answer.bytes > max {
-                if fine && !matches!(body, Body::Keep(_)) {
-                    answer.spoiled = Some(format!("body exceeds {max} bytes (--max-body)"));
-                }
-                start.push(&chunk, start_max);
-                break;
-            }
-            start.push(&chunk, start_max);
-            if let Some(saving) = &mut saving
-                && let Err(why) = saving.push(&chunk)
-            {
-                answer.spoiled = Some(format!("not saved: {}", io_words(&why)));
-                break;
-            }
-            if matches!(body, Body::Keep(max) if answer.bytes > max as u64) {
-                break;
+            match taken {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(_) if !fine => break,
+                Err(error) => return failed(&error),
             }
         }
-        if answer.spoiled.is_none()
-            && let Some(Err(why)) = saving.map(Saving::finish)
-        {
-            answer.spoiled = Some(format!("not saved: {}", io_words(&why)));
-        }
-        answer.start = start.done();
+        let sink = intake.sink();
+        answer.spoiled = match sink.enough.take() {
+            Some(Enough::TooLong) if fine && !matches!(body, Body::Keep(_)) => {
+                Some(format!("body exceeds {bytes_max} bytes (--max-body)"))
+            }
+            Some(Enough::NotSaved(why)) => Some(why),
+            _ => None,
+        };
+        answer.bytes = sink.bytes;
+        answer.start = std::mem::take(&mut sink.start).into();
         Came::Answer(answer)
     }
 }
@@ -247,94 +235,73 @@ fn descriptors() -> usize {
         .unwrap_or(DESCRIPTORS_USUAL)
 }
 
-/// The body's first bytes; a first chunk that is large enough is kept without copying.
-#[derive(Default)]
-struct Start {
-    first: Bytes,
-    more: Vec<u8>,
+fn failed(error: &(dyn Error + 'static)) -> Came {
+    Came::Failed(failure(error), innermost(error))
 }
 
-impl Start {
-    fn push(&mut self, chunk: &Bytes, max: usize) {
-        if max == 0 {
-            return;
-        }
-        if self.first.is_empty() && self.more.is_empty() {
-            self.first = chunk.slice(..chunk.len().min(max));
-            return;
-        }
-        if self.more.is_empty() {
-            if self.first.len() >= max {
-                return;
-            }
-            self.more.extend_from_slice(&self.first);
-        }
-        let room = max.saturating_sub(self.more.len());
-        self.more.extend_from_slice(&chunk[..chunk.len().min(room)]);
-    }
+/// Which failure an error is, by all that caused it.
+fn failure(error: &(dyn Error + 'static)) -> Failure {
+    use io::ErrorKind::{InvalidData, InvalidInput, TimedOut};
 
-    fn done(self) -> Bytes {
-        if self.more.is_empty() {
-            self.first
-        } else {
-            self.more.into()
-        }
-    }
-}
-
-fn failed(error: &reqwest::Error) -> Came {
-    let (failure, words) = tell(error);
-    Came::Failed(failure, words)
-}
-
-/// Which failure an error is: its causes are looked through from the outside in.
-fn tell(error: &reqwest::Error) -> (Failure, String) {
-    let words = innermost(error);
-    let mut cause = error.source();
-    let mut kind = None;
-    let mut dns = false;
-    let mut tls = false;
-    while let Some(error) = cause {
-        if let Some(io) = error.downcast_ref::<std::io::Error>() {
-            kind = Some(io.kind());
-            tls |= io
-                .get_ref()
-                .is_some_and(<dyn std::error::Error + Send + Sync>::is::<rustls::Error>);
-        }
-        tls |= error.is::<rustls::Error>();
-        dns |= error.to_string() == "dns error";
-        cause = error.source();
-    }
-    let failure = if error.is_timeout() {
+    let causes = causes(error);
+    let any = |is: fn(&(dyn Error + 'static)) -> bool| causes.iter().any(|cause| is(*cause));
+    let timeout = any(|cause| {
+        is(cause, |why: &io::Error| why.kind() == TimedOut) || is(cause, reqwest::Error::is_timeout)
+    });
+    let connect = any(|cause| {
+        is(cause, hyper_util::client::legacy::Error::is_connect)
+            || is(cause, reqwest::Error::is_connect)
+    });
+    let malformed = any(|cause| {
+        cause.is::<http::uri::InvalidUri>()
+            || is(cause, hyper::Error::is_parse)
+            || is(cause, reqwest::Error::is_builder)
+            || is(cause, |why: &io::Error| {
+                matches!(why.kind(), InvalidData | InvalidInput)
+            })
+    });
+    if timeout {
         Failure::Timeout
-    } else if dns {
+    } else if any(|cause| cause.to_string() == "dns error") {
         // EAI_AGAIN is the resolver's trouble; any other answer is about the name.
-        if words.contains("emporary failure") {
+        if innermost(error).contains("emporary failure") {
             Failure::Resolver
         } else {
             Failure::NoSuchHost
         }
-    } else if tls {
+    } else if any(<dyn Error>::is::<rustls::Error>) {
         Failure::Tls
-    } else if error.is_connect() {
+    } else if connect {
         Failure::Connect
-    } else if words.contains("end of file before message length") {
-        // Any broken body comes wrapped as one that cannot be decoded.
-        Failure::Reset
+    } else if malformed {
+        Failure::Malformed
     } else {
-        use std::io::ErrorKind::{InvalidData, InvalidInput};
-        match kind {
-            Some(InvalidData | InvalidInput) => Failure::Malformed,
-            None if error.is_decode() || error.is_builder() => Failure::Malformed,
-            None if words.contains("invalid HTTP") || words.contains("parse") => Failure::Malformed,
-            _ => Failure::Reset,
-        }
-    };
-    (failure, words)
+        Failure::Reset
+    }
+}
+
+fn is<E: Error + 'static>(error: &(dyn Error + 'static), what: impl Fn(&E) -> bool) -> bool {
+    error.downcast_ref().is_some_and(what)
+}
+
+/// An error and its causes, from the outside in.
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> Vec<&'a (dyn Error + 'static)> {
+    let mut causes = Vec::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        causes.push(error);
+        let io = error.downcast_ref::<io::Error>();
+        // What an I/O error is made of is not its source, only that one's source is.
+        next = match io.and_then(io::Error::get_ref) {
+            Some(inner) => Some(inner),
+            None => error.source(),
+        };
+    }
+    causes
 }
 
 /// The last cause's words: the outer ones only repeat the URL.
-fn innermost(error: &dyn std::error::Error) -> String {
+pub(super) fn innermost(error: &dyn Error) -> String {
     let mut innermost = error;
     while let Some(cause) = innermost.source() {
         innermost = cause;
@@ -347,4 +314,26 @@ fn innermost(error: &dyn std::error::Error) -> String {
         .chars()
         .take(200)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It lies two I/O errors deep, where `source` does not lead.
+    #[test]
+    fn a_failed_handshake_is_tls_however_deep() {
+        let tls = rustls::Error::General("no trust".to_owned());
+        let error = io::Error::other(io::Error::new(io::ErrorKind::InvalidData, tls));
+        assert_eq!(failure(&error), Failure::Tls);
+        assert!(innermost(&error).contains("no trust"));
+    }
+
+    #[test]
+    fn failures_are_told_apart() {
+        let io = |kind: io::ErrorKind| failure(&io::Error::from(kind));
+        assert_eq!(io(io::ErrorKind::TimedOut), Failure::Timeout);
+        assert_eq!(io(io::ErrorKind::InvalidData), Failure::Malformed);
+        assert_eq!(io(io::ErrorKind::ConnectionReset), Failure::Reset);
+    }
 }

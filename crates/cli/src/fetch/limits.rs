@@ -154,24 +154,25 @@ impl Limits {
 
     /// May a request of `lane` leave now?
     pub(crate) fn may_leave(&self, lane: &Lane) -> Result<Leave, Refused> {
+        // A turn is taken by leaving, not by asking; asking is done under the frontier's lock.
+        let ways = self.egresses.len().max(1);
+        let turn = self.turn.load(Ordering::Relaxed) % ways;
+        let leave = |permit, egress| {
+            self.turn.store(egress + 1, Ordering::Relaxed);
+            Ok(Leave { permit, egress })
+        };
         if let [keys] = &*lane.keys {
-            let asked = self.limiter.try_acquire(&**keys);
-            let permit = asked.map_err(|refusal| self.refused(refusal))?;
-            // Who is turned away takes no turn.
-            let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-            let egress = turn % self.egresses.len().max(1);
-            return Ok(Leave { permit, egress });
+            return match self.limiter.try_acquire(&**keys) {
+                Ok(permit) => leave(permit, turn),
+                Err(refusal) => Err(self.refused(refusal)),
+            };
         }
         // The egress whose turn it is, or the next that may.
         let mut soonest: Option<Refusal> = None;
         let count = lane.keys.len();
-        let turn = self.turn.load(Ordering::Relaxed);
         for egress in (0..count).map(|i| (turn + i) % count) {
             match self.limiter.try_acquire(&*lane.keys[egress]) {
-                Ok(permit) => {
-                    self.turn.fetch_add(1, Ordering::Relaxed);
-                    return Ok(Leave { permit, egress });
-                }
+                Ok(permit) => return leave(permit, egress),
                 Err(refusal) if soonest.as_ref().is_none_or(|known| refusal.at < known.at) => {
                     soonest = Some(refusal);
                 }

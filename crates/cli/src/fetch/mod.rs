@@ -5,11 +5,12 @@
 //! | `input`, `ingest`, `spool` | where do URLs come from, and where do they wait? |
 //! | `frontier`, `pending` | which request is next? |
 //! | `limits` | may it leave now? |
-//! | `engine`, `worker`, `client` | who sends it, and what follows? |
+//! | `engine`, `worker`, `client`, `ways`, `body` | who sends it, and what follows? |
 //! | `robots` | what does the origin ask of us? |
 //! | `output`, `journal`, `store`, `save` | what is written, and what survives a kill? |
 //! | `progress`, `summary`, `talk`, `failures` | what does the person see? |
 
+mod body;
 mod client;
 mod engine;
 mod failures;
@@ -28,6 +29,7 @@ mod spool;
 mod store;
 mod summary;
 mod talk;
+mod ways;
 mod worker;
 
 use std::io::IsTerminal;
@@ -126,6 +128,7 @@ pub(crate) fn fetch(settings: Settings, mut sources: Sources) -> Result<Fetched,
         complete,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads())
         .enable_all()
         .build()
         .map_err(|why| Wrong(format!("no runtime: {why}")))?;
@@ -141,6 +144,14 @@ pub(crate) fn fetch(settings: Settings, mut sources: Sources) -> Result<Fetched,
         exit,
         rates: rates.collect(),
     })
+}
+
+/// Threads that send and receive: half of the cores.
+///
+/// Pages are passed between tasks so quickly that a second thread mostly wakes the first: on two cores it costs
+/// 28 instead of 20 us of CPU time per page. One thread is good for 50,000 pages/s.
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1))
 }
 
 async fn drive(engine: Arc<Engine>, ingest: Ingest, earlier: (u64, u64)) -> Exit {
