@@ -161,9 +161,15 @@ fn robots() -> usize {
     const ASKED: usize = 10_000;
     let mut text = String::from("User-agent: *\n");
     for i in 0..10 {
-        text += &format!(
-            "Disallow: /private{i}/\nAllow: /private{i}/open/\nDisallow: /*?sort{i}=\nDisallow: /p{i}/*.pdf$\n"
-        );
+        for rule in [
+            "Disallow: /private@/",
+            "Allow: /private@/open/",
+            "Disallow: /*?sort@=",
+            "Disallow: /p@/*.pdf$",
+        ] {
+            text += &rule.replace('@', &i.to_string());
+            text.push('\n');
+        }
     }
     let robots = Robots::from_response(Some(200), text.as_bytes(), "politely");
     let paths: Vec<_> = (0..100)

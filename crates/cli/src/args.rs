@@ -11,9 +11,6 @@ use crate::config::Knobs;
 #[derive(Debug, Parser)]
 #[command(name = "politely", version, propagate_version = true)]
 pub(crate) struct Cli {
-    /// Tell on standard error what each key decides; `POLITELY_LOG` takes a filter (`politely=trace,reqwest=debug`)
-    #[arg(short, long, global = true)]
-    pub(crate) verbose: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -49,6 +46,9 @@ pub(crate) struct FetchArgs {
     /// Settings from FILE (politely.toml); a flag wins over the file
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// Tell on standard error what each key decides; `POLITELY_LOG` takes a filter (`politely=trace,reqwest=debug`)
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
     #[command(flatten)]
     pub(crate) knobs: Knobs,
 }

@@ -22,7 +22,8 @@ use crate::exit::Exit;
 
 fn main() -> std::process::ExitCode {
     let cli = Cli::parse();
-    if let Err(wrong) = log::start(cli.verbose) {
+    let verbose = matches!(&cli.command, Command::Fetch(args) if args.verbose);
+    if let Err(wrong) = log::start(verbose) {
         eprintln!("error: {wrong}");
         return Exit::Usage.into();
     }
