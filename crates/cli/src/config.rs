@@ -491,7 +491,9 @@ mod tests {
         let command = <crate::args::Cli as clap::CommandFactory>::command();
         let fetch = command.find_subcommand("fetch").unwrap();
         let flags = fetch.get_arguments().filter_map(clap::Arg::get_long);
-        for flag in flags.filter(|flag| !["config", "input", "help", "version"].contains(flag)) {
+        for flag in
+            flags.filter(|flag| !["config", "input", "verbose", "help", "version"].contains(flag))
+        {
             assert!(
                 shown.contains(&flag),
                 "examples/politely.toml does not show {flag}"
