@@ -32,7 +32,14 @@ const MACHINE: [(&str, &str); 4] = [
 ];
 
 /// What is made, not written; and whatever cargo marks as a cache.
-const MADE: [&str; 5] = [".git", ".venv", "node_modules", "corpus", "artifacts"];
+const MADE: [&str; 6] = [
+    ".git",
+    ".tools",
+    ".venv",
+    "node_modules",
+    "corpus",
+    "artifacts",
+];
 
 fn files() -> Vec<PathBuf> {
     let mut found = Vec::new();
