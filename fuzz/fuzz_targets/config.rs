@@ -1,6 +1,9 @@
 //! Any text as politely.toml and as `--site-rps`: read, or refused in words that fit on a line. No panic.
 #![no_main]
-#![allow(dead_code, reason = "files of the binary, of which only the parsers are called")]
+#![allow(
+    dead_code,
+    reason = "files of the binary, of which only the parsers are called"
+)]
 
 #[path = "../../crates/cli/src/config.rs"]
 mod config;

@@ -14,14 +14,22 @@ fuzz_target!(|input: (&[u8], &str, &str)| {
     let (now, day) = (Timestamp::ZERO, Duration::from_secs(86_400));
 
     let mut cache = RobotsCache::new(agent, 4, day);
-    let Lookup::Fresh(robots) = cache.insert(&origin, Some(200), body, now) else { panic!("a 200 is an answer") };
+    let Lookup::Fresh(robots) = cache.insert(&origin, Some(200), body, now) else {
+        panic!("a 200 is an answer")
+    };
     let verdict = robots.allows_path(path);
     assert!(verdict.allowed || verdict.rule.is_some());
-    assert!(robots.crawl_delay().is_none_or(|delay| !delay.is_zero() && delay <= politely::robots::MAX_CRAWL_DELAY));
+    assert!(
+        robots
+            .crawl_delay()
+            .is_none_or(|delay| !delay.is_zero() && delay <= politely::robots::MAX_CRAWL_DELAY)
+    );
 
     let record = cache.save(&origin, now, 0).expect("an answer");
     let mut resumed = RobotsCache::new(agent, 4, day);
-    resumed.restore(&origin, &record, now, 0).expect("our own record");
+    resumed
+        .restore(&origin, &record, now, 0)
+        .expect("our own record");
     assert_eq!(resumed.lookup(&origin, now), Lookup::Fresh(robots));
 
     // A record may be damaged in any way.

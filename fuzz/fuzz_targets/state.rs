@@ -32,7 +32,10 @@ fuzz_target!(|input: (u64, Vec<u8>, Vec<u8>)| {
     let mut rng = Rng::new(1);
     for step in steps {
         now = now + Duration::from_millis(u64::from(step) * 10);
-        let ask = Ask { slots: u16::from(step % 4), horizon: Duration::from_secs(u64::from(step % 3)) };
+        let ask = Ask {
+            slots: u16::from(step % 4),
+            horizon: Duration::from_secs(u64::from(step % 3)),
+        };
         let lease = match host.request(now, ask, &config) {
             Decision::Granted(grant) => grant.lease,
             Decision::Wait(_) => LeaseId(u64::from(step)),

@@ -1,6 +1,9 @@
 //! Any bytes as a list of URLs: every line is nothing, a URL with a host, or refused in words. No panic.
 #![no_main]
-#![allow(dead_code, reason = "files of the binary, of which only the parser is called")]
+#![allow(
+    dead_code,
+    reason = "files of the binary, of which only the parser is called"
+)]
 
 #[path = "../../crates/cli/src/exit.rs"]
 mod exit;
