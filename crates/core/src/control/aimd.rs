@@ -74,13 +74,13 @@ const GOODPUT_SHARE_MIN: f64 = 0.5;
 /// What an early signal leaves: it warns, it does not refuse.
 const EARLY_CUT: f64 = 0.95;
 
-/// The law's state for one key: 48 bytes, the constants shared.
+/// The law's state for one key: 40 bytes, the constants shared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Aimd {
     rate: f64,
     /// What the last cut alone left of the rate; a step is a share of it, so that a deep fall to the
     /// goodput is climbed out of in as many steps as a shallow one.
-    base: f64,
+    base: f32,
     interval_began: Timestamp,
     /// Requests served since the last event.
     served: u32,
@@ -98,7 +98,7 @@ impl Aimd {
     pub fn new(config: Arc<AimdConfig>, rate: f64, now: Timestamp) -> Self {
         Self {
             rate,
-            base: rate,
+            base: rate as f32,
             interval_began: now,
             served: 0,
             accepts: 0,
@@ -131,7 +131,7 @@ impl Aimd {
         if served_all_along && goodput < rate {
             rate = f64::midpoint(goodput, rate).max(self.rate * GOODPUT_SHARE_MIN);
         }
-        self.base = self.rate * share;
+        self.base = (self.rate * share) as f32;
         self.rate = rate.max(self.config.rate_min);
         self.cuts = self.cuts.saturating_add(1);
         (self.served, self.idle_accepts) = (0, 0);
@@ -177,7 +177,7 @@ impl Aimd {
         self.rate += if self.starting() {
             self.rate * (START_STRIDE - 1.0)
         } else {
-            self.base * self.config.step
+            f64::from(self.base) * self.config.step
         };
         self.begin_interval(sample.now);
     }
@@ -303,7 +303,7 @@ mod tests {
         assert!(
             steps
                 .iter()
-                .all(|step| (step - 8.0 / 1.5 * 0.05).abs() < 1e-9),
+                .all(|step| (step - 8.0 / 1.5 * 0.05).abs() < 1e-6),
             "{steps:?}"
         );
     }
