@@ -39,6 +39,7 @@ mod asked;
 #[cfg(any(feature = "tower", feature = "reqwest"))]
 pub mod attempts;
 mod clock;
+mod index;
 #[cfg(feature = "tower")]
 pub mod layer;
 mod limiter;

@@ -1,6 +1,6 @@
 //! All keys of one process: sharded, bounded, each state in place.
 //!
-//! A key is hashed once per call. Its shard is a mutex around a dense slab of states and a table of
+//! A key is hashed once per call. Its shard is a mutex around a dense slab of states and an index of
 //! indices into it; a permit carries its slot's index, so that reporting hashes nothing. The slab grows by
 //! a sixteenth at a time, not by doubling, since a million idle keys should cost what they hold.
 //!
@@ -14,13 +14,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hashbrown::HashTable;
 use politely_core::config::Config;
 use politely_core::host::Host;
 use politely_core::key::Key;
 use politely_core::{Rng, Timestamp};
 
 use crate::clock::Clock;
+use crate::index::Index;
 use crate::stats::Stats;
 use crate::sync::{AtomicUsize, Mutex, MutexGuard};
 use crate::waiters::Waiters;
@@ -53,7 +53,7 @@ impl SharedShard {
 }
 
 pub(crate) struct Shard {
-    table: HashTable<u32>,
+    index: Index,
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,
     /// Where the search for a key to evict goes on.
@@ -87,7 +87,7 @@ impl Registry {
     pub(crate) fn new(config: &Arc<Config>, clock: &Clock, capacity: usize, seed: u64) -> Self {
         let shard = |i| {
             let state = Shard {
-                table: HashTable::new(),
+                index: Index::default(),
                 slots: Vec::new(),
                 free: Vec::new(),
                 hand: 0,
@@ -112,7 +112,7 @@ impl Registry {
     /// The shard of `key`, and the key's hash for its table.
     pub(crate) fn shard(&self, key: &Key) -> (&Arc<SharedShard>, u64) {
         let hash = hash_key(key, &self.hasher);
-        // The table uses the low bits and the top seven; the shard takes some in between.
+        // The index uses the low half; the shard takes some of the high.
         (&self.shards[(hash >> 40) as usize % SHARDS], hash)
     }
 
@@ -149,7 +149,7 @@ impl Registry {
             waiters: None,
             saved: false,
         };
-        Ok(shard.insert(slot, hash, &self.hasher))
+        Ok(shard.insert(slot, hash))
     }
 
     /// Looking and counting is one step: two newcomers must not both take the last place.
@@ -174,11 +174,9 @@ impl Registry {
 
 impl Shard {
     pub(crate) fn find(&self, key: &Key, hash: u64) -> Option<u32> {
-        self.table
-            .find(hash, |&slot| {
-                self.at(slot).is_some_and(|slot| slot.key == *key)
-            })
-            .copied()
+        self.index.find(hash, |slot| {
+            self.at(slot).is_some_and(|slot| slot.key == *key)
+        })
     }
 
     fn at(&self, slot: u32) -> Option<&Slot> {
@@ -249,11 +247,11 @@ impl Shard {
     /// Bytes held, from capacities; long keys and rushes own a little more.
     pub(crate) fn memory(&self) -> usize {
         self.slots.capacity() * size_of::<Option<Slot>>()
-            + self.table.capacity() * (size_of::<u32>() + 1)
+            + self.index.memory()
             + self.free.capacity() * size_of::<u32>()
     }
 
-    fn insert(&mut self, slot: Slot, hash: u64, hasher: &impl BuildHasher) -> u32 {
+    fn insert(&mut self, slot: Slot, hash: u64) -> u32 {
         let index = if let Some(free) = self.free.pop() {
             self.slots[free as usize] = Some(slot);
             free
@@ -264,9 +262,7 @@ impl Shard {
             self.slots.push(Some(slot));
             u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 keys per shard")
         };
-        let slots = &self.slots;
-        self.table
-            .insert_unique(hash, index, |&slot| hash_of(slots, slot, hasher));
+        self.index.insert(hash, index);
         index
     }
 
@@ -291,9 +287,7 @@ impl Shard {
             }
             let hand = self.hand as u32;
             let hash = hash_key(&slot.key, hasher);
-            if let Ok(entry) = self.table.find_entry(hash, |&index| index == hand) {
-                entry.remove();
-            }
+            self.index.remove(hash, hand);
             self.slots[self.hand] = None;
             self.free.push(hand);
             self.stats.evicted += 1;
@@ -319,10 +313,4 @@ fn hash_key(key: &Key, hasher: &impl BuildHasher) -> u64 {
     let mut hash = hasher.build_hasher();
     hash.write(key.as_str().as_bytes());
     hash.finish()
-}
-
-fn hash_of(slots: &[Option<Slot>], slot: u32, hasher: &impl BuildHasher) -> u64 {
-    slots[slot as usize]
-        .as_ref()
-        .map_or(0, |slot| hash_key(&slot.key, hasher))
 }

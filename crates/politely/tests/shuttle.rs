@@ -16,6 +16,8 @@
 mod asked;
 #[path = "../src/clock.rs"]
 mod clock;
+#[path = "../src/index.rs"]
+mod index;
 #[path = "../src/limiter.rs"]
 mod limiter;
 #[path = "../src/permit.rs"]
