@@ -49,6 +49,7 @@ mod registry;
 pub mod reqwest;
 #[cfg(feature = "robots")]
 pub mod robots;
+mod slab;
 mod stats;
 mod sync;
 mod waiters;

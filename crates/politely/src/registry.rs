@@ -1,8 +1,8 @@
 //! All keys of one process: sharded, bounded, each state in place.
 //!
-//! A key is hashed once per call. Its shard is a mutex around a dense slab of states and an index of
-//! indices into it; a permit carries its slot's index, so that reporting hashes nothing. The slab grows by
-//! a sixteenth at a time, not by doubling, since a million idle keys should cost what they hold.
+//! A key is hashed once per call. Its shard is a mutex around a slab of states and an index into it; a
+//! permit carries its slot's number, so that reporting hashes nothing. The slab grows chunk by chunk, since
+//! a million idle keys should cost what they hold.
 //!
 //! **Bounded.** At capacity a newcomer takes the place of a key that would lose nothing: no lease, waiter,
 //! hold, open breaker, strike, debt or operator's number, and no learned ceiling that is neither saved nor
@@ -21,6 +21,7 @@ use politely_core::{Rng, Timestamp};
 
 use crate::clock::Clock;
 use crate::index::Index;
+use crate::slab::Slab;
 use crate::stats::Stats;
 use crate::sync::{AtomicUsize, Mutex, MutexGuard};
 use crate::waiters::Waiters;
@@ -54,7 +55,7 @@ impl SharedShard {
 
 pub(crate) struct Shard {
     index: Index,
-    slots: Vec<Option<Slot>>,
+    slots: Slab<Option<Slot>>,
     free: Vec<u32>,
     /// Where the search for a key to evict goes on.
     hand: usize,
@@ -88,7 +89,7 @@ impl Registry {
         let shard = |i| {
             let state = Shard {
                 index: Index::default(),
-                slots: Vec::new(),
+                slots: Slab::new(),
                 free: Vec::new(),
                 hand: 0,
                 births: 0,
@@ -246,9 +247,7 @@ impl Shard {
 
     /// Bytes held, from capacities; long keys and rushes own a little more.
     pub(crate) fn memory(&self) -> usize {
-        self.slots.capacity() * size_of::<Option<Slot>>()
-            + self.index.memory()
-            + self.free.capacity() * size_of::<u32>()
+        self.slots.memory() + self.index.memory() + self.free.capacity() * size_of::<u32>()
     }
 
     fn insert(&mut self, slot: Slot, hash: u64) -> u32 {
@@ -256,9 +255,6 @@ impl Shard {
             self.slots[free as usize] = Some(slot);
             free
         } else {
-            if self.slots.len() == self.slots.capacity() {
-                self.slots.reserve_exact(self.slots.len() / 16 + 8);
-            }
             self.slots.push(Some(slot));
             u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 keys per shard")
         };

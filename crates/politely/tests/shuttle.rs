@@ -24,6 +24,8 @@ mod limiter;
 mod permit;
 #[path = "../src/registry.rs"]
 mod registry;
+#[path = "../src/slab.rs"]
+mod slab;
 #[path = "../src/stats.rs"]
 mod stats;
 #[path = "../src/waiters.rs"]
