@@ -75,6 +75,12 @@ impl All {
         }
     }
 
+    pub(super) fn shift(&mut self, phase: Duration) {
+        for limit in &mut self.of {
+            limit.shift(phase);
+        }
+    }
+
     pub(super) fn has_slots(&self) -> bool {
         self.of.iter().any(Limit::has_slots)
     }

@@ -17,6 +17,9 @@ pub struct FixedWindow {
     count: u64,
     window: u64,
     aligned: bool,
+    /// What the clock of aligned windows shows at time zero.
+    phase: u64,
+    /// By that clock.
     start: u64,
     used: u64,
 }
@@ -28,6 +31,7 @@ impl FixedWindow {
             count,
             window,
             aligned,
+            phase: 0,
             start: 0,
             used: 0,
         }
@@ -35,7 +39,7 @@ impl FixedWindow {
 
     /// Forgets the count if its window is over. A first-hit window with nothing in it has not begun.
     fn roll(&mut self, now: Timestamp) {
-        let now = now.as_micros();
+        let now = now.as_micros() + self.phase;
         if self.aligned {
             let start = now - now % self.window;
             if start > self.start {
@@ -46,8 +50,15 @@ impl FixedWindow {
         }
     }
 
+    /// The clock of aligned windows shows `phase` at time zero.
+    pub(super) const fn shift(&mut self, phase: u64) {
+        if self.aligned {
+            self.phase = phase % self.window;
+        }
+    }
+
     fn end(&self) -> Timestamp {
-        Timestamp::from_micros(self.start.saturating_add(self.window))
+        Timestamp::from_micros(self.start.saturating_add(self.window) - self.phase)
     }
 
     pub(super) fn check(&mut self, now: Timestamp) -> Verdict {

@@ -195,8 +195,18 @@ impl Limit {
         }
     }
 
+    /// The clock that aligned windows follow shows `phase` at time zero.
+    pub fn shift(&mut self, phase: Duration) {
+        match self {
+            Self::FixedWindow(limit) => limit.shift(phase.as_micros() as u64),
+            Self::All(limit) => limit.shift(phase),
+            Self::Steps(limit) => limit.shift(phase),
+            _ => {}
+        }
+    }
+
     /// Whether departures matter to it.
-    fn has_slots(&self) -> bool {
+    pub fn has_slots(&self) -> bool {
         match self {
             Self::Concurrency(_) => true,
             Self::All(limit) => limit.has_slots(),

@@ -3,6 +3,8 @@
 //! Each phase starts with a fresh state (full bucket, empty log), as a restarted server does; what runs or
 //! waits in the queue goes on and keeps its slot.
 
+use std::time::Duration;
+
 use politely_core::Timestamp;
 
 use super::{Limit, Quota, Verdict};
@@ -89,6 +91,12 @@ impl Steps {
     pub(super) fn adopt(&mut self, running: u32, queued: u32) {
         (self.running, self.queued) = (running, queued);
         self.phases[self.phase].1.adopt(running, queued);
+    }
+
+    pub(super) fn shift(&mut self, phase: Duration) {
+        for (_, limit) in &mut self.phases {
+            limit.shift(phase);
+        }
     }
 
     pub(super) fn has_slots(&self) -> bool {

@@ -1,0 +1,25 @@
+//! Deterministic simulation of self-limiting clients against hosts with known limits, in virtual time.
+//!
+//! ```text
+//!   scenario   what is simulated: demand, limit, signals, faults, workers. A JSON array of these is a suite
+//!     |
+//!   client     who limits itself: core's host under one of its laws (polite), or a rival after its published law
+//!     |
+//!   run        the event loop: the same state machine the library runs, the same limit models the target serves
+//!     |
+//!   score      what came of it, against the exact offline optimum
+//! ```
+//!
+//! Same scenario, law and seed: same bytes, on every machine.
+
+pub mod client;
+mod optimum;
+pub mod polite;
+pub mod run;
+pub mod scenario;
+pub mod score;
+
+pub use client::{Answer, Client, Reply};
+pub use run::{Trace, run};
+pub use scenario::{Demand, Scenario, ScenarioError};
+pub use score::{Score, score};

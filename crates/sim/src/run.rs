@@ -1,0 +1,455 @@
+//! The event loop: virtual time, one host, one or more clients.
+//!
+//! A request reaches the host as it leaves and its answer travels the whole round trip, which to both sides
+//! looks the same as half of it each way. Events at one instant are handled in the order they were made.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
+
+use politely_core::signal::Quota;
+use politely_core::{Rng, Timestamp};
+use politely_target::model::{Answer as Verdicted, LimitedHost, SpecError, Verdict};
+use politely_target::{Headers, RetryAfter};
+
+use crate::client::{Answer, Client, Reply};
+use crate::scenario::{Demand, Scenario};
+
+/// The answer of a block page.
+const BLOCKED: u16 = 403;
+/// A round trip varies by this share.
+const RTT_SPREAD: f64 = 0.1;
+/// Days of phase: aligned windows up to a day begin anywhere.
+const PHASE_MAX_S: f64 = 86_400.0;
+
+/// What became of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Served.
+    Served,
+    /// Refused by the limit.
+    Refused,
+    /// Accepted by the limit, failed at random.
+    Noise,
+    /// Met an outage.
+    Down,
+    /// Met the block page.
+    Blocked,
+}
+
+/// One request of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// When it left, and reached the host.
+    pub sent: Timestamp,
+    /// From leaving to the response.
+    pub latency: Duration,
+    /// What became of it.
+    pub fate: Fate,
+    /// Whose it was.
+    pub worker: u32,
+    /// It left while a Retry-After that its client had heard was still running.
+    pub in_hold: bool,
+}
+
+/// What happened in a run.
+#[derive(Clone, Debug, Default)]
+pub struct Trace {
+    /// Every answered request, in order of its answer.
+    pub requests: Vec<Request>,
+    /// The rate the first client aimed for, from when on.
+    pub rates: Vec<(Timestamp, f64)>,
+    /// When the run ended.
+    pub end: Timestamp,
+}
+
+impl Scenario {
+    /// The host, fresh.
+    pub fn host(&self, rng: Rng) -> Result<LimitedHost, SpecError> {
+        LimitedHost::new(&self.limit, &self.faults, self.service, rng)
+    }
+}
+
+/// Runs `scenario` with one client per worker, or one for all if they are coordinated. `plot` keeps rates.
+///
+/// # Panics
+/// If the scenario was not validated.
+pub fn run(
+    scenario: &Scenario,
+    seed: u64,
+    plot: bool,
+    client: impl FnMut(u32) -> Box<dyn Client>,
+) -> Trace {
+    Run::new(scenario, seed, plot, client).run()
+}
+
+/// Where the clock of aligned windows stands when a run with `seed` begins.
+pub(crate) fn phase(seed: u64) -> Duration {
+    Duration::from_secs_f64(Rng::new(!seed).between(0.0, PHASE_MAX_S))
+}
+
+enum Event {
+    /// A client may have something to send.
+    Ask { client: u32 },
+    /// The host has done with a request.
+    Depart,
+    /// An answer arrives.
+    Answer { flight: u32 },
+    /// A connection has slept.
+    Wake {
+        client: u32,
+        worker: u32,
+        attempt: u32,
+    },
+}
+
+/// A request under way.
+#[derive(Clone, Copy)]
+struct Flight {
+    sent: Timestamp,
+    ticket: u64,
+    client: u32,
+    worker: u32,
+    attempt: u32,
+    status: u16,
+    fate: Fate,
+    in_hold: bool,
+    service: Duration,
+    retry_after: Option<Duration>,
+    quota: Option<Quota>,
+}
+
+/// A client and those who wait for its word.
+struct Seat {
+    client: Box<dyn Client>,
+    /// Idle connections, longest idle first, by worker.
+    idle: VecDeque<u32>,
+    /// Pages to try again: how often they were tried.
+    again: VecDeque<u32>,
+    /// When it will be asked next.
+    next_ask: Timestamp,
+    /// Until when it was told to stay away.
+    hold: Timestamp,
+}
+
+struct Run<'a> {
+    scenario: &'a Scenario,
+    end: Timestamp,
+    now: Timestamp,
+    seq: u64,
+    events: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    // Payloads apart: the heap moves three words, not an event.
+    payloads: Vec<Event>,
+    free_payloads: Vec<u32>,
+    host: LimitedHost,
+    has_slots: bool,
+    queue: VecDeque<u32>,
+    flights: Vec<Flight>,
+    free_flights: Vec<u32>,
+    seats: Vec<Seat>,
+    /// Pages not yet begun.
+    fresh: u64,
+    /// Pages not yet served.
+    unserved: u64,
+    rng: Rng,
+    client_rng: Rng,
+    plot: bool,
+    trace: Trace,
+}
+
+impl<'a> Run<'a> {
+    fn new(
+        scenario: &'a Scenario,
+        seed: u64,
+        plot: bool,
+        mut client: impl FnMut(u32) -> Box<dyn Client>,
+    ) -> Self {
+        let mut rng = Rng::new(seed);
+        let mut host = scenario
+            .host(Rng::new(rng.next_u64()))
+            .expect("the scenario was validated");
+        host.limit_mut().shift(phase(seed));
+        let has_slots = host.limit_mut().has_slots();
+        let (workers, connections) = (scenario.workers, scenario.demand.connections());
+        let clients = if scenario.coordinated { 1 } else { workers };
+        let seats = (0..clients)
+            .map(|i| Seat {
+                client: client(i),
+                // Connections are dealt to workers in turn.
+                idle: (0..connections.max(workers))
+                    .map(|connection| connection % workers)
+                    .filter(|worker| worker % clients == i)
+                    .collect(),
+                again: VecDeque::new(),
+                next_ask: Timestamp::NEVER,
+                hold: Timestamp::ZERO,
+            })
+            .collect();
+        let pages = match scenario.demand {
+            Demand::Greedy { .. } => u64::MAX,
+            Demand::Pages { count, .. } => u64::from(count),
+        };
+        Self {
+            scenario,
+            end: Timestamp::from_secs_f64(scenario.duration_s),
+            now: Timestamp::ZERO,
+            seq: 0,
+            events: BinaryHeap::new(),
+            payloads: Vec::new(),
+            free_payloads: Vec::new(),
+            host,
+            has_slots,
+            queue: VecDeque::new(),
+            flights: Vec::new(),
+            free_flights: Vec::new(),
+            seats,
+            fresh: pages,
+            unserved: pages,
+            client_rng: Rng::new(rng.next_u64()),
+            rng,
+            plot,
+            trace: Trace::default(),
+        }
+    }
+
+    fn run(mut self) -> Trace {
+        for client in 0..self.seats.len() as u32 {
+            self.ask_at(
+                client,
+                Timestamp::from_micros(1 + 1_000 * u64::from(client)),
+            );
+        }
+        while let Some(Reverse((at, _, payload))) = self.events.pop() {
+            let at = Timestamp::from_micros(at);
+            if at > self.end || self.unserved == 0 {
+                break;
+            }
+            self.now = at;
+            self.free_payloads.push(payload);
+            let event = std::mem::replace(&mut self.payloads[payload as usize], Event::Depart);
+            match event {
+                Event::Ask { client } => {
+                    let seat = &mut self.seats[client as usize];
+                    if seat.next_ask == at {
+                        seat.next_ask = Timestamp::NEVER;
+                        self.send(client);
+                    }
+                }
+                Event::Depart => self.depart(),
+                Event::Answer { flight } => self.answer(flight),
+                Event::Wake {
+                    client,
+                    worker,
+                    attempt,
+                } => {
+                    let seat = &mut self.seats[client as usize];
+                    seat.again.push_back(attempt);
+                    seat.idle.push_back(worker);
+                    self.send(client);
+                }
+            }
+        }
+        self.trace.end = if self.unserved == 0 {
+            self.now
+        } else {
+            self.end
+        };
+        self.trace
+    }
+
+    fn push(&mut self, at: Timestamp, event: Event) {
+        self.seq += 1;
+        let payload = if let Some(free) = self.free_payloads.pop() {
+            self.payloads[free as usize] = event;
+            free
+        } else {
+            self.payloads.push(event);
+            self.payloads.len() as u32 - 1
+        };
+        self.events
+            .push(Reverse((at.as_micros(), self.seq, payload)));
+    }
+
+    fn ask_at(&mut self, client: u32, at: Timestamp) {
+        let seat = &mut self.seats[client as usize];
+        if at < seat.next_ask {
+            seat.next_ask = at;
+            self.push(at, Event::Ask { client });
+        }
+    }
+
+    /// Sends as long as there is a connection, a page and leave.
+    fn send(&mut self, client: u32) {
+        loop {
+            let seat = &mut self.seats[client as usize];
+            if seat.idle.is_empty() || (seat.again.is_empty() && self.fresh == 0) {
+                return;
+            }
+            match seat.client.ask(self.now) {
+                Answer::AfterReply => return,
+                Answer::At(at) => {
+                    if at < Timestamp::NEVER {
+                        self.ask_at(client, at.max(self.now + Duration::from_micros(1)));
+                    }
+                    return;
+                }
+                Answer::Go(ticket) => {
+                    let worker = seat.idle.pop_front().expect("one is idle");
+                    let attempt = seat.again.pop_front().unwrap_or_else(|| {
+                        self.fresh -= 1;
+                        0
+                    }) + 1;
+                    let in_hold = self.now < seat.hold;
+                    self.arrive(Flight {
+                        sent: self.now,
+                        ticket,
+                        client,
+                        worker,
+                        attempt,
+                        status: 200,
+                        fate: Fate::Served,
+                        in_hold,
+                        service: Duration::ZERO,
+                        retry_after: None,
+                        quota: None,
+                    });
+                }
+            }
+        }
+    }
+
+    fn arrive(&mut self, mut flight: Flight) {
+        let signals = self.scenario.signals;
+        let (mut after, mut queued) = (Duration::ZERO, false);
+        match self.host.arrive(self.now) {
+            Verdicted::Limit {
+                verdict,
+                service,
+                noise,
+            } => {
+                flight.service = service;
+                if let Some(status) = noise {
+                    (flight.status, flight.fate) = (status, Fate::Noise);
+                }
+                match verdict {
+                    Verdict::Serve { after: delay } => after = delay,
+                    Verdict::Queue { .. } => queued = true,
+                    Verdict::Refuse { retry_after } => {
+                        (flight.status, flight.fate) = (signals.status, Fate::Refused);
+                        flight.retry_after = said(signals.retry_after, retry_after);
+                    }
+                }
+                if signals.headers != Headers::None {
+                    flight.quota = self.host.limit_mut().quota(self.now).map(announced);
+                }
+            }
+            Verdicted::Blocked => (flight.status, flight.fate) = (BLOCKED, Fate::Blocked),
+            Verdicted::Down { status } => (flight.status, flight.fate) = (status, Fate::Down),
+        }
+        let index = if let Some(free) = self.free_flights.pop() {
+            self.flights[free as usize] = flight;
+            free
+        } else {
+            self.flights.push(flight);
+            self.flights.len() as u32 - 1
+        };
+        if queued {
+            self.queue.push_back(index);
+        } else {
+            self.serve(index, after);
+        }
+    }
+
+    /// The host starts on a request `after` this long.
+    fn serve(&mut self, index: u32, after: Duration) {
+        let flight = &self.flights[index as usize];
+        let (served, done) = (flight.fate, after + flight.service);
+        if self.has_slots && matches!(served, Fate::Served | Fate::Noise) {
+            self.push(self.now + done, Event::Depart);
+        }
+        let spread = self.rng.between(1.0 - RTT_SPREAD, 1.0 + RTT_SPREAD);
+        let network = Duration::from_micros((self.scenario.rtt_ms * 1e3 * spread) as u64);
+        self.push(self.now + done + network, Event::Answer { flight: index });
+    }
+
+    fn depart(&mut self) {
+        for _ in 0..self.host.limit_mut().depart(self.now) {
+            if let Some(index) = self.queue.pop_front() {
+                self.serve(index, Duration::ZERO);
+            }
+        }
+    }
+
+    fn answer(&mut self, index: u32) {
+        self.free_flights.push(index);
+        let flight = self.flights[index as usize];
+        let latency = self.now.since(flight.sent);
+        self.trace.requests.push(Request {
+            sent: flight.sent,
+            latency,
+            fate: flight.fate,
+            worker: flight.worker,
+            in_hold: flight.in_hold,
+        });
+        let reply = Reply {
+            ticket: flight.ticket,
+            sent: flight.sent,
+            latency,
+            status: flight.status,
+            retry_after: flight.retry_after,
+            quota: flight.quota,
+            attempt: flight.attempt,
+        };
+        let seat = &mut self.seats[flight.client as usize];
+        seat.client.hear(self.now, &reply, &mut self.client_rng);
+        if let Some(after) = flight.retry_after {
+            seat.hold = seat.hold.max(self.now + after);
+        }
+        if flight.fate == Fate::Served {
+            self.unserved -= 1;
+            seat.idle.push_back(flight.worker);
+        } else {
+            let sleep = seat.client.backoff(&reply, &mut self.client_rng);
+            if sleep.is_zero() {
+                seat.again.push_back(flight.attempt);
+                seat.idle.push_back(flight.worker);
+            } else {
+                let (client, worker, attempt) = (flight.client, flight.worker, flight.attempt);
+                let wake = Event::Wake {
+                    client,
+                    worker,
+                    attempt,
+                };
+                self.push(self.now + sleep, wake);
+            }
+        }
+        if self.plot && flight.client == 0 {
+            let rate = self.seats[0].client.rate(self.now);
+            self.trace.rates.extend(rate.map(|rate| (self.now, rate)));
+        }
+        self.send(flight.client);
+    }
+}
+
+/// What a refused client reads of Retry-After: whole seconds, rounded up; one if the limit cannot know.
+fn said(form: RetryAfter, exact: Option<Duration>) -> Option<Duration> {
+    let seconds = exact.map_or(1, |exact| {
+        exact.as_micros().div_ceil(1_000_000).max(1) as u64
+    });
+    match form {
+        RetryAfter::None => None,
+        RetryAfter::Seconds | RetryAfter::Date => Some(Duration::from_secs(seconds)),
+    }
+}
+
+/// What a client reads of announced headers: windows and resets in whole seconds, rounded up.
+fn announced(quota: politely_target::Quota) -> Quota {
+    let whole = |span: Duration| Duration::from_secs(span.as_micros().div_ceil(1_000_000) as u64);
+    let timed = !quota.window.is_zero();
+    Quota {
+        limit: timed.then_some(quota.limit),
+        window: timed.then(|| whole(quota.window)),
+        remaining: timed.then_some(quota.remaining),
+        reset: timed.then(|| whole(quota.reset)),
+    }
+}

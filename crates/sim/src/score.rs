@@ -1,0 +1,182 @@
+//! What came of a run, against the exact offline optimum.
+
+use politely_core::Timestamp;
+use serde::Serialize;
+
+use crate::optimum;
+use crate::run::{Fate, Trace, phase};
+use crate::scenario::{Demand, Scenario};
+
+/// Goodput is compared with the optimum's over this long, for the time to 90 %.
+const T90_WINDOW_S: f64 = 10.0;
+/// What is *steady* begins here: the cold start is over.
+pub const STEADY_FROM_S: f64 = 300.0;
+
+/// One run's figures; shares are of 1, times in seconds unless the name says otherwise.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Score {
+    /// The scenario's name.
+    pub scenario: String,
+    /// The law's name.
+    pub law: String,
+    /// The run's seed.
+    pub seed: u64,
+    /// Accepted over the offline optimum; for a run of pages, the best possible time over the time taken.
+    pub utilisation: f64,
+    /// Refused (by limit, noise, outage or block page) over all requests.
+    pub refused_share: f64,
+    /// Most refusals in any 60 s.
+    pub refused_worst_minute: u64,
+    /// Until goodput over ten seconds first reached 90 % of the optimum's; `None`: never.
+    pub t90_s: Option<f64>,
+    /// Most requests sent in any second over the most the best client got accepted in any.
+    pub overshoot_1s: f64,
+    /// Median latency of what was served.
+    pub latency_p50_ms: f64,
+    /// Its 95th percentile.
+    pub latency_p95_ms: f64,
+    /// Requests served.
+    pub accepted: u64,
+    /// Requests refused.
+    pub refused: u64,
+    /// Jain's index over what the workers got served.
+    pub jain: f64,
+    /// Utilisation after the first five minutes; `None` if the run is shorter.
+    pub steady_utilisation: Option<f64>,
+    /// Refused share after the first five minutes.
+    pub steady_refused_share: Option<f64>,
+    /// As `overshoot_1s`, over five seconds.
+    pub overshoot_5s: f64,
+    /// Median latency over what one unhurried request takes.
+    pub latency_inflation: f64,
+    /// Requests sent into an outage.
+    pub into_outage: u64,
+    /// Requests sent before a Retry-After that was heard had passed.
+    pub into_hold: u64,
+    /// Requests that met the block page.
+    pub blocked: u64,
+    /// Requests per page served.
+    pub attempts_per_page: f64,
+    /// How long the run took.
+    pub time_s: f64,
+}
+
+/// Scores a run.
+pub fn score(scenario: &Scenario, law: &str, seed: u64, trace: &Trace) -> Score {
+    let best = optimum::accepted(scenario, phase(seed));
+    let mut served: Vec<Timestamp> = Vec::new();
+    let (mut refused, mut sent, mut latencies) = (Vec::new(), Vec::new(), Vec::new());
+    let mut shares = vec![0_u64; scenario.workers as usize];
+    let (mut down, mut blocked, mut in_hold) = (0, 0, 0);
+    for request in &trace.requests {
+        sent.push(request.sent);
+        in_hold += u64::from(request.in_hold);
+        match request.fate {
+            Fate::Served => {
+                served.push(request.sent);
+                latencies.push(request.latency);
+                shares[request.worker as usize] += 1;
+            }
+            Fate::Down => down += 1,
+            Fate::Blocked => blocked += 1,
+            // A client cannot tell noise from a refusal, and pays as much.
+            Fate::Refused | Fate::Noise => {}
+        }
+        if request.fate != Fate::Served {
+            refused.push(request.sent);
+        }
+    }
+    for times in [&mut served, &mut refused, &mut sent] {
+        times.sort_unstable();
+    }
+    latencies.sort_unstable();
+    let quantile = |q: f64| {
+        let at = ((latencies.len() as f64 * q) as usize).min(latencies.len().saturating_sub(1));
+        latencies.get(at).map_or(0.0, |x| x.as_secs_f64() * 1e3)
+    };
+    let steady_from = Timestamp::from_secs_f64(STEADY_FROM_S);
+    let after = |times: &[Timestamp]| times.len() - times.partition_point(|t| *t < steady_from);
+    let steady = trace.end > steady_from && after(&best) > 0;
+    let utilisation = match scenario.demand {
+        Demand::Greedy { .. } => ratio(served.len(), best.len()),
+        Demand::Pages { count, .. } if served.len() as u32 >= count => {
+            let round = scenario.service.mean_ms + scenario.rtt_ms;
+            let best_s = best.last().map_or(0.0, |t| t.as_secs_f64()) + round / 1e3;
+            (best_s / trace.end.as_secs_f64()).min(1.0)
+        }
+        Demand::Pages { count, .. } => ratio(served.len(), count as usize),
+    };
+    let unhurried = scenario.service.mean_ms + scenario.rtt_ms;
+    let sum: u64 = shares.iter().sum();
+    let squares: f64 = shares.iter().map(|&x| x as f64 * x as f64).sum();
+    Score {
+        scenario: scenario.name.clone(),
+        law: law.to_owned(),
+        seed,
+        utilisation,
+        refused_share: ratio(refused.len(), sent.len()),
+        refused_worst_minute: most_within(&refused, 60.0),
+        t90_s: t90(&served, &best, trace.end),
+        overshoot_1s: most_within(&sent, 1.0) as f64 / most_within(&best, 1.0).max(1) as f64,
+        latency_p50_ms: quantile(0.5),
+        latency_p95_ms: quantile(0.95),
+        accepted: served.len() as u64,
+        refused: refused.len() as u64,
+        jain: if squares > 0.0 {
+            (sum as f64).powi(2) / (shares.len() as f64 * squares)
+        } else {
+            1.0
+        },
+        steady_utilisation: steady.then(|| ratio(after(&served), after(&best))),
+        steady_refused_share: steady.then(|| ratio(after(&refused), after(&sent))),
+        overshoot_5s: most_within(&sent, 5.0) as f64 / most_within(&best, 5.0).max(1) as f64,
+        latency_inflation: if unhurried > 0.0 {
+            quantile(0.5) / unhurried
+        } else {
+            1.0
+        },
+        into_outage: down,
+        into_hold: in_hold,
+        blocked,
+        attempts_per_page: ratio(sent.len(), served.len()),
+        time_s: trace.end.as_secs_f64(),
+    }
+}
+
+fn ratio(part: usize, whole: usize) -> f64 {
+    if whole == 0 {
+        return 0.0;
+    }
+    part as f64 / whole as f64
+}
+
+/// The most of `times` (in order) within any `secs` seconds.
+fn most_within(times: &[Timestamp], secs: f64) -> u64 {
+    let width = (secs * 1e6) as u64;
+    let (mut first, mut most) = (0, 0);
+    for (last, at) in times.iter().enumerate() {
+        while at.micros_since(times[first]) >= width {
+            first += 1;
+        }
+        most = most.max(last + 1 - first);
+    }
+    most as u64
+}
+
+fn t90(served: &[Timestamp], best: &[Timestamp], end: Timestamp) -> Option<f64> {
+    let within = |times: &[Timestamp], from: f64| {
+        let (from, to) = (from, from + T90_WINDOW_S);
+        times.partition_point(|t| t.as_secs_f64() < to)
+            - times.partition_point(|t| t.as_secs_f64() < from)
+    };
+    // The optimum spends a window's quota at once; on average is what can be asked.
+    let average = best.len() as f64 / end.as_secs_f64() * T90_WINDOW_S;
+    (0..)
+        .map(f64::from)
+        .take_while(|from| from + T90_WINDOW_S <= end.as_secs_f64())
+        .find(|from| {
+            let got = within(served, *from) as f64;
+            got >= 0.9 * (within(best, *from) as f64).min(average)
+        })
+        .map(|from| from + T90_WINDOW_S)
+}
