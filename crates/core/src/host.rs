@@ -461,12 +461,14 @@ impl Host {
             let doublings = u32::from(self.strikes).min(20);
             self.strikes = self.strikes.saturating_add(1);
             if asked.is_none() {
-                let rate = self.bounds(now, config).rate;
-                let first =
-                    (rate.interval() * BACKOFF_INTERVALS).clamp(BACKOFF_MIN, config.backoff_max);
-                let length = first.saturating_mul(1 << doublings).min(config.backoff_max);
-                let jittered = length.mul_f64(rng.between(1.0, 1.0 + HOLD_JITTER));
-                self.hold.extend(now, now + jittered, HoldReason::Backoff);
+                let until = self.law.rest_until().unwrap_or_else(|| {
+                    let rate = self.bounds(now, config).rate;
+                    let first = (rate.interval() * BACKOFF_INTERVALS)
+                        .clamp(BACKOFF_MIN, config.backoff_max);
+                    let length = first.saturating_mul(1 << doublings).min(config.backoff_max);
+                    now + length.mul_f64(rng.between(1.0, 1.0 + HOLD_JITTER))
+                });
+                self.hold.extend(now, until, HoldReason::Backoff);
             }
         }
     }

@@ -11,6 +11,7 @@
 
 mod advice;
 mod aimd;
+mod discover;
 mod fixed;
 mod latency;
 
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 pub use advice::{Advice, AdviceConfig};
 pub use aimd::{Aimd, AimdConfig};
+pub use discover::{Discover, DiscoverConfig};
 pub use fixed::Fixed;
 pub use latency::Latency;
 
@@ -90,6 +92,12 @@ pub trait Law: fmt::Debug + Send {
     /// What it asks for at `now`. What it has no opinion of is what `limits` starts with.
     fn setpoint(&mut self, now: Timestamp, limits: &Limits) -> Setpoint;
 
+    /// After a refusal that named no time: when the one request goes that asks whether it is over. `None`
+    /// leaves it to the host's backoff.
+    fn rest_until(&self) -> Option<Timestamp> {
+        None
+    }
+
     /// What it would show.
     fn metrics(&self) -> Metrics;
 }
@@ -103,6 +111,8 @@ pub enum LawConfig {
     Aimd(Arc<AimdConfig>),
     /// [`Advice`].
     Advice(Arc<AdviceConfig>),
+    /// [`Discover`].
+    Discover(Arc<DiscoverConfig>),
 }
 
 impl FromStr for LawConfig {
@@ -112,6 +122,7 @@ impl FromStr for LawConfig {
         match name {
             "fixed" => Ok(Self::Fixed),
             "aimd" => Ok(Self::Aimd(Arc::default())),
+            "discover" => Ok(Self::Discover(Arc::default())),
             "advice" => Ok(Self::Advice(Arc::default())),
             _ => Err(UnknownLaw(name.to_owned())),
         }
@@ -120,7 +131,7 @@ impl FromStr for LawConfig {
 
 /// No law has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown law {0:?}: choose fixed, aimd or advice")]
+#[error("unknown law {0:?}: choose discover, aimd, fixed or advice")]
 pub struct UnknownLaw(String);
 
 /// The law of one key, with its state inline: a million keys are a million small values, not a million
@@ -133,6 +144,8 @@ pub enum KeyLaw {
     Aimd(Aimd),
     /// See [`Advice`].
     Advice(Advice),
+    /// See [`Discover`].
+    Discover(Box<Discover>),
 }
 
 impl KeyLaw {
@@ -143,6 +156,11 @@ impl KeyLaw {
             LawConfig::Fixed => Self::Fixed(Fixed),
             LawConfig::Aimd(config) => Self::Aimd(Aimd::new(Arc::clone(config), start.rate, now)),
             LawConfig::Advice(config) => Self::Advice(Advice::new(Arc::clone(config), start.rate)),
+            LawConfig::Discover(config) => Self::Discover(Box::new(Discover::new(
+                Arc::clone(config),
+                start.rate,
+                now,
+            ))),
         }
     }
 
@@ -150,7 +168,7 @@ impl KeyLaw {
     pub(crate) const fn learns(&self) -> bool {
         match self {
             Self::Fixed(_) | Self::Advice(_) => false,
-            Self::Aimd(_) => true,
+            Self::Aimd(_) | Self::Discover(_) => true,
         }
     }
 
@@ -172,6 +190,7 @@ impl Law for KeyLaw {
             Self::Fixed(law) => law.on_sample(sample),
             Self::Aimd(law) => law.on_sample(sample),
             Self::Advice(law) => law.on_sample(sample),
+            Self::Discover(law) => law.on_sample(sample),
         }
     }
 
@@ -181,6 +200,14 @@ impl Law for KeyLaw {
             Self::Fixed(law) => law.setpoint(now, limits),
             Self::Aimd(law) => law.setpoint(now, limits),
             Self::Advice(law) => law.setpoint(now, limits),
+            Self::Discover(law) => law.setpoint(now, limits),
+        }
+    }
+
+    fn rest_until(&self) -> Option<Timestamp> {
+        match self {
+            Self::Discover(law) => law.rest_until(),
+            _ => None,
         }
     }
 
@@ -189,6 +216,7 @@ impl Law for KeyLaw {
             Self::Fixed(law) => law.metrics(),
             Self::Aimd(law) => law.metrics(),
             Self::Advice(law) => law.metrics(),
+            Self::Discover(law) => law.metrics(),
         }
     }
 }
@@ -220,7 +248,7 @@ mod tests {
     fn an_unknown_law_is_named() {
         assert_eq!(
             "vegas".parse::<LawConfig>().unwrap_err().to_string(),
-            "unknown law \"vegas\": choose fixed, aimd or advice"
+            "unknown law \"vegas\": choose discover, aimd, fixed or advice"
         );
     }
 }

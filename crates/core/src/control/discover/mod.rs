@@ -1,0 +1,445 @@
+//! Finds the limit nobody publishes and rides just below it.
+
+mod canary;
+mod ledger;
+mod probing;
+mod queue;
+mod slots;
+mod window;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Law, Metrics, Sample, Setpoint};
+use crate::Timestamp;
+use crate::config::Limits;
+use crate::signal::Signal;
+use canary::Block;
+use ledger::Ledger;
+use probing::Probing;
+use queue::Queue;
+use slots::Slots;
+use window::{Between, Window};
+
+/// The constants of [`Discover`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DiscoverConfig {
+    /// How far below the learned ceiling it rides. Default 0.01.
+    pub margin: f64,
+}
+
+impl Default for DiscoverConfig {
+    fn default() -> Self {
+        Self { margin: 0.01 }
+    }
+}
+
+/// The least rate it falls to, requests per second.
+const RATE_MIN: f64 = 0.002;
+/// The bracket is narrow enough.
+const PRECISE: f64 = 0.012;
+/// Where in the bracket the next trial goes: nearer the lower end, since a refusal costs more than time.
+const TRIAL_AT: f64 = 0.4;
+
+/// What it is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Stage {
+    /// Growing by strides until the first refusal.
+    Start,
+    /// Narrowing the bracket.
+    Trial,
+    /// Riding just below the ceiling.
+    Cruise,
+    /// Asking for more.
+    Probe,
+    /// Back from a block or an outage, by doublings.
+    Recover,
+}
+
+/// The law's state for one key.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Discover {
+    stage: Stage,
+    rate: f64,
+    ceiling: f64,
+    stage_began: Timestamp,
+    /// Served since, of what was sent since.
+    stage_served: u32,
+    /// The rate is certainly sustained (low) or certainly refused (high).
+    low: f64,
+    high: f64,
+    /// A refused request, and how many had been served by then: the bucket was empty.
+    anchor: Timestamp,
+    anchor_served: u32,
+    /// What a full bucket holds beyond the rate, as far as probes have shown.
+    bank: f64,
+    /// What the probe under test found beyond the ceiling.
+    excess: f64,
+    verifying: bool,
+    /// Refusals while cruising, of late.
+    strikes: u8,
+    last_soft: Timestamp,
+    round_trip: Duration,
+    block: Option<Block>,
+    /// The canary after the last refusal.
+    next_canary: Timestamp,
+    window: Window,
+    probing: Probing,
+    queue: Queue,
+    slots: Slots,
+    ledger: Ledger,
+    cuts: u32,
+    #[serde(skip)]
+    config: Arc<DiscoverConfig>,
+}
+
+impl Discover {
+    /// Starts at `rate` requests per second.
+    pub fn new(config: Arc<DiscoverConfig>, rate: f64, now: Timestamp) -> Self {
+        Self {
+            stage: Stage::Start,
+            rate,
+            ceiling: 0.0,
+            stage_began: now,
+            stage_served: 0,
+            low: 0.0,
+            high: f64::INFINITY,
+            anchor: now,
+            anchor_served: 0,
+            bank: 0.0,
+            excess: 0.0,
+            verifying: false,
+            strikes: 0,
+            last_soft: Timestamp::ZERO,
+            round_trip: Duration::from_millis(100),
+            block: None,
+            next_canary: Timestamp::ZERO,
+            window: Window::default(),
+            probing: Probing::new(now),
+            queue: Queue::default(),
+            slots: Slots::default(),
+            ledger: Ledger::default(),
+            cuts: 0,
+            config,
+        }
+    }
+
+    fn enter(&mut self, stage: Stage, rate: f64, now: Timestamp) {
+        self.stage = stage;
+        self.rate = rate.max(RATE_MIN);
+        self.stage_began = now;
+        self.stage_served = 0;
+    }
+
+    fn cruise(&mut self, ceiling: f64, now: Timestamp) {
+        self.ceiling = ceiling.max(RATE_MIN);
+        self.enter(Stage::Cruise, self.ceiling * (1.0 - self.config.margin), now);
+    }
+
+    fn recover(&mut self, now: Timestamp) {
+        self.enter(Stage::Recover, self.ceiling * 0.25, now);
+    }
+
+    fn next_trial(&mut self, now: Timestamp) {
+        if self.high <= self.low * (1.0 + PRECISE) || self.probing.credit() <= -4.0 && self.low > 0.0 {
+            self.cruise(self.low, now);
+            self.probing.rest(now);
+            return;
+        }
+        let rate = if self.low > 0.0 {
+            self.low + TRIAL_AT * (self.high - self.low)
+        } else {
+            self.high * 0.6
+        };
+        self.enter(Stage::Trial, rate, now);
+    }
+
+    /// The rate of a probe: as good as the ceiling at first, then steeply up.
+    fn probe_rate(&self, now: Timestamp) -> f64 {
+        let scale = (20.0 / self.ceiling).max(20.0).max(self.window.length.as_secs_f64());
+        let x = now.since(self.stage_began).as_secs_f64() / scale;
+        self.ceiling * (1.0 + x * x * x)
+    }
+
+    /// Something else than the rate held requests back: the demand, or the cap in flight.
+    fn held_back(&self, now: Timestamp) -> bool {
+        let elapsed = now.since(self.stage_began).as_secs_f64() - self.round_trip.as_secs_f64();
+        f64::from(self.stage_served) < 0.6 * self.rate * elapsed
+    }
+
+    fn step(&mut self, now: Timestamp) {
+        let elapsed = now.since(self.stage_began).as_secs_f64();
+        let served = self.stage_served;
+        match self.stage {
+            Stage::Start => {
+                let enough = if self.rate < 4.0 { 4 } else { 6 };
+                if served >= enough && elapsed >= 1.0 && !self.held_back(now) {
+                    let stride = match self.rate {
+                        ..4.0 => 2.0,
+                        ..16.0 => 1.5,
+                        _ => 1.25,
+                    };
+                    self.enter(Stage::Start, self.rate * stride, now);
+                }
+            }
+            Stage::Recover => {
+                if served >= 4 {
+                    let top = self.ceiling * (1.0 - self.config.margin);
+                    if self.rate * 2.0 >= top {
+                        self.cruise(self.ceiling, now);
+                        self.probing.rest(now);
+                    } else {
+                        self.enter(Stage::Recover, self.rate * 2.0, now);
+                    }
+                }
+            }
+            Stage::Trial => {
+                let width = (self.high / self.low.max(1e-9) - 1.0).clamp(0.0, 1.0);
+                let tolerance = (width / 4.0).clamp(0.01, 0.06);
+                if served < 8 || f64::from(served) < 1.0 / tolerance {
+                    return;
+                }
+                if self.held_back(now) {
+                    self.cruise(self.low.max(self.rate * 0.6), now);
+                    return;
+                }
+                let since = now.since(self.anchor).as_secs_f64();
+                let sustained = f64::from(self.ledger.served() - self.anchor_served - 1) / since;
+                self.low = self.low.max(sustained.min(self.rate));
+                if self.verifying {
+                    self.verifying = false;
+                    self.probing.changed(now);
+                }
+                self.next_trial(now);
+            }
+            Stage::Cruise => {
+                if self.probing.due(now) {
+                    self.enter(Stage::Probe, self.ceiling, now);
+                }
+            }
+            Stage::Probe => {
+                let elapsed = elapsed - self.round_trip.as_secs_f64();
+                if served >= 20 && f64::from(served) < 0.75 * self.ceiling * elapsed {
+                    self.probing.found_nothing(now);
+                    self.cruise(self.ceiling, now);
+                }
+            }
+        }
+    }
+
+    fn served(&mut self, sample: &Sample) {
+        let now = sample.now;
+        self.ledger.serve(sample.sent);
+        self.probing.earn();
+        self.round_trip = (self.round_trip * 9 + sample.latency) / 10;
+        self.slots.served(sample.beside);
+        let starting = self.stage == Stage::Start && self.cuts == 0;
+        let queue = self.queue.served(sample.latency, sample.beside, starting);
+        if let Some(block) = self.block {
+            if sample.sent >= block.heard {
+                self.block = None;
+                self.block_over(&block, sample);
+            }
+            return;
+        }
+        if queue && self.stage == Stage::Start {
+            self.cruise(self.rate, now);
+            self.probing.rest(now);
+        }
+        if sample.sent >= self.stage_began {
+            self.stage_served += 1;
+            self.step(now);
+        }
+    }
+
+    fn refused(&mut self, sample: &Sample) {
+        if !sample.fresh {
+            return;
+        }
+        self.probing.pay();
+        match &mut self.block {
+            Some(block) => {
+                block.canaries += 1;
+                block.refused = sample.sent;
+                block.heard = sample.now;
+            }
+            None => {
+                self.cuts += 1;
+                self.block = Some(Block {
+                    began: sample.sent,
+                    refused: sample.sent,
+                    heard: sample.now,
+                    canaries: 0,
+                    rate: self.rate_at(sample.now),
+                    beside: sample.beside,
+                    overloaded: false,
+                    told: false,
+                });
+            }
+        }
+        let mut block = self.block.expect("just set");
+        block.overloaded |= sample.signal == Signal::Overloaded;
+        if let Some(after) = sample.retry_after {
+            block.told = true;
+            let until = sample.now + after.saturating_sub(Duration::from_secs(1));
+            block.refused = block.refused.max(until);
+        }
+        self.block = Some(block);
+        let starts = [self.ledger.first(), self.window.reset.map(|reset| reset.to)];
+        let rate = if self.ceiling > 0.0 { self.ceiling } else { block.rate };
+        self.next_canary = block.next_canary(starts.into_iter().flatten(), rate, self.round_trip);
+    }
+
+    fn rate_at(&self, now: Timestamp) -> f64 {
+        match self.stage {
+            Stage::Probe => self.probe_rate(now),
+            _ => self.rate,
+        }
+    }
+
+    fn block_over(&mut self, block: &Block, canary: &Sample) {
+        let now = canary.now;
+        let lasted = canary.sent.since(block.began);
+        // What was served since the last refusal, the canary apart.
+        let (since, before) = (self.anchor, self.anchor_served);
+        let n = f64::from((self.ledger.served() - before).saturating_sub(1));
+        let refused = block.refused.min(canary.sent);
+        self.anchor = refused;
+        self.anchor_served = self.ledger.served() - 1;
+        let first = self.cuts == 1;
+        if block.overloaded && block.canaries >= 3 {
+            self.ceiling = if self.ceiling > 0.0 { self.ceiling } else { self.rate };
+            return self.recover(now);
+        }
+        if self.slots.refused(block.beside) {
+            return self.cruise(self.ceiling.max(block.rate) * 1.5, now);
+        }
+        let interval = Duration::from_secs_f64(1.2 + 3.0 / block.rate);
+        let hard = block.canaries >= 2 && lasted > interval;
+        if hard && (n >= 3.0 || first) {
+            return self.window_over(block, canary);
+        }
+        // Tokens flowed in for the served ones; less than one was there at either end.
+        let span = |to: Timestamp| to.since(since).as_secs_f64().max(1e-3);
+        let low = ((n - 1.0) / span(block.began)).max(n / span(canary.sent));
+        let high = (n + 1.0) / span(refused);
+        if !self.window.length.is_zero() {
+            return self.window_tight(block, canary);
+        }
+        match self.stage {
+            Stage::Start => {
+                (self.low, self.high) = (0.0, block.rate);
+                self.next_trial(now);
+            }
+            Stage::Trial => {
+                if self.verifying {
+                    self.verifying = false;
+                    self.bank = self.bank.max(self.excess);
+                    self.probing.found_nothing(now);
+                    return self.cruise(self.ceiling, now);
+                }
+                self.high = self.high.min(block.rate).min(high);
+                self.low = self.low.max(low).min(self.high * 0.995);
+                if low < self.low * 0.9 && high < self.low {
+                    self.low = low;
+                }
+                self.next_trial(now);
+            }
+            Stage::Probe => {
+                let served = self.ledger.between(self.stage_began, block.began);
+                let expected = self.ceiling * block.began.since(self.stage_began).as_secs_f64();
+                self.excess = served - expected;
+                if self.excess <= 1.15 * self.bank + 2.0 {
+                    self.probing.found_nothing(now);
+                    self.cruise(self.ceiling, now);
+                } else {
+                    (self.low, self.high) = (self.ceiling, block.rate);
+                    self.verifying = true;
+                    self.enter(Stage::Trial, self.ceiling * 1.04, now);
+                }
+            }
+            Stage::Cruise | Stage::Recover => {
+                let since_soft = block.began.since(self.last_soft).as_secs_f64();
+                if since_soft > 40.0 / self.rate + 5.0 {
+                    self.strikes = 0;
+                }
+                self.strikes += 1;
+                if self.strikes == 1 {
+                    self.cruise(self.ceiling * 0.98, now);
+                    self.probing.rest(now);
+                } else {
+                    self.high = block.rate.min(high);
+                    self.low = low.min(self.high * 0.995).max(0.0);
+                    self.strikes = 0;
+                    self.probing.changed(now);
+                    self.next_trial(now);
+                }
+            }
+        }
+        self.last_soft = block.began;
+    }
+
+    /// A hard block has ended.
+    fn window_over(&mut self, block: &Block, canary: &Sample) {
+        let end = Between { from: block.refused.min(canary.sent), to: canary.sent };
+        let first = self.ledger.first().unwrap_or(canary.sent);
+        let start = self.window.reset.unwrap_or(Between { from: first, to: first });
+        self.window.learn(start, end);
+        self.window_rate(block, canary);
+    }
+
+    /// A window was used up shortly before its end.
+    fn window_tight(&mut self, block: &Block, canary: &Sample) {
+        self.window.reset = Some(Between { from: block.refused, to: canary.sent });
+        self.window_rate(block, canary);
+    }
+
+    fn window_rate(&mut self, block: &Block, canary: &Sample) {
+        let now = canary.now;
+        let window = self.window.length;
+        let count = self.ledger.between(canary.sent - window, block.began);
+        let rate = count.max(1.0) / window.as_secs_f64();
+        let old = self.ceiling;
+        self.ceiling = rate;
+        if old > 0.0 && (rate / old - 1.0).abs() < 0.03 {
+            self.probing.found_nothing(now);
+            self.cruise(rate, now);
+        } else {
+            self.probing.changed(now);
+            self.recover(now);
+        }
+    }
+}
+
+impl Law for Discover {
+    fn on_sample(&mut self, sample: &Sample) {
+        match sample.signal {
+            Signal::Ok => self.served(sample),
+            Signal::RateLimited | Signal::Overloaded => self.refused(sample),
+            _ => {}
+        }
+    }
+
+    fn setpoint(&mut self, now: Timestamp, limits: &Limits) -> Setpoint {
+        let cap = self.queue.cap().min(self.slots.cap().unwrap_or(u32::MAX));
+        Setpoint {
+            rate: self.rate_at(now),
+            in_flight: cap.min(limits.in_flight).max(1),
+            burst: limits.burst,
+        }
+    }
+
+    fn rest_until(&self) -> Option<Timestamp> {
+        Some(self.next_canary)
+    }
+
+    fn metrics(&self) -> Metrics {
+        Metrics {
+            ceiling: (self.ceiling > 0.0).then_some(self.ceiling),
+            suggested: None,
+            cuts: self.cuts,
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! When to ask for more: a budget, and patience that grows.
+//!
+//! A probe of a limit that has not moved ends in a refusal. So probes are paid for: every served request
+//! earns a small credit, every refusal costs one. And the wait from one probe to the next doubles as long
+//! as they find nothing, up to a share of the time between the changes seen so far: a host that never
+//! changed is left in peace, one that changes every five minutes is asked a few times in between.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Timestamp;
+
+/// Earned by each served request: what share of requests may be refused in the long run.
+const EARNED: f32 = 0.003;
+/// To begin with.
+const CREDIT_START: f32 = 3.0;
+const CREDIT_MAX: f32 = 6.0;
+const CREDIT_MIN: f32 = -6.0;
+/// The shortest wait, in requests and in seconds.
+const WAIT_MIN: Duration = Duration::from_secs(20);
+/// The longest wait while nothing ever changed.
+const WAIT_MAX: Duration = Duration::from_hours(2);
+/// Probes between two changes, if changes come regularly.
+const PROBES_PER_CHANGE: f64 = 8.0;
+
+/// The budget and the clock of probes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Probing {
+    credit: f32,
+    wait: Duration,
+    /// Not before.
+    next: Timestamp,
+    /// The last change of the limit, and how long changes are apart.
+    changed: Timestamp,
+    apart: Option<Duration>,
+}
+
+impl Probing {
+    pub(super) fn new(now: Timestamp) -> Self {
+        Self {
+            credit: CREDIT_START,
+            wait: WAIT_MIN,
+            next: now,
+            changed: now,
+            apart: None,
+        }
+    }
+
+    pub(super) fn earn(&mut self) {
+        self.credit = (self.credit + EARNED).min(CREDIT_MAX);
+    }
+
+    pub(super) fn pay(&mut self) {
+        self.credit = (self.credit - 1.0).max(CREDIT_MIN);
+    }
+
+    pub(super) const fn credit(&self) -> f32 {
+        self.credit
+    }
+
+    /// May it ask for more now?
+    pub(super) fn due(&self, now: Timestamp) -> bool {
+        now >= self.next && self.credit >= 1.0
+    }
+
+    /// It asked and found nothing.
+    pub(super) fn found_nothing(&mut self, now: Timestamp) {
+        let most = self
+            .apart
+            .map_or(WAIT_MAX, |apart| apart.div_f64(PROBES_PER_CHANGE));
+        self.wait = (self.wait * 2).clamp(WAIT_MIN, most.max(WAIT_MIN));
+        self.rest(now);
+    }
+
+    /// The limit is another than it was.
+    pub(super) fn changed(&mut self, now: Timestamp) {
+        let since = now.since(self.changed);
+        if since >= Duration::from_secs(30) {
+            self.apart = Some(self.apart.map_or(since, |apart| (apart + since) / 2));
+            self.changed = now;
+        }
+        self.wait = WAIT_MIN;
+        self.credit = self.credit.max(1.0);
+        self.rest(now);
+    }
+
+    /// The next probe is a whole wait away.
+    pub(super) fn rest(&mut self, now: Timestamp) {
+        self.next = now + self.wait;
+    }
+}

@@ -1,0 +1,82 @@
+//! How many at once: as many as keep the host busy, and no queue.
+//!
+//! A host that lets requests wait instead of refusing them shows its limit in the latency. The number under
+//! way grows while it is what holds requests back and no queue is seen, and shrinks when one is (TCP Vegas,
+//! Brakmo and Peterson 1994: under way x (1 - unloaded / present latency) is what stands in the queue). It
+//! looks at a low quantile: queueing moves the fast requests too, noise only the slow ones.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// What is allowed at first.
+const START: f32 = 2.0;
+/// The quantile looked at.
+const QUANTILE: f32 = 0.3;
+/// Latencies per look, at least.
+const LOOK: u16 = 24;
+/// The quantile tracker's step, in octaves.
+const STEP: f32 = 0.06;
+
+/// The in-flight cap that latency allows.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Queue {
+    cap: f32,
+    /// The low quantile, in octaves of a microsecond.
+    low: f32,
+    /// What it is without a queue.
+    unloaded: f32,
+    seen: u16,
+    /// Most under way since the last look.
+    most: u16,
+    /// The cap was what held a request back.
+    held_back: bool,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self {
+            cap: START,
+            low: 0.0,
+            unloaded: 0.0,
+            seen: 0,
+            most: 0,
+            held_back: false,
+        }
+    }
+}
+
+impl Queue {
+    pub(super) fn cap(&self) -> u32 {
+        self.cap as u32
+    }
+
+    /// A request was served that left beside `beside` others. `eager`: nothing was refused so far.
+    /// Says whether a queue was seen.
+    pub(super) fn served(&mut self, latency: Duration, beside: u16, eager: bool) -> bool {
+        let x = libm::log2f((latency.as_micros() as f32).max(1.0));
+        if self.unloaded == 0.0 {
+            (self.low, self.unloaded) = (x, x);
+        }
+        self.low += STEP * if x > self.low { QUANTILE } else { QUANTILE - 1.0 };
+        self.seen += 1;
+        self.most = self.most.max(beside + 1);
+        self.held_back |= f32::from(beside + 1) >= self.cap.floor();
+        let look = if eager { LOOK / 3 } else { LOOK };
+        if self.seen < look.max(self.most * if eager { 1 } else { 2 }) {
+            return false;
+        }
+        let drift = self.low - self.unloaded;
+        self.unloaded += drift * if drift < 0.0 { 0.3 } else { 0.01 };
+        let under_way = f32::from(self.most);
+        let queued = under_way * (1.0 - libm::exp2f(self.unloaded - self.low));
+        let queue = queued > 1.3 + 0.15 * under_way;
+        if queue {
+            self.cap = (self.cap.min(under_way) - ((queued - 1.0) / 2.0).max(1.0)).max(1.0);
+        } else if self.held_back && queued < 0.7 + 0.12 * under_way {
+            self.cap += if eager { (self.cap * 0.5).max(1.0) } else { 1.0 };
+        }
+        (self.seen, self.most, self.held_back) = (0, 0, false);
+        queue
+    }
+}

@@ -1,0 +1,74 @@
+//! A hidden cap on requests at once is told from a rate by *when* refusals come: with many under way.
+//!
+//! Refusals of a rate come however many are under way. If three came with at least `x` under way, hardly
+//! any with fewer, and a good share of those with `x` and more was refused, the limit is `x` at once.
+
+use serde::{Deserialize, Serialize};
+
+/// Counts by requests under way: exactly up to here, the rest together.
+const EXACT: usize = 24;
+/// Refusals with `x` or more under way before the number is believed.
+const REFUSALS: u16 = 3;
+/// … and this share of those was refused.
+const SHARE: f64 = 0.25;
+
+/// Outcomes by how many were under way beside them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Slots {
+    served: Vec<u16>,
+    refused: Vec<u16>,
+    /// The learned cap; zero: none.
+    cap: u16,
+}
+
+impl Default for Slots {
+    fn default() -> Self {
+        Self {
+            served: vec![0; EXACT],
+            refused: vec![0; EXACT],
+            cap: 0,
+        }
+    }
+}
+
+impl Slots {
+    /// The learned cap.
+    pub(super) fn cap(&self) -> Option<u32> {
+        (self.cap > 0).then_some(u32::from(self.cap))
+    }
+
+    pub(super) fn served(&mut self, beside: u16) {
+        let at = usize::from(beside).min(EXACT - 1);
+        self.served[at] = self.served[at].saturating_add(1);
+        if self.served[at] == u16::MAX {
+            self.served.iter_mut().chain(&mut self.refused).for_each(|n| *n /= 2);
+        }
+    }
+
+    /// A fresh refusal. Says whether it showed the limit to be on requests at once.
+    pub(super) fn refused(&mut self, beside: u16) -> bool {
+        if self.cap > 0 && beside < self.cap {
+            // Refused below it: it was something else.
+            *self = Self::default();
+            return false;
+        }
+        let at = usize::from(beside).min(EXACT - 1);
+        self.refused[at] += 1;
+        for x in 1..EXACT {
+            let sum = |counts: &[u16]| counts.iter().map(|n| f64::from(*n)).sum::<f64>();
+            let (refused, served) = (sum(&self.refused[x..]), sum(&self.served[x..]));
+            let (refused_below, served_below) = (sum(&self.refused[..x]), sum(&self.served[..x]));
+            if refused >= f64::from(REFUSALS)
+                && refused >= SHARE * (refused + served)
+                && refused_below <= 0.1 * refused
+                && served_below >= 30.0
+            {
+                self.cap = x as u16;
+                self.served.fill(0);
+                self.refused.fill(0);
+                return true;
+            }
+        }
+        false
+    }
+}
