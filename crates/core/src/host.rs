@@ -443,7 +443,14 @@ impl Host {
             let remaining = quota
                 .remaining?
                 .saturating_sub(self.leases.unheard() as u64);
-            quota.reset.filter(|_| remaining == 0)
+            // Resets are told in whole seconds, rounded up: where nothing was refused, the last of them is the
+            // pace's to keep.
+            let reset = if refused {
+                quota.reset
+            } else {
+                quota.reset.map(|reset| reset.saturating_sub(Duration::from_secs(1)))
+            };
+            reset.filter(|reset| remaining == 0 && !reset.is_zero())
         });
         let asked = match (report.retry_after, spent) {
             (Some(after), _) => Some((after, HoldReason::RetryAfter)),

@@ -3,22 +3,24 @@ use politely_core::config::{Config, Limits};
 use politely_core::control::LawConfig;
 use politely_sim::polite::Polite;
 use politely_sim::*;
+use politely_sim::generate::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     let law = &args[1];
     let scenarios: Vec<Scenario> = if args[2].ends_with(".json") {
         Scenario::read(&std::fs::read_to_string(&args[2]).unwrap()).unwrap()
-    } else { gen_random(args[2].parse().unwrap()) };
+    } else if args[2]=="train" { generate(TRAIN_SEED, 200) } else { gen_random(args[2].parse().unwrap()) };
     let only = args.get(3).cloned().unwrap_or_default();
     let scenarios: Vec<_> = scenarios.into_iter().filter(|s| s.name.contains(&only)).collect();
     let config = config(law);
+    let verbose = std::env::var("V").is_ok();
     let next = AtomicUsize::new(0);
     let results = std::sync::Mutex::new(Vec::new());
     std::thread::scope(|scope| { for _ in 0..2 { scope.spawn(|| loop {
         let i = next.fetch_add(1, Ordering::Relaxed);
         let Some(sc) = scenarios.get(i) else { break };
-        let trace = run(sc, 1, false, |_| Box::new(Polite::new(config.clone(), politely_core::Timestamp::ZERO)));
+        let trace = run(sc, 1, false, |_| { let p = Polite::new(config.clone(), politely_core::Timestamp::ZERO); if verbose { Box::new(Verbose(p, String::new())) as Box<dyn Client> } else { Box::new(p) } });
         results.lock().unwrap().push((i, score(sc, law, 1, &trace)));
     }); } });
     let mut r = results.into_inner().unwrap();
@@ -63,4 +65,19 @@ fn gen_random(count: usize) -> Vec<Scenario> {
         let json = format!(r#"[{{"name":"{i:03} {name} svc={svc:.2}","duration_s":{d},"demand":{{"kind":"greedy","connections":64}},"rtt_ms":50,"service":{{"mean_ms":{},"cv":{cv}}},"limit":{limit}}}]"#, svc*1000.);
         Scenario::read(&json).unwrap().remove(0)
     }).collect()
+}
+
+struct Verbose(Polite, String);
+impl Client for Verbose {
+    fn ask(&mut self, now: politely_core::Timestamp) -> Answer { self.0.ask(now) }
+    fn hear(&mut self, now: politely_core::Timestamp, reply: &Reply, rng: &mut Rng) {
+        self.0.hear(now, reply, rng);
+        let d = format!("{:?}", self.0.host()); let d = d[d.find("law: ").unwrap()..].to_string();
+        let cut = |a: &str, b: &str| d.find(a).map(|i| { let e = d[i..].find(b).map_or(d.len(), |e| i + e); d[i..e].to_string() }).unwrap_or_default();
+        let st = format!("{} {}", cut("stage: ", ", ceiling"), cut("ceiling:", ", stage_began"));
+        if reply.status != 200 || st != self.1 {
+            println!("{now} sent {} {} {} | {} | {} | {} | {}", reply.sent, reply.status, cut("stage: ", ", stage_began"), cut("low:", ", anchor:"), cut("bank:", ", strikes"), cut("window: ", ", queue"), cut("cap:", ", low"));
+            self.1 = st;
+        }
+    }
 }

@@ -55,9 +55,9 @@ impl TokenBucket {
 
     pub(super) fn quota(&mut self, now: Timestamp) -> Quota {
         self.refill(now);
-        // Headers count whole seconds: a window under one would be announced as one and read as a tenth
-        // of the rate.
-        let fill = steps_to_reach(self.capacity, self.refill).max(1_000_000);
+        // Headers count whole requests and seconds: a window long enough to tell the rate within 5 %.
+        let fill = steps_to_reach(self.capacity.max(20 * TOKEN), self.refill).max(1_000_000);
+        let fill = fill.next_multiple_of(1_000_000);
         let per_window =
             u64::try_from(u128::from(fill) * u128::from(self.refill) / u128::from(TOKEN));
         Quota {

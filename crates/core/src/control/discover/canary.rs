@@ -14,6 +14,8 @@ use crate::Timestamp;
 
 /// A canary asks this much after the moment it expects to be free.
 const AFTER: Duration = Duration::from_millis(60);
+/// The second canary asks as if this much had passed: no window is shorter than a second.
+const SECOND: Duration = Duration::from_millis(400);
 /// A host in trouble is asked at least this often.
 const OUTAGE_MAX: Duration = Duration::from_secs(60);
 /// From one canary to the next, the time since the refusal grows at least so much, and at most this.
@@ -53,7 +55,7 @@ impl Block {
             let pause = round_trip.mul_f64(1.2).min(Duration::from_secs(1));
             return self.began + interval.max(pause);
         }
-        let elapsed = self.heard.since(self.began).max(Duration::from_millis(200));
+        let elapsed = self.heard.since(self.began).max(SECOND);
         if self.overloaded {
             // No window: trouble, and the breaker's to time.
             return self.heard + elapsed.clamp(interval, OUTAGE_MAX);

@@ -4,6 +4,7 @@ mod canary;
 mod ledger;
 mod probing;
 mod queue;
+mod quota;
 mod slots;
 mod window;
 
@@ -20,6 +21,7 @@ use canary::Block;
 use ledger::Ledger;
 use probing::Probing;
 use queue::Queue;
+use quota::Announced;
 use slots::Slots;
 use window::{Between, Window};
 
@@ -73,6 +75,8 @@ pub struct Discover {
     /// A refused request, and how many had been served by then: the bucket was empty.
     anchor: Timestamp,
     anchor_served: u32,
+    /// The highest rate that passed a trial since the last refusal.
+    passed: f64,
     /// What a full bucket holds beyond the rate, as far as probes have shown.
     bank: f64,
     /// What the probe under test found beyond the ceiling.
@@ -91,6 +95,10 @@ pub struct Discover {
     slots: Slots,
     ledger: Ledger,
     cuts: u32,
+    /// When the last outage was over.
+    outage_over: Timestamp,
+    /// The rate the server announces, as long as it was true.
+    announced: Announced,
     #[serde(skip)]
     config: Arc<DiscoverConfig>,
 }
@@ -108,6 +116,7 @@ impl Discover {
             high: f64::INFINITY,
             anchor: now,
             anchor_served: 0,
+            passed: 0.0,
             bank: 0.0,
             excess: 0.0,
             verifying: false,
@@ -122,6 +131,8 @@ impl Discover {
             slots: Slots::default(),
             ledger: Ledger::default(),
             cuts: 0,
+            outage_over: Timestamp::ZERO,
+            announced: Announced::default(),
             config,
         }
     }
@@ -143,13 +154,14 @@ impl Discover {
     }
 
     fn next_trial(&mut self, now: Timestamp) {
-        if self.high <= self.low * (1.0 + PRECISE) || self.probing.credit() <= -4.0 && self.low > 0.0 {
-            self.cruise(self.low, now);
+        let low = self.low.max(self.passed);
+        if self.high <= low * (1.0 + PRECISE) || self.probing.credit() <= -4.0 && self.low > 0.0 {
+            self.cruise(self.low.max(self.passed * 0.985), now);
             self.probing.rest(now);
             return;
         }
-        let rate = if self.low > 0.0 {
-            self.low + TRIAL_AT * (self.high - self.low)
+        let rate = if low > 0.0 {
+            low + TRIAL_AT * (self.high - low)
         } else {
             self.high * 0.6
         };
@@ -175,7 +187,7 @@ impl Discover {
         match self.stage {
             Stage::Start => {
                 let enough = if self.rate < 4.0 { 4 } else { 6 };
-                if served >= enough && elapsed >= 1.0 && !self.held_back(now) {
+                if served >= enough && elapsed >= (self.rate / 16.0).clamp(1.0, 5.0) && !self.held_back(now) {
                     let stride = match self.rate {
                         ..4.0 => 2.0,
                         ..16.0 => 1.5,
@@ -196,7 +208,7 @@ impl Discover {
                 }
             }
             Stage::Trial => {
-                let width = (self.high / self.low.max(1e-9) - 1.0).clamp(0.0, 1.0);
+                let width = (self.high / self.low.max(self.passed).max(1e-9) - 1.0).clamp(0.0, 1.0);
                 let tolerance = (width / 4.0).clamp(0.01, 0.06);
                 if served < 8 || f64::from(served) < 1.0 / tolerance {
                     return;
@@ -208,6 +220,7 @@ impl Discover {
                 let since = now.since(self.anchor).as_secs_f64();
                 let sustained = f64::from(self.ledger.served() - self.anchor_served - 1) / since;
                 self.low = self.low.max(sustained.min(self.rate));
+                self.passed = self.rate;
                 if self.verifying {
                     self.verifying = false;
                     self.probing.changed(now);
@@ -308,8 +321,13 @@ impl Discover {
         let refused = block.refused.min(canary.sent);
         self.anchor = refused;
         self.anchor_served = self.ledger.served() - 1;
+        self.passed = 0.0;
         let first = self.cuts == 1;
+        let again = canary.sent.since(self.outage_over) < (lasted * 5).max(Duration::from_mins(1));
         if block.overloaded && block.canaries >= 3 {
+            self.outage_over = canary.sent;
+        }
+        if block.overloaded && block.canaries >= 3 && (first || !again) {
             self.ceiling = if self.ceiling > 0.0 { self.ceiling } else { self.rate };
             return self.recover(now);
         }
@@ -317,16 +335,22 @@ impl Discover {
             return self.cruise(self.ceiling.max(block.rate) * 1.5, now);
         }
         let interval = Duration::from_secs_f64(1.2 + 3.0 / block.rate);
-        let hard = block.canaries >= 2 && lasted > interval;
+        let hard = (block.canaries >= 1 || block.told) && lasted > interval;
         if hard && (n >= 3.0 || first) {
             return self.window_over(block, canary);
         }
         // Tokens flowed in for the served ones; less than one was there at either end.
-        let span = |to: Timestamp| to.since(since).as_secs_f64().max(1e-3);
-        let low = ((n - 1.0) / span(block.began)).max(n / span(canary.sent));
-        let high = (n + 1.0) / span(refused);
+        let span = |from: Timestamp, to: Timestamp| to.since(from).as_secs_f64().max(1e-3);
+        let low = ((n - 1.0) / span(since, block.began)).max(n / span(since, canary.sent));
+        // A bucket that rests may overflow: only the time at the rate that was refused bounds it from above.
+        let after = self.ledger.between(self.stage_began, block.began);
+        let high = (after + 1.0) / span(self.stage_began, refused);
         if !self.window.length.is_zero() {
-            return self.window_tight(block, canary);
+            let used = self.ledger.between(canary.sent - self.window.length, block.began);
+            if used >= 0.8 * self.ceiling * self.window.length.as_secs_f64() {
+                return self.window_tight(block, canary);
+            }
+            self.window = Window::default();
         }
         match self.stage {
             Stage::Start => {
@@ -360,6 +384,11 @@ impl Discover {
                     self.enter(Stage::Trial, self.ceiling * 1.04, now);
                 }
             }
+            Stage::Recover if self.strikes < 3 => {
+                // A window that slides still holds what was sent before the block.
+                self.strikes += 1;
+                self.enter(Stage::Recover, self.rate / 2.0, now);
+            }
             Stage::Cruise | Stage::Recover => {
                 let since_soft = block.began.since(self.last_soft).as_secs_f64();
                 if since_soft > 40.0 / self.rate + 5.0 {
@@ -384,22 +413,26 @@ impl Discover {
     /// A hard block has ended.
     fn window_over(&mut self, block: &Block, canary: &Sample) {
         let end = Between { from: block.refused.min(canary.sent), to: canary.sent };
-        let first = self.ledger.first().unwrap_or(canary.sent);
-        let start = self.window.reset.unwrap_or(Between { from: first, to: first });
-        self.window.learn(start, end);
-        self.window_rate(block, canary);
+        let first = self.window.reset.is_none();
+        self.window.learn(self.ledger.first().unwrap_or(canary.sent), end);
+        self.window_rate(block, canary, first);
     }
 
     /// A window was used up shortly before its end.
     fn window_tight(&mut self, block: &Block, canary: &Sample) {
         self.window.reset = Some(Between { from: block.refused, to: canary.sent });
-        self.window_rate(block, canary);
+        self.window_rate(block, canary, false);
     }
 
-    fn window_rate(&mut self, block: &Block, canary: &Sample) {
+    fn window_rate(&mut self, block: &Block, canary: &Sample, first: bool) {
         let now = canary.now;
         let window = self.window.length;
-        let count = self.ledger.between(canary.sent - window, block.began);
+        let count = if first {
+            f64::from(self.ledger.served() - 1)
+        } else {
+            let end = block.refused + canary.sent.since(block.refused) / 2;
+            self.ledger.between(end - window, block.began)
+        };
         let rate = count.max(1.0) / window.as_secs_f64();
         let old = self.ceiling;
         self.ceiling = rate;
@@ -415,6 +448,7 @@ impl Discover {
 
 impl Law for Discover {
     fn on_sample(&mut self, sample: &Sample) {
+        self.announced.hear(sample.quota, sample.beside);
         match sample.signal {
             Signal::Ok => self.served(sample),
             Signal::RateLimited | Signal::Overloaded => self.refused(sample),
@@ -425,7 +459,10 @@ impl Law for Discover {
     fn setpoint(&mut self, now: Timestamp, limits: &Limits) -> Setpoint {
         let cap = self.queue.cap().min(self.slots.cap().unwrap_or(u32::MAX));
         Setpoint {
-            rate: self.rate_at(now),
+            rate: match self.announced.rate() {
+                Some(announced) if self.block.is_none() => announced,
+                _ => self.rate_at(now),
+            },
             in_flight: cap.min(limits.in_flight).max(1),
             burst: limits.burst,
         }

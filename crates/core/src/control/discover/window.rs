@@ -32,18 +32,20 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// A hard block has ended somewhere in `end`; the window it closed began somewhere in `start`.
-    /// Says how long the window is.
-    pub(super) fn learn(&mut self, start: Between, end: Between) {
-        let least = end.from.since(start.to);
-        let most = end.to.since(start.from);
-        let round = ROUND_S
-            .iter()
-            .map(|&s| Duration::from_secs(s))
-            .find(|round| *round >= least && *round <= most + Duration::from_millis(100));
-        let kept = self.length >= least && self.length <= most && !self.length.is_zero();
-        if !kept {
-            self.length = round.unwrap_or((least + most) / 2);
+    /// A hard block has ended somewhere in `end`; the window it closed began somewhere in `start`, or before
+    /// the first request if `start` is none.
+    pub(super) fn learn(&mut self, first: Timestamp, end: Between) {
+        let (least, most) = match self.reset {
+            Some(start) => (end.from.since(start.to), end.to.since(start.from)),
+            None => (end.from.since(first), Duration::MAX),
+        };
+        let known = self.length >= least && self.length <= most;
+        if self.length.is_zero() || !known {
+            self.length = ROUND_S
+                .iter()
+                .map(|&s| Duration::from_secs(s))
+                .find(|round| *round >= least && *round <= most)
+                .unwrap_or((least + most.min(least * 2)) / 2);
         }
         self.reset = Some(end);
     }
