@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::window::ROUND_S;
+use super::window::{ROUND_S, Window};
 use crate::Timestamp;
 
 /// A canary asks this much after the moment it expects to be free.
@@ -43,10 +43,11 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// When the next canary goes. `starts`: when a window may have begun. `round_trip`: a usual one.
+    /// When the next canary goes. `first`: when the very first request was sent. `round_trip`: a usual one.
     pub(super) fn next_canary(
         &self,
-        starts: impl Iterator<Item = Timestamp> + Clone,
+        window: &Window,
+        first: Option<Timestamp>,
         rate: f64,
         round_trip: Duration,
     ) -> Timestamp {
@@ -64,6 +65,12 @@ impl Block {
             self.began + elapsed.mul_f64(GROWTH.0).max(interval),
             self.began + elapsed.mul_f64(GROWTH.1).max(interval.mul_f64(2.0)),
         );
+        if window.fitted > 0
+            && let Some(end) = window.next_end(self.heard)
+        {
+            return (end + AFTER).max(least.min(end + interval));
+        }
+        let starts = [first, window.reset.map(|reset| reset.to)].into_iter().flatten();
         ROUND_S
             .iter()
             .flat_map(|&window| starts.clone().map(move |start| start + Duration::from_secs(window) + AFTER))

@@ -150,6 +150,7 @@ impl Discover {
     }
 
     fn recover(&mut self, now: Timestamp) {
+        self.strikes = 0;
         self.enter(Stage::Recover, self.ceiling * 0.25, now);
     }
 
@@ -300,9 +301,8 @@ impl Discover {
             block.refused = block.refused.max(until);
         }
         self.block = Some(block);
-        let starts = [self.ledger.first(), self.window.reset.map(|reset| reset.to)];
         let rate = if self.ceiling > 0.0 { self.ceiling } else { block.rate };
-        self.next_canary = block.next_canary(starts.into_iter().flatten(), rate, self.round_trip);
+        self.next_canary = block.next_canary(&self.window, self.ledger.first(), rate, self.round_trip);
     }
 
     fn rate_at(&self, now: Timestamp) -> f64 {
@@ -327,8 +327,7 @@ impl Discover {
         if block.overloaded && block.canaries >= 3 {
             self.outage_over = canary.sent;
         }
-        if block.overloaded && block.canaries >= 3 && (first || !again) {
-            self.ceiling = if self.ceiling > 0.0 { self.ceiling } else { self.rate };
+        if block.overloaded && block.canaries >= 3 && self.ceiling > 0.0 && !again {
             return self.recover(now);
         }
         if self.slots.refused(block.beside) {
@@ -348,7 +347,8 @@ impl Discover {
         if !self.window.length.is_zero() {
             let used = self.ledger.between(canary.sent - self.window.length, block.began);
             if used >= 0.8 * self.ceiling * self.window.length.as_secs_f64() {
-                return self.window_tight(block, canary);
+                self.window.used_up(&self.ledger, block.began, canary.sent);
+                return self.window_rate(now);
             }
             self.window = Window::default();
         }
@@ -410,31 +410,15 @@ impl Discover {
         self.last_soft = block.began;
     }
 
-    /// A hard block has ended.
+    /// A window was used up before its end.
     fn window_over(&mut self, block: &Block, canary: &Sample) {
         let end = Between { from: block.refused.min(canary.sent), to: canary.sent };
-        let first = self.window.reset.is_none();
-        self.window.learn(self.ledger.first().unwrap_or(canary.sent), end);
-        self.window_rate(block, canary, first);
+        self.window.learn(&self.ledger, block.began, end);
+        self.window_rate(canary.now);
     }
 
-    /// A window was used up shortly before its end.
-    fn window_tight(&mut self, block: &Block, canary: &Sample) {
-        self.window.reset = Some(Between { from: block.refused, to: canary.sent });
-        self.window_rate(block, canary, false);
-    }
-
-    fn window_rate(&mut self, block: &Block, canary: &Sample, first: bool) {
-        let now = canary.now;
-        let window = self.window.length;
-        let count = if first {
-            f64::from(self.ledger.served() - 1)
-        } else {
-            let end = block.refused + canary.sent.since(block.refused) / 2;
-            self.ledger.between(end - window, block.began)
-        };
-        let rate = count.max(1.0) / window.as_secs_f64();
-        let old = self.ceiling;
+    fn window_rate(&mut self, now: Timestamp) {
+        let (old, rate) = (self.ceiling, self.window.rate());
         self.ceiling = rate;
         if old > 0.0 && (rate / old - 1.0).abs() < 0.03 {
             self.probing.found_nothing(now);

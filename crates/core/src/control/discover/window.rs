@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::ledger::Ledger;
 use crate::Timestamp;
 
 /// Windows people configure, seconds.
@@ -22,31 +23,94 @@ pub(super) struct Between {
     pub(super) to: Timestamp,
 }
 
+/// A window that is no round number must fit this much better, in octaves of the count.
+const ODD: f64 = 0.1;
+/// Counts this far apart, in octaves, are the same.
+const SAME: f64 = 0.15;
+
 /// What is known of a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Window {
     /// Its length; zero: unknown, or none.
     pub(super) length: Duration,
-    /// When the last block ended.
+    /// Requests it holds.
+    pub(super) count: f64,
+    /// When a window has ended.
     pub(super) reset: Option<Between>,
+    /// Blocks in a row that fitted.
+    pub(super) fitted: u16,
 }
 
 impl Window {
-    /// A hard block has ended somewhere in `end`; the window it closed began somewhere in `start`, or before
-    /// the first request if `start` is none.
-    pub(super) fn learn(&mut self, first: Timestamp, end: Between) {
-        let (least, most) = match self.reset {
-            Some(start) => (end.from.since(start.to), end.to.since(start.from)),
-            None => (end.from.since(first), Duration::MAX),
+    /// A block from `began` on has ended somewhere in `end`: narrows down length, count and phase.
+    pub(super) fn learn(&mut self, ledger: &Ledger, began: Timestamp, end: Between) {
+        let blocked = end.from.since(began);
+        let Some(reset) = self.reset else {
+            // It began with the first request, or before it.
+            let least = ledger.first().map_or(blocked, |first| end.from.since(first));
+            self.length = rounds().find(|round| *round >= least).unwrap_or(least * 2);
+            self.count = f64::from(ledger.served().max(2) - 1);
+            self.reset = Some(end);
+            return;
         };
-        let known = self.length >= least && self.length <= most;
-        if self.length.is_zero() || !known {
-            self.length = ROUND_S
-                .iter()
-                .map(|&s| Duration::from_secs(s))
-                .find(|round| *round >= least && *round <= most)
-                .unwrap_or((least + most.min(least * 2)) / 2);
+        let middle = (end.from.since(reset.to) + end.to.since(reset.from)) / 2;
+        let odd = [middle, middle / 2].map(|length| (length, ODD));
+        let known = (self.length, 0.0);
+        let candidates = rounds().map(|length| (length, 0.01)).chain(odd).chain([known]);
+        let best = candidates
+            .filter(|(length, _)| *length >= blocked)
+            .filter_map(|(length, penalty)| {
+                let end = same_phase(reset, length, end)?;
+                let count = ledger.between(middle_of(end) - length, began).round().max(1.0);
+                let off = libm::fabs(libm::log2(count / self.count));
+                Some((length, count, end, off, off.max(SAME) + penalty))
+            })
+            .min_by(|a, b| a.4.total_cmp(&b.4));
+        if let Some((length, count, end, off, _)) = best {
+            let fits = off <= SAME && length == self.length;
+            self.fitted = if fits { self.fitted.saturating_add(1) } else { 0 };
+            (self.length, self.count, self.reset) = (length, count, Some(end));
+        } else {
+            // Blocked for longer than any: a new beginning.
+            *self = Self { length: blocked, count: self.count, reset: Some(end), fitted: 0 };
         }
-        self.reset = Some(end);
     }
+
+    /// It was used up a moment before a request could leave again at `end`.
+    pub(super) fn used_up(&mut self, ledger: &Ledger, began: Timestamp, end: Timestamp) {
+        self.count = ledger.between(end - self.length, began).round().max(1.0);
+    }
+
+    /// The rate it allows, if it is known.
+    pub(super) fn rate(&self) -> f64 {
+        self.count / self.length.as_secs_f64()
+    }
+
+    /// The first end of a window after `at`, as far as is known.
+    pub(super) fn next_end(&self, at: Timestamp) -> Option<Timestamp> {
+        let length = self.length.as_micros() as u64;
+        let reset = self.reset.filter(|_| length > 0)?;
+        let windows = at.micros_since(reset.to) / length + 1;
+        Some(reset.to + Duration::from_micros(windows * length))
+    }
+}
+
+fn rounds() -> impl Iterator<Item = Duration> + Clone {
+    ROUND_S.iter().map(|&s| Duration::from_secs(s))
+}
+
+fn middle_of(span: Between) -> Timestamp {
+    span.from + span.to.since(span.from) / 2
+}
+
+/// If a whole number of windows lies between two ends: when within the second it was.
+fn same_phase(before: Between, length: Duration, end: Between) -> Option<Between> {
+    let micros = length.as_micros() as u64;
+    let windows = end.to.micros_since(before.from).checked_div(micros)?;
+    let gone = Duration::from_micros(windows * micros);
+    let both = Between {
+        from: end.from.max(before.from + gone),
+        to: end.to.min(before.to + gone),
+    };
+    (windows > 0 && both.from <= both.to).then_some(both)
 }
