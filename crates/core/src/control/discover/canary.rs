@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::ledger::Ledger;
 use super::window::{ROUND_S, Window};
 use crate::Timestamp;
 
@@ -43,18 +44,21 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// When the next canary goes. `first`: when the very first request was sent. `round_trip`: a usual one.
+    /// When the next canary goes. `window` and `ledger`: what is known of when one may end. `round_trip`: a usual one.
     pub(super) fn next_canary(
         &self,
         window: &Window,
-        first: Option<Timestamp>,
+        ledger: &Ledger,
         rate: f64,
         round_trip: Duration,
     ) -> Timestamp {
         let interval = Duration::from_secs_f64((1.0 / rate).min(60.0));
         if self.canaries == 0 {
             let pause = round_trip.mul_f64(1.2).min(Duration::from_secs(1));
-            return self.began + interval.max(pause);
+            let soon = self.began + interval.max(pause);
+            // A window that was used up opens again when its first request is as old as it is long.
+            let opens = ledger.since_last(window.count).filter(|_| window.fitted > 0);
+            return opens.map_or(soon, |at| soon.max(at + window.length + AFTER));
         }
         let elapsed = self.heard.since(self.began).max(SECOND);
         if self.overloaded {
@@ -65,12 +69,7 @@ impl Block {
             self.began + elapsed.mul_f64(GROWTH.0).max(interval),
             self.began + elapsed.mul_f64(GROWTH.1).max(interval.mul_f64(2.0)),
         );
-        if window.fitted > 0
-            && let Some(end) = window.next_end(self.heard)
-        {
-            return (end + AFTER).max(least.min(end + interval));
-        }
-        let starts = [first, window.reset.map(|reset| reset.to)].into_iter().flatten();
+        let starts = [ledger.first(), window.reset.map(|reset| reset.to)].into_iter().flatten();
         ROUND_S
             .iter()
             .flat_map(|&window| starts.clone().map(move |start| start + Duration::from_secs(window) + AFTER))

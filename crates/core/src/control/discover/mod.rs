@@ -302,7 +302,7 @@ impl Discover {
         }
         self.block = Some(block);
         let rate = if self.ceiling > 0.0 { self.ceiling } else { block.rate };
-        self.next_canary = block.next_canary(&self.window, self.ledger.first(), rate, self.round_trip);
+        self.next_canary = block.next_canary(&self.window, &self.ledger, rate, self.round_trip);
     }
 
     fn rate_at(&self, now: Timestamp) -> f64 {
@@ -344,7 +344,7 @@ impl Discover {
         // A bucket that rests may overflow: only the time at the rate that was refused bounds it from above.
         let after = self.ledger.between(self.stage_began, block.began);
         let high = (after + 1.0) / span(self.stage_began, refused);
-        if !self.window.length.is_zero() {
+        if self.window.is_known() {
             let used = self.ledger.between(canary.sent - self.window.length, block.began);
             if used >= 0.8 * self.ceiling * self.window.length.as_secs_f64() {
                 self.window.used_up(&self.ledger, block.began, canary.sent);
@@ -375,7 +375,7 @@ impl Discover {
                 let served = self.ledger.between(self.stage_began, block.began);
                 let expected = self.ceiling * block.began.since(self.stage_began).as_secs_f64();
                 self.excess = served - expected;
-                if self.excess <= 1.15 * self.bank + 2.0 {
+                if self.excess <= 1.15 * self.bank + 0.3 {
                     self.probing.found_nothing(now);
                     self.cruise(self.ceiling, now);
                 } else {
@@ -413,15 +413,19 @@ impl Discover {
     /// A window was used up before its end.
     fn window_over(&mut self, block: &Block, canary: &Sample) {
         let end = Between { from: block.refused.min(canary.sent), to: canary.sent };
-        self.window.learn(&self.ledger, block.began, end);
+        self.window.learn(&self.ledger, block.began, end, block.rate);
         self.window_rate(canary.now);
     }
 
     fn window_rate(&mut self, now: Timestamp) {
         let (old, rate) = (self.ceiling, self.window.rate());
         self.ceiling = rate;
-        if old > 0.0 && (rate / old - 1.0).abs() < 0.03 {
+        let off = if old > 0.0 { (rate / old - 1.0).abs() } else { f64::INFINITY };
+        if off < (1.5 / self.window.count).max(0.06) {
             self.probing.found_nothing(now);
+            self.cruise(rate, now);
+        } else if off < 0.5 {
+            self.probing.changed(now);
             self.cruise(rate, now);
         } else {
             self.probing.changed(now);

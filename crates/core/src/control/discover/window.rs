@@ -43,7 +43,7 @@ pub(super) struct Window {
 
 impl Window {
     /// A block from `began` on has ended somewhere in `end`: narrows down length, count and phase.
-    pub(super) fn learn(&mut self, ledger: &Ledger, began: Timestamp, end: Between) {
+    pub(super) fn learn(&mut self, ledger: &Ledger, began: Timestamp, end: Between, rate: f64) {
         let blocked = end.from.since(began);
         let Some(reset) = self.reset else {
             // It began with the first request, or before it.
@@ -53,6 +53,7 @@ impl Window {
             self.reset = Some(end);
             return;
         };
+        let drift = Duration::from_secs_f64((1.0 / rate).min(60.0));
         let middle = (end.from.since(reset.to) + end.to.since(reset.from)) / 2;
         let odd = [middle, middle / 2].map(|length| (length, ODD));
         let known = (self.length, 0.0);
@@ -60,7 +61,7 @@ impl Window {
         let best = candidates
             .filter(|(length, _)| *length >= blocked)
             .filter_map(|(length, penalty)| {
-                let end = same_phase(reset, length, end)?;
+                let end = same_phase(reset, length, end, drift)?;
                 let count = ledger.between(middle_of(end) - length, began).round().max(1.0);
                 let off = libm::fabs(libm::log2(count / self.count));
                 Some((length, count, end, off, off.max(SAME) + penalty))
@@ -68,7 +69,13 @@ impl Window {
             .min_by(|a, b| a.4.total_cmp(&b.4));
         if let Some((length, count, end, off, _)) = best {
             let fits = off <= SAME && length == self.length;
-            self.fitted = if fits { self.fitted.saturating_add(1) } else { 0 };
+            // A canary that waited for the end it expected proves nothing.
+            let told = end.to.since(end.from) < length / 5;
+            self.fitted = match (fits, told) {
+                (true, true) => self.fitted.saturating_add(1),
+                (true, false) => self.fitted,
+                (false, _) => 0,
+            };
             (self.length, self.count, self.reset) = (length, count, Some(end));
         } else {
             // Blocked for longer than any: a new beginning.
@@ -78,7 +85,11 @@ impl Window {
 
     /// It was used up a moment before a request could leave again at `end`.
     pub(super) fn used_up(&mut self, ledger: &Ledger, began: Timestamp, end: Timestamp) {
-        self.count = ledger.between(end - self.length, began).round().max(1.0);
+        let count = ledger.between(end - self.length, began).round().max(1.0);
+        if libm::fabs(libm::log2(count / self.count)) > SAME {
+            self.fitted = 0;
+        }
+        self.count = count;
     }
 
     /// The rate it allows, if it is known.
@@ -86,12 +97,8 @@ impl Window {
         self.count / self.length.as_secs_f64()
     }
 
-    /// The first end of a window after `at`, as far as is known.
-    pub(super) fn next_end(&self, at: Timestamp) -> Option<Timestamp> {
-        let length = self.length.as_micros() as u64;
-        let reset = self.reset.filter(|_| length > 0)?;
-        let windows = at.micros_since(reset.to) / length + 1;
-        Some(reset.to + Duration::from_micros(windows * length))
+    pub(super) const fn is_known(&self) -> bool {
+        !self.length.is_zero()
     }
 }
 
@@ -104,13 +111,15 @@ fn middle_of(span: Between) -> Timestamp {
 }
 
 /// If a whole number of windows lies between two ends: when within the second it was.
-fn same_phase(before: Between, length: Duration, end: Between) -> Option<Between> {
+fn same_phase(before: Between, length: Duration, end: Between, drift: Duration) -> Option<Between> {
     let micros = length.as_micros() as u64;
     let windows = end.to.micros_since(before.from).checked_div(micros)?;
     let gone = Duration::from_micros(windows * micros);
+    // Windows that begin with a request begin up to an interval after the last has ended.
+    let drift = drift * windows.min(1_000) as u32;
     let both = Between {
         from: end.from.max(before.from + gone),
-        to: end.to.min(before.to + gone),
+        to: end.to.min(before.to + gone + drift),
     };
     (windows > 0 && both.from <= both.to).then_some(both)
 }
