@@ -335,7 +335,8 @@ impl Discover {
         }
         let interval = Duration::from_secs_f64(1.2 + 3.0 / block.rate);
         let hard = (block.canaries >= 1 || block.told) && lasted > interval;
-        if hard && (n >= 3.0 || first) {
+        let learnable = self.window.is_known() || self.ceiling == 0.0;
+        if hard && learnable && (n >= 3.0 || first) {
             return self.window_over(block, canary);
         }
         // Tokens flowed in for the served ones; less than one was there at either end.
@@ -344,7 +345,7 @@ impl Discover {
         // A bucket that rests may overflow: only the time at the rate that was refused bounds it from above.
         let after = self.ledger.between(self.stage_began, block.began);
         let high = (after + 1.0) / span(self.stage_began, refused);
-        if self.window.is_known() {
+        if self.window.fitted > 0 {
             let used = self.ledger.between(canary.sent - self.window.length, block.began);
             if used >= 0.8 * self.ceiling * self.window.length.as_secs_f64() {
                 self.window.used_up(&self.ledger, block.began, canary.sent);
@@ -352,6 +353,7 @@ impl Discover {
             }
             self.window = Window::default();
         }
+
         match self.stage {
             Stage::Start => {
                 (self.low, self.high) = (0.0, block.rate);
