@@ -25,7 +25,7 @@ use rare::{Operator, Rare};
 use crate::config::{BACKOFF_MIN, Config};
 use crate::control::{KeyLaw, Latency, Law, Sample};
 use crate::gate::{Hold, HoldReason, Lease, LeaseId, Leases, Pace, Rate, Tally};
-use crate::signal::{Report, Signal};
+use crate::signal::{Quota, Report, Signal};
 use crate::{Rng, Timestamp};
 
 /// The first backoff after a refusal that named no time, in request intervals.
@@ -438,17 +438,18 @@ impl Host {
         rng: &mut Rng,
     ) {
         let refused = matches!(report.signal, Signal::RateLimited | Signal::Overloaded);
-        let spent = report.quota.and_then(|quota| {
+        let spent = report.quota.and_then(|quota: Quota| {
             // Those still under way are not yet counted in what the server says remains.
             let remaining = quota
                 .remaining?
                 .saturating_sub(self.leases.unheard() as u64);
-            // Resets are told in whole seconds, rounded up: where nothing was refused, the last of them is the
-            // pace's to keep.
-            let reset = if refused {
-                quota.reset
-            } else {
-                quota.reset.map(|reset| reset.saturating_sub(Duration::from_secs(1)))
+            // A law that paces by the quota comes to its end only where a window slides: a moment is enough.
+            let reset = match (quota.reset, self.law.reads_quota() && !refused) {
+                (Some(reset), true) => {
+                    let rate = self.bounds(now, config).rate;
+                    Some(reset.min(rate.interval()))
+                }
+                (reset, _) => reset,
             };
             reset.filter(|reset| remaining == 0 && !reset.is_zero())
         });

@@ -172,6 +172,11 @@ impl KeyLaw {
         }
     }
 
+    /// Does it pace by what the server announces is left?
+    pub(crate) const fn reads_quota(&self) -> bool {
+        matches!(self, Self::Discover(_))
+    }
+
     /// After a restore: what was learned stands under today's constants, which are no part of the state;
     /// a state of another law than the configured one, or an impossible one, is of no use.
     pub fn adopt(&mut self, config: &LawConfig, limits: &Limits, now: Timestamp) {

@@ -335,7 +335,7 @@ impl Discover {
         }
         let interval = Duration::from_secs_f64(1.2 + 3.0 / block.rate);
         let hard = (block.canaries >= 1 || block.told) && lasted > interval;
-        let learnable = self.window.is_known() || self.ceiling == 0.0;
+        let learnable = first || self.window.is_known() || self.ceiling == 0.0;
         if hard && learnable && (n >= 3.0 || first) {
             return self.window_over(block, canary);
         }
