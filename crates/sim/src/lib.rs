@@ -13,6 +13,7 @@
 //! Same scenario, law and seed: same bytes, on every machine.
 
 pub mod client;
+pub mod generate;
 mod optimum;
 pub mod polite;
 pub mod run;
@@ -20,6 +21,7 @@ pub mod scenario;
 pub mod score;
 
 pub use client::{Answer, Client, Reply};
+pub use generate::generate;
 pub use run::{Trace, run};
 pub use scenario::{Demand, Scenario, ScenarioError};
 pub use score::{Score, score};
