@@ -23,7 +23,7 @@ mod tests {
     #[test]
     fn the_suite_is_valid_and_every_name_is_its_own() {
         let suite = suite();
-        assert!(suite.len() >= 25, "{}", suite.len());
+        assert!(suite.len() >= 30, "{}", suite.len());
         let mut names: Vec<&str> = suite.iter().map(|one| one.name.as_str()).collect();
         names.sort_unstable();
         names.dedup();
@@ -31,7 +31,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_limit_is_in_it() {
+    fn every_kind_of_limit_and_fault_is_in_it() {
         for kind in [
             "token_bucket",
             "fixed_window",
@@ -42,10 +42,15 @@ mod tests {
             "concurrency_queue",
             "all",
             "steps",
+            "walk",
+            "day",
+            "shared",
             "none",
             "noise",
             "outage",
+            "brownout",
             "block",
+            "ban",
         ] {
             assert!(
                 NAMED_JSON.contains(&format!(r#"{{"kind": "{kind}""#)),

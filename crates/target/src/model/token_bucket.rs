@@ -38,6 +38,12 @@ impl TokenBucket {
         self.refilled = self.refilled.max(now);
     }
 
+    /// Another rate from `now` on; the tokens stay.
+    pub(super) fn set_rate(&mut self, now: Timestamp, rate_micro: u64) {
+        self.refill(now);
+        self.refill = rate_micro;
+    }
+
     pub(super) fn check(&mut self, now: Timestamp) -> Verdict {
         self.refill(now);
         if self.level >= TOKEN {
