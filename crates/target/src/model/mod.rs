@@ -103,7 +103,7 @@ pub struct Quota {
 }
 
 /// One limit with its state. Built from a [`LimitSpec`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Limit {
     /// Tokens at a rate, up to a burst.
     TokenBucket(TokenBucket),

@@ -13,7 +13,7 @@ use politely_core::{Rng, Timestamp};
 use super::{Limit, Quota, Verdict};
 
 /// When others arrive: without end.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Others {
     per_s: f64,
     seed: u64,
@@ -51,7 +51,7 @@ impl Iterator for Others {
 }
 
 /// A limit without slots, and those who share it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Shared {
     of: Box<Limit>,
     others: Others,

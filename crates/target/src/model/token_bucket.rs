@@ -11,7 +11,7 @@ use super::{Quota, Verdict, steps_to_reach};
 const TOKEN: u64 = 1_000_000_000_000;
 
 /// At most `burst + rate x W` requests in every window W. Starts full.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct TokenBucket {
     /// Units per microsecond, which is microtokens per second.
     refill: u64,

@@ -15,7 +15,7 @@ use super::{Quota, TokenBucket, Verdict};
 pub(super) const DAY_PIECES: u64 = 96;
 
 /// What the rate does from piece to piece. Rates are in microtokens per second.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 enum Curve {
     Walk {
         /// Natural logarithms, as is `at`.
@@ -71,7 +71,7 @@ impl Curve {
 }
 
 /// A token bucket at a rate that varies.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Varying {
     curve: Curve,
     /// The length of a piece, in microseconds.
