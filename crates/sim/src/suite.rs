@@ -17,45 +17,4 @@ pub fn suite() -> Vec<Scenario> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_suite_is_valid_and_every_name_is_its_own() {
-        let suite = suite();
-        assert!(suite.len() >= 30, "{}", suite.len());
-        let mut names: Vec<&str> = suite.iter().map(|one| one.name.as_str()).collect();
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!(names.len(), suite.len());
-    }
-
-    #[test]
-    fn every_kind_of_limit_and_fault_is_in_it() {
-        for kind in [
-            "token_bucket",
-            "fixed_window",
-            "sliding_log",
-            "sliding_counter",
-            "leaky",
-            "concurrency_reject",
-            "concurrency_queue",
-            "all",
-            "steps",
-            "walk",
-            "day",
-            "shared",
-            "none",
-            "noise",
-            "outage",
-            "brownout",
-            "block",
-            "ban",
-        ] {
-            assert!(
-                NAMED_JSON.contains(&format!(r#"{{"kind": "{kind}""#)),
-                "{kind}"
-            );
-        }
-    }
-}
+mod tests;
