@@ -2,7 +2,7 @@
 
 /// A seeded generator (`SplitMix64`, Steele et al. 2014): one word of state, the same stream on every
 /// machine and in every version. Not for secrets.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rng(u64);
 
 impl Rng {

@@ -19,9 +19,11 @@ pub mod polite;
 pub mod run;
 pub mod scenario;
 pub mod score;
+pub mod suite;
 
 pub use client::{Answer, Client, Reply};
 pub use generate::generate;
 pub use run::{Trace, run};
 pub use scenario::{Demand, Scenario, ScenarioError};
 pub use score::{Score, score};
+pub use suite::suite;

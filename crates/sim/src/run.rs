@@ -340,7 +340,8 @@ impl<'a> Run<'a> {
                     }
                 }
                 if signals.headers != Headers::None {
-                    flight.quota = self.host.limit_mut().quota(self.now).map(announced);
+                    let quota = self.host.limit_mut().quota(self.now);
+                    flight.quota = quota.map(|quota| announced(signals.headers, quota));
                 }
             }
             Verdicted::Blocked => (flight.status, flight.fate) = (BLOCKED, Fate::Blocked),
@@ -439,11 +440,13 @@ fn said(form: RetryAfter, exact: Option<Duration>) -> Option<Duration> {
     match form {
         RetryAfter::None => None,
         RetryAfter::Seconds | RetryAfter::Date => Some(Duration::from_secs(seconds)),
+        RetryAfter::Absurd => Some(RetryAfter::ABSURD),
     }
 }
 
 /// What a client reads of announced headers: windows and resets in whole seconds, rounded up.
-fn announced(quota: politely_target::Quota) -> Quota {
+fn announced(headers: Headers, quota: politely_target::Quota) -> Quota {
+    let quota = headers.claim(quota);
     let whole = |span: Duration| Duration::from_secs(span.as_micros().div_ceil(1_000_000) as u64);
     let timed = !quota.window.is_zero();
     Quota {

@@ -137,6 +137,8 @@ impl Scenario {
         )?;
         range("rtt_ms", self.rtt_ms, 0.0, 1e6, "0 to 1000000")?;
         range("workers", f64::from(self.workers), 1.0, 1e4, "1 to 10000")?;
+        let status = f64::from(self.signals.status);
+        range("status", status, 400.0, 599.0, "400 to 599")?;
         let connections = f64::from(self.demand.connections());
         range("connections", connections, 1.0, 1e5, "1 to 100000")?;
         let named = |source| ScenarioError::Spec {

@@ -39,7 +39,9 @@ mod town;
 
 pub use judge::{HostReport, Report, arrivals_above};
 pub use log::{Entry, Kind, Record};
-pub use model::{FaultSpec, Limit, LimitSpec, Quota, Service, SpecError, Verdict, best_time};
+pub use model::{
+    BanAnswer, FaultSpec, Limit, LimitSpec, Quota, Service, SpecError, Verdict, best_time,
+};
 pub use run::{Args, run};
 pub use server::{HostAddr, Target, TargetError};
 pub use town::{Headers, HostSpec, RetryAfter, Robots, Signals, Town, TownError};

@@ -4,11 +4,12 @@ mod demo;
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::judge::PAGES_MAX;
-use crate::model::{FaultSpec, LimitSpec, LimitedHost, Service, SpecError};
+use crate::model::{FaultSpec, LimitSpec, LimitedHost, Quota, Service, SpecError};
 
 /// Hosts and where they listen.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -117,6 +118,14 @@ pub enum RetryAfter {
     Seconds,
     /// An HTTP-date.
     Date,
+    /// Ten years in seconds, whatever the limit: what a broken or hostile host says. The judge expects
+    /// nobody to wait for it.
+    Absurd,
+}
+
+impl RetryAfter {
+    /// What [`Self::Absurd`] says.
+    pub const ABSURD: Duration = Duration::from_hours(10 * 365 * 24);
 }
 
 /// The dialect of announced quotas.
@@ -129,6 +138,25 @@ pub enum Headers {
     Ietf,
     /// `X-RateLimit-Limit`, `-Remaining`, `-Reset` (seconds since 1970), as GitHub does.
     X,
+    /// As [`Self::Ietf`], but untrue: twice the limit, and always all of it left.
+    Lying,
+}
+
+impl Headers {
+    /// What is announced where `quota` is true.
+    pub const fn claim(self, quota: Quota) -> Quota {
+        match self {
+            Self::Lying => {
+                let limit = quota.limit.saturating_mul(2);
+                Quota {
+                    limit,
+                    remaining: limit,
+                    ..quota
+                }
+            }
+            Self::None | Self::Ietf | Self::X => quota,
+        }
+    }
 }
 
 /// What `/robots.txt` answers.

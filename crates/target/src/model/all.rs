@@ -7,7 +7,7 @@ use politely_core::Timestamp;
 use super::{Limit, Quota, Verdict};
 
 /// A second's limit and a day's, a rate and a number of slots.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct All {
     of: Vec<Limit>,
 }

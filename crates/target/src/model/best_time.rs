@@ -4,6 +4,8 @@
 //! every model here, because a request sent later never leaves room for more: buckets and queues that are
 //! full gain nothing while they wait; a fixed or sliding window's slot that is taken later comes back later;
 //! with weighted windows, one request less in the former window makes room for less than one in the next.
+//! Of a limit that is shared it takes whatever it can get before others do; what it could get without taking
+//! anything from them is the simulator's question.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -7,7 +7,7 @@ use super::{Quota, Verdict};
 
 /// `slots` run, `queue` wait, the rest are refused. How long until a slot is free is not known, so a refusal
 /// says nothing about when to come back.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Concurrency {
     slots: u32,
     queue: u32,

@@ -7,7 +7,8 @@ use politely_core::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::SpecError;
-use super::spec::secs;
+use super::ban::{Ban, BanAnswer};
+use super::build::secs;
 
 /// A fault as a town or scenario file writes it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,9 +40,40 @@ pub enum FaultSpec {
         /// Seconds.
         for_s: f64,
     },
+    /// More than `refusals` by the limit within a minute, of all clients together, and everybody is banned
+    /// for `for_s` seconds, the next time for twice as long, up to a day.
+    Ban {
+        /// Requests; 1 to 1 million.
+        refusals: u32,
+        /// Seconds; the first ban.
+        for_s: f64,
+        /// What everybody gets.
+        #[serde(default)]
+        answer: BanAnswer,
+    },
+    /// Overload: for a while everything takes longer, and a share of the accepted requests fails with
+    /// `status`, having taken as long. Also written `brown_out`.
+    #[serde(alias = "brown_out")]
+    Brownout {
+        /// Seconds since the host's start.
+        from_s: f64,
+        /// Seconds since the host's start.
+        to_s: f64,
+        /// Service times are multiplied by this; 1 to 1000.
+        slower: f64,
+        /// 0 to 1.
+        share: f64,
+        /// The answer to those that fail.
+        #[serde(default = "unavailable")]
+        status: u16,
+    },
 }
 
-/// A ban with its state: the last arrivals, as many as fit under the rate, and until when it lasts.
+const fn unavailable() -> u16 {
+    503
+}
+
+/// A block with its state: the last arrivals, as many as fit under the rate, and until when it lasts.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
     above: usize,
@@ -87,6 +119,22 @@ pub(super) enum Fault {
         status: u16,
     },
     Block(Block),
+    Ban(Ban),
+    Brownout {
+        from: Timestamp,
+        to: Timestamp,
+        slower: f64,
+        share: f64,
+        status: u16,
+    },
+}
+
+fn check_share(share: f64) -> Result<f64, SpecError> {
+    if (0.0..=1.0).contains(&share) {
+        Ok(share)
+    } else {
+        Err(SpecError::new("share", "0 to 1", share))
+    }
 }
 
 fn check_status(status: u16) -> Result<u16, SpecError> {
@@ -100,15 +148,10 @@ fn check_status(status: u16) -> Result<u16, SpecError> {
 impl FaultSpec {
     pub(super) fn build(&self) -> Result<Fault, SpecError> {
         Ok(match *self {
-            Self::Noise { share, status } => {
-                if !(0.0..=1.0).contains(&share) {
-                    return Err(SpecError::new("share", "0 to 1", share));
-                }
-                Fault::Noise {
-                    share,
-                    status: check_status(status)?,
-                }
-            }
+            Self::Noise { share, status } => Fault::Noise {
+                share: check_share(share)?,
+                status: check_status(status)?,
+            },
             Self::Outage {
                 from_s,
                 to_s,
@@ -129,6 +172,34 @@ impl FaultSpec {
                     arrivals: VecDeque::new(),
                     until: Timestamp::ZERO,
                 })
+            }
+            Self::Ban {
+                refusals,
+                for_s,
+                answer,
+            } => {
+                if !(1..=1_000_000).contains(&refusals) {
+                    return Err(SpecError::new("refusals", "1 to 1000000", refusals));
+                }
+                Fault::Ban(Ban::new(refusals, secs("for_s", for_s)?, answer))
+            }
+            Self::Brownout {
+                from_s,
+                to_s,
+                slower,
+                share,
+                status,
+            } => {
+                if !(1.0..=1_000.0).contains(&slower) {
+                    return Err(SpecError::new("slower", "1 to 1000", slower));
+                }
+                Fault::Brownout {
+                    from: Timestamp::ZERO + secs("from_s", from_s)?,
+                    to: Timestamp::ZERO + secs("to_s", to_s)?,
+                    slower,
+                    share: check_share(share)?,
+                    status: check_status(status)?,
+                }
             }
         })
     }
@@ -202,6 +273,42 @@ mod tests {
         assert!((2_800..3_200).contains(&failed), "{failed}");
     }
 
+    const fn brownout(slower: f64, share: f64, status: u16) -> FaultSpec {
+        FaultSpec::Brownout {
+            from_s: 100.0,
+            to_s: 200.0,
+            slower,
+            share,
+            status,
+        }
+    }
+
+    #[test]
+    fn a_brownout_is_slow_and_fails_its_share_and_then_is_over() {
+        let service = Service {
+            mean_ms: 50.0,
+            cv: 0.0,
+        };
+        let faults = [brownout(4.0, 0.2, 503)];
+        let mut host =
+            LimitedHost::new(&LimitSpec::None {}, &faults, service, Rng::new(5)).unwrap();
+        let (mut slow, mut failed) = (0, 0);
+        for at in (0..300_000).step_by(10) {
+            let Answer::Limit { service, noise, .. } = host.arrive(ms(at)) else {
+                panic!("no limit");
+            };
+            let during = (100_000..200_000).contains(&at);
+            assert_eq!(service.as_millis(), if during { 200 } else { 50 });
+            assert!(during || noise.is_none());
+            (slow, failed) = (
+                slow + i32::from(during),
+                failed + i32::from(noise.is_some()),
+            );
+        }
+        assert_eq!(slow, 10_000);
+        assert!((1_850..2_150).contains(&failed), "{failed}");
+    }
+
     #[test]
     fn bad_faults_are_refused() {
         for fault in [
@@ -226,6 +333,20 @@ mod tests {
                 above_rps: 2.0,
                 for_s: f64::NAN,
             },
+            FaultSpec::Ban {
+                refusals: 0,
+                for_s: 1.0,
+                answer: BanAnswer::Block,
+            },
+            FaultSpec::Ban {
+                refusals: 1,
+                for_s: -1.0,
+                answer: BanAnswer::Block,
+            },
+            brownout(0.9, 0.5, 503),
+            brownout(f64::NAN, 0.5, 503),
+            brownout(2.0, 1.1, 503),
+            brownout(2.0, 0.5, 99),
         ] {
             assert!(fault.build().is_err(), "{fault:?}");
         }

@@ -12,7 +12,7 @@ use politely_core::Timestamp;
 use super::{Quota, Verdict};
 
 /// At most `count` requests per window.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct FixedWindow {
     count: u64,
     window: u64,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use politely_core::{Rng, Timestamp};
 
 use super::fault::Fault;
-use super::{FaultSpec, Limit, LimitSpec, Service, SpecError, Verdict};
+use super::{BanAnswer, FaultSpec, Limit, LimitSpec, Service, SpecError, Verdict};
 
 /// What a host does with one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,11 +59,13 @@ impl LimitedHost {
         })
     }
 
-    /// A request arrives: an outage answers before a block, a block before the limit.
+    /// A request arrives: an outage answers before a block or ban, and they before the limit.
     pub fn arrive(&mut self, now: Timestamp) -> Answer {
         let mut blocked = false;
         let mut down = None;
         let mut noise = None;
+        let mut banned = None;
+        let mut slower = 1.0;
         for fault in &mut self.faults {
             match fault {
                 Fault::Outage { from, to, status } if *from <= now && now < *to => {
@@ -71,6 +73,25 @@ impl LimitedHost {
                 }
                 Fault::Outage { .. } => {}
                 Fault::Block(block) => blocked |= block.arrive(now),
+                Fault::Ban(ban) => match (ban.left(now), ban.answer) {
+                    (None, _) => {}
+                    (Some(_), BanAnswer::Block) => blocked = true,
+                    (left, BanAnswer::Refusal) => banned = banned.max(left),
+                },
+                Fault::Brownout {
+                    from,
+                    to,
+                    slower: factor,
+                    share,
+                    status,
+                } => {
+                    if *from <= now && now < *to {
+                        slower *= *factor;
+                        if self.rng.unit() < *share {
+                            noise = Some(*status);
+                        }
+                    }
+                }
                 Fault::Noise { share, status } => {
                     if self.rng.unit() < *share {
                         noise = Some(*status);
@@ -84,10 +105,25 @@ impl LimitedHost {
         if blocked {
             return Answer::Blocked;
         }
+        if banned.is_some() {
+            return Answer::Limit {
+                verdict: Verdict::Refuse {
+                    retry_after: banned,
+                },
+                service: Duration::ZERO,
+                noise: None,
+            };
+        }
         let verdict = self.limit.arrive(now);
         let service = if verdict.accepted() {
-            self.service.sample(&mut self.rng)
+            let micros = self.service.sample(&mut self.rng).as_micros();
+            Duration::from_micros((micros as f64 * slower) as u64)
         } else {
+            for fault in &mut self.faults {
+                if let Fault::Ban(ban) = fault {
+                    ban.refused(now);
+                }
+            }
             Duration::ZERO
         };
         Answer::Limit {

@@ -16,7 +16,7 @@ use super::{Quota, Verdict, steps_to_reach};
 const REQUEST: u64 = 1000;
 
 /// `limit_req zone=… rate=R burst=QUEUE [nodelay]`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Leaky {
     /// Thousandths of a request per second.
     rate: u64,

@@ -10,24 +10,29 @@
 //! accepted and one a microsecond earlier is not.
 
 mod all;
+mod ban;
 mod best_time;
+mod build;
 mod concurrency;
 mod fault;
 mod fixed_window;
 mod host;
 mod leaky;
 mod service;
+mod shared;
 mod sliding_counter;
 mod sliding_log;
 mod spec;
 mod steps;
 mod token_bucket;
+mod varying;
 
 use std::time::Duration;
 
 use politely_core::Timestamp;
 
 pub use all::All;
+pub use ban::BanAnswer;
 pub use best_time::best_time;
 pub use concurrency::Concurrency;
 pub use fault::FaultSpec;
@@ -35,11 +40,13 @@ pub use fixed_window::FixedWindow;
 pub use host::{Answer, LimitedHost};
 pub use leaky::Leaky;
 pub use service::Service;
+pub use shared::{Others, Shared};
 pub use sliding_counter::SlidingCounter;
 pub use sliding_log::SlidingLog;
 pub use spec::{LimitSpec, SpecError};
 pub use steps::Steps;
 pub use token_bucket::TokenBucket;
+pub use varying::Varying;
 
 /// What a limit says to one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +103,7 @@ pub struct Quota {
 }
 
 /// One limit with its state. Built from a [`LimitSpec`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Limit {
     /// Tokens at a rate, up to a burst.
     TokenBucket(TokenBucket),
@@ -114,6 +121,10 @@ pub enum Limit {
     All(All),
     /// One limit after another.
     Steps(Steps),
+    /// Tokens at a rate that varies.
+    Varying(Varying),
+    /// One that others use too.
+    Shared(Shared),
     /// No limit.
     None,
 }
@@ -139,6 +150,8 @@ impl Limit {
             Self::Concurrency(limit) => limit.check(),
             Self::All(limit) => limit.check(now),
             Self::Steps(limit) => limit.check(now),
+            Self::Varying(limit) => limit.check(now),
+            Self::Shared(limit) => limit.check(now),
             Self::None => Verdict::NOW,
         }
     }
@@ -154,6 +167,8 @@ impl Limit {
             Self::Concurrency(limit) => limit.take(verdict),
             Self::All(limit) => limit.take(now, verdict),
             Self::Steps(limit) => limit.take(now, verdict),
+            Self::Varying(limit) => limit.take(),
+            Self::Shared(limit) => limit.take(now, verdict),
             Self::None => {}
         }
     }
@@ -191,16 +206,21 @@ impl Limit {
             Self::Concurrency(limit) => Some(limit.quota()),
             Self::All(limit) => limit.quota(now),
             Self::Steps(limit) => limit.quota(now),
+            Self::Varying(limit) => Some(limit.quota(now)),
+            Self::Shared(limit) => limit.quota(now),
             Self::None => None,
         }
     }
 
-    /// The clock that aligned windows follow shows `phase` at time zero.
+    /// The clock that aligned windows and days follow shows `phase` at time zero. What is drawn from a
+    /// seed, a walk and others who share the limit, is drawn from both. For a fresh limit.
     pub fn shift(&mut self, phase: Duration) {
         match self {
             Self::FixedWindow(limit) => limit.shift(phase.as_micros() as u64),
             Self::All(limit) => limit.shift(phase),
             Self::Steps(limit) => limit.shift(phase),
+            Self::Varying(limit) => limit.shift(phase),
+            Self::Shared(limit) => limit.shift(phase),
             _ => {}
         }
     }

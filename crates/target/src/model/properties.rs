@@ -35,7 +35,35 @@ fn any_rate_limit() -> impl Strategy<Value = LimitSpec> {
         (simple.clone(), window(), simple.clone()).prop_map(|(first, at, then)| LimitSpec::Steps {
             at: vec![(0.0, first), (at, then)],
         });
-    prop_oneof![4 => simple, 1 => several, 1 => steps]
+    let varying = prop_oneof![
+        (rate(), 1.0..9.0_f64, 1_u32..20, 1.0..20.0_f64, any::<u64>()).prop_map(
+            |(low, factor, burst, every_s, seed)| LimitSpec::Walk {
+                low,
+                high: low * factor,
+                burst,
+                every_s,
+                factor: 1.5,
+                seed
+            }
+        ),
+        (rate(), 1.0..9.0_f64, 1_u32..20, 96.0..1_000.0_f64).prop_map(
+            |(low, factor, burst, period_s)| LimitSpec::Day {
+                low,
+                high: low * factor,
+                burst,
+                period_s
+            }
+        ),
+    ];
+    let shared =
+        (simple.clone(), 0.01..50.0_f64, any::<u64>()).prop_map(|(of, others_per_s, seed)| {
+            LimitSpec::Shared {
+                others_per_s,
+                of: Box::new(of),
+                seed,
+            }
+        });
+    prop_oneof![4 => simple, 1 => several, 1 => steps, 1 => varying, 1 => shared]
 }
 
 /// Arrival times with gaps from none to seconds.
@@ -140,7 +168,8 @@ proptest! {
                 pages += 1;
             }
         }
-        let took = served.unwrap().since(arrivals[0]);
+        // Others may have had everything.
+        let took = served.unwrap_or(arrivals[0]).since(arrivals[0]);
         prop_assert!(best_time(&fresh, arrivals[0], pages, Duration::ZERO) <= took, "{spec:?}");
     }
 

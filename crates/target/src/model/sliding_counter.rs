@@ -10,7 +10,7 @@ use politely_core::Timestamp;
 use super::{Quota, Verdict};
 
 /// About `count` requests in every window; at most `count` in an aligned one.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct SlidingCounter {
     count: u64,
     window: u64,

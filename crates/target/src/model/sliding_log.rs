@@ -8,7 +8,7 @@ use politely_core::Timestamp;
 use super::{Quota, Verdict};
 
 /// At most `count` requests in every window. Memory: 8 bytes an accepted request in the window.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct SlidingLog {
     count: usize,
     window: Duration,

@@ -10,7 +10,7 @@ use politely_core::Timestamp;
 use super::{Limit, Quota, Verdict};
 
 /// One limit after another.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Steps {
     phases: Vec<(Timestamp, Limit)>,
     phase: usize,

@@ -11,7 +11,7 @@ use super::{Quota, Verdict, steps_to_reach};
 const TOKEN: u64 = 1_000_000_000_000;
 
 /// At most `burst + rate x W` requests in every window W. Starts full.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct TokenBucket {
     /// Units per microsecond, which is microtokens per second.
     refill: u64,
@@ -36,6 +36,12 @@ impl TokenBucket {
         let gained = now.micros_since(self.refilled).saturating_mul(self.refill);
         self.level = self.level.saturating_add(gained).min(self.capacity);
         self.refilled = self.refilled.max(now);
+    }
+
+    /// Another rate from `now` on; the tokens stay.
+    pub(super) fn set_rate(&mut self, now: Timestamp, rate_micro: u64) {
+        self.refill(now);
+        self.refill = rate_micro;
     }
 
     pub(super) fn check(&mut self, now: Timestamp) -> Verdict {

@@ -138,7 +138,7 @@ pub(super) fn announce(headers: &mut HeaderMap, dialect: Headers, quota: Quota, 
         remaining,
         reset,
         window,
-    } = quota;
+    } = dialect.claim(quota);
     let mut set = |name: &'static str, value: String| {
         if let Ok(value) = HeaderValue::from_str(&value) {
             headers.insert(name, value);
@@ -147,14 +147,14 @@ pub(super) fn announce(headers: &mut HeaderMap, dialect: Headers, quota: Quota, 
     let slots = window.is_zero();
     match dialect {
         Headers::None => {}
-        Headers::Ietf if slots => {
+        Headers::Ietf | Headers::Lying if slots => {
             set(
                 "ratelimit-policy",
                 format!("\"default\";q={limit};qu=\"concurrent-requests\""),
             );
             set("ratelimit", format!("\"default\";r={remaining}"));
         }
-        Headers::Ietf => {
+        Headers::Ietf | Headers::Lying => {
             set(
                 "ratelimit-policy",
                 format!("\"default\";q={limit};w={}", secs_up(window)),
@@ -207,5 +207,8 @@ mod tests {
         assert_eq!(got("x-ratelimit-limit"), "20");
         assert_eq!(got("x-ratelimit-remaining"), "3");
         assert_eq!(got("x-ratelimit-reset"), "1000008");
+        announce(&mut headers, Headers::Lying, quota, wall);
+        assert_eq!(headers["ratelimit-policy"], "\"default\";q=40;w=10");
+        assert_eq!(headers["ratelimit"], "\"default\";r=40;t=7");
     }
 }

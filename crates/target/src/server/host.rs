@@ -238,6 +238,7 @@ impl Host {
         match self.spec.signals.retry_after {
             RetryAfter::None => (Refusal::Bare, None),
             RetryAfter::Seconds => (Refusal::Seconds(secs), Some(Duration::from_secs(secs))),
+            RetryAfter::Absurd => (Refusal::Seconds(RetryAfter::ABSURD.as_secs()), None),
             RetryAfter::Date => {
                 let now = SystemTime::now();
                 let since_1970 = now

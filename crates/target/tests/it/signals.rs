@@ -68,6 +68,84 @@ async fn each_host_says_no_in_its_own_way() {
 }
 
 #[tokio::test]
+async fn a_liar_announces_twice_the_limit_and_an_absurd_wait_is_no_hold() {
+    let town = Town::new(vec![saying(
+        "liar",
+        429,
+        RetryAfter::Absurd,
+        Headers::Lying,
+    )]);
+    let target = Target::start(town).await.unwrap();
+    let mut client = Client::connect(target.hosts()[0].addr).await;
+    let (first, no) = (client.get("/page/0").await, client.get("/page/0").await);
+    client.get("/page/0").await;
+    assert_eq!((first.status, no.status), (200, 429));
+    for answer in [first, no] {
+        let policy = answer.header("ratelimit-policy");
+        assert_eq!(policy, Some("\"default\";q=2;w=3600"));
+        assert_eq!(answer.header("ratelimit"), Some("\"default\";r=2;t=3600"));
+        let wait = (answer.status == 429).then_some("315360000");
+        assert_eq!(answer.header("retry-after"), wait);
+    }
+    let report = target.shutdown();
+    assert_eq!(report.hosts[0].during_hold, 0);
+}
+
+#[tokio::test]
+async fn too_many_refusals_ban_and_others_take_their_share() {
+    let json = r#"{"hosts": [
+        {"name": "strict", "limit": {"kind": "fixed_window", "count": 1, "window_s": 3600, "aligned": false},
+         "faults": [{"kind": "ban", "refusals": 2, "for_s": 600}]},
+        {"name": "stern", "limit": {"kind": "fixed_window", "count": 1, "window_s": 3600, "aligned": false},
+         "signals": {"status": 503, "retry_after": "seconds"},
+         "faults": [{"kind": "ban", "refusals": 1, "for_s": 600, "answer": "refusal"}]},
+        {"name": "tired", "limit": {"kind": "day", "low": 5, "high": 20, "burst": 10, "period_s": 86400},
+         "service": {"mean_ms": 0},
+         "faults": [{"kind": "brownout", "from_s": 0, "to_s": 3600, "slower": 2, "share": 1}]},
+        {"name": "busy", "limit": {"kind": "shared", "others_per_s": 1000,
+         "of": {"kind": "walk", "low": 0.01, "high": 0.02, "burst": 3, "every_s": 10, "factor": 1.1}}}
+    ]}"#;
+    let target = Target::start(serde_json::from_str(json).unwrap())
+        .await
+        .unwrap();
+    let mut statuses = Vec::new();
+    for host in &target.hosts()[..3] {
+        let mut client = Client::connect(host.addr).await;
+        let mut of_host = Vec::new();
+        for page in 0..5 {
+            let answer = client.get(&format!("/page/{page}")).await;
+            of_host.push((
+                answer.status,
+                answer.header("retry-after").map(str::to_owned),
+            ));
+        }
+        statuses.push(of_host);
+    }
+    let codes = |host: usize| {
+        statuses[host]
+            .iter()
+            .map(|(status, _)| *status)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(codes(0), [200, 429, 429, 429, 403]);
+    assert_eq!(codes(1), [200, 503, 503, 503, 503]);
+    assert_eq!(
+        statuses[1][1].1.as_deref(),
+        Some("3600"),
+        "the window's end"
+    );
+    assert_eq!(statuses[1][4].1.as_deref(), Some("600"), "the ban's end");
+    assert_eq!(codes(2), [503; 5]);
+    // Three tokens and a thousand others a second: they have had them long since, or soon will.
+    let mut client = Client::connect(target.hosts()[3].addr).await;
+    let mut refused = false;
+    for _ in 0..200 {
+        refused |= client.get("/page/0").await.status == 429;
+    }
+    assert!(refused);
+}
+
+#[tokio::test]
 async fn a_request_during_a_hold_is_counted_unless_it_was_on_its_way() {
     let mut town = Town::new(vec![
         saying("told", 429, RetryAfter::Seconds, Headers::None),
