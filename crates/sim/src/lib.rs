@@ -15,6 +15,7 @@
 pub mod client;
 mod optimum;
 pub mod polite;
+pub mod rivals;
 pub mod run;
 pub mod scenario;
 pub mod score;
