@@ -12,6 +12,7 @@
 //!
 //! Same scenario, law and seed: same bytes, on every machine.
 
+pub mod backoff;
 pub mod client;
 mod optimum;
 pub mod polite;

@@ -1,4 +1,4 @@
-//! Scrapy's AutoThrottle (`scrapy/extensions/throttle.py` and `core/downloader/__init__.py` at 11079cb, 2026-08-21,
+//! Scrapy's `AutoThrottle` (`scrapy/extensions/throttle.py` and `core/downloader/__init__.py` at 11079cb, 2026-08-21,
 //! 2.18.0; the law unchanged in 2.19.0).
 //!
 //! A delay between departures: after each response the mean of the delay and `latency / N`, at once the latter if
@@ -45,7 +45,7 @@ impl AutoThrottle {
 
     fn adjust(&mut self, latency: f64, status: u16) {
         let target = latency / self.target;
-        let new = target.max((self.delay + target) / 2.0).min(MOST_S);
+        let new = target.max(f64::midpoint(self.delay, target)).min(MOST_S);
         if status == 200 || new > self.delay {
             self.delay = new;
         }

@@ -1,5 +1,5 @@
 //! The throttler proposed for Scrapy (PR #6931 "Throttling", open since 2025-06-29; `scrapy/throttler.py` as read at
-//! 0796879 and, in AdrianAtZyte's fork, 121de60): a bracketing search for the smallest delay that is tolerated.
+//! 0796879 and, in the fork of `AdrianAtZyte`, 121de60): a bracketing search for the smallest delay that is tolerated.
 //!
 //! A refusal marks the delay in use as unsafe and doubles it (at least 1 s, at most 300 s), or jumps to a delay
 //! known to be safe. Each quiet minute proves the delay safe and tries the middle between it and the highest
@@ -24,7 +24,7 @@ const DELAY_MIN_S: f64 = 1.0;
 /// Seconds.
 const DELAY_MAX_S: f64 = 300.0;
 /// Without a refusal this long, the delay is safe.
-const WINDOW: Duration = Duration::from_secs(60);
+const WINDOW: Duration = Duration::from_mins(1);
 
 /// The search: delays in seconds, the base being zero.
 #[derive(Clone, Copy, Debug, Default)]

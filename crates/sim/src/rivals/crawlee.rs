@@ -16,7 +16,7 @@ use politely_core::{Rng, Timestamp};
 use crate::client::{Answer, Client, Reply};
 
 const BASE: Duration = Duration::from_secs(2);
-const MOST: Duration = Duration::from_secs(60);
+const MOST: Duration = Duration::from_mins(1);
 /// Keeps the doubling in range; far above the cap.
 const EXPONENT_MAX: u32 = 20;
 const LOOK_AGAIN: Duration = Duration::from_millis(500);

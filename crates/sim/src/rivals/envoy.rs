@@ -126,8 +126,7 @@ impl Client for Envoy {
         if reply.sent < self.epoch {
             return;
         }
-        self.samples
-            .push((reply.latency.as_micros() as u64).max(1));
+        self.samples.push((reply.latency.as_micros() as u64).max(1));
         if let Some(limit) = self.deferred
             && self.samples.len() >= MEASURE_REQUESTS
         {

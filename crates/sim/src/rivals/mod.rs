@@ -35,6 +35,7 @@ pub const NAMES: &[&str] = &[
     "aws-rust",
     "aws21",
     "arc",
+    "arc-inner",
     "autothrottle",
     "autothrottle8",
     "bisect",
@@ -59,7 +60,10 @@ pub fn about(name: &str) -> Option<&'static str> {
         "aws" => "AWS SDK adaptive retries 2.0 (botocore): CUBIC on the rate",
         "aws-rust" => "AWS SDK for Rust before 2.1: the same, a retry costs 10 tokens",
         "aws21" => "AWS SDK adaptive retries 2.1: one token per attempt, backoff apart",
-        "arc" => "Vector adaptive request concurrency",
+        "arc" => "Vector adaptive request concurrency, around the retries (one endpoint)",
+        "arc-inner" => {
+            "Vector adaptive request concurrency, inside the retries (several endpoints)"
+        }
         "autothrottle" => "Scrapy AutoThrottle, target concurrency 1",
         "autothrottle8" => "Scrapy AutoThrottle, target concurrency 8",
         "bisect" => "Scrapy's proposed throttler (PR #6931): bisection of the delay",
@@ -88,7 +92,8 @@ pub fn build(name: &str, scenario: &Scenario, seed: u64) -> Option<Box<dyn Clien
         "aws" => Box::new(aws::Aws::new(aws::Spec::V20)),
         "aws-rust" => Box::new(aws::Aws::new(aws::Spec::V20Rust)),
         "aws21" => Box::new(aws::Aws::new(aws::Spec::V21)),
-        "arc" => Box::new(arc::Arc::new()),
+        "arc" => Box::new(arc::Arc::new(arc::Stack::Around)),
+        "arc-inner" => Box::new(arc::Arc::new(arc::Stack::Inside)),
         "autothrottle" => Box::new(autothrottle::AutoThrottle::new(1.0, rng)),
         "autothrottle8" => Box::new(autothrottle::AutoThrottle::new(8.0, rng)),
         "bisect" => Box::new(bisect::Bisect::new(rng)),

@@ -138,11 +138,23 @@ mod tests {
         };
         const ANY: u32 = u32::MAX;
         for (json, truth) in [
-            (r#"{"kind":"token_bucket","rate":10,"burst":5}"#, (10.0, ANY)),
-            (r#"{"kind":"fixed_window","count":600,"window_s":60,"aligned":true}"#, (10.0, ANY)),
-            (r#"{"kind":"sliding_log","count":5,"window_s":10}"#, (0.5, ANY)),
+            (
+                r#"{"kind":"token_bucket","rate":10,"burst":5}"#,
+                (10.0, ANY),
+            ),
+            (
+                r#"{"kind":"fixed_window","count":600,"window_s":60,"aligned":true}"#,
+                (10.0, ANY),
+            ),
+            (
+                r#"{"kind":"sliding_log","count":5,"window_s":10}"#,
+                (0.5, ANY),
+            ),
             (r#"{"kind":"leaky","rate":2,"queue":5}"#, (2.0, ANY)),
-            (r#"{"kind":"concurrency_queue","slots":4,"queue":9}"#, (f64::INFINITY, 4)),
+            (
+                r#"{"kind":"concurrency_queue","slots":4,"queue":9}"#,
+                (f64::INFINITY, 4),
+            ),
             (r#"{"kind":"none"}"#, (f64::INFINITY, ANY)),
             (
                 r#"{"kind":"all","of":[{"kind":"concurrency_reject","slots":4},{"kind":"sliding_counter","count":60,"window_s":60},{"kind":"token_bucket","rate":10,"burst":5}]}"#,

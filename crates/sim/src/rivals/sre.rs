@@ -17,7 +17,7 @@ use super::pace::secs;
 use crate::client::{Answer, Client, Reply};
 
 const K: f64 = 2.0;
-const WINDOW: Duration = Duration::from_secs(120);
+const WINDOW: Duration = Duration::from_mins(2);
 /// Tries per second.
 const DEMAND: f64 = 50.0;
 

@@ -110,9 +110,15 @@ mod tests {
         near(update(0.1, 4, true), 5.6);
         near(update(0.1, 2, false), 5.6);
         // Long mean (0.3 + 0.4) / 4 = 0.175, gradient 1.5 x 0.175 / 0.4 = 0.65625.
-        near(update(0.4, 5, false), 0.8 * 5.6 + 0.2 * (5.6 * 0.656_25 + 4.0));
+        near(
+            update(0.4, 5, false),
+            0.8 * 5.6 + 0.2 * (5.6 * 0.656_25 + 4.0),
+        );
         // At least a half.
         let before = 0.8 * 5.6 + 0.2 * (5.6 * 0.656_25 + 4.0);
-        near(update(40.0, 6, false), 0.8 * before + 0.2 * (before * 0.5 + 4.0));
+        near(
+            update(40.0, 6, false),
+            0.8 * before + 0.2 * (before * 0.5 + 4.0),
+        );
     }
 }
