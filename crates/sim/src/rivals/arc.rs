@@ -221,6 +221,9 @@ mod tests {
         assert_eq!(step(1, 0.9, 9.0).0, 1);
     }
 
+    /// An attempt, and what becomes of it: `None` wakes it, `Some` answers its ticket, served or not.
+    type Event = (u32, Option<(u64, bool)>);
+
     /// Upstream's `test_arc` sink: 100 ms for an answer, a deferral too, counting every request that arrives.
     ///
     /// Everything there happens at whole tenths of a second, in an order that its runtime does not promise;
@@ -232,8 +235,8 @@ mod tests {
         arc: Arc,
         rng: Rng,
         now: u64,
-        /// What happens when: `None` wakes a sleeper, `Some` answers a ticket, served or not; and its attempt.
-        events: BTreeMap<(u64, u64), (u32, Option<(u64, bool)>)>,
+        /// What happens when, in drawn order.
+        events: BTreeMap<(u64, u64), Event>,
         /// Requests of the last second.
         recent: VecDeque<u64>,
         in_flight: usize,

@@ -17,7 +17,8 @@
 //!   for another failure, and the retry quota is dearer.
 //!
 //! The quota of retries: 500; a retry costs 5 (in 2.1 a throttle 5, others 14), a success gives back what its
-//! last retry cost, or 1. 503 counts as a throttle, as with S3's `SlowDown`.
+//! last retry cost, or 1. 503 counts as a throttle, as with S3's `SlowDown`. Retry-After is not read; 2.1 reads
+//! `x-amz-retry-after`, which no host here sends.
 
 use std::time::Duration;
 
@@ -40,6 +41,8 @@ const ATTEMPTS_MAX: u64 = 3;
 const BACKOFF_MAX_S: f64 = 20.0;
 const QUOTA: f64 = 500.0;
 const RUST_RETRY_TOKENS: f64 = 10.0;
+/// A ticket is which attempt of its call it is, from 1, and this if the last failure was no throttle.
+const OTHER_FAILURE: u64 = 1 << 8;
 
 /// Which retry law.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,10 +187,9 @@ impl Client for Aws {
     fn hear(&mut self, now: Timestamp, reply: &Reply, _rng: &mut Rng) {
         self.update(now, reply.throttled());
         if reply.ok() {
-            let reward = if reply.ticket == 1 {
-                1.0
-            } else {
-                self.cost(true)
+            let reward = match attempt(reply) {
+                1 => 1.0,
+                _ => self.cost(reply.ticket & OTHER_FAILURE == 0),
             };
             self.quota = QUOTA.min(self.quota + reward);
         }
@@ -197,20 +199,27 @@ impl Client for Aws {
         let throttled = reply.throttled();
         let cost = self.cost(throttled);
         let retriable = throttled || matches!(reply.status, 500 | 502 | 504);
-        if !retriable || reply.ticket >= ATTEMPTS_MAX || self.quota < cost {
+        if !retriable || attempt(reply) >= ATTEMPTS_MAX || self.quota < cost {
             return Duration::ZERO;
         }
         self.quota -= cost;
         let now = reply.sent + reply.latency;
-        let sleep = secs(self.sleep(reply.ticket, throttled, now, rng));
+        let sleep = secs(self.sleep(attempt(reply), throttled, now, rng));
         let sleep = sleep.max(Duration::from_micros(1));
-        self.sleepers.sleep(now + sleep, reply.ticket + 1);
+        let other = if throttled { 0 } else { OTHER_FAILURE };
+        self.sleepers
+            .sleep(now + sleep, (attempt(reply) + 1) | other);
         sleep
     }
 
     fn rate(&self, _now: Timestamp) -> Option<f64> {
         self.enabled.then_some(self.bucket.rate)
     }
+}
+
+/// Which attempt of its call this was, from 1.
+const fn attempt(reply: &Reply) -> u64 {
+    reply.ticket & !OTHER_FAILURE
 }
 
 #[cfg(test)]
@@ -374,6 +383,10 @@ mod tests {
             ok.ticket = 2;
             aws.hear(Timestamp::from_micros(1), &ok, &mut rng);
             near(aws.quota, before + 6.0);
+            ok.ticket = 2 | OTHER_FAILURE;
+            aws.hear(Timestamp::from_micros(1), &ok, &mut rng);
+            let other = if spec == Spec::V21 { 14.0 } else { 5.0 };
+            near(aws.quota, before + 6.0 + other);
         }
     }
 }

@@ -13,6 +13,8 @@ mod aws;
 mod bisect;
 mod crawlee;
 mod envoy;
+#[cfg(test)]
+mod everywhere;
 mod fixed;
 mod jitter;
 mod netflix;
