@@ -186,13 +186,19 @@ mod tests {
         ] {
             let backoff = BACKOFFS.into_iter().find(|b| b.0 == name).unwrap();
             let row = row(backoff, clients, 1);
-            println!("{row:?}, published {calls} {time_s:?}");
             assert!((row.calls / calls - 1.0).abs() < 0.05, "{row:?}");
             // The last client's delays decide the time: much noisier than the calls.
             if let Some(time_s) = time_s {
                 assert!((row.time_s / time_s - 1.0).abs() < 0.15, "{row:?}");
             }
         }
+    }
+
+    #[test]
+    fn fifty_rows_of_at_least_a_call_per_client() {
+        let rows = study(1);
+        assert_eq!(rows.len(), 50);
+        assert!(rows.iter().all(|row| row.calls >= f64::from(row.clients)));
     }
 
     #[test]

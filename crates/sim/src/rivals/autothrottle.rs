@@ -7,7 +7,8 @@
 //! tried twice more at once and then counted lost; here it goes back to the crawler, at once too.
 //!
 //! The real gap is the delay times U[0.5, 1.5), drawn anew *each time the timer runs out*: a longer draw sets the
-//! timer again. The mean gap is 1.22 times the delay (measured on 2.19.0, research/peers.md section 0).
+//! timer again (`_process_queue`, read again in 2.19.0). The mean gap is 1.22 times the delay (measured there,
+//! research/peers.md section 0).
 
 use politely_core::{Rng, Timestamp};
 

@@ -6,8 +6,8 @@
 //! requests at a limit of 3, measured at the start, every 60 to 69 s, and after five windows at the least limit.
 //! Only latency counts: a refusal is a fast answer.
 //!
-//! Both intervals are those of the documentation's example, since the filter has no defaults for them; everything
-//! else is default. As a filter it would answer 503 to what it holds back; a client waits instead. The median is
+//! Both intervals are those of the documentation's example (`adaptive_concurrency_filter.rst` at 149521d), since the
+//! filter has no defaults for them; everything else is default. Newer versions can measure without pinning. As a filter it would answer 503 to what it holds back; a client waits instead. The median is
 //! exact, where Envoy's comes from a log-linear histogram.
 
 use std::time::Duration;

@@ -13,13 +13,20 @@ const HOSTS: &str = r#"[
     {"name":"leaky","limit":{"kind":"leaky","rate":5,"queue":10}},
     {"name":"slots, rejecting","limit":{"kind":"concurrency_reject","slots":4}},
     {"name":"slots, queueing","limit":{"kind":"concurrency_queue","slots":4,"queue":100}},
-    {"name":"several","limit":{"kind":"all","of":[{"kind":"token_bucket","rate":10,"burst":10},{"kind":"sliding_log","count":100,"window_s":20}]}},
-    {"name":"steps","limit":{"kind":"steps","at":[[0,{"kind":"token_bucket","rate":10,"burst":10}],[60,{"kind":"token_bucket","rate":2,"burst":2}]]}},
-    {"name":"503 and Retry-After","limit":{"kind":"token_bucket","rate":5,"burst":5},"signals":{"status":503,"retry_after":"seconds"}},
-    {"name":"429, Retry-After, headers","limit":{"kind":"fixed_window","count":50,"window_s":10,"aligned":true},"signals":{"status":429,"retry_after":"seconds","headers":"ietf"}},
-    {"name":"noise","limit":{"kind":"token_bucket","rate":5,"burst":5},"faults":[{"kind":"noise","share":0.05,"status":500}]},
-    {"name":"outage","limit":{"kind":"token_bucket","rate":5,"burst":5},"faults":[{"kind":"outage","from_s":20,"to_s":40,"status":502}]},
-    {"name":"block","limit":{"kind":"token_bucket","rate":5,"burst":5},"faults":[{"kind":"block","above_rps":20,"for_s":20}]},
+    {"name":"several","limit":{"kind":"all","of":[
+        {"kind":"token_bucket","rate":10,"burst":10},{"kind":"sliding_log","count":100,"window_s":20}]}},
+    {"name":"steps","limit":{"kind":"steps","at":[
+        [0,{"kind":"token_bucket","rate":10,"burst":10}],[60,{"kind":"token_bucket","rate":2,"burst":2}]]}},
+    {"name":"503 and Retry-After","limit":{"kind":"token_bucket","rate":5,"burst":5},
+        "signals":{"status":503,"retry_after":"seconds"}},
+    {"name":"429, Retry-After, headers","limit":{"kind":"fixed_window","count":50,"window_s":10,"aligned":true},
+        "signals":{"status":429,"retry_after":"seconds","headers":"ietf"}},
+    {"name":"noise","limit":{"kind":"token_bucket","rate":5,"burst":5},
+        "faults":[{"kind":"noise","share":0.05,"status":500}]},
+    {"name":"outage","limit":{"kind":"token_bucket","rate":5,"burst":5},
+        "faults":[{"kind":"outage","from_s":20,"to_s":40,"status":502}]},
+    {"name":"block","limit":{"kind":"token_bucket","rate":5,"burst":5},
+        "faults":[{"kind":"block","above_rps":20,"for_s":20}]},
     {"name":"workers apart","limit":{"kind":"token_bucket","rate":5,"burst":5},"workers":4,"coordinated":false}
 ]"#;
 

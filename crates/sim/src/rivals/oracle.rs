@@ -158,13 +158,15 @@ mod tests {
             ),
             (r#"{"kind":"none"}"#, (f64::INFINITY, ANY)),
             (
-                r#"{"kind":"all","of":[{"kind":"concurrency_reject","slots":4},{"kind":"sliding_counter","count":60,"window_s":60},{"kind":"token_bucket","rate":10,"burst":5}]}"#,
+                r#"{"kind":"all","of":[{"kind":"concurrency_reject","slots":4},
+                {"kind":"sliding_counter","count":60,"window_s":60},{"kind":"token_bucket","rate":10,"burst":5}]}"#,
                 (1.0, 4),
             ),
         ] {
             assert_eq!(at(json, 0.0), truth, "{json}");
         }
-        let steps = r#"{"kind":"steps","at":[[0,{"kind":"token_bucket","rate":10,"burst":10}],[600,{"kind":"token_bucket","rate":5,"burst":5}]]}"#;
+        let steps = r#"{"kind":"steps","at":[[0,{"kind":"token_bucket","rate":10,"burst":10}],
+            [600,{"kind":"token_bucket","rate":5,"burst":5}]]}"#;
         assert_eq!(at(steps, 599.0), (10.0, ANY));
         assert_eq!(at(steps, 600.0), (5.0, ANY));
     }
