@@ -381,13 +381,15 @@ mod tests {
         for (json, accepted, in_flight) in [
             (
                 r#"{"name":"defers-at-high-rate","duration_s":1000,
-                "demand":{"kind":"pages","count":1000,"connections":250},"rtt_ms":100,"limit":{"kind":"sliding_log","count":100,"window_s":1}}"#,
+                "demand":{"kind":"pages","count":1000,"connections":250},"rtt_ms":100,
+                "limit":{"kind":"sliding_log","count":100,"window_s":1}}"#,
                 31.0..=85.0,
                 6.0..=9.5,
             ),
             (
                 r#"{"name":"defers-at-high-concurrency","duration_s":1000,
-                "demand":{"kind":"pages","count":500,"connections":250},"rtt_ms":0,"service":{"mean_ms":100},"limit":{"kind":"concurrency_reject","slots":5}}"#,
+                "demand":{"kind":"pages","count":500,"connections":250},"rtt_ms":0,
+                "service":{"mean_ms":100},"limit":{"kind":"concurrency_reject","slots":5}}"#,
                 20.0..=44.0,
                 2.2..=5.0,
             ),

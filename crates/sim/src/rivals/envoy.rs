@@ -7,8 +7,9 @@
 //! Only latency counts: a refusal is a fast answer.
 //!
 //! Both intervals are those of the documentation's example (`adaptive_concurrency_filter.rst` at 149521d), since the
-//! filter has no defaults for them; everything else is default. Newer versions can measure without pinning. As a filter it would answer 503 to what it holds back; a client waits instead. The median is
-//! exact, where Envoy's comes from a log-linear histogram.
+//! filter has no defaults for them; everything else is default. Newer versions can measure without holding back.
+//! As a filter it would answer 503 to what it holds back; a client waits instead. The median is exact, where
+//! Envoy's comes from a log-linear histogram.
 
 use std::time::Duration;
 
