@@ -12,10 +12,12 @@
 //!
 //! Same scenario, law and seed: same bytes, on every machine.
 
+pub mod backoff;
 pub mod client;
 pub mod generate;
 mod optimum;
 pub mod polite;
+pub mod rivals;
 pub mod run;
 pub mod scenario;
 pub mod score;
