@@ -1,7 +1,7 @@
 //! The oracle: what one gets who is told the limit, and keeps 1 % below it.
 //!
-//! 0.99 of the true long-run rate, evenly spaced: N/W for windows, the current step for steps, the tightest of
-//! several; as many in flight as there are slots where slots are the limit; no limit where there is none. A ban
+//! 0.99 of the true long-run rate, evenly spaced: N/W for windows, the current step for steps, the lowest
+//! of a rate that wanders, what others leave of one they share, the tightest of several; as many in flight as there are slots where slots are the limit; no limit where there is none. A ban
 //! above a rate is a limit too. It knows nothing of outages. Uncoordinated workers take equal parts.
 
 use politely_core::{Rng, Timestamp};
@@ -47,6 +47,17 @@ impl Truth {
             LimitSpec::Steps { at } => (at.iter())
                 .rfind(|(from, _)| *from <= now.as_secs_f64())
                 .map_or(UNLIMITED, |(_, limit)| Self::of(limit, now)),
+            // Where it wanders, what always holds.
+            LimitSpec::Walk { low, .. } | LimitSpec::Day { low, .. } => rate(*low),
+            LimitSpec::Shared {
+                others_per_s, of, ..
+            } => {
+                let whole = Self::of(of, now);
+                Self {
+                    rate: (whole.rate - others_per_s).max(0.01),
+                    ..whole
+                }
+            }
             LimitSpec::None {} => UNLIMITED,
         }
     }

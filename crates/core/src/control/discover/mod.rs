@@ -156,7 +156,7 @@ impl Discover {
 
     fn next_trial(&mut self, now: Timestamp) {
         let low = self.low.max(self.passed);
-        if self.high <= low * (1.0 + PRECISE) || self.probing.credit() <= -4.0 && self.low > 0.0 {
+        if self.high <= low * (1.0 + PRECISE) || self.probing.credit() <= -12.0 && self.low > 0.0 {
             self.cruise(self.low.max(self.passed * 0.985), now);
             self.probing.rest(now);
             return;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::Timestamp;
 
 /// Earned by each served request: what share of requests may be refused in the long run.
-const EARNED: f32 = 0.003;
+const EARNED: f32 = 0.002;
 /// To begin with.
 const CREDIT_START: f32 = 3.0;
 const CREDIT_MAX: f32 = 6.0;
