@@ -36,7 +36,7 @@ fn main() {
     println!("n {n} util median {:.2} p10 {:.2} worst {:.1} | refused median {:.3} p90 {:.3} worst {:.2} | steady ok {:.1}% | worst minute p95 {}", q(u.clone(),0.5), q(u.clone(),0.1), q(u.clone(),0.), q(f.clone(),0.5), q(f.clone(),0.9), q(f.clone(),1.), ok as f64/n*100., q(w,0.95));
     if scenarios.len() >= 40 {
         r.sort_by(|a,b| a.1.steady_utilisation.unwrap_or(0.).total_cmp(&b.1.steady_utilisation.unwrap_or(0.)));
-        println!("worst steady utilisation"); for (_, s) in r.iter().take(14) { show(s); }
+        println!("worst steady utilisation"); for (_, s) in r.iter().take(50) { show(s); }
         r.sort_by(|a,b| b.1.refused_share.total_cmp(&a.1.refused_share));
         println!("worst refused"); for (_, s) in r.iter().take(14) { show(s); }
     }

@@ -157,7 +157,7 @@ impl Discover {
     fn next_trial(&mut self, now: Timestamp) {
         let low = self.low.max(self.passed);
         if self.high <= low * (1.0 + PRECISE) || self.probing.credit() <= -12.0 && self.low > 0.0 {
-            self.cruise(self.low.max(self.passed * 0.985), now);
+            self.cruise(self.low.max(self.passed * 0.995), now);
             self.probing.rest(now);
             return;
         }
@@ -210,8 +210,8 @@ impl Discover {
             }
             Stage::Trial => {
                 let width = (self.high / self.low.max(self.passed).max(1e-9) - 1.0).clamp(0.0, 1.0);
-                let tolerance = (width / 4.0).clamp(0.01, 0.06);
-                if served < 8 || f64::from(served) < 1.0 / tolerance {
+                let tolerance = (width / 4.0).clamp(0.01, 0.2);
+                if served < 8 || f64::from(served) * tolerance < 1.0 || elapsed * tolerance < 0.7 {
                     return;
                 }
                 if self.held_back(now) {
@@ -307,6 +307,9 @@ impl Discover {
 
     fn rate_at(&self, now: Timestamp) -> f64 {
         match self.stage {
+            // What flows in while a canary is under way must not send the next one too soon.
+            _ if self.block.is_some() && self.ceiling > 0.0 => self.rate.min(self.ceiling * 0.98),
+            _ if self.block.is_some() => self.rate * 0.5,
             Stage::Probe => self.probe_rate(now),
             _ => self.rate,
         }
@@ -360,13 +363,14 @@ impl Discover {
                 self.next_trial(now);
             }
             Stage::Trial => {
-                if self.verifying {
+                self.high = self.high.min(block.rate).min(high);
+                if self.verifying && self.high <= self.ceiling * 1.04 {
                     self.verifying = false;
                     self.bank = self.bank.max(self.excess);
                     self.probing.found_nothing(now);
                     return self.cruise(self.ceiling, now);
                 }
-                self.high = self.high.min(block.rate).min(high);
+                self.verifying = false;
                 self.low = self.low.max(low).min(self.high * 0.995);
                 if low < self.low * 0.9 && high < self.low {
                     self.low = low;
