@@ -18,8 +18,12 @@ pub mod polite;
 pub mod run;
 pub mod scenario;
 pub mod score;
+mod stub;
+pub mod summary;
 
 pub use client::{Answer, Client, Reply};
 pub use run::{Trace, run};
 pub use scenario::{Demand, Scenario, ScenarioError};
 pub use score::{Score, score};
+pub use stub::{HELD_OUT_SEED, TRAIN_SEED, backoff, generate, rivals, suite};
+pub use summary::{Summary, summarise};

@@ -1,5 +1,7 @@
 //! What is simulated, as a file writes it.
 
+use std::collections::BTreeSet;
+
 use politely_target::Signals;
 use politely_target::model::{FaultSpec, LimitSpec, Service, SpecError};
 use serde::{Deserialize, Serialize};
@@ -80,9 +82,20 @@ impl Demand {
 /// Why a scenario cannot be simulated.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
-    /// Not the JSON of scenarios; names an unknown field.
-    #[error("{0}")]
-    Parse(#[from] serde_json::Error),
+    /// Not the JSON of scenarios.
+    #[error("{place}{source}")]
+    Parse {
+        /// Scenario and field, as far as known, with a colon.
+        place: String,
+        /// What, with its line.
+        source: serde_json::Error,
+    },
+    /// Results could not be told apart.
+    #[error("two scenarios are named {0:?}")]
+    SameName(String),
+    /// Nothing to simulate.
+    #[error("no scenarios in it")]
+    Empty,
     /// A limit or fault out of range.
     #[error("scenario {name}: {source}")]
     Spec {
@@ -108,9 +121,22 @@ pub enum ScenarioError {
 impl Scenario {
     /// Reads a JSON array of scenarios and checks each.
     pub fn read(json: &str) -> Result<Vec<Self>, ScenarioError> {
-        let scenarios: Vec<Self> = serde_json::from_str(json)?;
+        let mut reader = serde_json::Deserializer::from_str(json);
+        let scenarios: Vec<Self> =
+            serde_path_to_error::deserialize(&mut reader).map_err(|error| place(json, error))?;
+        reader.end().map_err(|source| ScenarioError::Parse {
+            place: String::new(),
+            source,
+        })?;
+        if scenarios.is_empty() {
+            return Err(ScenarioError::Empty);
+        }
+        let mut names = BTreeSet::new();
         for scenario in &scenarios {
             scenario.validate()?;
+            if !names.insert(&scenario.name) {
+                return Err(ScenarioError::SameName(scenario.name.clone()));
+            }
         }
         Ok(scenarios)
     }
@@ -146,5 +172,30 @@ impl Scenario {
         self.service.validate().map_err(named)?;
         self.host(politely_core::Rng::new(0)).map_err(named)?;
         Ok(())
+    }
+}
+
+/// Where in the file an error is, in the words of whoever wrote it: by the scenario's name if it has one.
+fn place(json: &str, error: serde_path_to_error::Error<serde_json::Error>) -> ScenarioError {
+    let mut segments = error.path().iter();
+    let mut place = String::new();
+    if let Some(serde_path_to_error::Segment::Seq { index }) = segments.next() {
+        let file: Option<serde_json::Value> = serde_json::from_str(json).ok();
+        let name = file.and_then(|file| Some(file.get(*index)?.get("name")?.as_str()?.to_owned()));
+        place = match name {
+            Some(name) => format!("scenario {name}: "),
+            None => format!("scenario number {}: ", index + 1),
+        };
+        let field: Vec<String> = segments
+            .map(ToString::to_string)
+            .filter(|segment| segment != "?")
+            .collect();
+        if !field.is_empty() {
+            place += &format!("{}: ", field.join("."));
+        }
+    }
+    ScenarioError::Parse {
+        place,
+        source: error.into_inner(),
     }
 }
