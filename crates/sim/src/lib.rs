@@ -14,6 +14,7 @@
 
 pub mod client;
 mod optimum;
+pub mod plot;
 pub mod polite;
 pub mod run;
 pub mod scenario;
