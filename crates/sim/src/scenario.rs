@@ -178,22 +178,25 @@ impl Scenario {
 /// Where in the file an error is, in the words of whoever wrote it: by the scenario's name if it has one.
 fn place(json: &str, error: serde_path_to_error::Error<serde_json::Error>) -> ScenarioError {
     let mut segments = error.path().iter();
-    let mut place = String::new();
+    let mut place = Vec::new();
     if let Some(serde_path_to_error::Segment::Seq { index }) = segments.next() {
         let file: Option<serde_json::Value> = serde_json::from_str(json).ok();
         let name = file.and_then(|file| Some(file.get(*index)?.get("name")?.as_str()?.to_owned()));
-        place = match name {
-            Some(name) => format!("scenario {name}: "),
-            None => format!("scenario number {}: ", index + 1),
-        };
-        let field: Vec<String> = segments
+        place.push(match name {
+            Some(name) => format!("scenario {name}"),
+            None => format!("scenario number {}", index + 1),
+        });
+        let fields: Vec<String> = segments
             .map(ToString::to_string)
             .filter(|segment| segment != "?")
             .collect();
-        if !field.is_empty() {
-            place += &format!("{}: ", field.join("."));
+        if !fields.is_empty() {
+            place.push(fields.join("."));
         }
+        // The colon before the message.
+        place.push(String::new());
     }
+    let place = place.join(": ");
     ScenarioError::Parse {
         place,
         source: error.into_inner(),

@@ -66,6 +66,11 @@ impl Contender {
         Ok(found)
     }
 
+    /// Whether it is one of core's.
+    pub(super) const fn is_ours(&self) -> bool {
+        matches!(self.who, Who::Ours(_))
+    }
+
     /// A client for one worker of a run; workers do not share their luck.
     pub(super) fn client(&self, scenario: &Scenario, seed: u64, worker: u32) -> Box<dyn Client> {
         match &self.who {

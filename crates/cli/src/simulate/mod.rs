@@ -2,21 +2,22 @@
 //!
 //! ```text
 //!   laws    who limits itself, by name        runs   all of them over all cores, in order
-//!   table   what came of it, for people
+//!   table   what came of it, for people       pictures   the same to look at
 //! ```
 
 mod laws;
+mod pictures;
 mod runs;
 mod table;
 
 use std::io::{self, Write as _};
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use politely_sim::{HELD_OUT_SEED, Scenario, Score, TRAIN_SEED, generate, suite, summarise};
+use politely_sim::{HELD_OUT_SEED, Scenario, TRAIN_SEED, backoff, generate, suite, summarise};
 
 use self::laws::Contender;
+use self::pictures::Pictures;
 use self::runs::Plan;
 use self::table::Widths;
 use crate::args::SimulateArgs;
@@ -25,69 +26,112 @@ use crate::exit::{Exit, Wrong};
 const TRAIN: usize = 200;
 const HELD_OUT: usize = 800;
 
+/// The seed of the backoff study.
+const STUDY_SEED: u64 = 1;
+
 pub(crate) fn run(args: &SimulateArgs) -> Result<Exit, Wrong> {
+    let pictures = args.plot.as_deref().map(Pictures::into).transpose()?;
+    let told = if args.scenarios == "backoff" {
+        study(pictures.as_ref())
+    } else {
+        simulate(args, pictures.as_ref())
+    };
+    match told {
+        // A reader that has seen enough is no failure.
+        Ok(()) => Ok(Exit::AllFetched),
+        Err(Stopped::Output(why)) if why.kind() == io::ErrorKind::BrokenPipe => {
+            Ok(Exit::AllFetched)
+        }
+        Err(Stopped::Output(why)) => Err(Wrong::file(Path::new("standard output"), &why)),
+        Err(Stopped::Wrong(wrong)) => Err(wrong),
+    }
+}
+
+/// Why it ended early.
+#[derive(Debug, thiserror::Error)]
+enum Stopped {
+    #[error(transparent)]
+    Output(#[from] io::Error),
+    #[error(transparent)]
+    Wrong(#[from] Wrong),
+}
+
+fn simulate(args: &SimulateArgs, pictures: Option<&Pictures>) -> Result<(), Stopped> {
     let laws = Contender::named(&args.law, args.profile)?;
     let scenarios = scenarios(args)?;
     let plan = Plan {
         scenarios: &scenarios,
         laws: &laws,
         seeds: args.seeds,
-        traces: args.plot.is_some(),
+        draw: pictures.is_some(),
     };
+    let seeds = args.seeds as usize;
     let widths = Widths::of(&scenarios, &laws);
     let begun = Instant::now();
     let mut out = io::stdout().lock();
+    if !args.json {
+        writeln!(out, "{}", widths.head())?;
+    }
     let (mut scores, mut effort) = (Vec::with_capacity(plan.len()), Effort::default());
-    let mut told = if args.json {
-        Ok(())
-    } else {
-        writeln!(out, "{}", widths.head())
-    };
-    plan.each(|index, done| {
+    plan.each(|done| {
         effort.took += done.took;
         effort.requests += done.requests;
+        if let (Some(pictures), Some(svg)) = (pictures, &done.picture) {
+            pictures.timeline(&done.score, svg)?;
+        }
         scores.push(done.score);
-        let last_seed = (index + 1).is_multiple_of(args.seeds as usize);
-        if told.is_ok() {
-            told = if args.json {
-                json(&scores[index]).and_then(|line| writeln!(out, "{line}"))
-            } else if last_seed {
-                writeln!(
-                    out,
-                    "{}",
-                    widths.row(&scores[index + 1 - args.seeds as usize..])
-                )
-            } else {
-                Ok(())
-            };
-        }
-        match told {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(_) => ControlFlow::Break(()),
-        }
-    });
-    let told = told.and_then(|()| {
-        let summaries = summarise(&scores);
-        let mut text = widths.summary(&summaries);
-        if args.worst > 0 {
-            text += &widths.worst(&summaries, &scores, args.worst);
-        }
         if args.json {
-            eprint!("{text}");
-        } else {
-            write!(out, "\n{text}")?;
+            let line = scores.last().map(serde_json::to_string);
+            let line = line.transpose().map_err(io::Error::from)?;
+            writeln!(out, "{}", line.unwrap_or_default())?;
+        } else if scores.len().is_multiple_of(seeds) {
+            writeln!(out, "{}", widths.row(&scores[scores.len() - seeds..]))?;
         }
-        out.flush()
-    });
-    match told {
-        // A reader that has seen enough is no failure.
-        Err(why) if why.kind() != io::ErrorKind::BrokenPipe => {
-            return Err(Wrong::file(Path::new("standard output"), &why));
-        }
-        _ => {}
+        Ok::<_, Stopped>(())
+    })?;
+    let summaries = summarise(&scores);
+    let mut text = widths.summary(&summaries);
+    if args.worst > 0 {
+        text += &widths.worst(&summaries, &scores, args.worst);
+    }
+    if args.json {
+        eprint!("{text}");
+    } else {
+        write!(out, "\n{text}")?;
+    }
+    out.flush()?;
+    if let Some(pictures) = pictures {
+        let ours = laws.iter().filter(|law| law.is_ours());
+        let ours: Vec<_> = ours.map(|law| law.name.as_str()).collect();
+        pictures.field(&args.scenarios, &summaries, &ours)?;
     }
     eprintln!("{}", effort.line(begun.elapsed()));
-    Ok(Exit::AllFetched)
+    Ok(())
+}
+
+/// Brooker's study, which has clients of its own.
+fn study(pictures: Option<&Pictures>) -> Result<(), Stopped> {
+    let rows = backoff::study(STUDY_SEED);
+    let mut out = io::stdout().lock();
+    writeln!(
+        out,
+        "{:<14} {:>7} {:>9} {:>9}",
+        "backoff", "clients", "calls", "time s"
+    )?;
+    for row in &rows {
+        let backoff::Row {
+            backoff,
+            clients,
+            calls,
+            time_s,
+        } = row;
+        writeln!(out, "{backoff:<14} {clients:>7} {calls:>9} {time_s:>9.2}")?;
+    }
+    out.flush()?;
+    if let Some(pictures) = pictures {
+        pictures.study(&rows)?;
+    }
+    Ok(())
 }
 
 /// What the simulation took.
@@ -108,10 +152,6 @@ impl Effort {
             elapsed.as_secs_f64(),
         )
     }
-}
-
-fn json(score: &Score) -> io::Result<String> {
-    serde_json::to_string(score).map_err(io::Error::other)
 }
 
 fn scenarios(args: &SimulateArgs) -> Result<Vec<Scenario>, Wrong> {

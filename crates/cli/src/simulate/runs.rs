@@ -1,12 +1,11 @@
 //! Independent runs over all cores, their results in order.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use politely_sim::{Scenario, Score, Trace, run, score};
+use politely_sim::{Scenario, Score, plot, run, score};
 
 use super::laws::Contender;
 
@@ -16,16 +15,16 @@ pub(super) struct Plan<'a> {
     pub(super) scenarios: &'a [Scenario],
     pub(super) laws: &'a [Contender],
     pub(super) seeds: u64,
-    /// Keep the first seed's trace.
-    pub(super) traces: bool,
+    /// Draw the first seed's runs.
+    pub(super) draw: bool,
 }
 
 /// What one run brought.
 pub(super) struct Done {
     pub(super) score: Score,
-    /// For drawing, if it was asked for.
-    pub(super) trace: Option<Trace>,
-    /// What it took, scoring apart.
+    /// Its picture, if it was asked for.
+    pub(super) picture: Option<String>,
+    /// What it took, scoring and drawing apart.
     pub(super) took: Duration,
     /// Requests simulated.
     pub(super) requests: u64,
@@ -46,22 +45,23 @@ impl Plan<'_> {
 
     fn run(&self, index: usize) -> Done {
         let (scenario, law, seed) = self.at(index);
-        let plot = self.traces && seed == 1;
+        let draw = self.draw && seed == 1;
         let begun = Instant::now();
-        let trace = run(scenario, seed, plot, |worker| {
+        let trace = run(scenario, seed, draw, |worker| {
             law.client(scenario, seed, worker)
         });
         let took = begun.elapsed();
+        let score = score(scenario, &law.name, seed, &trace);
         Done {
-            score: score(scenario, &law.name, seed, &trace),
+            picture: draw.then(|| plot::timeline(scenario, &score, &trace)),
+            score,
             took,
             requests: trace.requests.len() as u64,
-            trace: plot.then_some(trace),
         }
     }
 
-    /// Runs all, handing each result over in order, as soon as its turn comes. The receiver may end it.
-    pub(super) fn each(&self, mut receive: impl FnMut(usize, Done) -> ControlFlow<()>) {
+    /// Runs all, handing each result over in order, as soon as its turn comes; ends with the first error.
+    pub(super) fn each<E>(&self, mut receive: impl FnMut(Done) -> Result<(), E>) -> Result<(), E> {
         let next = AtomicUsize::new(0);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         std::thread::scope(|scope| {
@@ -79,16 +79,15 @@ impl Plan<'_> {
             }
             drop(send);
             let (mut turn, mut early) = (0, BTreeMap::new());
+            // An error closes the channel, and that ends the threads.
             for (index, done) in results {
                 early.insert(index, done);
                 while let Some(done) = early.remove(&turn) {
-                    if receive(turn, done).is_break() {
-                        // The channel closes with this loop, and the threads with the channel.
-                        return;
-                    }
+                    receive(done)?;
                     turn += 1;
                 }
             }
-        });
+            Ok(())
+        })
     }
 }

@@ -53,7 +53,9 @@ impl Axis {
 /// 1, 2 or 5 times a power of ten, at least `rough`.
 fn round_step(rough: f64) -> f64 {
     let power = libm::pow(10.0, libm::floor(libm::log10(rough)));
-    let step = [1.0, 2.0, 5.0].into_iter().find(|step| step * power >= rough);
+    let step = [1.0, 2.0, 5.0]
+        .into_iter()
+        .find(|step| step * power >= rough);
     step.unwrap_or(10.0) * power
 }
 

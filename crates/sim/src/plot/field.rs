@@ -115,7 +115,12 @@ fn frame(svg: &mut Svg) {
         svg.text("tick", (x, BOTTOM + 19.0), Anchor::Middle, number);
     }
     svg.line("axis", (LEFT, TOP), (LEFT, BOTTOM));
-    svg.text("sub", (24.0, TOP - 12.0), Anchor::Start, "↑ share of the limit used");
+    svg.text(
+        "sub",
+        (24.0, TOP - 12.0),
+        Anchor::Start,
+        "↑ share of the limit used",
+    );
     let refused = "share of requests refused →";
     svg.text("sub", (RIGHT, HEIGHT - 22.0), Anchor::End, refused);
     let goal = format!(
@@ -142,7 +147,11 @@ fn name(svg: &mut Svg, one: &Summary, own: bool, taken: &mut Vec<Box4>) {
             .flat_map(move |rise| [(far, 4.0 + rise), (-far, 4.0 + rise)])
     });
     let inside = |b: &Box4| b.0 >= LEFT && b.2 <= RIGHT + 30.0 && b.1 >= TOP && b.3 <= BOTTOM;
-    let free = |b: &Box4| !taken.iter().any(|t| b.0 < t.2 && t.0 < b.2 && b.1 < t.3 && t.1 < b.3);
+    let free = |b: &Box4| {
+        !taken
+            .iter()
+            .any(|t| b.0 < t.2 && t.0 < b.2 && b.1 < t.3 && t.1 < b.3)
+    };
     let chosen = candidates
         .clone()
         .find(|(dx, dy)| inside(&box_at(*dx, *dy)) && free(&box_at(*dx, *dy)));

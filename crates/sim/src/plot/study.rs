@@ -54,7 +54,12 @@ pub fn study(rows: &[Row]) -> String {
         for (at, number) in names {
             let baseline = at.min(below);
             let class = format!("s{} name", number % 4);
-            svg.text(&class, (right + 8.0, baseline), Anchor::Start, backoffs[number]);
+            svg.text(
+                &class,
+                (right + 8.0, baseline),
+                Anchor::Start,
+                backoffs[number],
+            );
             below = baseline - 16.0;
         }
     }

@@ -129,6 +129,9 @@ mod tests {
 
     #[test]
     fn a_strangers_name_cannot_break_the_picture() {
-        assert_eq!(escaped("<a & \"b\">\u{0}"), "&lt;a &amp; &quot;b&quot;&gt;\u{fffd}");
+        assert_eq!(
+            escaped("<a & \"b\">\u{0}"),
+            "&lt;a &amp; &quot;b&quot;&gt;\u{fffd}"
+        );
     }
 }

@@ -106,7 +106,12 @@ pub fn timeline(scenario: &Scenario, score: &Score, trace: &Trace) -> String {
         1 => "1 refusal".to_owned(),
         many => format!("{} refusals", short(many as f64)),
     };
-    svg.text("t-refused", (RIGHT + 8.0, STRIP.1 - 4.0), Anchor::Start, &name);
+    svg.text(
+        "t-refused",
+        (RIGHT + 8.0, STRIP.1 - 4.0),
+        Anchor::Start,
+        &name,
+    );
     svg.done()
 }
 
