@@ -202,3 +202,84 @@ fn place(json: &str, error: serde_path_to_error::Error<serde_json::Error>) -> Sc
         source: error.into_inner(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(json: &str) -> String {
+        Scenario::read(json).unwrap_err().to_string()
+    }
+
+    const REST: &str = r#""duration_s": 60, "demand": {"kind": "greedy"}, "rtt_ms": 20"#;
+
+    #[test]
+    fn the_issues_form_is_read() {
+        let json = format!(
+            r#"[{{"name": "a", {REST}, "service": {{"mean_ms": 50, "cv": 0.2}},
+                 "limit": {{"kind": "all", "of": [{{"kind": "token_bucket", "rate": 10, "burst": 5}}]}},
+                 "signals": {{"status": 429, "retry_after": "seconds", "headers": "ietf"}},
+                 "faults": [{{"kind": "noise", "share": 0.01, "status": 429}}], "workers": 2, "coordinated": false}}]"#
+        );
+        assert_eq!(Scenario::read(&json).unwrap()[0].workers, 2);
+    }
+
+    #[test]
+    fn an_error_names_the_scenario_and_the_field() {
+        let limit = r#""limit": {"kind": "none"}"#;
+        for (fields, expected) in [
+            (
+                format!(r#""name": "b", "wrokers": 2, {REST}, {limit}"#),
+                "scenario b: wrokers: unknown field `wrokers`",
+            ),
+            (
+                format!(
+                    r#""name": "b", {REST}, "limit": {{"kind": "token_bucket", "rate": 3, "brust": 1}}"#
+                ),
+                "scenario b: limit: unknown field `brust`",
+            ),
+            (
+                format!(r#""name": "b", {REST}, "limit": {{"kind": "tokens"}}"#),
+                "scenario b: limit.kind: unknown variant `tokens`",
+            ),
+            (
+                format!(r#""name": "b", {REST}, "service": {{"mean": 50}}, {limit}"#),
+                "scenario b: service.mean: unknown field `mean`",
+            ),
+            (
+                format!(r#"{REST}, {limit}"#),
+                "scenario number 2: missing field `name`",
+            ),
+            (
+                format!(r#""name": "b", {REST}, {limit}, "workers": 0"#),
+                "scenario b: workers must be 1 to 10000, not 0",
+            ),
+            (
+                format!(
+                    r#""name": "b", {REST}, "limit": {{"kind": "token_bucket", "rate": -3, "burst": 1}}"#
+                ),
+                "scenario b: rate must be",
+            ),
+            (
+                format!(r#""name": "a", {REST}, {limit}"#),
+                "two scenarios are named \"a\"",
+            ),
+        ] {
+            let json = format!(r#"[{{"name": "a", {REST}, {limit}}}, {{{fields}}}]"#);
+            let error = error(&json);
+            assert!(error.starts_with(expected), "{expected}\n{error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_array_of_scenarios_is_told() {
+        assert_eq!(error("[]"), "no scenarios in it");
+        assert!(
+            error("{}").contains("expected a sequence"),
+            "{}",
+            error("{}")
+        );
+        assert!(error("[] x").contains("trailing characters"));
+    }
+}

@@ -106,3 +106,87 @@ pub fn quantile(values: &[f64], q: f64) -> f64 {
     }
     low + (high - low) * at.fract()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(law: &str, utilisation: f64, refused_share: f64, steady: Option<(f64, f64)>) -> Score {
+        Score {
+            scenario: "one".to_owned(),
+            law: law.to_owned(),
+            seed: 1,
+            utilisation,
+            refused_share,
+            refused_worst_minute: 7,
+            t90_s: None,
+            overshoot_1s: 1.0,
+            latency_p50_ms: 50.0,
+            latency_p95_ms: 60.0,
+            accepted: 100,
+            refused: 1,
+            jain: 1.0,
+            steady_utilisation: steady.map(|(used, _)| used),
+            steady_refused_share: steady.map(|(_, refused)| refused),
+            overshoot_5s: 1.0,
+            latency_inflation: 1.0,
+            into_outage: 0,
+            into_hold: 0,
+            blocked: 0,
+            attempts_per_page: 1.0,
+            time_s: 900.0,
+        }
+    }
+
+    #[test]
+    fn quantiles_are_those_of_numpy() {
+        let values = [3.0, 1.0, 4.0, 2.0];
+        for (q, expected) in [(0.0, 1.0), (0.1, 1.3), (0.5, 2.5), (0.9, 3.7), (1.0, 4.0)] {
+            assert!((quantile(&values, q) - expected).abs() < 1e-12, "{q}");
+        }
+        assert_eq!(quantile(&[], 0.5).to_bits(), 0.0_f64.to_bits());
+    }
+
+    #[test]
+    fn never_is_a_time_like_others() {
+        let values = [10.0, f64::INFINITY, f64::INFINITY];
+        assert!(quantile(&values, 0.5).is_infinite());
+        assert!(quantile(&values, 1.0).is_infinite());
+        assert!((quantile(&values, 0.0) - 10.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn bad_is_low_use_and_many_refusals() {
+        let runs: Vec<Score> = (0..=10)
+            .map(|i| run("aimd", f64::from(i) / 10.0, f64::from(i) / 100.0, None))
+            .collect();
+        let [summary] = &summarise(&runs)[..] else {
+            panic!("one law");
+        };
+        let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-12, "{a} {b}");
+        near(summary.utilisation.worst, 0.0);
+        near(summary.utilisation.bad_tail, 0.1);
+        near(summary.utilisation.good_tail, 0.9);
+        near(summary.refused_share.median, 0.05);
+        near(summary.refused_share.bad_tail, 0.09);
+        near(summary.refused_share.worst, 0.1);
+        near(summary.refused_worst_minute_p95, 7.0);
+        assert_eq!((summary.runs, summary.good_share), (11, None));
+    }
+
+    #[test]
+    fn good_is_both_and_only_of_runs_that_got_steady() {
+        let runs = [
+            run("aimd", 0.5, 0.5, Some((0.95, 0.005))),
+            run("aimd", 1.0, 0.0, Some((0.949, 0.0))),
+            run("aimd", 1.0, 0.0, Some((1.0, 0.006))),
+            run("aimd", 1.0, 0.0, None),
+            run("fixed", 1.0, 0.0, Some((1.0, 0.0))),
+        ];
+        let summaries = summarise(&runs);
+        let good: Vec<_> = (summaries.iter())
+            .map(|one| (one.law.as_str(), one.good_share))
+            .collect();
+        assert_eq!(good, [("aimd", Some(1.0 / 3.0)), ("fixed", Some(1.0))]);
+    }
+}

@@ -124,7 +124,7 @@ fn frame(svg: &mut Svg) {
     let refused = "share of requests refused →";
     svg.text("sub", (RIGHT, HEIGHT - 22.0), Anchor::End, refused);
     let goal = format!(
-        "the goal: at least {:.0} % used, at most {:.1} % refused",
+        "goal: ≥ {:.0} % used, ≤ {:.1} % refused",
         GOAL_USED * 100.0,
         GOAL_REFUSED * 100.0
     );
@@ -134,14 +134,23 @@ fn frame(svg: &mut Svg) {
 /// Writes a law's name at the first free place near its mark, with a thin line to it if that is far.
 fn name(svg: &mut Svg, one: &Summary, own: bool, taken: &mut Vec<Box4>) {
     let (x, y) = place(one);
-    let wide = width(&one.law);
+    let wide = width(&one.law) * if own { 1.15 } else { 1.0 };
     let box_at = |dx: f64, dy: f64| {
         let left = if dx < 0.0 { x + dx - wide } else { x + dx };
         (left, y + dy - 11.0, left + wide, y + dy + 4.0)
     };
     let near = [10.0, 26.0, 44.0, 64.0];
     let candidates = near.iter().flat_map(|&far| {
-        let rises = [0.0, -far, far, -1.6 * far, 1.6 * far, -2.4 * far, 2.4 * far];
+        let near = if far < 12.0 { 9.0 } else { far };
+        let rises = [
+            0.0,
+            -near,
+            near,
+            -1.6 * far,
+            1.6 * far,
+            -2.4 * far,
+            2.4 * far,
+        ];
         rises
             .into_iter()
             .flat_map(move |rise| [(far, 4.0 + rise), (-far, 4.0 + rise)])
@@ -162,6 +171,7 @@ fn name(svg: &mut Svg, one: &Summary, own: bool, taken: &mut Vec<Box4>) {
         svg.line("lead", (x, y), (end, y + dy - 4.0));
     }
     let class = if own { "strong halo" } else { "halo" };
-    svg.text(class, (at.0, y + dy), Anchor::Start, &one.law);
+    let anchor = if dx < 0.0 { Anchor::End } else { Anchor::Start };
+    svg.text(class, (x + dx, y + dy), anchor, &one.law);
     taken.push(at);
 }

@@ -18,3 +18,6 @@ mod timeline;
 pub use field::field;
 pub use study::study;
 pub use timeline::timeline;
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,7 @@ const HEIGHT: f64 = 440.0;
 const TOP: f64 = 104.0;
 const BOTTOM: f64 = HEIGHT - 64.0;
 /// Left and right edge of each panel; the names of its curves follow.
-const PANELS: [(f64, f64); 2] = [(72.0, 380.0), (570.0, 870.0)];
+const PANELS: [(f64, f64); 2] = [(72.0, 380.0), (556.0, 860.0)];
 
 /// Draws calls and time against clients, a curve per backoff in the rows' order.
 pub fn study(rows: &[Row]) -> String {

@@ -7,15 +7,15 @@ use super::axis::{Axis, short};
 use super::svg::{Anchor, Svg};
 use crate::optimum;
 use crate::run::{Fate, Trace, phase};
-use crate::scenario::Scenario;
+use crate::scenario::{Demand, Scenario};
 use crate::score::Score;
 
 const WIDTH: f64 = 980.0;
-const HEIGHT: f64 = 430.0;
+const HEIGHT: f64 = 444.0;
 const LEFT: f64 = 70.0;
 /// Room for the names of the lines.
 const RIGHT: f64 = WIDTH - 120.0;
-const TOP: f64 = 84.0;
+const TOP: f64 = 98.0;
 const BOTTOM: f64 = HEIGHT - 92.0;
 /// Refusals stand in a strip of their own under the plot.
 const STRIP: (f64, f64) = (BOTTOM + 8.0, BOTTOM + 28.0);
@@ -30,7 +30,12 @@ pub fn timeline(scenario: &Scenario, score: &Score, trace: &Trace) -> String {
     let title = format!("{} under {}", scenario.name, score.law);
     let mut svg = Svg::new(WIDTH, HEIGHT, &title);
     svg.text("title", (24.0, 34.0), Anchor::Start, &title);
-    svg.text("sub", (24.0, 56.0), Anchor::Start, &figures(score));
+    svg.text(
+        "sub",
+        (24.0, 56.0),
+        Anchor::Start,
+        &figures(scenario, score),
+    );
 
     let end_s = trace.end.as_secs_f64().max(1e-3);
     let (unit_s, unit) = unit(end_s);
@@ -58,7 +63,7 @@ pub fn timeline(scenario: &Scenario, score: &Score, trace: &Trace) -> String {
         }
     }
     y.draw_left(&mut svg, LEFT, RIGHT);
-    svg.text("tick", (24.0, TOP - 8.0), Anchor::Start, "requests/s");
+    svg.text("tick", (24.0, TOP - 12.0), Anchor::Start, "requests/s");
 
     let steps = |line: &[(f64, f64)]| -> Vec<(f64, f64)> {
         let ends = line.iter().skip(1).map(|(t, _)| *t).chain([end_s]);
@@ -115,14 +120,21 @@ pub fn timeline(scenario: &Scenario, score: &Score, trace: &Trace) -> String {
     svg.done()
 }
 
-fn figures(score: &Score) -> String {
-    let t90 = score.t90_s.map_or_else(
-        || "90 % never reached".to_owned(),
-        |t90_s| format!("90 % reached after {t90_s:.0} s"),
-    );
+fn figures(scenario: &Scenario, score: &Score) -> String {
+    let used = score.utilisation * 100.0;
+    let reached = match (scenario.demand, score.t90_s) {
+        (Demand::Pages { count, .. }, _) => {
+            let took = format!(
+                "{} of {count} pages in {:.0} s",
+                score.accepted, score.time_s
+            );
+            format!("{took}, {used:.1} % as fast as possible")
+        }
+        (_, Some(t90_s)) => format!("{used:.1} % of the limit used, 90 % after {t90_s:.0} s"),
+        (_, None) => format!("{used:.1} % of the limit used, never 90 %"),
+    };
     format!(
-        "{:.1} % of the limit used · {:.2} % refused, {} in the worst minute · {t90} · seed {}",
-        score.utilisation * 100.0,
+        "{reached} · {:.2} % refused, {} in the worst minute · seed {}",
         score.refused_share * 100.0,
         score.refused_worst_minute,
         score.seed,
