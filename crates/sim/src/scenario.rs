@@ -247,7 +247,7 @@ mod tests {
                 "scenario b: service.mean: unknown field `mean`",
             ),
             (
-                format!(r#"{REST}, {limit}"#),
+                format!("{REST}, {limit}"),
                 "scenario number 2: missing field `name`",
             ),
             (

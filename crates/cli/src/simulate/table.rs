@@ -7,6 +7,9 @@ use politely_sim::{Scenario, Score};
 
 use super::laws::Contender;
 
+/// What a run is bad by; higher is worse.
+type Badness = fn(&Score) -> f64;
+
 /// How wide the columns of names are.
 #[derive(Clone, Copy)]
 pub(super) struct Widths {
@@ -105,7 +108,6 @@ impl Widths {
     /// Each law's `count` worst runs by utilisation and by refusals.
     pub(super) fn worst(self, summaries: &[Summary], scores: &[Score], count: usize) -> String {
         let mut text = String::new();
-        type Badness = fn(&Score) -> f64;
         let by: [(&str, Badness); 2] = [
             ("least used", |run| -run.utilisation),
             ("most refused", |run| run.refused_share),

@@ -16,6 +16,11 @@ impl Axis {
         Self { to, pixels }
     }
 
+    /// The value at its end.
+    pub(super) fn to(self) -> f64 {
+        self.to
+    }
+
     pub(super) fn at(self, value: f64) -> f64 {
         let (from, to) = self.pixels;
         from + (value / self.to).clamp(0.0, 1.0) * (to - from)

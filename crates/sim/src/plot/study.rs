@@ -11,6 +11,9 @@ const BOTTOM: f64 = HEIGHT - 64.0;
 /// Left and right edge of each panel; the names of its curves follow.
 const PANELS: [(f64, f64); 2] = [(72.0, 380.0), (556.0, 860.0)];
 
+/// One number of a row.
+type Figure = fn(&Row) -> f64;
+
 /// Draws calls and time against clients, a curve per backoff in the rows' order.
 pub fn study(rows: &[Row]) -> String {
     let title = "Backoff: what clients that compete for one row cost each other";
@@ -25,7 +28,6 @@ pub fn study(rows: &[Row]) -> String {
         }
     }
     let clients = rows.iter().map(|row| row.clients).max().unwrap_or(1);
-    type Figure = fn(&Row) -> f64;
     let figures: [(&str, Figure); 2] = [
         ("calls until all have succeeded", |row| row.calls as f64),
         ("time until all have succeeded, s", |row| row.time_s),

@@ -93,16 +93,20 @@ pub fn timeline(scenario: &Scenario, score: &Score, trace: &Trace) -> String {
     let last = |line: &[(f64, f64)]| line.last().map(|(_, rate)| y.at(*rate));
     // What was got at the very end may be half a bin: name it where it mostly is.
     let middling = accepted.get(accepted.len().saturating_sub(2)..accepted.len().max(1) - 1);
-    let mut names = vec![
+    let over = (trace.rates.last()).is_some_and(|(_, rate)| *rate > y.to());
+    let aimed_for = if over { "aimed for ↑" } else { "aimed for" };
+    let mut names: Vec<(&str, &str, f64)> = [
         ("t-got", "accepted", middling.and_then(last)),
-        ("t-aim", "aimed for", aim.last().map(|(_, y)| *y)),
+        ("t-aim", aimed_for, aim.last().map(|(_, y)| *y)),
         ("t-limit", "the limit", last(&limit)),
-    ];
-    names.retain(|(_, _, y)| y.is_some());
-    names.sort_by(|a, b| b.2.partial_cmp(&a.2).expect("pixels are numbers"));
+    ]
+    .into_iter()
+    .filter_map(|(class, name, at)| Some((class, name, at?)))
+    .collect();
+    names.sort_by(|a, b| b.2.total_cmp(&a.2));
     let mut below = BOTTOM + 4.0;
     for (class, name, at) in names {
-        let baseline = (at.unwrap_or(BOTTOM) + 4.0).min(below);
+        let baseline = (at + 4.0).min(below);
         svg.text(class, (RIGHT + 8.0, baseline), Anchor::Start, name);
         below = baseline - 16.0;
     }
@@ -222,11 +226,12 @@ fn aimed_for(
         let by_height = |a: &&(f64, f64), b: &&(f64, f64)| a.1.total_cmp(&b.1);
         let low = pixel.iter().min_by(by_height).copied().unwrap_or(first);
         let high = pixel.iter().max_by(by_height).copied().unwrap_or(first);
+        // A rate stands until the next one.
+        if let Some(&(_, before)) = line.last() {
+            line.push((first.0, before));
+        }
         for point in [first, low, high, last] {
-            // One place of a pixel, to the tenth.
-            if line.last() != Some(&point) {
-                line.push((first.0, point.1));
-            }
+            line.push((first.0, point.1));
         }
         pixel.clear();
     };
