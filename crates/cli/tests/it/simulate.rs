@@ -86,7 +86,10 @@ fn a_json_line_has_the_issues_fields_first_and_in_order() {
             assert_eq!(FIELDS[fields_before], field, "{line}");
             from = at.unwrap_or(0);
         }
-        order.push(format!("{} {} {}", row["scenario"], row["law"], row["seed"]));
+        order.push(format!(
+            "{} {} {}",
+            row["scenario"], row["law"], row["seed"]
+        ));
     }
     let expected: Vec<_> = ["bucket", "pages & slots"]
         .iter()
@@ -102,7 +105,12 @@ fn a_json_line_has_the_issues_fields_first_and_in_order() {
 fn the_table_has_a_row_per_scenario_and_law_and_a_summary_per_law() {
     let case = Case::of(SCENARIOS);
     let said = case.run(&["--law", "aimd,fixed", "--seeds", "2", "--worst", "1"]);
-    let starts = |text: &str| said.out.lines().filter(|line| line.starts_with(text)).count();
+    let starts = |text: &str| {
+        said.out
+            .lines()
+            .filter(|line| line.starts_with(text))
+            .count()
+    };
     // Two of the table, and two of each law's worst.
     assert_eq!(starts("bucket ") + starts("pages & slots "), 4 + 4);
     assert_eq!(starts("aimd "), 1, "{}", said.out);
@@ -121,7 +129,9 @@ fn only_some_scenarios_can_be_run() {
 #[test]
 fn whatever_is_wrong_is_named_in_one_line() {
     let scenario = |fields: &str| {
-        format!(r#"[{{"name": "mine", "duration_s": 60, "demand": {{"kind": "greedy"}}, {fields}}}]"#)
+        format!(
+            r#"[{{"name": "mine", "duration_s": 60, "demand": {{"kind": "greedy"}}, {fields}}}]"#
+        )
     };
     let none = r#""limit": {"kind": "none"}"#;
     for (scenarios, named) in [
@@ -154,7 +164,12 @@ fn whatever_is_wrong_is_named_in_one_line() {
 #[test]
 fn an_unknown_law_is_named_with_the_choices() {
     let said = Case::of(SCENARIOS).run(&["--law", "aimd,vegass"]);
-    assert_eq!((said.code, said.err.lines().count()), (2, 1), "{}", said.err);
+    assert_eq!(
+        (said.code, said.err.lines().count()),
+        (2, 1),
+        "{}",
+        said.err
+    );
     let named = "unknown law \"vegass\": choose from ";
     assert_eq!(said.lines(named).len(), 1, "{}", said.err);
     assert_eq!(said.lines("aimd, fixed, ").len(), 1, "{}", said.err);
@@ -225,4 +240,15 @@ fn a_reader_that_has_seen_enough_is_no_failure_either() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
+
+#[test]
+fn the_documents_example_can_be_run() {
+    let page = fs::read_to_string(crate::servers::repository().join("docs/simulate.md")).unwrap();
+    let example = page
+        .split("```json")
+        .nth(1)
+        .and_then(|rest| rest.split("```").next());
+    let said = Case::of(example.expect("an example")).run(&["--law", "fixed", "--json"]);
+    assert_eq!((said.code, said.rows().len()), (0, 1), "{}", said.err);
 }
