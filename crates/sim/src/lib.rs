@@ -26,5 +26,5 @@ pub use client::{Answer, Client, Reply};
 pub use run::{Trace, run};
 pub use scenario::{Demand, Scenario, ScenarioError};
 pub use score::{Score, score};
-pub use stub::{HELD_OUT_SEED, TRAIN_SEED, backoff, generate, rivals, suite};
+pub use stub::{backoff, generate, rivals, suite};
 pub use summary::{Summary, summarise};

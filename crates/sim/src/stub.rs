@@ -6,9 +6,6 @@ use politely_target::model::{LimitSpec, Service};
 
 use crate::scenario::{Demand, Scenario};
 
-pub const TRAIN_SEED: u64 = 1;
-pub const HELD_OUT_SEED: u64 = 2;
-
 fn bucket(name: &str, rate: f64, burst: u32) -> Scenario {
     Scenario {
         name: name.to_owned(),
@@ -32,14 +29,26 @@ pub fn suite() -> Vec<Scenario> {
     ]
 }
 
-pub fn generate(seed: u64, count: usize) -> Vec<Scenario> {
-    let mut rng = politely_core::Rng::new(seed);
-    (0..count)
-        .map(|i| {
-            let rate = libm::exp2(rng.between(-1.0, 6.0));
-            bucket(&format!("random-{i}"), rate, 1 + i as u32 % 20)
-        })
-        .collect()
+pub mod generate {
+    use crate::scenario::Scenario;
+
+    pub fn train() -> Vec<Scenario> {
+        generate(1, 200)
+    }
+
+    pub fn held_out() -> Vec<Scenario> {
+        generate(2, 800)
+    }
+
+    fn generate(seed: u64, count: usize) -> Vec<Scenario> {
+        let mut rng = politely_core::Rng::new(seed);
+        (0..count)
+            .map(|i| {
+                let rate = libm::exp2(rng.between(-1.0, 6.0));
+                super::bucket(&format!("random-{i}"), rate, 1 + i as u32 % 20)
+            })
+            .collect()
+    }
 }
 
 pub mod rivals {
@@ -74,13 +83,14 @@ pub mod backoff {
     pub struct Row {
         pub backoff: &'static str,
         pub clients: u32,
-        pub calls: u64,
+        pub calls: f64,
         pub time_s: f64,
     }
 
     pub fn study(_: u64) -> Vec<Row> {
         let kinds = [
             ("none", 0.5, 0.12),
+            ("exponential", 0.4, 0.4),
             ("equal", 0.09, 0.30),
             ("full", 0.08, 0.16),
             ("decorrelated", 0.083, 0.2),
@@ -92,7 +102,7 @@ pub mod backoff {
                 rows.push(Row {
                     backoff,
                     clients,
-                    calls: (calls * n * n) as u64,
+                    calls: calls * n * n,
                     time_s: time * n,
                 });
             }

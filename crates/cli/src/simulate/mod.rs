@@ -14,7 +14,8 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use politely_sim::{HELD_OUT_SEED, Scenario, TRAIN_SEED, backoff, generate, suite, summarise};
+use politely_sim::generate::{held_out, train};
+use politely_sim::{Scenario, backoff, suite, summarise};
 
 use self::laws::Contender;
 use self::pictures::Pictures;
@@ -22,9 +23,6 @@ use self::runs::Plan;
 use self::table::Widths;
 use crate::args::SimulateArgs;
 use crate::exit::{Exit, Wrong};
-
-const TRAIN: usize = 200;
-const HELD_OUT: usize = 800;
 
 /// The seed of the backoff study.
 const STUDY_SEED: u64 = 1;
@@ -125,7 +123,7 @@ fn study(pictures: Option<&Pictures>) -> Result<(), Stopped> {
             calls,
             time_s,
         } = row;
-        writeln!(out, "{backoff:<14} {clients:>7} {calls:>9} {time_s:>9.2}")?;
+        writeln!(out, "{backoff:<14} {clients:>7} {calls:>9.0} {time_s:>9.2}")?;
     }
     out.flush()?;
     if let Some(pictures) = pictures {
@@ -156,8 +154,8 @@ impl Effort {
 fn scenarios(args: &SimulateArgs) -> Result<Vec<Scenario>, Wrong> {
     let mut found = match args.scenarios.as_str() {
         "suite" => suite(),
-        "train" => generate(TRAIN_SEED, TRAIN),
-        "held-out" => generate(HELD_OUT_SEED, HELD_OUT),
+        "train" => train(),
+        "held-out" => held_out(),
         file => {
             let path = Path::new(file);
             let text = std::fs::read_to_string(path).map_err(|why| Wrong::file(path, &why))?;

@@ -29,7 +29,7 @@ pub fn study(rows: &[Row]) -> String {
     }
     let clients = rows.iter().map(|row| row.clients).max().unwrap_or(1);
     let figures: [(&str, Figure); 2] = [
-        ("calls until all have succeeded", |row| row.calls as f64),
+        ("calls until all have succeeded", |row| row.calls),
         ("time until all have succeeded, s", |row| row.time_s),
     ];
     for ((left, right), (what, figure)) in PANELS.into_iter().zip(figures) {
@@ -47,7 +47,7 @@ pub fn study(rows: &[Row]) -> String {
                 .filter(|row| row.backoff == *backoff)
                 .map(|row| (x.at(f64::from(row.clients)), y.at(figure(row))))
                 .collect();
-            svg.path(&format!("s{} curve", number % 4), &curve);
+            svg.path(&format!("s{} curve", number % 5), &curve);
             names.extend(curve.last().map(|(_, y)| (y + 4.0, number)));
         }
         // Names of curves that end close to each other are moved apart, upwards.
@@ -55,7 +55,7 @@ pub fn study(rows: &[Row]) -> String {
         let mut below = f64::INFINITY;
         for (at, number) in names {
             let baseline = at.min(below);
-            let class = format!("s{} name", number % 4);
+            let class = format!("s{} name", number % 5);
             svg.text(
                 &class,
                 (right + 8.0, baseline),

@@ -14,14 +14,14 @@ text{font:13px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-seri
 .ours{fill:#1f6fd6;stroke:#1f6fd6}.rival{fill:#7d8797;stroke:#7d8797}.whisker{stroke-opacity:.45;stroke-width:1.5}\
 .lead{stroke:#9aa3b2;stroke-width:.8}.halo{paint-order:stroke;stroke:#ffffff;stroke-width:4px;stroke-linejoin:round}\
 .s0{stroke:#d32f3c;fill:#d32f3c}.s1{stroke:#b8730a;fill:#b8730a}.s2{stroke:#1f6fd6;fill:#1f6fd6}\
-.s3{stroke:#20784a;fill:#20784a}.curve{fill:none;stroke-width:2.2}.name{stroke:none;font-weight:600}\
+.s3{stroke:#20784a;fill:#20784a}.s4{stroke:#7a4fc0;fill:#7a4fc0}.curve{fill:none;stroke-width:2.2}.name{stroke:none;font-weight:600}\
 @media (prefers-color-scheme:dark){\
 text{fill:#c9d0db}.title,.strong,.t-limit{fill:#f2f5f9}.sub,.tick{fill:#97a1b1}.paper{fill:#15191f}\
 .grid{stroke:#29303a}.axis{stroke:#626d7d}.limit{stroke:#f2f5f9}.aim{stroke:#62a6ff}.t-aim{fill:#7db5ff}\
 .got{fill:#2f7a4c;fill-opacity:.8}.t-got,.t-goal{fill:#74cf96}.refused{stroke:#ff6570}.t-refused{fill:#ff7f88}\
 .goal{fill:#2f7a4c;fill-opacity:.4}.ours{fill:#62a6ff;stroke:#62a6ff}.rival{fill:#8c97a8;stroke:#8c97a8}\
 .lead{stroke:#626d7d}.halo{stroke:#15191f}.s0{stroke:#ff6570;fill:#ff6570}.s1{stroke:#f0a93c;fill:#f0a93c}\
-.s2{stroke:#62a6ff;fill:#62a6ff}.s3{stroke:#74cf96;fill:#74cf96}.curve{fill:none}.name{stroke:none}}";
+.s2{stroke:#62a6ff;fill:#62a6ff}.s3{stroke:#74cf96;fill:#74cf96}.s4{stroke:#b794f4;fill:#b794f4}.curve{fill:none}.name{stroke:none}}";
 
 /// Where a text begins, ends or has its middle.
 #[derive(Clone, Copy)]

@@ -138,10 +138,10 @@ fn the_study_names_each_backoff_in_both_panels() {
         time_s: 1.0,
     };
     let rows = [
-        row("none", 20, 200),
-        row("none", 200, 20_000),
-        row("full", 20, 60),
-        row("full", 200, 600),
+        row("none", 20, 200.0),
+        row("none", 200, 20_000.0),
+        row("full", 20, 60.0),
+        row("full", 200, 600.0),
     ];
     let texts = texts(&study(&rows));
     for backoff in ["none", "full"] {
