@@ -7,15 +7,16 @@ use super::svg::{Anchor, Svg, width};
 use crate::summary::{Spread, Summary};
 
 const WIDTH: f64 = 980.0;
-const HEIGHT: f64 = 640.0;
+const HEIGHT: f64 = 662.0;
 const LEFT: f64 = 84.0;
-const RIGHT: f64 = WIDTH - 40.0;
-const TOP: f64 = 96.0;
+/// Room for the names of those who are refused nearly always.
+const RIGHT: f64 = WIDTH - 100.0;
+const TOP: f64 = 118.0;
 const BOTTOM: f64 = HEIGHT - 70.0;
 
 /// Below this share, refused is drawn as none; above it used, as all.
 const REFUSED_MIN: f64 = 0.0001;
-const UNUSED_MIN: f64 = 0.002;
+const UNUSED_MIN: f64 = 0.001;
 /// What the law must reach on the held-out set: median utilisation and refused share.
 const GOAL_USED: f64 = 0.97;
 const GOAL_REFUSED: f64 = 0.004;
@@ -90,11 +91,16 @@ fn up(used: f64) -> f64 {
 fn frame(svg: &mut Svg) {
     let (x, y) = (across(GOAL_REFUSED), up(GOAL_USED));
     svg.rect("goal", (LEFT, TOP), (x - LEFT, y - TOP));
-    for used in [0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995] {
+    for used in [0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999] {
         let y = up(used);
         let class = if used == 0.0 { "axis" } else { "grid" };
         svg.line(class, (LEFT, y), (RIGHT, y));
-        let number = format!("{} %", super::axis::short(used * 100.0));
+        let more = if 1.0 - used <= UNUSED_MIN * 1.001 {
+            "≥ "
+        } else {
+            ""
+        };
+        let number = format!("{more}{} %", super::axis::short(used * 100.0));
         svg.text("tick", (LEFT - 8.0, y + 4.0), Anchor::End, &number);
     }
     for (refused, number) in [
@@ -128,7 +134,7 @@ fn frame(svg: &mut Svg) {
         GOAL_USED * 100.0,
         GOAL_REFUSED * 100.0
     );
-    svg.text("t-goal", (LEFT + 10.0, TOP + 18.0), Anchor::Start, &goal);
+    svg.text("t-goal", (LEFT + 10.0, TOP + 19.0), Anchor::Start, &goal);
 }
 
 /// Writes a law's name at the first free place near its mark, with a thin line to it if that is far.
@@ -155,7 +161,7 @@ fn name(svg: &mut Svg, one: &Summary, own: bool, taken: &mut Vec<Box4>) {
             .into_iter()
             .flat_map(move |rise| [(far, 4.0 + rise), (-far, 4.0 + rise)])
     });
-    let inside = |b: &Box4| b.0 >= LEFT && b.2 <= RIGHT + 30.0 && b.1 >= TOP && b.3 <= BOTTOM;
+    let inside = |b: &Box4| b.0 >= LEFT && b.2 <= WIDTH - 6.0 && b.1 >= TOP - 30.0 && b.3 <= BOTTOM;
     let free = |b: &Box4| {
         !taken
             .iter()

@@ -96,7 +96,12 @@ pub fn timeline(scenario: &Scenario, score: &Score, trace: &Trace) -> String {
     let over = (trace.rates.last()).is_some_and(|(_, rate)| *rate > y.to());
     let aimed_for = if over { "aimed for ↑" } else { "aimed for" };
     let mut names: Vec<(&str, &str, f64)> = [
-        ("t-got", "accepted", middling.and_then(last)),
+        // An area is named inside.
+        (
+            "t-got",
+            "accepted",
+            middling.and_then(last).map(|y| y + 12.0),
+        ),
         ("t-aim", aimed_for, aim.last().map(|(_, y)| *y)),
         ("t-limit", "the limit", last(&limit)),
     ]
