@@ -90,7 +90,7 @@ Exit codes:
   0  every run was done
   2  wrong usage, or scenarios that cannot be simulated; nothing was run")]
 pub(crate) struct SimulateArgs {
-    /// `suite` (30 named scenarios), `train` (200 random ones), `held-out` (800), `backoff` (a study of its
+    /// `suite` (named scenarios), `train` (200 random ones), `held-out` (800), `backoff` (a study of its
     /// own), or a JSON file
     #[arg(value_name = "FILE")]
     pub(crate) scenarios: String,

@@ -252,3 +252,28 @@ fn the_documents_example_can_be_run() {
     let said = Case::of(example.expect("an example")).run(&["--law", "fixed", "--json"]);
     assert_eq!((said.code, said.rows().len()), (0, 1), "{}", said.err);
 }
+
+/// What the page shows of limits, faults and demands is what can be written.
+#[test]
+fn every_kind_in_the_document_can_be_written() {
+    let page = fs::read_to_string(crate::servers::repository().join("docs/simulate.md")).unwrap();
+    let kinds: Vec<&str> = page
+        .split('`')
+        .filter(|span| span.starts_with("{\"kind\":") && !span.contains('…'))
+        .collect();
+    assert!(kinds.len() > 10, "{kinds:?}");
+    for kind in kinds {
+        let readable = [
+            format!(r#""demand": {{"kind": "greedy"}}, "limit": {kind}"#),
+            format!(
+                r#""demand": {{"kind": "greedy"}}, "limit": {{"kind": "none"}}, "faults": [{kind}]"#
+            ),
+            format!(r#""demand": {kind}, "limit": {{"kind": "none"}}"#),
+        ]
+        .map(|fields| {
+            let scenario = format!(r#"[{{"name": "a", "duration_s": 1, "rtt_ms": 20, {fields}}}]"#);
+            Case::of(&scenario).run(&["--law", "fixed"]).code == 0
+        });
+        assert!(readable.contains(&true), "{kind}");
+    }
+}
