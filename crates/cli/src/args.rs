@@ -20,6 +20,7 @@ pub(crate) enum Command {
     Fetch(Box<FetchArgs>),
     Target(TargetArgs),
     Demo(DemoArgs),
+    Simulate(SimulateArgs),
 }
 
 /// Fetch every URL, each host at the rate it really allows.
@@ -78,6 +79,56 @@ pub(crate) struct DemoArgs {
     /// Pages per host (45 if not given)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) pages: Option<u32>,
+}
+
+/// Run clients that limit themselves against hosts with known limits, in virtual time.
+///
+/// Every law runs every scenario with every seed. Same scenarios, laws and seeds: same bytes.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exit codes:
+  0  every run was done
+  2  wrong usage, or scenarios that cannot be simulated; nothing was run")]
+pub(crate) struct SimulateArgs {
+    /// `suite` (named scenarios), `train` (200 random ones), `held-out` (800), `backoff` (a study of its
+    /// own), or a JSON file
+    #[arg(value_name = "FILE")]
+    pub(crate) scenarios: String,
+    /// Who limits itself: our laws and rivals by name, or `all`
+    #[arg(
+        long,
+        value_name = "LAW,…",
+        value_delimiter = ',',
+        default_value = "discover"
+    )]
+    pub(crate) law: Vec<String>,
+    /// The profile under which our laws run
+    #[arg(long, value_enum, default_value_t = SimulatedProfile::Api)]
+    pub(crate) profile: SimulatedProfile,
+    /// Runs per scenario and law: seeds 1 to N
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub(crate) seeds: u64,
+    /// Only scenarios whose name contains TEXT
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) only: Option<String>,
+    /// At the end, each law's N worst scenarios by utilisation and by refusals
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) worst: usize,
+    /// One JSON line per run instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Draw into DIR: every run of the first seed over time, and all laws side by side
+    #[arg(long, value_name = "DIR")]
+    pub(crate) plot: Option<PathBuf>,
+}
+
+/// What bounds our laws.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum SimulatedProfile {
+    /// No politeness cap
+    Api,
+    /// Polite to strangers: 1 request/s at first, never more than 10
+    Crawler,
 }
 
 #[cfg(test)]

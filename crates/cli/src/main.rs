@@ -11,6 +11,7 @@ mod demo;
 mod exit;
 mod fetch;
 mod log;
+mod simulate;
 mod site_rps;
 mod target;
 mod units;
@@ -33,6 +34,7 @@ fn main() -> std::process::ExitCode {
         Command::Fetch(args) => fetch::run(*args),
         Command::Target(args) => target::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
     };
     exit.unwrap_or_else(|wrong| {
         eprintln!("error: {wrong}");

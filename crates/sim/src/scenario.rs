@@ -1,5 +1,7 @@
 //! What is simulated, as a file writes it.
 
+use std::collections::BTreeSet;
+
 use politely_target::Signals;
 use politely_target::model::{FaultSpec, LimitSpec, Service, SpecError};
 use serde::{Deserialize, Serialize};
@@ -80,9 +82,20 @@ impl Demand {
 /// Why a scenario cannot be simulated.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
-    /// Not the JSON of scenarios; names an unknown field.
-    #[error("{0}")]
-    Parse(#[from] serde_json::Error),
+    /// Not the JSON of scenarios.
+    #[error("{place}{source}")]
+    Parse {
+        /// Scenario and field, as far as known, with a colon.
+        place: String,
+        /// What, with its line.
+        source: serde_json::Error,
+    },
+    /// Results could not be told apart.
+    #[error("two scenarios are named {0:?}")]
+    SameName(String),
+    /// Nothing to simulate.
+    #[error("no scenarios in it")]
+    Empty,
     /// A limit or fault out of range.
     #[error("scenario {name}: {source}")]
     Spec {
@@ -108,9 +121,22 @@ pub enum ScenarioError {
 impl Scenario {
     /// Reads a JSON array of scenarios and checks each.
     pub fn read(json: &str) -> Result<Vec<Self>, ScenarioError> {
-        let scenarios: Vec<Self> = serde_json::from_str(json)?;
+        let mut reader = serde_json::Deserializer::from_str(json);
+        let scenarios: Vec<Self> =
+            serde_path_to_error::deserialize(&mut reader).map_err(|error| place(json, error))?;
+        reader.end().map_err(|source| ScenarioError::Parse {
+            place: String::new(),
+            source,
+        })?;
+        if scenarios.is_empty() {
+            return Err(ScenarioError::Empty);
+        }
+        let mut names = BTreeSet::new();
         for scenario in &scenarios {
             scenario.validate()?;
+            if !names.insert(&scenario.name) {
+                return Err(ScenarioError::SameName(scenario.name.clone()));
+            }
         }
         Ok(scenarios)
     }
@@ -148,5 +174,114 @@ impl Scenario {
         self.service.validate().map_err(named)?;
         self.host(politely_core::Rng::new(0)).map_err(named)?;
         Ok(())
+    }
+}
+
+/// Where in the file an error is, in the words of whoever wrote it: by the scenario's name if it has one.
+fn place(json: &str, error: serde_path_to_error::Error<serde_json::Error>) -> ScenarioError {
+    let mut segments = error.path().iter();
+    let mut place = Vec::new();
+    if let Some(serde_path_to_error::Segment::Seq { index }) = segments.next() {
+        let file: Option<serde_json::Value> = serde_json::from_str(json).ok();
+        let name = file.and_then(|file| Some(file.get(*index)?.get("name")?.as_str()?.to_owned()));
+        place.push(match name {
+            Some(name) => format!("scenario {name}"),
+            None => format!("scenario number {}", index + 1),
+        });
+        let fields: Vec<String> = segments
+            .map(ToString::to_string)
+            .filter(|segment| segment != "?")
+            .collect();
+        if !fields.is_empty() {
+            place.push(fields.join("."));
+        }
+        // The colon before the message.
+        place.push(String::new());
+    }
+    let place = place.join(": ");
+    ScenarioError::Parse {
+        place,
+        source: error.into_inner(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(json: &str) -> String {
+        Scenario::read(json).unwrap_err().to_string()
+    }
+
+    const REST: &str = r#""duration_s": 60, "demand": {"kind": "greedy"}, "rtt_ms": 20"#;
+
+    #[test]
+    fn the_issues_form_is_read() {
+        let json = format!(
+            r#"[{{"name": "a", {REST}, "service": {{"mean_ms": 50, "cv": 0.2}},
+                 "limit": {{"kind": "all", "of": [{{"kind": "token_bucket", "rate": 10, "burst": 5}}]}},
+                 "signals": {{"status": 429, "retry_after": "seconds", "headers": "ietf"}},
+                 "faults": [{{"kind": "noise", "share": 0.01, "status": 429}}], "workers": 2, "coordinated": false}}]"#
+        );
+        assert_eq!(Scenario::read(&json).unwrap()[0].workers, 2);
+    }
+
+    #[test]
+    fn an_error_names_the_scenario_and_the_field() {
+        let limit = r#""limit": {"kind": "none"}"#;
+        for (fields, expected) in [
+            (
+                format!(r#""name": "b", "wrokers": 2, {REST}, {limit}"#),
+                "scenario b: wrokers: unknown field `wrokers`",
+            ),
+            (
+                format!(
+                    r#""name": "b", {REST}, "limit": {{"kind": "token_bucket", "rate": 3, "brust": 1}}"#
+                ),
+                "scenario b: limit: unknown field `brust`",
+            ),
+            (
+                format!(r#""name": "b", {REST}, "limit": {{"kind": "tokens"}}"#),
+                "scenario b: limit.kind: unknown variant `tokens`",
+            ),
+            (
+                format!(r#""name": "b", {REST}, "service": {{"mean": 50}}, {limit}"#),
+                "scenario b: service.mean: unknown field `mean`",
+            ),
+            (
+                format!("{REST}, {limit}"),
+                "scenario number 2: missing field `name`",
+            ),
+            (
+                format!(r#""name": "b", {REST}, {limit}, "workers": 0"#),
+                "scenario b: workers must be 1 to 10000, not 0",
+            ),
+            (
+                format!(
+                    r#""name": "b", {REST}, "limit": {{"kind": "token_bucket", "rate": -3, "burst": 1}}"#
+                ),
+                "scenario b: rate must be",
+            ),
+            (
+                format!(r#""name": "a", {REST}, {limit}"#),
+                "two scenarios are named \"a\"",
+            ),
+        ] {
+            let json = format!(r#"[{{"name": "a", {REST}, {limit}}}, {{{fields}}}]"#);
+            let error = error(&json);
+            assert!(error.starts_with(expected), "{expected}\n{error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_array_of_scenarios_is_told() {
+        assert_eq!(error("[]"), "no scenarios in it");
+        assert!(
+            error("{}").contains("expected a sequence"),
+            "{}",
+            error("{}")
+        );
+        assert!(error("[] x").contains("trailing characters"));
     }
 }

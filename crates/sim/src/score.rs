@@ -171,12 +171,12 @@ fn t90(served: &[Timestamp], best: &[Timestamp], end: Timestamp) -> Option<f64> 
     };
     // The optimum spends a window's quota at once; on average is what can be asked.
     let average = best.len() as f64 / end.as_secs_f64() * T90_WINDOW_S;
-    let starts = (end.as_secs_f64() - T90_WINDOW_S).max(-1.0).floor() as i64;
-    (0..=starts)
-        .map(|from| from as f64)
+    let ends = (end.as_secs_f64() - T90_WINDOW_S).floor();
+    (0..=ends as u32)
+        .map(f64::from)
         .find(|from| {
             let got = within(served, *from) as f64;
-            got >= 0.9 * (within(best, *from) as f64).min(average)
+            ends >= 0.0 && got >= 0.9 * (within(best, *from) as f64).min(average)
         })
         .map(|from| from + T90_WINDOW_S)
 }

@@ -10,5 +10,6 @@ mod resume;
 mod run;
 mod servers;
 mod servers_selftest;
+mod simulate;
 mod tidy;
 mod town;

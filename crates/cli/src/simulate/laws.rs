@@ -1,0 +1,120 @@
+//! Who is simulated, by name: core's laws and the rivals.
+
+use politely_sim::polite::Polite;
+use politely_sim::{Client, Scenario, rivals};
+
+use politely::core::Timestamp;
+use politely::core::config::Config;
+use politely::core::control::LawConfig;
+
+use crate::args::SimulatedProfile;
+use crate::exit::Wrong;
+
+/// Ours, as `all` and the list of choices have them; core may know more names.
+const OURS: [&str; 3] = ["discover", "aimd", "fixed"];
+const ALL: &str = "all";
+
+/// One that can be run.
+#[derive(Clone, Debug)]
+pub(super) struct Contender {
+    pub(super) name: String,
+    who: Who,
+}
+
+#[derive(Clone, Debug)]
+enum Who {
+    Ours(Box<Config>),
+    Rival,
+}
+
+impl Contender {
+    /// Those named, each once, in the order given.
+    pub(super) fn named(names: &[String], profile: SimulatedProfile) -> Result<Vec<Self>, Wrong> {
+        let mut found: Vec<Self> = Vec::new();
+        let all = || ours().chain(rivals::NAMES.iter().copied());
+        let names = names.iter().map(|name| name.trim());
+        let names = names.flat_map(|name| match name {
+            ALL => all().collect(),
+            one => vec![one],
+        });
+        for name in names {
+            if found.iter().any(|contender| contender.name == name) {
+                continue;
+            }
+            let who = match name.parse::<LawConfig>() {
+                Ok(law) => Who::Ours(Box::new(Config {
+                    law,
+                    ..match profile {
+                        SimulatedProfile::Api => Config::api(),
+                        SimulatedProfile::Crawler => Config::crawler(),
+                    }
+                })),
+                Err(_) if rivals::NAMES.contains(&name) => Who::Rival,
+                Err(_) => {
+                    let choices: Vec<_> = all().chain([ALL]).collect();
+                    let choices = choices.join(", ");
+                    return Err(Wrong(format!(
+                        "unknown law {name:?}: choose from {choices}"
+                    )));
+                }
+            };
+            found.push(Self {
+                name: name.to_owned(),
+                who,
+            });
+        }
+        Ok(found)
+    }
+
+    /// Whether it is one of core's.
+    pub(super) const fn is_ours(&self) -> bool {
+        matches!(self.who, Who::Ours(_))
+    }
+
+    /// A client for one worker of a run; workers do not share their luck.
+    pub(super) fn client(&self, scenario: &Scenario, seed: u64, worker: u32) -> Box<dyn Client> {
+        match &self.who {
+            Who::Ours(config) => Box::new(Polite::new((**config).clone(), Timestamp::ZERO)),
+            Who::Rival => rivals::build(&self.name, scenario, seed ^ (u64::from(worker) << 32))
+                .expect("a name from the rivals' own list"),
+        }
+    }
+}
+
+fn ours() -> impl Iterator<Item = &'static str> {
+    OURS.into_iter()
+        .filter(|name| name.parse::<LawConfig>().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(of: &[&str]) -> Result<Vec<String>, String> {
+        let of: Vec<_> = of.iter().map(|&name| name.to_owned()).collect();
+        Contender::named(&of, SimulatedProfile::Api)
+            .map(|found| found.into_iter().map(|one| one.name).collect())
+            .map_err(|wrong| wrong.to_string())
+    }
+
+    #[test]
+    fn all_is_everybody_once() {
+        let all = names(&["fixed", "all"]).unwrap();
+        assert_eq!(all[0], "fixed");
+        for name in rivals::NAMES.iter().copied().chain(ours()) {
+            assert_eq!(all.iter().filter(|one| *one == name).count(), 1, "{name}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_law_is_named_with_the_choices() {
+        let error = names(&["aimd", "vegass"]).unwrap_err();
+        assert!(
+            error.starts_with("unknown law \"vegass\": choose from "),
+            "{error}"
+        );
+        for name in rivals::NAMES {
+            assert!(error.contains(name), "{error}");
+        }
+    }
+}

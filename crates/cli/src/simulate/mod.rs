@@ -1,0 +1,175 @@
+//! `politely simulate`: laws against hosts with known limits, in virtual time.
+//!
+//! ```text
+//!   laws    who limits itself, by name        runs   all of them over all cores, in order
+//!   table   what came of it, for people       pictures   the same to look at
+//! ```
+
+mod laws;
+mod pictures;
+mod runs;
+mod table;
+
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use politely_sim::generate::{held_out, train};
+use politely_sim::{Scenario, backoff, suite, summarise};
+
+use self::laws::Contender;
+use self::pictures::Pictures;
+use self::runs::Plan;
+use self::table::Widths;
+use crate::args::SimulateArgs;
+use crate::exit::{Exit, Wrong};
+
+/// The seed of the backoff study.
+const STUDY_SEED: u64 = 1;
+
+pub(crate) fn run(args: &SimulateArgs) -> Result<Exit, Wrong> {
+    let pictures = args.plot.as_deref().map(Pictures::into).transpose()?;
+    let told = if args.scenarios == "backoff" {
+        study(pictures.as_ref())
+    } else {
+        simulate(args, pictures.as_ref())
+    };
+    match told {
+        // A reader that has seen enough is no failure.
+        Ok(()) => Ok(Exit::AllFetched),
+        Err(Stopped::Output(why)) if why.kind() == io::ErrorKind::BrokenPipe => {
+            Ok(Exit::AllFetched)
+        }
+        Err(Stopped::Output(why)) => Err(Wrong::file(Path::new("standard output"), &why)),
+        Err(Stopped::Wrong(wrong)) => Err(wrong),
+    }
+}
+
+/// Why it ended early.
+#[derive(Debug, thiserror::Error)]
+enum Stopped {
+    #[error(transparent)]
+    Output(#[from] io::Error),
+    #[error(transparent)]
+    Wrong(#[from] Wrong),
+}
+
+fn simulate(args: &SimulateArgs, pictures: Option<&Pictures>) -> Result<(), Stopped> {
+    let laws = Contender::named(&args.law, args.profile)?;
+    let scenarios = scenarios(args)?;
+    let plan = Plan {
+        scenarios: &scenarios,
+        laws: &laws,
+        seeds: args.seeds,
+        draw: pictures.is_some(),
+    };
+    let seeds = args.seeds as usize;
+    let widths = Widths::of(&scenarios, &laws);
+    let begun = Instant::now();
+    let mut out = io::stdout().lock();
+    if !args.json {
+        writeln!(out, "{}", widths.head())?;
+    }
+    let (mut scores, mut effort) = (Vec::with_capacity(plan.len()), Effort::default());
+    plan.each(|done| {
+        effort.took += done.took;
+        effort.requests += done.requests;
+        if let (Some(pictures), Some(svg)) = (pictures, &done.picture) {
+            pictures.timeline(&done.score, svg)?;
+        }
+        scores.push(done.score);
+        if args.json {
+            let line = scores.last().map(serde_json::to_string);
+            let line = line.transpose().map_err(io::Error::from)?;
+            writeln!(out, "{}", line.unwrap_or_default())?;
+        } else if scores.len().is_multiple_of(seeds) {
+            writeln!(out, "{}", widths.row(&scores[scores.len() - seeds..]))?;
+        }
+        Ok::<_, Stopped>(())
+    })?;
+    let summaries = summarise(&scores);
+    let mut text = widths.summary(&summaries);
+    if args.worst > 0 {
+        text += &widths.worst(&summaries, &scores, args.worst);
+    }
+    if args.json {
+        eprint!("{text}");
+    } else {
+        write!(out, "\n{text}")?;
+    }
+    out.flush()?;
+    if let Some(pictures) = pictures {
+        let ours = laws.iter().filter(|law| law.is_ours());
+        let ours: Vec<_> = ours.map(|law| law.name.as_str()).collect();
+        pictures.field(&args.scenarios, &summaries, &ours)?;
+    }
+    eprintln!("{}", effort.line(begun.elapsed()));
+    Ok(())
+}
+
+/// Brooker's study, which has clients of its own.
+fn study(pictures: Option<&Pictures>) -> Result<(), Stopped> {
+    let rows = backoff::study(STUDY_SEED);
+    let mut out = io::stdout().lock();
+    writeln!(
+        out,
+        "{:<14} {:>7} {:>9} {:>9}",
+        "backoff", "clients", "calls", "time s"
+    )?;
+    for row in &rows {
+        let backoff::Row {
+            backoff,
+            clients,
+            calls,
+            time_s,
+        } = row;
+        writeln!(out, "{backoff:<14} {clients:>7} {calls:>9.0} {time_s:>9.2}")?;
+    }
+    out.flush()?;
+    if let Some(pictures) = pictures {
+        pictures.study(&rows)?;
+    }
+    Ok(())
+}
+
+/// What the simulation took, scoring and drawing apart.
+#[derive(Default)]
+struct Effort {
+    took: Duration,
+    requests: u64,
+}
+
+impl Effort {
+    fn line(&self, elapsed: Duration) -> String {
+        let per_s = self.requests as f64 / self.took.as_secs_f64().max(1e-9);
+        format!(
+            "{} requests simulated, {:.2} M a second on one core; {:.1} s with scoring on all of them",
+            self.requests,
+            per_s / 1e6,
+            elapsed.as_secs_f64(),
+        )
+    }
+}
+
+fn scenarios(args: &SimulateArgs) -> Result<Vec<Scenario>, Wrong> {
+    let mut found = match args.scenarios.as_str() {
+        "suite" => suite(),
+        "train" => train(),
+        "held-out" => held_out(),
+        file => {
+            let path = Path::new(file);
+            let text = std::fs::read_to_string(path).map_err(|why| Wrong::file(path, &why))?;
+            Scenario::read(&text).map_err(|why| Wrong(format!("{file}: {why}")))?
+        }
+    };
+    if let Some(text) = &args.only {
+        found.retain(|scenario| scenario.name.contains(text.as_str()));
+        if found.is_empty() {
+            let of = &args.scenarios;
+            return Err(Wrong(format!(
+                "--only {text}: no scenario of {of} has that in its name"
+            )));
+        }
+    }
+    Ok(found)
+}
