@@ -7,7 +7,7 @@
 //! search begins, so to move a word its key is hashed again: only a table that grows or loses a key does that.
 //! Linear probing at most three quarters full; removal closes the gap, so there are no tombstones.
 
-/// Open addressing over words, a power of two of them; zero is empty.
+/// Open addressing over words, a power of two of them, at most three quarters used; zero is empty.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     words: Vec<u32>,
@@ -27,9 +27,10 @@ impl Index {
     /// Enters a slot that is not there yet. `hash_of` tells the hash of those that are.
     pub(crate) fn insert(&mut self, hash: u64, slot: u32, hash_of: impl Fn(u32) -> u64) {
         // The slot's number, too, stays below three quarters of the words: it has room beside the tag.
-        if (self.len.max(slot as usize) + 1) * 4 > self.words.len() * 3 {
+        let least = (self.len.max(slot as usize) + 1) * 4 / 3 + 1;
+        if least > self.words.len() {
             let slots: Vec<u32> = self.slots().collect();
-            self.words = vec![0; (self.words.len() * 2).max(WORDS_MIN)];
+            self.words = vec![0; least.next_power_of_two().max(WORDS_MIN)];
             for slot in slots {
                 self.put(hash_of(slot), slot);
             }

@@ -106,7 +106,10 @@ mod tests {
         for i in 0..3 {
             slab.insert(i);
         }
-        assert_eq!((slab.remove(1), slab.remove(1), slab.remove(9)), (Some(1), None, None));
+        assert_eq!(
+            (slab.remove(1), slab.remove(1), slab.remove(9)),
+            (Some(1), None, None)
+        );
         assert_eq!((slab.get(1), slab.len()), (None, 3));
         assert_eq!((slab.insert(7), slab.insert(8)), (1, 3));
         assert!(slab.iter().eq(&[0, 7, 2, 8]));
