@@ -341,7 +341,7 @@ impl Limiter {
             at,
             index,
         };
-        // The key first: what its name's line is waited for, the clock is read meanwhile.
+        // The key first: its name may be far away, and the clock is read while it comes.
         let (shared, hash) = self.0.registry.shard(key);
         let now = self.now();
         if self.closed() {
