@@ -188,6 +188,7 @@ impl Config {
         Ok(())
     }
 
+    #[inline]
     pub(crate) fn byte_rate(&self) -> Option<Rate> {
         let per_s = self.limits.bytes_per_s;
         per_s.is_finite().then_some(Rate {
@@ -200,6 +201,7 @@ impl Config {
 
 impl Limits {
     /// What a law begins with, and all that one without an opinion asks for.
+    #[inline]
     pub fn start(&self) -> Setpoint {
         Setpoint {
             rate: self.rate_start.min(self.rate_max),

@@ -89,6 +89,7 @@ impl Host {
     }
 
     /// May `ask` leave? A grant takes its slots and tokens; a wait takes nothing.
+    #[inline]
     pub fn request(&mut self, now: Timestamp, ask: Ask, config: &Config) -> Decision {
         let Bounds { rate, cap, .. } = self.bounds(now, config);
         let (probe, free) = match self.closed_gate(now, cap, config) {
@@ -281,6 +282,7 @@ impl Host {
     }
 
     /// The first gate that is shut, or (whether this is a breaker's probe, how many slots are free).
+    #[inline]
     fn closed_gate(
         &mut self,
         now: Timestamp,
@@ -330,6 +332,7 @@ impl Host {
 
     /// What the law asks for, within the bounds of profile, operator and busy share; and one at a time
     /// while the last answer was a refusal: the next tells all there is to know.
+    #[inline]
     fn bounds(&mut self, now: Timestamp, config: &Config) -> Bounds {
         let wish = self.law.setpoint(now, &config.limits);
         let (mut per_s, mut burst) = (wish.rate.min(config.limits.rate_max), wish.burst);
@@ -356,6 +359,7 @@ impl Host {
         }
     }
 
+    #[inline]
     fn lease(&mut self, start: Timestamp, probe: bool, rate: &Rate, config: &Config) -> LeaseId {
         // Time on hold is not idle time.
         let free_since = self.last_grant.max(self.hold.until());
@@ -487,11 +491,13 @@ impl Host {
         }
     }
 
+    #[inline]
     fn bytes(&mut self, config: &Config) -> Option<(&mut Pace, Rate)> {
         let pace = self.rare.as_mut()?.bytes.as_mut()?;
         Some((pace, config.byte_rate()?))
     }
 
+    #[inline]
     fn expire(&mut self, now: Timestamp) {
         if self.leases.expire(now).probe {
             self.probe_lost();

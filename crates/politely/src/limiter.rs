@@ -13,6 +13,7 @@ use politely_core::config::{Config, InvalidConfig};
 use politely_core::gate::HoldReason;
 use politely_core::host::{Ask, Decision, Explanation, Host, Reason, Wait};
 use politely_core::key::Key;
+use smallvec::SmallVec;
 
 use crate::asked::{AcquireError, Keys, Refusal, RefusalReason, SetError};
 use crate::clock::Clock;
@@ -136,22 +137,27 @@ impl Limiter {
     /// If no key is named.
     pub fn try_acquire<'a>(&self, keys: impl Into<Keys<'a>>) -> Result<Permit, Refusal> {
         let Keys(keys) = keys.into();
-        assert!(!keys.is_empty(), "a request needs a key");
+        if let [key] = keys {
+            let part = self.try_part(key, 0, Rank::MAX, true)?;
+            return Ok(Permit {
+                parts: SmallVec::from_buf([part]),
+                sent: false,
+                given: true,
+            });
+        }
         let mut permit = Permit {
-            parts: smallvec::SmallVec::new(),
+            parts: SmallVec::new(),
             sent: false,
             given: false,
         };
-        let alone = keys.len() == 1;
         for (index, key) in distinct(keys) {
             // On the way out the permit gives back what it has of the others.
-            let part = self.try_part(key, index, Rank::MAX, alone)?;
+            let part = self.try_part(key, index, Rank::MAX, false)?;
             permit.parts.push(part);
         }
         permit.given = true;
-        if !alone {
-            permit.parts[0].shard.lock().stats.granted += 1;
-        }
+        let first = permit.parts.first().expect("a request needs a key");
+        first.shard.lock().stats.granted += 1;
         Ok(permit)
     }
 
@@ -335,11 +341,12 @@ impl Limiter {
             at,
             index,
         };
+        // The key first: its name may be far away, and the clock is read while it comes.
+        let (shared, hash) = self.0.registry.shard(key);
         let now = self.now();
         if self.closed() {
             return Err(refuse(RefusalReason::Closed, Timestamp::NEVER));
         }
-        let (shared, hash) = self.0.registry.shard(key);
         let mut shard = shared.lock();
         let slot = self
             .0
@@ -378,7 +385,7 @@ impl Limiter {
         rank: Rank,
     ) -> Result<Permit, Refusal> {
         let mut permit = Permit {
-            parts: smallvec::smallvec![part],
+            parts: SmallVec::from_buf([part]),
             sent: false,
             given: false,
         };

@@ -9,7 +9,6 @@
 //! a day old. If there is none, the newcomer is refused; nobody's hold is forgotten to make room.
 
 use std::hash::{BuildHasher, Hasher};
-use std::mem::size_of;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -31,7 +30,7 @@ const SHARDS: usize = 64;
 /// A learned ceiling that nobody saved is kept at least this long.
 const LEARNED_KEPT: Duration = Duration::from_hours(24);
 /// A full registry looks at this many keys for one that may go before it looks at all of the shard.
-const EVICTION_LOOKS: usize = 32;
+const EVICTION_LOOKS: u32 = 32;
 
 pub(crate) struct Registry {
     shards: Box<[Arc<SharedShard>]>,
@@ -55,10 +54,9 @@ impl SharedShard {
 
 pub(crate) struct Shard {
     index: Index,
-    slots: Slab<Option<Slot>>,
-    free: Vec<u32>,
+    slots: Slab<Slot>,
     /// Where the search for a key to evict goes on.
-    hand: usize,
+    hand: u32,
     births: u32,
     pub(crate) config: Arc<Config>,
     pub(crate) rng: Rng,
@@ -90,7 +88,6 @@ impl Registry {
             let state = Shard {
                 index: Index::default(),
                 slots: Slab::new(),
-                free: Vec::new(),
                 hand: 0,
                 births: 0,
                 config: Arc::clone(config),
@@ -150,7 +147,7 @@ impl Registry {
             waiters: None,
             saved: false,
         };
-        Ok(shard.insert(slot, hash))
+        Ok(shard.insert(slot, hash, &self.hasher))
     }
 
     /// Looking and counting is one step: two newcomers must not both take the last place.
@@ -176,12 +173,8 @@ impl Registry {
 impl Shard {
     pub(crate) fn find(&self, key: &Key, hash: u64) -> Option<u32> {
         self.index.find(hash, |slot| {
-            self.at(slot).is_some_and(|slot| slot.key == *key)
+            self.slots.get(slot).is_some_and(|slot| slot.key == *key)
         })
-    }
-
-    fn at(&self, slot: u32) -> Option<&Slot> {
-        self.slots[slot as usize].as_ref()
     }
 
     /// The slot of a key just found or inserted under this lock.
@@ -196,8 +189,9 @@ impl Shard {
             waiters,
             saved,
             ..
-        } = self.slots[slot as usize]
-            .as_mut()
+        } = self
+            .slots
+            .get_mut(slot)
             .expect("the slot was found under this lock");
         let config = config.as_deref().unwrap_or(&self.config);
         let (born, rng, stats) = (*born, &mut self.rng, &mut self.stats);
@@ -214,7 +208,7 @@ impl Shard {
 
     /// Gives the key in `slot` a configuration of its own and begins its state anew.
     pub(crate) fn configure(&mut self, slot: u32, config: &Arc<Config>, now: Timestamp) {
-        if let Some(slot) = &mut self.slots[slot as usize] {
+        if let Some(slot) = self.slots.get_mut(slot) {
             slot.config = Some(Arc::clone(config));
         }
         self.replace(slot, Host::new(config, now));
@@ -224,7 +218,7 @@ impl Shard {
     /// old one must not reach it: it is born again. Who waits looks again.
     pub(crate) fn replace(&mut self, slot: u32, host: Host) {
         self.births = self.births.wrapping_add(1);
-        if let Some(slot) = &mut self.slots[slot as usize] {
+        if let Some(slot) = self.slots.get_mut(slot) {
             slot.host = host;
             slot.born = self.births;
             slot.saved = false;
@@ -236,29 +230,23 @@ impl Shard {
 
     /// The slot of the key born as `born`, unless it was evicted meanwhile.
     pub(crate) fn get_born(&mut self, slot: u32, born: u32) -> Option<Entry<'_>> {
-        self.at(slot)
-            .is_some_and(|slot| slot.born == born)
-            .then(|| self.get(slot))
+        let is_born = self.slots.get(slot)?.born == born;
+        is_born.then(|| self.get(slot))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Slot> {
-        self.slots.iter().flatten()
+        self.slots.iter()
     }
 
     /// Bytes held, from capacities; long keys and rushes own a little more.
     pub(crate) fn memory(&self) -> usize {
-        self.slots.memory() + self.index.memory() + self.free.capacity() * size_of::<u32>()
+        self.slots.memory() + self.index.memory()
     }
 
-    fn insert(&mut self, slot: Slot, hash: u64) -> u32 {
-        let index = if let Some(free) = self.free.pop() {
-            self.slots[free as usize] = Some(slot);
-            free
-        } else {
-            self.slots.push(Some(slot));
-            u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 keys per shard")
-        };
-        self.index.insert(hash, index);
+    fn insert(&mut self, slot: Slot, hash: u64, hasher: &impl BuildHasher) -> u32 {
+        let index = self.slots.insert(slot);
+        let hash_of = |slot| hash_of(&self.slots, slot, hasher);
+        self.index.insert(hash, index, hash_of);
         index
     }
 
@@ -271,7 +259,7 @@ impl Shard {
             }
             self.hand = (self.hand + 1) % self.slots.len();
             tried += 1;
-            let Some(slot) = &mut self.slots[self.hand] else {
+            let Some(slot) = self.slots.get_mut(self.hand) else {
                 continue;
             };
             let forgettable = slot.saved || now.since(slot.host.last_grant()) >= LEARNED_KEPT;
@@ -281,11 +269,10 @@ impl Shard {
             {
                 continue;
             }
-            let hand = self.hand as u32;
             let hash = hash_key(&slot.key, hasher);
-            self.index.remove(hash, hand);
-            self.slots[self.hand] = None;
-            self.free.push(hand);
+            let hash_of = |slot| hash_of(&self.slots, slot, hasher);
+            self.index.remove(hash, self.hand, hash_of);
+            self.slots.remove(self.hand);
             self.stats.evicted += 1;
             return true;
         }
@@ -302,6 +289,12 @@ pub(crate) struct Entry<'a> {
     pub(crate) saved: &'a mut bool,
     pub(crate) rng: &'a mut Rng,
     pub(crate) stats: &'a mut Stats,
+}
+
+/// The hash of the key in a slot that the index knows.
+fn hash_of(slots: &Slab<Slot>, slot: u32, hasher: &impl BuildHasher) -> u64 {
+    let slot = slots.get(slot).expect("the index knows no empty slot");
+    hash_key(&slot.key, hasher)
 }
 
 /// Without the mark that `str` puts behind itself: keys stand alone here.

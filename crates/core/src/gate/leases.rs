@@ -54,6 +54,7 @@ impl Lease {
     }
 
     /// When its slot returns by itself.
+    #[inline]
     pub fn expires(&self) -> Timestamp {
         Timestamp::from_micros(
             self.start
@@ -90,6 +91,7 @@ pub struct Leases {
 
 impl Leases {
     /// Takes a slot; the caller has compared [`Leases::in_flight`] with its cap.
+    #[inline]
     pub fn take(
         &mut self,
         start: Timestamp,
@@ -147,6 +149,7 @@ impl Leases {
     }
 
     /// Takes back what nobody was heard of again and answers whether a probe was among it.
+    #[inline]
     pub fn expire(&mut self, now: Timestamp) -> Expired {
         if self.live.iter().all(|lease| lease.expires() > now) {
             return Expired::default();
@@ -192,6 +195,7 @@ impl Leases {
     }
 
     /// Slots taken.
+    #[inline]
     pub fn in_flight(&self) -> usize {
         self.live.len()
     }
@@ -238,6 +242,7 @@ pub struct Expired {
 }
 
 /// Whole milliseconds, rounded up: at most 49 days.
+#[inline]
 fn ms(length: Duration) -> u32 {
     let ms = length
         .as_secs()

@@ -53,6 +53,7 @@ impl Rate {
     }
 
     /// The most tokens that are kept.
+    #[inline]
     fn most(&self) -> f64 {
         match self.refill {
             Refill::Continuous => self.burst + self.per_s * TIMER_SLACK_S,
@@ -103,6 +104,7 @@ impl Pace {
     }
 
     /// Counts what has flowed in since the last look.
+    #[inline]
     pub fn settle(&mut self, now: Timestamp, rate: &Rate) {
         let elapsed = now.micros_since(self.at);
         match rate.refill {
@@ -145,6 +147,7 @@ impl Pace {
     /// # Errors
     /// The time at which the same call will succeed, if nobody else calls in between;
     /// [`Timestamp::NEVER`] at a rate of zero.
+    #[inline]
     pub fn reserve(
         &mut self,
         now: Timestamp,
@@ -165,6 +168,7 @@ impl Pace {
     }
 
     /// When `cost` tokens will next be there: `now`, or later.
+    #[inline]
     pub fn next_start(&mut self, now: Timestamp, rate: &Rate, cost: f64) -> Timestamp {
         self.settle(now, rate);
         let missing = cost.min(rate.burst) - self.tokens;

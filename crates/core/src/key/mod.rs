@@ -143,6 +143,7 @@ impl Key {
     }
 
     /// The canonical text.
+    #[inline]
     pub fn as_str(&self) -> &str {
         &self.0
     }
