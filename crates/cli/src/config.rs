@@ -28,6 +28,8 @@ pub(crate) enum Profile {
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum LawName {
+    /// finds the host's limit and rides just below it
+    Discover,
     /// the rate stays what it is
     Fixed,
     /// up by steps, down by half once per congestion event

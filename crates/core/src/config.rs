@@ -7,11 +7,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::control::{AimdConfig, LawConfig, Setpoint};
+use crate::control::{LawConfig, Setpoint};
 use crate::gate::{BreakerConfig, Rate, Refill};
 
 /// The shortest backoff, so that a fast host is not asked again within its own round trip.
 pub(crate) const BACKOFF_MIN: Duration = Duration::from_millis(100);
+
+/// What a host that tells nothing is asked to do at once.
+const IN_FLIGHT_STRANGER: u32 = 4;
+/// How far a law may go that learns how much a host bears.
+const IN_FLIGHT_LEARNED: u32 = 64;
 
 /// All that one key's state machine is told.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,8 +52,8 @@ pub struct Limits {
     pub burst: f64,
     /// When the bucket fills. Default continuously.
     pub refill: Refill,
-    /// Requests under way at once. Default 4: a server's cap on them is hidden like its rate, and these laws
-    /// learn rates. Raise it for an API that is slow and has no such cap.
+    /// Requests under way at once, at most. Crawler 4; API 64, of which [`crate::control::Discover`] takes as
+    /// many as the host bears.
     pub in_flight: u32,
     /// The share of a host's time we may keep it busy: rate x median latency stays at or below it.
     /// Crawler 1, API unbounded.
@@ -76,11 +81,11 @@ impl Config {
                 rate_max: 10.0,
                 burst: 1.0,
                 refill: Refill::Continuous,
-                in_flight: 4,
+                in_flight: IN_FLIGHT_STRANGER,
                 busy_share: 1.0,
                 bytes_per_s: f64::INFINITY,
             },
-            law: LawConfig::Aimd(Arc::new(AimdConfig::default())),
+            law: LawConfig::Discover(Arc::default()),
             lease: Duration::from_mins(2),
             backoff_max: Duration::from_mins(1),
             hold_max: Duration::from_hours(1),
@@ -104,9 +109,21 @@ impl Config {
             rate_start: 2.0,
             rate_max: f64::INFINITY,
             busy_share: f64::INFINITY,
+            in_flight: IN_FLIGHT_LEARNED,
             ..crawler.limits
         };
         Self { limits, ..crawler }
+    }
+
+    /// Under another law, with as many in flight as suit it: one that does not learn how many a host takes
+    /// at once is held to four.
+    #[must_use]
+    pub fn with_law(mut self, law: LawConfig) -> Self {
+        if !matches!(law, LawConfig::Discover(_)) {
+            self.limits.in_flight = self.limits.in_flight.min(IN_FLIGHT_STRANGER);
+        }
+        self.law = law;
+        self
     }
 
     /// A fixed rate, requests per second, any number under way, and nothing learned.
@@ -263,7 +280,7 @@ mod tests {
     #[test]
     fn bad_constants_of_a_law_are_named() {
         let mut config = Config::crawler();
-        config.law = LawConfig::Aimd(Arc::new(AimdConfig {
+        config.law = LawConfig::Aimd(Arc::new(crate::control::AimdConfig {
             cut: 1.0,
             ..AimdConfig::default()
         }));

@@ -268,17 +268,19 @@ fn config(settings: &Settings) -> Config {
         Profile::Crawler => Config::crawler(),
         Profile::Api => Config::api(),
     };
-    match settings.law {
-        Some(LawName::Aimd) => config.law = LawConfig::Aimd(Arc::default()),
-        Some(LawName::Fixed) => config.law = LawConfig::Fixed,
-        Some(LawName::Advice) => config.law = LawConfig::Advice(Arc::default()),
-        None => {}
+    if let Some(law) = settings.law {
+        config = config.with_law(match law {
+            LawName::Discover => LawConfig::Discover(Arc::default()),
+            LawName::Aimd => LawConfig::Aimd(Arc::default()),
+            LawName::Fixed => LawConfig::Fixed,
+            LawName::Advice => LawConfig::Advice(Arc::default()),
+        });
     }
     let limits = &mut config.limits;
     if let Some(rate) = settings.rate {
         limits.rate_max = rate;
         // With a law that does not move, the operator's number is the rate; else only its bound.
-        let moves = matches!(config.law, LawConfig::Aimd(_));
+        let moves = matches!(config.law, LawConfig::Aimd(_) | LawConfig::Discover(_));
         limits.rate_start = if moves {
             limits.rate_start.min(rate)
         } else {

@@ -42,13 +42,13 @@ impl Contender {
                 continue;
             }
             let who = match name.parse::<LawConfig>() {
-                Ok(law) => Who::Ours(Box::new(Config {
-                    law,
-                    ..match profile {
+                Ok(law) => {
+                    let config = match profile {
                         SimulatedProfile::Api => Config::api(),
                         SimulatedProfile::Crawler => Config::crawler(),
-                    }
-                })),
+                    };
+                    Who::Ours(Box::new(config.with_law(law)))
+                }
                 Err(_) if rivals::NAMES.contains(&name) => Who::Rival,
                 Err(_) => {
                     let choices: Vec<_> = all().chain([ALL]).collect();

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 pub use advice::{Advice, AdviceConfig};
 pub use aimd::{Aimd, AimdConfig};
-pub use discover::{Discover, DiscoverConfig};
+pub use discover::{Discover, DiscoverConfig, Mechanism};
 pub use fixed::Fixed;
 pub use latency::Latency;
 
@@ -124,7 +124,15 @@ impl FromStr for LawConfig {
             "aimd" => Ok(Self::Aimd(Arc::default())),
             "discover" => Ok(Self::Discover(Arc::default())),
             "advice" => Ok(Self::Advice(Arc::default())),
-            _ => Err(UnknownLaw(name.to_owned())),
+            _ => (name.strip_prefix("discover-without-"))
+                .and_then(|without| Mechanism::ALL.iter().find(|(known, _)| *known == without))
+                .map(|&(_, mechanism)| {
+                    Self::Discover(Arc::new(DiscoverConfig {
+                        without: Some(mechanism),
+                        ..DiscoverConfig::default()
+                    }))
+                })
+                .ok_or_else(|| UnknownLaw(name.to_owned())),
         }
     }
 }
@@ -156,11 +164,9 @@ impl KeyLaw {
             LawConfig::Fixed => Self::Fixed(Fixed),
             LawConfig::Aimd(config) => Self::Aimd(Aimd::new(Arc::clone(config), start.rate, now)),
             LawConfig::Advice(config) => Self::Advice(Advice::new(Arc::clone(config), start.rate)),
-            LawConfig::Discover(config) => Self::Discover(Box::new(Discover::new(
-                Arc::clone(config),
-                start.rate,
-                now,
-            ))),
+            LawConfig::Discover(config) => {
+                Self::Discover(Box::new(Discover::new(Arc::clone(config), start.rate, now)))
+            }
         }
     }
 

@@ -84,7 +84,8 @@ impl Leaky {
         // Above the queue by at most one request: the one this would be for.
         let excess = self.excess_at(now);
         // Whole requests and seconds, long enough to tell the rate within 5 %.
-        let window_ms = steps_to_reach(size.max(20 * REQUEST) * 1000, self.rate).next_multiple_of(1000);
+        let window_ms =
+            steps_to_reach(size.max(20 * REQUEST) * 1000, self.rate).next_multiple_of(1000);
         Quota {
             limit: (self.rate * window_ms / 1000).max(size) / REQUEST,
             remaining: if excess > self.burst {

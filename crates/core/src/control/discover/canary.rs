@@ -57,7 +57,9 @@ impl Block {
             let pause = round_trip.mul_f64(1.2).min(Duration::from_secs(1));
             let soon = self.began + interval.max(pause);
             // A window that was used up opens again when its first request is as old as it is long.
-            let opens = ledger.since_last(window.count).filter(|_| window.fitted > 0);
+            let opens = ledger
+                .since_last(window.count)
+                .filter(|_| window.fitted > 0);
             return opens.map_or(soon, |at| soon.max(at + window.length + AFTER));
         }
         let elapsed = self.heard.since(self.began).max(SECOND);
@@ -69,10 +71,16 @@ impl Block {
             self.began + elapsed.mul_f64(GROWTH.0).max(interval),
             self.began + elapsed.mul_f64(GROWTH.1).max(interval.mul_f64(2.0)),
         );
-        let starts = [ledger.first(), window.reset.map(|reset| reset.to)].into_iter().flatten();
+        let starts = [ledger.first(), window.reset.map(|reset| reset.to)]
+            .into_iter()
+            .flatten();
         ROUND_S
             .iter()
-            .flat_map(|&window| starts.clone().map(move |start| start + Duration::from_secs(window) + AFTER))
+            .flat_map(|&window| {
+                starts
+                    .clone()
+                    .map(move |start| start + Duration::from_secs(window) + AFTER)
+            })
             .filter(|at| (least..=most).contains(at))
             .min()
             .unwrap_or(self.began + elapsed.mul_f64(2.2).max(interval))

@@ -70,12 +70,15 @@ impl Ledger {
     /// When the first of the last `count` was sent, about.
     pub(super) fn since_last(&self, count: f64) -> Option<Timestamp> {
         let before = f64::from(self.served) - count;
-        let next = self.points.partition_point(|point| f64::from(point.served) <= before);
+        let next = self
+            .points
+            .partition_point(|point| f64::from(point.served) <= before);
         let next_point = self.points.get(next)?;
         let Some(last) = next.checked_sub(1).map(|i| self.points[i]) else {
             return self.first();
         };
-        let share = (before + 1.0 - f64::from(last.served)) / f64::from(next_point.served - last.served);
+        let share =
+            (before + 1.0 - f64::from(last.served)) / f64::from(next_point.served - last.served);
         let gap = next_point.at.since(last.at);
         Some(last.at + gap.mul_f64(share.clamp(0.0, 1.0)))
     }

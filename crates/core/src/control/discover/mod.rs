@@ -30,12 +30,55 @@ use window::{Between, Window};
 pub struct DiscoverConfig {
     /// How far below the learned ceiling it rides. Default 0.01.
     pub margin: f64,
+    /// Switches a mechanism off, to see what it is worth. Default none.
+    pub without: Option<Mechanism>,
 }
 
 impl Default for DiscoverConfig {
     fn default() -> Self {
-        Self { margin: 0.01 }
+        Self {
+            margin: 0.01,
+            without: None,
+        }
     }
+}
+
+/// What the law is made of; each can be switched off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mechanism {
+    /// Learning a window from its blocks.
+    Windows,
+    /// Asking again where windows end, instead of at ever longer intervals.
+    Rounds,
+    /// Paying for probes, and waiting longer after each that found nothing.
+    Budget,
+    /// A second look after a probe that got far.
+    Verify,
+    /// Telling a cap on requests at once from a rate.
+    Slots,
+    /// Fewer at once when latency shows a queue.
+    Queue,
+    /// Telling noise from limits.
+    Noise,
+    /// Believing what the server announces.
+    Quota,
+    /// Keeping the ceiling through an outage.
+    Outage,
+}
+
+impl Mechanism {
+    /// All of them, by name.
+    pub const ALL: [(&str, Self); 9] = [
+        ("windows", Self::Windows),
+        ("rounds", Self::Rounds),
+        ("budget", Self::Budget),
+        ("verify", Self::Verify),
+        ("slots", Self::Slots),
+        ("queue", Self::Queue),
+        ("noise", Self::Noise),
+        ("quota", Self::Quota),
+        ("outage", Self::Outage),
+    ];
 }
 
 /// The least rate it falls to, requests per second.
@@ -137,6 +180,10 @@ impl Discover {
         }
     }
 
+    fn has(&self, mechanism: Mechanism) -> bool {
+        self.config.without != Some(mechanism)
+    }
+
     fn enter(&mut self, stage: Stage, rate: f64, now: Timestamp) {
         self.stage = stage;
         self.rate = rate.max(RATE_MIN);
@@ -146,7 +193,11 @@ impl Discover {
 
     fn cruise(&mut self, ceiling: f64, now: Timestamp) {
         self.ceiling = ceiling.max(RATE_MIN);
-        self.enter(Stage::Cruise, self.ceiling * (1.0 - self.config.margin), now);
+        self.enter(
+            Stage::Cruise,
+            self.ceiling * (1.0 - self.config.margin),
+            now,
+        );
     }
 
     fn recover(&mut self, now: Timestamp) {
@@ -171,7 +222,9 @@ impl Discover {
 
     /// The rate of a probe: as good as the ceiling at first, then steeply up.
     fn probe_rate(&self, now: Timestamp) -> f64 {
-        let scale = (20.0 / self.ceiling).max(20.0).max(self.window.length.as_secs_f64());
+        let scale = (20.0 / self.ceiling)
+            .max(20.0)
+            .max(self.window.length.as_secs_f64());
         let x = now.since(self.stage_began).as_secs_f64() / scale;
         self.ceiling * (1.0 + x * x * x)
     }
@@ -188,7 +241,10 @@ impl Discover {
         match self.stage {
             Stage::Start => {
                 let enough = if self.rate < 4.0 { 4 } else { 6 };
-                if served >= enough && elapsed >= (self.rate / 16.0).clamp(1.0, 5.0) && !self.held_back(now) {
+                if served >= enough
+                    && elapsed >= (self.rate / 16.0).clamp(1.0, 5.0)
+                    && !self.held_back(now)
+                {
                     let stride = match self.rate {
                         ..4.0 => 2.0,
                         ..16.0 => 1.5,
@@ -301,7 +357,11 @@ impl Discover {
             block.refused = block.refused.max(until);
         }
         self.block = Some(block);
-        let rate = if self.ceiling > 0.0 { self.ceiling } else { block.rate };
+        let rate = if self.ceiling > 0.0 {
+            self.ceiling
+        } else {
+            block.rate
+        };
         self.next_canary = block.next_canary(&self.window, &self.ledger, rate, self.round_trip);
     }
 
@@ -349,7 +409,9 @@ impl Discover {
         let after = self.ledger.between(self.stage_began, block.began);
         let high = (after + 1.0) / span(self.stage_began, refused);
         if self.window.fitted > 0 {
-            let used = self.ledger.between(canary.sent - self.window.length, block.began);
+            let used = self
+                .ledger
+                .between(canary.sent - self.window.length, block.began);
             if used >= 0.8 * self.ceiling * self.window.length.as_secs_f64() {
                 self.window.used_up(&self.ledger, block.began, canary.sent);
                 return self.window_rate(now);
@@ -418,15 +480,23 @@ impl Discover {
 
     /// A window was used up before its end.
     fn window_over(&mut self, block: &Block, canary: &Sample) {
-        let end = Between { from: block.refused.min(canary.sent), to: canary.sent };
-        self.window.learn(&self.ledger, block.began, end, block.rate);
+        let end = Between {
+            from: block.refused.min(canary.sent),
+            to: canary.sent,
+        };
+        self.window
+            .learn(&self.ledger, block.began, end, block.rate);
         self.window_rate(canary.now);
     }
 
     fn window_rate(&mut self, now: Timestamp) {
         let (old, rate) = (self.ceiling, self.window.rate());
         self.ceiling = rate;
-        let off = if old > 0.0 { (rate / old - 1.0).abs() } else { f64::INFINITY };
+        let off = if old > 0.0 {
+            (rate / old - 1.0).abs()
+        } else {
+            f64::INFINITY
+        };
         if off < (1.5 / self.window.count).max(0.06) {
             self.probing.found_nothing(now);
             self.cruise(rate, now);

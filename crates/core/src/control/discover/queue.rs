@@ -58,7 +58,12 @@ impl Queue {
         if self.unloaded == 0.0 {
             (self.low, self.unloaded) = (x, x);
         }
-        self.low += STEP * if x > self.low { QUANTILE } else { QUANTILE - 1.0 };
+        self.low += STEP
+            * if x > self.low {
+                QUANTILE
+            } else {
+                QUANTILE - 1.0
+            };
         self.seen += 1;
         self.most = self.most.max(beside + 1);
         self.held_back |= f32::from(beside + 1) >= self.cap.floor();
@@ -74,7 +79,11 @@ impl Queue {
         if queue {
             self.cap = (self.cap.min(under_way) - ((queued - 1.0) / 2.0).max(1.0)).max(1.0);
         } else if self.held_back && queued < 0.7 + 0.12 * under_way {
-            self.cap += if eager { (self.cap * 0.5).max(1.0) } else { 1.0 };
+            self.cap += if eager {
+                (self.cap * 0.5).max(1.0)
+            } else {
+                1.0
+            };
         }
         (self.seen, self.most, self.held_back) = (0, 0, false);
         queue

@@ -49,7 +49,9 @@ impl Announced {
                 let left = remaining / reset.as_secs_f64();
                 let share = remaining / (limit as f64 * NEARLY_SPENT);
                 // Part of a window went unused; or it is nearly spent, by others or by us.
-                policy.max(left.min(2.0 * policy)).min(left.max(policy * share.max(0.02)))
+                policy
+                    .max(left.min(2.0 * policy))
+                    .min(left.max(policy * share.max(0.02)))
             }
             _ => policy,
         };

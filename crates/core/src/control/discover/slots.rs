@@ -41,7 +41,10 @@ impl Slots {
         let at = usize::from(beside).min(EXACT - 1);
         self.served[at] = self.served[at].saturating_add(1);
         if self.served[at] == u16::MAX {
-            self.served.iter_mut().chain(&mut self.refused).for_each(|n| *n /= 2);
+            self.served
+                .iter_mut()
+                .chain(&mut self.refused)
+                .for_each(|n| *n /= 2);
         }
     }
 

@@ -47,7 +47,9 @@ impl Window {
         let blocked = end.from.since(began);
         let Some(reset) = self.reset else {
             // It began with the first request, or before it.
-            let least = ledger.first().map_or(blocked, |first| end.from.since(first));
+            let least = ledger
+                .first()
+                .map_or(blocked, |first| end.from.since(first));
             self.length = rounds().find(|round| *round >= least).unwrap_or(least * 2);
             self.count = f64::from(ledger.served().max(2) - 1);
             self.reset = Some(end);
@@ -57,12 +59,18 @@ impl Window {
         let middle = (end.from.since(reset.to) + end.to.since(reset.from)) / 2;
         let odd = [middle, middle / 2].map(|length| (length, ODD));
         let known = (self.length, 0.0);
-        let candidates = rounds().map(|length| (length, 0.01)).chain(odd).chain([known]);
+        let candidates = rounds()
+            .map(|length| (length, 0.01))
+            .chain(odd)
+            .chain([known]);
         let best = candidates
             .filter(|(length, _)| *length >= blocked)
             .filter_map(|(length, penalty)| {
                 let end = same_phase(reset, length, end, drift)?;
-                let count = ledger.between(middle_of(end) - length, began).round().max(1.0);
+                let count = ledger
+                    .between(middle_of(end) - length, began)
+                    .round()
+                    .max(1.0);
                 let off = libm::fabs(libm::log2(count / self.count));
                 Some((length, count, end, off, off.max(SAME) + penalty))
             })
@@ -79,7 +87,12 @@ impl Window {
             (self.length, self.count, self.reset) = (length, count, Some(end));
         } else {
             // Blocked for longer than any: a new beginning.
-            *self = Self { length: blocked, count: self.count, reset: Some(end), fitted: 0 };
+            *self = Self {
+                length: blocked,
+                count: self.count,
+                reset: Some(end),
+                fitted: 0,
+            };
         }
     }
 
