@@ -72,8 +72,11 @@ impl Queue {
             return false;
         }
         let drift = self.low - self.unloaded;
-        self.unloaded += drift * if drift < 0.0 { 0.3 } else { 0.01 };
         let under_way = f32::from(self.most);
+        // What is unloaded can only be seen with next to nothing under way.
+        if drift < 0.0 || self.most <= 2 {
+            self.unloaded += drift * 0.3;
+        }
         let queued = under_way * (1.0 - libm::exp2f(self.unloaded - self.low));
         let queue = queued > 1.3 + 0.15 * under_way;
         if queue {
