@@ -324,8 +324,7 @@ impl Discover {
         }
         if sample.sent >= self.stage_began {
             self.stage_served += 1;
-            let steady = matches!(self.stage, Stage::Trial | Stage::Cruise);
-            if steady && self.stage_served == noise::PROOF && !self.held_back(now) {
+            if self.stage == Stage::Cruise && self.stage_served == noise::PROOF && !self.held_back(now) {
                 self.noise.prove(self.rate, now);
             }
             self.step(now);

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::Timestamp;
 
 /// A refusal is alone if so many were served since the one before.
-const ALONE: f64 = 8.0;
+const ALONE: f64 = 4.0;
 /// Requests served without a refusal that prove their rate.
 pub(super) const PROOF: u32 = 60;
 /// A proof is worth nothing after this long: limits change.
@@ -21,7 +21,7 @@ const BELOW: f64 = 0.97;
 /// One refusal in fewer requests than this is no noise to live with.
 const TOO_OFTEN: f64 = 30.0;
 /// How much one gap between refusals moves their average.
-const WEIGHT: f64 = 0.2;
+const WEIGHT: f64 = 0.12;
 
 /// What is known of noise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -65,18 +65,14 @@ impl Noise {
             }
             return Lone::Noise;
         }
-        if served < ALONE {
-            *self = Self::default();
-            return Lone::Limit;
-        }
-        if rate >= BELOW * self.proven || now.since(self.proven_at) > PROOF_LASTS {
+        if served < ALONE || rate >= BELOW * self.proven || now.since(self.proven_at) > PROOF_LASTS {
             return Lone::Limit;
         }
         self.suspects += 1;
         if self.suspects < 2 {
             return Lone::Limit;
         }
-        (self.noisy, self.gap) = (true, 2.0 * TOO_OFTEN);
+        (self.noisy, self.gap) = (true, 3.0 * TOO_OFTEN);
         Lone::Noticed(self.proven)
     }
 }
