@@ -249,12 +249,7 @@ impl Discover {
                     && elapsed >= (self.rate / 16.0).clamp(1.0, 5.0)
                     && !self.held_back(now)
                 {
-                    let stride = match self.rate {
-                        ..4.0 => 2.0,
-                        ..16.0 => 1.5,
-                        _ => 1.25,
-                    };
-                    self.enter(Stage::Start, self.rate * stride, now);
+                    self.enter(Stage::Start, self.rate * stride(self.rate), now);
                 }
             }
             Stage::Recover => {
@@ -406,7 +401,7 @@ impl Discover {
                 Lone::Limit => {}
                 Lone::Noise => return self.probing.refund(),
                 Lone::Noticed(ceiling) => {
-                    self.probing.refund();
+                    self.probing.forgive();
                     return self.cruise(ceiling, now);
                 }
             }
@@ -440,7 +435,7 @@ impl Discover {
         match self.stage {
             Stage::Start => {
                 (self.low, self.high) = (0.0, block.rate);
-                self.next_trial(now);
+                self.enter(Stage::Trial, block.rate / stride(block.rate * 0.9).max(1.35), now);
             }
             Stage::Trial => {
                 self.high = self.high.min(block.rate).min(high);
@@ -525,6 +520,15 @@ impl Discover {
             self.probing.changed(now);
             self.recover(now);
         }
+    }
+}
+
+/// From one stage of the start to the next: boldly while little is at stake.
+fn stride(rate: f64) -> f64 {
+    match rate {
+        ..4.0 => 2.0,
+        ..16.0 => 1.5,
+        _ => 1.25,
     }
 }
 

@@ -60,6 +60,11 @@ impl Probing {
         self.credit = (self.credit + 1.0).min(CREDIT_MAX);
     }
 
+    /// All that was paid for of late was noise.
+    pub(super) const fn forgive(&mut self) {
+        self.credit = self.credit.max(CREDIT_START);
+    }
+
     pub(super) const fn credit(&self) -> f32 {
         self.credit
     }
