@@ -54,6 +54,14 @@ pub(super) enum Lone {
 }
 
 impl Noise {
+    pub(super) fn rebase(&mut self, back: Duration) {
+        self.proven_at = self.proven_at - back;
+    }
+
+    pub(super) fn plausible(&self) -> bool {
+        [self.proven, self.gap].iter().all(|x| *x >= 0.0 && x.is_finite())
+    }
+
     /// [`PROOF`] requests were served at `rate`.
     pub(super) fn prove(&mut self, rate: f64, now: Timestamp) {
         if rate >= self.proven || now.since(self.proven_at) > PROOF_LASTS {
@@ -65,7 +73,7 @@ impl Noise {
     pub(super) fn refused(&mut self, served: f64, rate: f64, now: Timestamp) -> Lone {
         if self.noisy {
             self.gap += WEIGHT * (served - self.gap);
-            self.close = if served < CLOSE { self.close + 1 } else { 0 };
+            self.close = if served < CLOSE { self.close.saturating_add(1) } else { 0 };
             if self.gap < TOO_OFTEN || self.close >= 2 {
                 self.forget();
                 return Lone::Limit;
@@ -80,7 +88,7 @@ impl Noise {
         if rate >= BELOW * self.proven || now.since(self.proven_at) > PROOF_LASTS {
             return Lone::Limit;
         }
-        self.suspects += 1;
+        self.suspects = self.suspects.saturating_add(1);
         if self.suspects < 2 && !self.seen {
             return Lone::Limit;
         }

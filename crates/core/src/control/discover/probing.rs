@@ -47,6 +47,16 @@ impl Probing {
         }
     }
 
+    pub(super) fn rebase(&mut self, back: Duration) {
+        (self.next, self.changed) = (self.next - back, self.changed - back);
+    }
+
+    pub(super) fn plausible(&self) -> bool {
+        (CREDIT_MIN..=CREDIT_MAX).contains(&self.credit)
+            && (WAIT_MIN..=WAIT_MAX).contains(&self.wait)
+            && self.apart.is_none_or(|apart| !apart.is_zero())
+    }
+
     pub(super) fn earn(&mut self) {
         self.credit = (self.credit + EARNED).min(CREDIT_MAX);
     }
