@@ -13,6 +13,9 @@ use crate::Timestamp;
 
 /// Earned by each served request: what share of requests may be refused in the long run.
 const EARNED: f32 = 0.002;
+/// … and where the limit changes so often that asking pays.
+const EARNED_RESTLESS: f32 = 0.006;
+const RESTLESS: Duration = Duration::from_mins(15);
 /// To begin with.
 const CREDIT_START: f32 = 3.0;
 const CREDIT_MAX: f32 = 6.0;
@@ -58,7 +61,11 @@ impl Probing {
     }
 
     pub(super) fn earn(&mut self) {
-        self.credit = (self.credit + EARNED).min(CREDIT_MAX);
+        let earned = match self.apart {
+            Some(apart) if apart < RESTLESS => EARNED_RESTLESS,
+            _ => EARNED,
+        };
+        self.credit = (self.credit + earned).min(CREDIT_MAX);
     }
 
     pub(super) fn pay(&mut self) {
@@ -105,8 +112,13 @@ impl Probing {
         self.rest(now);
     }
 
+    /// Not for a day.
+    pub(super) fn forbid(&mut self, now: Timestamp) {
+        self.next = now + Duration::from_hours(24);
+    }
+
     /// The next probe is a whole wait away.
     pub(super) fn rest(&mut self, now: Timestamp) {
-        self.next = now + self.wait;
+        self.next = self.next.max(now + self.wait);
     }
 }
