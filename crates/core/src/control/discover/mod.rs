@@ -486,7 +486,8 @@ impl Discover {
         let low = ((n - 1.0) / span(since, block.began)).max(n / span(since, canary.sent));
         // A bucket that rests may overflow: only the time at the rate that was refused bounds it from above.
         let after = self.ledger.between(self.stage_began, block.began);
-        let high = (after + 1.0) / span(self.stage_began, refused);
+        // Of so few nothing can be told but that the rate was refused.
+        let high = if after >= 4.0 { (after + 1.0) / span(self.stage_began, refused) } else { block.rate };
         if self.window.fitted > 0 {
             let used = self
                 .ledger
