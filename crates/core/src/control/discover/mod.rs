@@ -499,6 +499,14 @@ impl Discover {
             self.window = Window::default();
         }
 
+        if !self.window.is_known() {
+            // Should this have been a window's end, the next one is told by it.
+            let end = Between {
+                from: refused,
+                to: canary.sent,
+            };
+            self.window.maybe_ended(end, n);
+        }
         match self.stage {
             Stage::Start => {
                 (self.low, self.high) = (0.0, block.rate);

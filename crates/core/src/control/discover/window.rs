@@ -108,8 +108,13 @@ impl Window {
         let known = self.is_known();
         self.count.is_finite()
             && self.length <= LENGTH_MAX
-            && known == (self.count >= 1.0)
+            && (!known || self.count >= 1.0)
             && (!known || self.reset.is_some_and(|reset| reset.from <= reset.to))
+    }
+
+    /// A refusal came and went after `served` requests: perhaps a window was used up just before its end.
+    pub(super) fn maybe_ended(&mut self, end: Between, served: f64) {
+        (self.reset, self.count) = (Some(end), served.max(1.0));
     }
 
     /// It was used up a moment before a request could leave again at `end`.
