@@ -2,6 +2,7 @@
 
 mod canary;
 mod ledger;
+mod noise;
 mod probing;
 mod queue;
 mod quota;
@@ -19,6 +20,7 @@ use crate::config::Limits;
 use crate::signal::Signal;
 use canary::Block;
 use ledger::Ledger;
+use noise::{Lone, Noise};
 use probing::Probing;
 use queue::Queue;
 use quota::Announced;
@@ -136,6 +138,7 @@ pub struct Discover {
     probing: Probing,
     queue: Queue,
     slots: Slots,
+    noise: Noise,
     ledger: Ledger,
     cuts: u32,
     /// When the last outage was over.
@@ -172,6 +175,7 @@ impl Discover {
             probing: Probing::new(now),
             queue: Queue::default(),
             slots: Slots::default(),
+            noise: Noise::default(),
             ledger: Ledger::default(),
             cuts: 0,
             outage_over: Timestamp::ZERO,
@@ -306,7 +310,7 @@ impl Discover {
         self.round_trip = (self.round_trip * 9 + sample.latency) / 10;
         self.slots.served(sample.beside);
         let starting = self.stage == Stage::Start && self.cuts == 0;
-        let queue = self.queue.served(sample.latency, sample.beside, starting);
+        let queue = self.has(Mechanism::Queue) && self.queue.served(sample.latency, sample.beside, starting);
         if let Some(block) = self.block {
             if sample.sent >= block.heard {
                 self.block = None;
@@ -320,6 +324,9 @@ impl Discover {
         }
         if sample.sent >= self.stage_began {
             self.stage_served += 1;
+            if self.stage == Stage::Cruise && self.stage_served == noise::PROOF && !self.held_back(now) {
+                self.noise.prove(self.rate, now);
+            }
             self.step(now);
         }
     }
@@ -390,16 +397,27 @@ impl Discover {
         if block.overloaded && block.canaries >= 3 {
             self.outage_over = canary.sent;
         }
-        if block.overloaded && block.canaries >= 3 && self.ceiling > 0.0 && !again {
+        let outage = block.overloaded && block.canaries >= 3 && self.ceiling > 0.0 && !again;
+        if outage && self.has(Mechanism::Outage) {
             return self.recover(now);
         }
-        if self.slots.refused(block.beside) {
+        if self.has(Mechanism::Noise) && block.canaries == 0 && !block.told {
+            match self.noise.refused(n, block.rate, now) {
+                Lone::Limit => {}
+                Lone::Noise => return self.probing.refund(),
+                Lone::Noticed(ceiling) => {
+                    self.probing.refund();
+                    return self.cruise(ceiling, now);
+                }
+            }
+        }
+        if self.has(Mechanism::Slots) && self.slots.refused(block.beside) {
             return self.cruise(self.ceiling.max(block.rate) * 1.5, now);
         }
         let interval = Duration::from_secs_f64(1.2 + 3.0 / block.rate);
         let hard = (block.canaries >= 1 || block.told) && lasted > interval;
         let learnable = first || self.window.is_known() || self.ceiling == 0.0;
-        if hard && learnable && (n >= 3.0 || first) {
+        if self.has(Mechanism::Windows) && hard && learnable && (n >= 3.0 || first) {
             return self.window_over(block, canary);
         }
         // Tokens flowed in for the served ones; less than one was there at either end.
@@ -512,7 +530,9 @@ impl Discover {
 
 impl Law for Discover {
     fn on_sample(&mut self, sample: &Sample) {
-        self.announced.hear(sample.quota, sample.beside);
+        if self.has(Mechanism::Quota) {
+            self.announced.hear(sample.quota, sample.beside);
+        }
         match sample.signal {
             Signal::Ok => self.served(sample),
             Signal::RateLimited | Signal::Overloaded => self.refused(sample),

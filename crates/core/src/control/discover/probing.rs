@@ -55,6 +55,11 @@ impl Probing {
         self.credit = (self.credit - 1.0).max(CREDIT_MIN);
     }
 
+    /// What was paid for was noise.
+    pub(super) fn refund(&mut self) {
+        self.credit = (self.credit + 1.0).min(CREDIT_MAX);
+    }
+
     pub(super) const fn credit(&self) -> f32 {
         self.credit
     }

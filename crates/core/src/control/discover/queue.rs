@@ -16,7 +16,10 @@ const QUANTILE: f32 = 0.3;
 /// Latencies per look, at least.
 const LOOK: u16 = 24;
 /// The quantile tracker's step, in octaves.
-const STEP: f32 = 0.06;
+const STEP: f32 = 0.03;
+
+/// How fast the unloaded latency follows: slowly, since the least of many noisy looks is too low.
+const UNLOADED: f32 = 0.1;
 
 /// The in-flight cap that latency allows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -72,13 +75,16 @@ impl Queue {
             return false;
         }
         let drift = self.low - self.unloaded;
-        self.unloaded += drift * if drift < 0.0 { 0.3 } else { 0.01 };
         let under_way = f32::from(self.most);
+        // What is unloaded can only be seen with next to nothing under way.
+        if drift < 0.0 || self.most <= 2 {
+            self.unloaded += drift * UNLOADED;
+        }
         let queued = under_way * (1.0 - libm::exp2f(self.unloaded - self.low));
-        let queue = queued > 1.3 + 0.15 * under_way;
+        let queue = queued > 1.0 + 0.22 * under_way;
         if queue {
             self.cap = (self.cap.min(under_way) - ((queued - 1.0) / 2.0).max(1.0)).max(1.0);
-        } else if self.held_back && queued < 0.7 + 0.12 * under_way {
+        } else if self.held_back && queued < 0.4 + 0.17 * under_way {
             self.cap += if eager {
                 (self.cap * 0.5).max(1.0)
             } else {
