@@ -42,7 +42,6 @@ fn a_byte_budget_makes_no_key_immortal() {
 }
 
 #[test]
-#[ignore = "B4: discover knows of no ceiling while in trial"]
 fn a_learned_ceiling_goes_only_when_it_may() {
     let mut bench = Bench::new(Config::api());
     let lease = bench.grant().lease;

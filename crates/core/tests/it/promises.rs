@@ -20,13 +20,11 @@ proptest! {
     }
 
     #[test]
-    #[ignore = "B1: KeyLaw::adopt knows no Discover yet"]
     fn promises_hold_while_limits_are_discovered(config in config_discover(), ops in ops(150), seed: u64) {
         keep_them(config, &ops, seed);
     }
 
     #[test]
-    #[ignore = "B1: KeyLaw::adopt knows no Discover yet"]
     fn promises_hold_while_limits_are_discovered_by_a_clock_that_steps_back(
         config in config_discover(),
         ops in ops_any_clock(150),

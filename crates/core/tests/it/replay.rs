@@ -20,13 +20,11 @@ proptest! {
     }
 
     #[test]
-    #[ignore = "B1: KeyLaw::adopt knows no Discover yet"]
     fn the_same_events_lead_discover_to_the_same_bytes(config in config_discover(), ops in ops_any_clock(120), seed: u64) {
         twice(&config, &ops, seed)?;
     }
 
     #[test]
-    #[ignore = "B1: KeyLaw::adopt knows no Discover yet"]
     fn what_was_discovered_is_there_after_every_restore(config in config_discover(), ops in ops(120), seed: u64) {
         restored(&config, &ops, seed)?;
     }

@@ -51,7 +51,6 @@ proptest! {
     }
 
     #[test]
-    #[ignore = "B1: KeyLaw::adopt knows no Discover yet"]
     fn damaged_discoveries_never_panic(
         config in config_discover(),
         ops in ops(40),

@@ -310,7 +310,8 @@ impl Discover {
         self.round_trip = (self.round_trip * 9 + sample.latency) / 10;
         self.slots.served(sample.beside);
         let starting = self.stage == Stage::Start && self.cuts == 0;
-        let queue = self.has(Mechanism::Queue) && self.queue.served(sample.latency, sample.beside, starting);
+        let queue = self.has(Mechanism::Queue)
+            && self.queue.served(sample.latency, sample.beside, starting);
         if let Some(block) = self.block {
             if sample.sent >= block.heard {
                 self.block = None;
@@ -324,7 +325,10 @@ impl Discover {
         }
         if sample.sent >= self.stage_began {
             self.stage_served += 1;
-            if self.stage == Stage::Cruise && self.stage_served == noise::PROOF && !self.held_back(now) {
+            if self.stage == Stage::Cruise
+                && self.stage_served == noise::PROOF
+                && !self.held_back(now)
+            {
                 self.noise.prove(self.rate, now);
             }
             self.step(now);

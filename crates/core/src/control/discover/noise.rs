@@ -65,7 +65,8 @@ impl Noise {
             }
             return Lone::Noise;
         }
-        if served < ALONE || rate >= BELOW * self.proven || now.since(self.proven_at) > PROOF_LASTS {
+        if served < ALONE || rate >= BELOW * self.proven || now.since(self.proven_at) > PROOF_LASTS
+        {
             return Lone::Limit;
         }
         self.suspects += 1;
