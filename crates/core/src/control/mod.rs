@@ -190,6 +190,9 @@ impl KeyLaw {
         match (&mut *self, config) {
             (Self::Aimd(law), LawConfig::Aimd(config)) if law.plausible() => law.adopt(config, now),
             (Self::Advice(law), LawConfig::Advice(config)) if law.plausible() => law.adopt(config),
+            (Self::Discover(law), LawConfig::Discover(config)) if law.plausible() => {
+                law.adopt(config, now);
+            }
             (Self::Fixed(_), LawConfig::Fixed) => {}
             _ => *self = Self::new(config, limits, now),
         }

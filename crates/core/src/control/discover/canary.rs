@@ -44,6 +44,16 @@ pub(super) struct Block {
 }
 
 impl Block {
+    pub(super) fn rebase(&mut self, back: Duration) {
+        for time in [&mut self.began, &mut self.refused, &mut self.heard] {
+            *time = *time - back;
+        }
+    }
+
+    pub(super) fn plausible(&self) -> bool {
+        self.rate > 0.0 && self.rate.is_finite()
+    }
+
     /// When the next canary goes. `window` and `ledger`: what is known of when one may end. `round_trip`: a usual one.
     pub(super) fn next_canary(
         &self,
@@ -52,7 +62,7 @@ impl Block {
         rate: f64,
         round_trip: Duration,
     ) -> Timestamp {
-        let interval = Duration::from_secs_f64((1.0 / rate).min(60.0));
+        let interval = Duration::from_secs_f64((1.0 / rate).clamp(1e-6, 60.0));
         if self.canaries == 0 {
             let pause = round_trip.mul_f64(1.2).min(Duration::from_secs(1));
             let soon = self.began + interval.max(pause);

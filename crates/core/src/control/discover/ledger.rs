@@ -3,6 +3,8 @@
 //! A list of (time, served so far), thinned as it ages: of three neighbours the middle one goes where it
 //! says least for its age. Between two of them, serving is taken to be even.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
@@ -25,8 +27,32 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
+    pub(super) fn rebase(&mut self, back: Duration) {
+        for point in &mut self.points {
+            point.at = point.at - back;
+        }
+        self.points.dedup_by_key(|point| point.at);
+    }
+
+    pub(super) fn plausible(&self) -> bool {
+        let ascends = |pair: &[Point]| pair[0].at < pair[1].at && pair[0].served < pair[1].served;
+        self.points.len() <= POINTS
+            && self.points.windows(2).all(ascends)
+            && self.points.last().map_or(0, |point| point.served) == self.served
+            && self.served < u32::MAX
+    }
+
+    /// When the last was sent.
+    pub(super) fn last(&self) -> Timestamp {
+        self.points.last().map_or(Timestamp::ZERO, |point| point.at)
+    }
+
     /// One more, sent at `at`.
     pub(super) fn serve(&mut self, at: Timestamp) {
+        if self.served == u32::MAX - 1 {
+            // A hundred days at 500 a second: what matters is the difference.
+            *self = Self::default();
+        }
         self.served += 1;
         let served = self.served;
         match self.points.as_mut_slice() {
@@ -59,7 +85,7 @@ impl Ledger {
         };
         let share = at.micros_since(last.at) as f64 / next.at.micros_since(last.at) as f64;
         // The one at `next` itself came last.
-        f64::from(last.served) + share * f64::from(next.served - last.served - 1)
+        f64::from(last.served) + share * f64::from(next.served.saturating_sub(last.served + 1))
     }
 
     /// How many were sent after `from`, up to `to`.

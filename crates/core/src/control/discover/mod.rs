@@ -83,8 +83,12 @@ impl Mechanism {
     ];
 }
 
+/// No round trip is taken to be longer.
+const ROUND_TRIP_MAX: Duration = Duration::from_mins(1);
 /// The least rate it falls to, requests per second.
 const RATE_MIN: f64 = 0.002;
+/// … and the most it asks for.
+const RATE_MAX: f64 = 1e6;
 /// The bracket is narrow enough.
 const PRECISE: f64 = 0.012;
 /// Where in the bracket the next trial goes: nearer the lower end, since a refusal costs more than time.
@@ -154,7 +158,7 @@ impl Discover {
     pub fn new(config: Arc<DiscoverConfig>, rate: f64, now: Timestamp) -> Self {
         Self {
             stage: Stage::Start,
-            rate,
+            rate: rate.clamp(RATE_MIN, RATE_MAX),
             ceiling: 0.0,
             stage_began: now,
             stage_served: 0,
@@ -184,13 +188,59 @@ impl Discover {
         }
     }
 
+    /// Takes up what was learned; with a clock that was set back, all its times go back as far.
+    pub(super) fn adopt(&mut self, config: &Arc<DiscoverConfig>, now: Timestamp) {
+        self.config = Arc::clone(config);
+        let heard = self.block.map_or(Timestamp::ZERO, |block| block.heard);
+        let latest = (self.stage_began).max(self.anchor.min(heard)).max(heard).max(self.ledger.last());
+        let back = latest.since(now);
+        if back.is_zero() {
+            return;
+        }
+        for time in [
+            &mut self.stage_began,
+            &mut self.anchor,
+            &mut self.last_soft,
+            &mut self.next_canary,
+            &mut self.outage_over,
+        ] {
+            *time = *time - back;
+        }
+        if let Some(block) = &mut self.block {
+            block.rebase(back);
+        }
+        self.window.rebase(back);
+        self.probing.rebase(back);
+        self.noise.rebase(back);
+        self.ledger.rebase(back);
+    }
+
+    /// Could it have learned this? Bytes read back may be anything.
+    pub(super) fn plausible(&self) -> bool {
+        let rates = [self.ceiling, self.low, self.passed, self.bank, self.excess.abs()];
+        self.rate >= RATE_MIN
+            && self.rate.is_finite()
+            && self.high > 0.0
+            && rates.iter().all(|rate| *rate >= 0.0 && rate.is_finite())
+            && self.anchor_served <= self.ledger.served()
+            && self.round_trip <= ROUND_TRIP_MAX
+            && self.block.is_none_or(|block| block.plausible())
+            && self.window.plausible()
+            && self.probing.plausible()
+            && self.queue.plausible()
+            && self.slots.plausible()
+            && self.noise.plausible()
+            && self.announced.plausible()
+            && self.ledger.plausible()
+    }
+
     fn has(&self, mechanism: Mechanism) -> bool {
         self.config.without != Some(mechanism)
     }
 
     fn enter(&mut self, stage: Stage, rate: f64, now: Timestamp) {
         self.stage = stage;
-        self.rate = rate.max(RATE_MIN);
+        self.rate = rate.clamp(RATE_MIN, RATE_MAX);
         self.stage_began = now;
         self.stage_served = 0;
     }
@@ -249,12 +299,7 @@ impl Discover {
                     && elapsed >= (self.rate / 16.0).clamp(1.0, 5.0)
                     && !self.held_back(now)
                 {
-                    let stride = match self.rate {
-                        ..4.0 => 2.0,
-                        ..16.0 => 1.5,
-                        _ => 1.25,
-                    };
-                    self.enter(Stage::Start, self.rate * stride, now);
+                    self.enter(Stage::Start, self.rate * stride(self.rate), now);
                 }
             }
             Stage::Recover => {
@@ -279,7 +324,7 @@ impl Discover {
                     return;
                 }
                 let since = now.since(self.anchor).as_secs_f64();
-                let sustained = f64::from(self.ledger.served() - self.anchor_served - 1) / since;
+                let sustained = f64::from(self.ledger.served().saturating_sub(self.anchor_served + 1)) / since;
                 self.low = self.low.max(sustained.min(self.rate));
                 self.passed = self.rate;
                 if self.verifying {
@@ -307,11 +352,10 @@ impl Discover {
         let now = sample.now;
         self.ledger.serve(sample.sent);
         self.probing.earn();
-        self.round_trip = (self.round_trip * 9 + sample.latency) / 10;
+        self.round_trip = (self.round_trip * 9 + sample.latency.min(ROUND_TRIP_MAX)) / 10;
         self.slots.served(sample.beside);
         let starting = self.stage == Stage::Start && self.cuts == 0;
-        let queue = self.has(Mechanism::Queue)
-            && self.queue.served(sample.latency, sample.beside, starting);
+        let queue = self.has(Mechanism::Queue) && self.queue.served(sample.latency, sample.beside, starting);
         if let Some(block) = self.block {
             if sample.sent >= block.heard {
                 self.block = None;
@@ -323,12 +367,13 @@ impl Discover {
             self.cruise(self.rate, now);
             self.probing.rest(now);
         }
-        if sample.sent >= self.stage_began {
-            self.stage_served += 1;
-            if self.stage == Stage::Cruise
-                && self.stage_served == noise::PROOF
-                && !self.held_back(now)
-            {
+        if !sample.pressed {
+            // Demand sets the pace: what follows begins anew.
+            self.stage_began = now;
+            self.stage_served = 0;
+        } else if sample.sent >= self.stage_began {
+            self.stage_served = self.stage_served.saturating_add(1);
+            if self.stage == Stage::Cruise && self.stage_served == noise::PROOF && !self.held_back(now) {
                 self.noise.prove(self.rate, now);
             }
             self.step(now);
@@ -342,12 +387,12 @@ impl Discover {
         self.probing.pay();
         match &mut self.block {
             Some(block) => {
-                block.canaries += 1;
+                block.canaries = block.canaries.saturating_add(1);
                 block.refused = sample.sent;
                 block.heard = sample.now;
             }
             None => {
-                self.cuts += 1;
+                self.cuts = self.cuts.saturating_add(1);
                 self.block = Some(Block {
                     began: sample.sent,
                     refused: sample.sent,
@@ -394,7 +439,7 @@ impl Discover {
         let n = f64::from((self.ledger.served() - before).saturating_sub(1));
         let refused = block.refused.min(canary.sent);
         self.anchor = refused;
-        self.anchor_served = self.ledger.served() - 1;
+        self.anchor_served = self.ledger.served().saturating_sub(1);
         self.passed = 0.0;
         let first = self.cuts == 1;
         let again = canary.sent.since(self.outage_over) < (lasted * 5).max(Duration::from_mins(1));
@@ -410,7 +455,7 @@ impl Discover {
                 Lone::Limit => {}
                 Lone::Noise => return self.probing.refund(),
                 Lone::Noticed(ceiling) => {
-                    self.probing.refund();
+                    self.probing.forgive();
                     return self.cruise(ceiling, now);
                 }
             }
@@ -444,7 +489,7 @@ impl Discover {
         match self.stage {
             Stage::Start => {
                 (self.low, self.high) = (0.0, block.rate);
-                self.next_trial(now);
+                self.enter(Stage::Trial, block.rate / stride(block.rate * 0.9).max(1.35), now);
             }
             Stage::Trial => {
                 self.high = self.high.min(block.rate).min(high);
@@ -476,7 +521,7 @@ impl Discover {
             }
             Stage::Recover if self.strikes < 3 => {
                 // A window that slides still holds what was sent before the block.
-                self.strikes += 1;
+                self.strikes = self.strikes.saturating_add(1);
                 self.enter(Stage::Recover, self.rate / 2.0, now);
             }
             Stage::Cruise | Stage::Recover => {
@@ -484,7 +529,7 @@ impl Discover {
                 if since_soft > 40.0 / self.rate + 5.0 {
                     self.strikes = 0;
                 }
-                self.strikes += 1;
+                self.strikes = self.strikes.saturating_add(1);
                 if self.strikes == 1 {
                     self.cruise(self.ceiling * 0.98, now);
                     self.probing.rest(now);
@@ -532,6 +577,15 @@ impl Discover {
     }
 }
 
+/// From one stage of the start to the next: boldly while little is at stake.
+fn stride(rate: f64) -> f64 {
+    match rate {
+        ..4.0 => 2.0,
+        ..16.0 => 1.5,
+        _ => 1.25,
+    }
+}
+
 impl Law for Discover {
     fn on_sample(&mut self, sample: &Sample) {
         if self.has(Mechanism::Quota) {
@@ -561,8 +615,13 @@ impl Law for Discover {
     }
 
     fn metrics(&self) -> Metrics {
+        // While it narrows down, what is known to pass, or at least what is refused.
+        let known = [self.ceiling, self.low.max(self.passed), self.high.min(self.rate)];
         Metrics {
-            ceiling: (self.ceiling > 0.0).then_some(self.ceiling),
+            ceiling: (self.cuts > 0)
+                .then(|| known.into_iter().find(|rate| *rate > 0.0))
+                .flatten()
+                .or(self.announced.rate()),
             suggested: None,
             cuts: self.cuts,
         }

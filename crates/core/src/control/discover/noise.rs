@@ -13,13 +13,15 @@ use crate::Timestamp;
 /// A refusal is alone if so many were served since the one before.
 const ALONE: f64 = 4.0;
 /// Requests served without a refusal that prove their rate.
-pub(super) const PROOF: u32 = 60;
+pub(super) const PROOF: u32 = 40;
 /// A proof is worth nothing after this long: limits change.
 const PROOF_LASTS: Duration = Duration::from_mins(15);
 /// Below this share of a proven rate no limit refuses.
 const BELOW: f64 = 0.97;
 /// One refusal in fewer requests than this is no noise to live with.
 const TOO_OFTEN: f64 = 30.0;
+/// Two gaps in a row below this are a limit.
+const CLOSE: f64 = 14.0;
 /// How much one gap between refusals moves their average.
 const WEIGHT: f64 = 0.12;
 
@@ -32,6 +34,10 @@ pub(super) struct Noise {
     /// Refusals that looked like noise.
     suspects: u8,
     noisy: bool,
+    /// It was noisy once.
+    seen: bool,
+    /// Gaps in a row that were short.
+    close: u8,
     /// Requests from one refusal to the next, on average, while noisy.
     gap: f64,
 }
@@ -48,6 +54,14 @@ pub(super) enum Lone {
 }
 
 impl Noise {
+    pub(super) fn rebase(&mut self, back: Duration) {
+        self.proven_at = self.proven_at - back;
+    }
+
+    pub(super) fn plausible(&self) -> bool {
+        [self.proven, self.gap].iter().all(|x| *x >= 0.0 && x.is_finite())
+    }
+
     /// [`PROOF`] requests were served at `rate`.
     pub(super) fn prove(&mut self, rate: f64, now: Timestamp) {
         if rate >= self.proven || now.since(self.proven_at) > PROOF_LASTS {
@@ -59,21 +73,34 @@ impl Noise {
     pub(super) fn refused(&mut self, served: f64, rate: f64, now: Timestamp) -> Lone {
         if self.noisy {
             self.gap += WEIGHT * (served - self.gap);
-            if self.gap < TOO_OFTEN {
-                *self = Self::default();
+            self.close = if served < CLOSE { self.close.saturating_add(1) } else { 0 };
+            if self.gap < TOO_OFTEN || self.close >= 2 {
+                self.forget();
                 return Lone::Limit;
             }
             return Lone::Noise;
         }
-        if served < ALONE || rate >= BELOW * self.proven || now.since(self.proven_at) > PROOF_LASTS
-        {
+        if served < ALONE {
+            // The limit is another: what was proven is no more.
+            self.forget();
             return Lone::Limit;
         }
-        self.suspects += 1;
-        if self.suspects < 2 {
+        if rate >= BELOW * self.proven || now.since(self.proven_at) > PROOF_LASTS {
             return Lone::Limit;
         }
-        (self.noisy, self.gap) = (true, 3.0 * TOO_OFTEN);
+        self.suspects = self.suspects.saturating_add(1);
+        if self.suspects < 2 && !self.seen {
+            return Lone::Limit;
+        }
+        (self.noisy, self.seen, self.gap) = (true, true, 3.0 * TOO_OFTEN);
         Lone::Noticed(self.proven)
+    }
+
+    /// It is no noise, or no longer.
+    fn forget(&mut self) {
+        *self = Self {
+            seen: self.seen,
+            ..Self::default()
+        };
     }
 }

@@ -47,6 +47,16 @@ impl Probing {
         }
     }
 
+    pub(super) fn rebase(&mut self, back: Duration) {
+        (self.next, self.changed) = (self.next - back, self.changed - back);
+    }
+
+    pub(super) fn plausible(&self) -> bool {
+        (CREDIT_MIN..=CREDIT_MAX).contains(&self.credit)
+            && (WAIT_MIN..=WAIT_MAX).contains(&self.wait)
+            && self.apart.is_none_or(|apart| !apart.is_zero())
+    }
+
     pub(super) fn earn(&mut self) {
         self.credit = (self.credit + EARNED).min(CREDIT_MAX);
     }
@@ -58,6 +68,11 @@ impl Probing {
     /// What was paid for was noise.
     pub(super) fn refund(&mut self) {
         self.credit = (self.credit + 1.0).min(CREDIT_MAX);
+    }
+
+    /// All that was paid for of late was noise.
+    pub(super) const fn forgive(&mut self) {
+        self.credit = self.credit.max(CREDIT_START);
     }
 
     pub(super) const fn credit(&self) -> f32 {

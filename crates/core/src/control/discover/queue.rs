@@ -21,6 +21,9 @@ const STEP: f32 = 0.03;
 /// How fast the unloaded latency follows: slowly, since the least of many noisy looks is too low.
 const UNLOADED: f32 = 0.1;
 
+/// More than any host is asked to do at once.
+const CAP_MAX: f32 = 10_000.0;
+
 /// The in-flight cap that latency allows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Queue {
@@ -54,10 +57,15 @@ impl Queue {
         self.cap as u32
     }
 
+    pub(super) fn plausible(&self) -> bool {
+        let octaves = [self.low, self.unloaded];
+        (1.0..=CAP_MAX).contains(&self.cap) && octaves.iter().all(|x| (0.0..=64.0).contains(x))
+    }
+
     /// A request was served that left beside `beside` others. `eager`: nothing was refused so far.
     /// Says whether a queue was seen.
     pub(super) fn served(&mut self, latency: Duration, beside: u16, eager: bool) -> bool {
-        let x = libm::log2f((latency.as_micros() as f32).max(1.0));
+        let x = libm::log2f((latency.as_micros() as f32).clamp(1.0, 1e12));
         if self.unloaded == 0.0 {
             (self.low, self.unloaded) = (x, x);
         }
@@ -67,11 +75,11 @@ impl Queue {
             } else {
                 QUANTILE - 1.0
             };
-        self.seen += 1;
-        self.most = self.most.max(beside + 1);
-        self.held_back |= f32::from(beside + 1) >= self.cap.floor();
+        self.seen = self.seen.saturating_add(1);
+        self.most = self.most.max(beside.saturating_add(1)).min(CAP_MAX as u16);
+        self.held_back |= f32::from(beside) + 1.0 >= self.cap.floor();
         let look = if eager { LOOK / 3 } else { LOOK };
-        if self.seen < look.max(self.most * if eager { 1 } else { 2 }) {
+        if self.seen < look.max(self.most.saturating_mul(if eager { 1 } else { 2 })) {
             return false;
         }
         let drift = self.low - self.unloaded;

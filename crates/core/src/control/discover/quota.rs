@@ -33,6 +33,10 @@ impl Announced {
         (self.rate > 0.0).then_some(self.rate)
     }
 
+    pub(super) fn plausible(&self) -> bool {
+        self.rate >= 0.0 && self.rate.is_finite()
+    }
+
     /// A response announced `quota`; `beside` others were under way that it does not count.
     pub(super) fn hear(&mut self, quota: Option<Quota>, beside: u16) {
         let Some(quota) = quota else { return };

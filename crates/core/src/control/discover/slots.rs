@@ -32,6 +32,10 @@ impl Default for Slots {
 }
 
 impl Slots {
+    pub(super) fn plausible(&self) -> bool {
+        self.served.len() == EXACT && self.refused.len() == EXACT && usize::from(self.cap) < EXACT
+    }
+
     /// The learned cap.
     pub(super) fn cap(&self) -> Option<u32> {
         (self.cap > 0).then_some(u32::from(self.cap))
@@ -56,7 +60,8 @@ impl Slots {
             return false;
         }
         let at = usize::from(beside).min(EXACT - 1);
-        self.refused[at] += 1;
+        self.refused[at] = self.refused[at].saturating_add(1);
+        self.age(at);
         for x in 1..EXACT {
             let sum = |counts: &[u16]| counts.iter().map(|n| f64::from(*n)).sum::<f64>();
             let (refused, served) = (sum(&self.refused[x..]), sum(&self.served[x..]));
@@ -73,5 +78,12 @@ impl Slots {
             }
         }
         false
+    }
+
+    fn age(&mut self, at: usize) {
+        if self.served[at].max(self.refused[at]) == u16::MAX {
+            let all = self.served.iter_mut().chain(&mut self.refused);
+            all.for_each(|n| *n /= 2);
+        }
     }
 }

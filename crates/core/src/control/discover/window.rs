@@ -23,6 +23,8 @@ pub(super) struct Between {
     pub(super) to: Timestamp,
 }
 
+/// No window is longer than this.
+const LENGTH_MAX: Duration = Duration::from_hours(24 * 400);
 /// A window that is no round number must fit this much better, in octaves of the count.
 const ODD: f64 = 0.1;
 /// Counts this far apart, in octaves, are the same.
@@ -55,7 +57,7 @@ impl Window {
             self.reset = Some(end);
             return;
         };
-        let drift = Duration::from_secs_f64((1.0 / rate).min(60.0));
+        let drift = Duration::from_secs_f64((1.0 / rate).clamp(1e-6, 60.0));
         let middle = (end.from.since(reset.to) + end.to.since(reset.from)) / 2;
         let odd = [middle, middle / 2].map(|length| (length, ODD));
         let known = (self.length, 0.0);
@@ -94,6 +96,20 @@ impl Window {
                 fitted: 0,
             };
         }
+    }
+
+    pub(super) fn rebase(&mut self, back: Duration) {
+        if let Some(reset) = &mut self.reset {
+            (reset.from, reset.to) = (reset.from - back, reset.to - back);
+        }
+    }
+
+    pub(super) fn plausible(&self) -> bool {
+        let known = self.is_known();
+        self.count.is_finite()
+            && self.length <= LENGTH_MAX
+            && known == (self.count >= 1.0)
+            && (!known || self.reset.is_some_and(|reset| reset.from <= reset.to))
     }
 
     /// It was used up a moment before a request could leave again at `end`.
