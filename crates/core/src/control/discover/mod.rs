@@ -385,6 +385,9 @@ impl Discover {
             return;
         }
         self.probing.pay();
+        if sample.signal == Signal::RateLimited {
+            self.announced.refused(sample.quota, sample.beside);
+        }
         match &mut self.block {
             Some(block) => {
                 block.canaries = block.canaries.saturating_add(1);
@@ -461,7 +464,8 @@ impl Discover {
             }
         }
         if self.has(Mechanism::Slots) && self.slots.refused(block.beside) {
-            return self.cruise(self.ceiling.max(block.rate) * 1.5, now);
+            // The rate is not what limits.
+            return self.cruise(self.ceiling.max(block.rate) * 3.0, now);
         }
         let interval = Duration::from_secs_f64(1.2 + 3.0 / block.rate);
         let hard = (block.canaries >= 1 || block.told) && lasted > interval;

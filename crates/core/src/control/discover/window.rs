@@ -131,7 +131,7 @@ impl Window {
     }
 }
 
-fn rounds() -> impl Iterator<Item = Duration> + Clone {
+pub(super) fn rounds() -> impl Iterator<Item = Duration> + Clone {
     ROUND_S.iter().map(|&s| Duration::from_secs(s))
 }
 
