@@ -424,6 +424,14 @@ impl Discover {
         self.next_canary = block.next_canary(&self.window, &self.ledger, rate, self.round_trip);
     }
 
+    /// A block page: whatever rate that was, half of it, and no more asking for a day.
+    fn blocked(&mut self, now: Timestamp) {
+        self.cuts = self.cuts.saturating_add(1);
+        let rate = self.rate_at(now);
+        self.cruise(rate * 0.5, now);
+        self.probing.forbid(now);
+    }
+
     fn rate_at(&self, now: Timestamp) -> f64 {
         match self.stage {
             // What flows in while a canary is under way must not send the next one too soon.
@@ -598,6 +606,7 @@ impl Law for Discover {
         match sample.signal {
             Signal::Ok => self.served(sample),
             Signal::RateLimited | Signal::Overloaded => self.refused(sample),
+            Signal::Blocked if sample.fresh => self.blocked(sample.now),
             _ => {}
         }
     }

@@ -13,6 +13,11 @@ use crate::Timestamp;
 
 /// Earned by each served request: what share of requests may be refused in the long run.
 const EARNED: f32 = 0.002;
+/// … and where the limit changes so often that asking pays.
+const EARNED_RESTLESS: f32 = 0.006;
+/// What comes sooner after another is part of the same change.
+const CHANGE: Duration = Duration::from_mins(2);
+const RESTLESS: Duration = Duration::from_mins(15);
 /// To begin with.
 const CREDIT_START: f32 = 3.0;
 const CREDIT_MAX: f32 = 6.0;
@@ -34,6 +39,8 @@ pub(super) struct Probing {
     /// The last change of the limit, and how long changes are apart.
     changed: Timestamp,
     apart: Option<Duration>,
+    /// Changes that came alone.
+    changes: u8,
 }
 
 impl Probing {
@@ -44,6 +51,7 @@ impl Probing {
             next: now,
             changed: now,
             apart: None,
+            changes: 0,
         }
     }
 
@@ -58,7 +66,11 @@ impl Probing {
     }
 
     pub(super) fn earn(&mut self) {
-        self.credit = (self.credit + EARNED).min(CREDIT_MAX);
+        let earned = match self.apart {
+            Some(apart) if apart < RESTLESS && self.changes >= 3 => EARNED_RESTLESS,
+            _ => EARNED,
+        };
+        self.credit = (self.credit + earned).min(CREDIT_MAX);
     }
 
     pub(super) fn pay(&mut self) {
@@ -88,6 +100,7 @@ impl Probing {
     pub(super) fn found_nothing(&mut self, now: Timestamp) {
         let most = self
             .apart
+            .filter(|_| self.changes >= 2)
             .map_or(WAIT_MAX, |apart| apart.div_f64(PROBES_PER_CHANGE));
         self.wait = (self.wait * 2).clamp(WAIT_MIN, most.max(WAIT_MIN));
         self.rest(now);
@@ -96,17 +109,23 @@ impl Probing {
     /// The limit is another than it was.
     pub(super) fn changed(&mut self, now: Timestamp) {
         let since = now.since(self.changed);
-        if since >= Duration::from_secs(30) {
+        if since >= CHANGE {
             self.apart = Some(self.apart.map_or(since, |apart| (apart + since) / 2));
-            self.changed = now;
+            self.changes = self.changes.saturating_add(1);
         }
+        self.changed = now;
         self.wait = WAIT_MIN;
         self.credit = self.credit.max(1.0);
         self.rest(now);
     }
 
+    /// Not for a day.
+    pub(super) fn forbid(&mut self, now: Timestamp) {
+        self.next = now + Duration::from_hours(24);
+    }
+
     /// The next probe is a whole wait away.
     pub(super) fn rest(&mut self, now: Timestamp) {
-        self.next = now + self.wait;
+        self.next = self.next.max(now + self.wait);
     }
 }

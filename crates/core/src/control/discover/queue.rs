@@ -89,10 +89,10 @@ impl Queue {
             self.unloaded += drift * UNLOADED;
         }
         let queued = under_way * (1.0 - libm::exp2f(self.unloaded - self.low));
-        let queue = queued > 1.0 + 0.22 * under_way;
+        let queue = queued > 0.8 + 0.2 * under_way;
         if queue {
             self.cap = (self.cap.min(under_way) - ((queued - 1.0) / 2.0).max(1.0)).max(1.0);
-        } else if self.held_back && queued < 0.4 + 0.17 * under_way {
+        } else if self.held_back && queued < 0.3 + 0.15 * under_way {
             self.cap += if eager {
                 (self.cap * 0.5).max(1.0)
             } else {
