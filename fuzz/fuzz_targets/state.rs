@@ -21,30 +21,36 @@ const SIGNALS: [Signal; 6] = [
 
 fuzz_target!(|input: (u64, Vec<u8>, Vec<u8>)| {
     let (now, state, steps) = input;
-    let (config, mut now) = (Config::api(), Timestamp::from_micros(now));
-    let Ok(mut host) = Host::restore(&state, now, &config) else {
+    for law in ["discover", "aimd"] {
+        let config = Config::api().with_law(law.parse().expect("a law"));
+        live(Timestamp::from_micros(now), &config, &state, &steps);
+    }
+});
+
+fn live(mut now: Timestamp, config: &Config, state: &[u8], steps: &[u8]) {
+    let Ok(mut host) = Host::restore(state, now, config) else {
         return;
     };
     let written = host.snapshot();
-    let again = Host::restore(&written, now, &config).expect("what was written can be read");
+    let again = Host::restore(&written, now, config).expect("what was written can be read");
     assert_eq!(again.snapshot(), written);
 
     let mut rng = Rng::new(1);
-    for step in steps {
+    for &step in steps {
         now = now + Duration::from_millis(u64::from(step) * 10);
         let ask = Ask {
             slots: u16::from(step % 4),
             horizon: Duration::from_secs(u64::from(step % 3)),
         };
-        let lease = match host.request(now, ask, &config) {
+        let lease = match host.request(now, ask, config) {
             Decision::Granted(grant) => grant.lease,
             Decision::Wait(_) => LeaseId(u64::from(step)),
         };
         let signal = SIGNALS[usize::from(step) % SIGNALS.len()];
-        host.report(now, lease, &Report::of(signal), &config, &mut rng);
-        host.cancel(now, LeaseId(u64::from(step)), step % 2 == 0, &config);
-        host.set_rate(now, f64::from(step) + 0.1, 2.0, &config);
-        let _ = host.explain(now, &config).line(now);
-        host.evictable(now, step % 2 == 0, &config);
+        host.report(now, lease, &Report::of(signal), config, &mut rng);
+        host.cancel(now, LeaseId(u64::from(step)), step % 2 == 0, config);
+        host.set_rate(now, f64::from(step) + 0.1, 2.0, config);
+        let _ = host.explain(now, config).line(now);
+        host.evictable(now, step % 2 == 0, config);
     }
-});
+}

@@ -20,7 +20,7 @@ pub(crate) enum Profile {
     /// robots.txt obeyed, start at 1 request/s per host, never more than 10/s, 4 in flight
     #[default]
     Crawler,
-    /// no robots.txt, no politeness cap: the learned limit alone decides
+    /// no robots.txt, no politeness cap, up to 64 in flight: the learned limit alone decides
     Api,
 }
 
@@ -90,10 +90,10 @@ pub(crate) struct Knobs {
     /// Requests that may leave at once after a pause
     #[arg(long, value_name = "N")]
     pub(crate) burst: Option<f64>,
-    /// Requests in flight per key
+    /// Requests in flight per key, at most
     #[arg(long, value_name = "N")]
     pub(crate) in_flight: Option<u32>,
-    /// How a key's limit is learned
+    /// How a key's limit is learned (discover if not given)
     #[arg(long, value_enum)]
     pub(crate) law: Option<LawName>,
     /// What a limit attaches to

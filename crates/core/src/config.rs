@@ -250,6 +250,7 @@ fn check(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::AimdConfig;
 
     #[test]
     fn the_profiles_are_valid() {
@@ -280,7 +281,7 @@ mod tests {
     #[test]
     fn bad_constants_of_a_law_are_named() {
         let mut config = Config::crawler();
-        config.law = LawConfig::Aimd(Arc::new(crate::control::AimdConfig {
+        config.law = LawConfig::Aimd(Arc::new(AimdConfig {
             cut: 1.0,
             ..AimdConfig::default()
         }));

@@ -5,6 +5,7 @@
 //!
 //! | law | what it does |
 //! | --- | --- |
+//! | [`Discover`] | finds the limit nobody publishes and rides just below it: the default |
 //! | [`Fixed`] | keeps the rate it was given |
 //! | [`Aimd`] | climbs by small steps, cuts once per congestion event |
 //! | [`Advice`] | keeps the rate it was given and says what it would suggest |

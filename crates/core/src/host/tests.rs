@@ -17,7 +17,7 @@ fn an_answer_heard_is_not_under_way() {
         panic!("a new key grants")
     };
     let mut report = Report::of(Signal::Ok);
-    report.quota = Some(crate::signal::Quota {
+    report.quota = Some(Quota {
         remaining: Some(1),
         reset: Some(Duration::from_mins(1)),
         ..Default::default()

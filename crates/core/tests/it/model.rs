@@ -151,7 +151,17 @@ fn law() -> impl Strategy<Value = LawConfig> {
     ]
 }
 
+/// Under any of the laws that are not the default.
 pub(crate) fn config() -> impl Strategy<Value = Config> {
+    config_under(law())
+}
+
+/// Under the default law: the one with the largest state and the most to get wrong.
+pub(crate) fn config_discover() -> impl Strategy<Value = Config> {
+    config_under(Just(LawConfig::Discover(Arc::default())))
+}
+
+fn config_under(law: impl Strategy<Value = LawConfig>) -> impl Strategy<Value = Config> {
     let refill = prop_oneof![
         4 => Just(Refill::Continuous),
         1 => (50..5_000_u64).prop_map(|ms| Refill::Interval(Duration::from_millis(ms))),
@@ -159,7 +169,7 @@ pub(crate) fn config() -> impl Strategy<Value = Config> {
     let bytes = prop_oneof![3 => Just(f64::INFINITY), 1 => 1e3..1e5];
     let busy = prop_oneof![Just(f64::INFINITY), Just(1.0)];
     (
-        law(),
+        law,
         refill,
         0.1..20.0,
         1.0..5.0,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use politely_core::config::Config;
+use politely_core::control::LawConfig;
 use politely_core::host::{Ask, Decision, Host};
 use politely_core::signal::{Report, Signal};
 use politely_core::{Rng, Timestamp};
@@ -10,13 +11,14 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use crate::model::{config, ops};
+use crate::model::{Op, config, config_discover, ops};
 use crate::world::World;
 
 /// What a state that could be read is put through: nothing may panic.
 fn drive(mut host: Host, world: &mut World) {
-    let leases = host.snapshot();
-    drop(leases);
+    let written = host.snapshot();
+    let again = Host::restore(&written, world.now, &world.config).expect("what was written");
+    assert_eq!(again.snapshot(), written);
     for i in 0..20_u64 {
         let now = world.now + Duration::from_millis(i * 700);
         world.poke(&mut host, now, i);
@@ -27,7 +29,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn arbitrary_bytes_never_panic(mut bytes in vec(any::<u8>(), 0..400), config in config(), now: u64) {
+    fn arbitrary_bytes_never_panic(mut bytes in vec(any::<u8>(), 0..400), config in prop_oneof![config(), config_discover()], now: u64) {
         if let Some(version) = bytes.first_mut() {
             *version = 1;
         }
@@ -42,32 +44,59 @@ proptest! {
     fn damaged_states_never_panic(
         config in config(),
         ops in ops(40),
-        damage in vec((any::<Index>(), any::<u8>()), 1..6),
-        cut in any::<Index>(),
+        damage in damage(),
+        cut: Option<Index>,
         seed: u64,
     ) {
-        let mut world = World::new(config.clone(), seed);
-        world.run(&ops);
-        let mut bytes = world.host.snapshot();
-        if seed % 4 == 0 {
-            bytes.truncate(cut.index(bytes.len()));
+        survive(config, &ops, &damage, cut, seed);
+    }
+
+    #[test]
+    fn damaged_discoveries_never_panic(
+        config in config_discover(),
+        ops in ops(40),
+        damage in damage(),
+        cut: Option<Index>,
+        seed: u64,
+    ) {
+        survive(config, &ops, &damage, cut, seed);
+    }
+}
+
+fn damage() -> impl Strategy<Value = Vec<(Index, u8)>> {
+    vec((any::<Index>(), any::<u8>()), 1..6)
+}
+
+/// What happened led to a state, some of whose bytes were lost or are others now.
+fn survive(config: Config, ops: &[Op], damage: &[(Index, u8)], cut: Option<Index>, seed: u64) {
+    let mut world = World::new(config, seed);
+    world.run(ops);
+    let mut bytes = world.host.snapshot();
+    if let Some(cut) = cut.filter(|_| seed.is_multiple_of(2)) {
+        bytes.truncate(cut.index(bytes.len()));
+    }
+    for (at, value) in damage {
+        if bytes.len() > 1 {
+            let at = 1 + at.index(bytes.len() - 1);
+            bytes[at] = *value;
         }
-        for (at, value) in damage {
-            if bytes.len() > 1 {
-                let at = 1 + at.index(bytes.len() - 1);
-                bytes[at] = value;
-            }
-        }
-        if let Ok(host) = Host::restore(&bytes, world.now, &config) {
-            drive(host, &mut world);
-        }
+    }
+    if let Ok(host) = Host::restore(&bytes, world.now, &world.config) {
+        drive(host, &mut world);
     }
 }
 
 #[test]
 fn a_state_is_small() {
+    for (law, most) in [("aimd", 300), ("discover", 512)] {
+        small(law.parse().expect("a law"), most);
+    }
+}
+
+/// What becomes of it in a long life is in [`crate::long`].
+fn small(law: LawConfig, most: usize) {
     // Typical: a second of microseconds since 1970 in every field, one request under way.
-    let mut config = Config::crawler();
+    let mut config = Config::crawler().with_law(law);
     let now = Timestamp::from_micros(1_800_000_000_000_000);
     let (mut host, mut rng) = (Host::new(&config, now), Rng::new(1));
     let mut sizes = vec![host.snapshot().len()];
@@ -88,7 +117,7 @@ fn a_state_is_small() {
         }
         sizes.push(host.snapshot().len());
     }
-    assert!(sizes.iter().all(|size| *size <= 300), "{sizes:?}");
+    assert!(sizes.iter().all(|size| *size <= most), "{sizes:?}");
 
     config.limits.in_flight = 16;
     config.limits.burst = 16.0;

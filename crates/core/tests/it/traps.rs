@@ -122,6 +122,14 @@ fn quick() -> Config {
     config
 }
 
+/// … by steps, with as many at once as it is granted.
+fn quick_aimd() -> Config {
+    Config {
+        law: LawConfig::Aimd(Arc::default()),
+        ..quick()
+    }
+}
+
 fn after(signal: Signal, secs: u64) -> Report {
     Report {
         retry_after: Some(Duration::from_secs(secs)),
@@ -131,7 +139,7 @@ fn after(signal: Signal, secs: u64) -> Report {
 
 #[test]
 fn refusals_under_way_are_one_event() {
-    let mut bench = Bench::new(quick());
+    let mut bench = Bench::new(quick_aimd());
     let leases: Vec<_> = (0..6).map(|_| bench.grant().lease).collect();
     // The clock is coarse: all of this may happen at one reading.
     let told: Vec<_> = leases
@@ -148,7 +156,7 @@ fn refusals_under_way_are_one_event() {
 #[test]
 fn reserved_ahead_and_refused_is_one_event() {
     // Before this a run reserved at the old rate, refused one by one as it left, cut once for each.
-    let mut bench = Bench::new(quick());
+    let mut bench = Bench::new(quick_aimd());
     bench.config.limits.burst = 1.0;
     bench.host = Host::new(&bench.config, bench.now);
     let grants: Vec<_> = (0..6).map(|_| bench.reserve(10.0)).collect();
@@ -282,7 +290,7 @@ fn two_workers_do_not_return_in_step_nor_early() {
 
 #[test]
 fn the_ceiling_rises_again() {
-    let mut bench = Bench::new(quick());
+    let mut bench = Bench::new(quick_aimd());
     let lease = bench.grant().lease;
     bench.say(lease, Signal::RateLimited);
     let low = bench
@@ -569,7 +577,7 @@ fn a_probe_under_way_is_still_the_only_one_after_a_restore() {
 #[test]
 fn shared_constants_stay_shared() {
     let config = quick();
-    let LawConfig::Aimd(constants) = &config.law else {
+    let LawConfig::Discover(constants) = &config.law else {
         unreachable!("the default law");
     };
     let before = Arc::strong_count(constants);

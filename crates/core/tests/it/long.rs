@@ -1,0 +1,157 @@
+//! A long life under the default law: a state that stays small, and numbers that stay numbers.
+
+use std::time::Duration;
+
+use politely_core::config::Config;
+use politely_core::host::{Ask, Decision, Grant, Host};
+use politely_core::signal::{Quota, Report, Signal};
+use politely_core::{Rng, Timestamp};
+use politely_target::model::{Limit, LimitSpec};
+
+/// Microseconds since 1970: times as long as they come.
+const EPOCH: Timestamp = Timestamp::from_micros(1_800_000_000_000_000);
+const LATENCY: Duration = Duration::from_millis(30);
+
+/// A host whose limit is another every quarter of an hour, asked by a client that never rests.
+struct Life {
+    host: Host,
+    config: Config,
+    rng: Rng,
+    now: Timestamp,
+    refused: u32,
+}
+
+impl Life {
+    fn new(config: Config) -> Self {
+        Self {
+            host: Host::new(&config, EPOCH),
+            config,
+            rng: Rng::new(3),
+            now: EPOCH,
+            refused: 0,
+        }
+    }
+
+    /// Sends for `length`, one request after the other, to a host with this limit.
+    fn spend(&mut self, length: Duration, limit: &serde_json::Value) {
+        let spec: LimitSpec = serde_json::from_value(limit.clone()).expect("a limit");
+        let mut limit: Limit = spec.build().expect("a limit");
+        let end = self.now + length;
+        while self.now < end {
+            let Some(grant) = self.next() else { break };
+            self.send(&grant, &mut limit);
+            let size = self.host.snapshot().len();
+            assert!(size <= 1_024, "{size} bytes");
+        }
+    }
+
+    /// The next permit, however long it takes; none if it takes for ever.
+    fn next(&mut self) -> Option<Grant> {
+        loop {
+            match self.host.request(self.now, Ask::default(), &self.config) {
+                Decision::Granted(grant) => return Some(grant),
+                Decision::Wait(wait) if wait.at == Timestamp::NEVER => return None,
+                Decision::Wait(wait) => self.now = wait.at,
+            }
+        }
+    }
+
+    fn send(&mut self, grant: &Grant, limit: &mut Limit) {
+        let accepted = limit.arrive(grant.start).accepted();
+        self.now = grant.start + LATENCY;
+        let signal = if accepted {
+            let _ = limit.depart(self.now);
+            Signal::Ok
+        } else {
+            self.refused += 1;
+            Signal::RateLimited
+        };
+        let report = Report {
+            latency: LATENCY,
+            ..Report::of(signal)
+        };
+        self.report(grant, &report);
+    }
+
+    fn report(&mut self, grant: &Grant, report: &Report) {
+        self.host
+            .report(self.now, grant.lease, report, &self.config, &mut self.rng);
+    }
+}
+
+#[test]
+fn a_state_stays_small_however_much_it_has_seen() {
+    let limits = serde_json::json!([
+        {"kind": "fixed_window", "count": 100, "window_s": 60.0, "aligned": false},
+        {"kind": "token_bucket", "rate": 7.0, "burst": 20},
+        {"kind": "sliding_log", "count": 300, "window_s": 300.0},
+        {"kind": "fixed_window", "count": 30, "window_s": 10.0, "aligned": true},
+        {"kind": "leaky", "rate": 0.5, "queue": 0},
+    ]);
+    let mut life = Life::new(Config::api());
+    for limit in limits.as_array().expect("a list").iter().cycle().take(20) {
+        life.spend(Duration::from_mins(15), limit);
+    }
+    assert!(
+        life.refused > 20,
+        "{} refused: a life in peace",
+        life.refused
+    );
+}
+
+#[test]
+fn no_number_a_worker_or_server_may_send_is_too_large() {
+    let extremes = [
+        Report {
+            retry_after: Some(Duration::MAX),
+            ..Report::of(Signal::RateLimited)
+        },
+        quota(0, Duration::ZERO, 0, Duration::ZERO),
+        quota(u64::MAX, Duration::from_nanos(1), u64::MAX, Duration::MAX),
+        quota(1, Duration::MAX, 0, Duration::from_secs(3)),
+        Report {
+            latency: Duration::MAX,
+            ..Report::of(Signal::Ok)
+        },
+    ];
+    for extreme in &extremes {
+        let mut life = Life::new(Config::api());
+        for turn in 0..40 {
+            let Some(grant) = life.next() else { break };
+            life.now = grant.start + LATENCY;
+            let usual = Report::of([Signal::Ok, Signal::RateLimited][turn / 3 % 2]);
+            let report = if turn % 3 == 0 { extreme } else { &usual };
+            life.report(&grant, report);
+            let rate = life.host.explain(life.now, &life.config).rate;
+            assert!(rate > 0.0, "{extreme:?}: {rate}");
+        }
+    }
+}
+
+#[test]
+fn no_rate_to_start_with_is_too_small() {
+    for rate in [1e300, 1e-3, 1e-20, 1e-300] {
+        let mut config = Config::api();
+        config.limits.rate_start = rate;
+        config.limits.burst = 4.0;
+        config.validate().expect("a number above 0");
+        let mut life = Life::new(config);
+        for signal in [Signal::RateLimited, Signal::RateLimited, Signal::Ok] {
+            let grant = life.next().expect("a token is left");
+            life.now = grant.start + LATENCY;
+            life.report(&grant, &Report::of(signal));
+        }
+    }
+}
+
+fn quota(limit: u64, window: Duration, remaining: u64, reset: Duration) -> Report {
+    Report {
+        quota: Some(Quota {
+            limit: Some(limit),
+            window: Some(window),
+            remaining: Some(remaining),
+            reset: Some(reset),
+        }),
+        ..Report::of(Signal::Ok)
+    }
+}
