@@ -186,12 +186,18 @@ impl KeyLaw {
 
     /// After a restore: what was learned stands under today's constants, which are no part of the state;
     /// a state of another law than the configured one, or an impossible one, is of no use.
-    pub fn adopt(&mut self, config: &LawConfig, limits: &Limits, now: Timestamp) {
+    pub fn adopt(
+        &mut self,
+        config: &LawConfig,
+        limits: &Limits,
+        now: Timestamp,
+        set_back: Duration,
+    ) {
         match (&mut *self, config) {
             (Self::Aimd(law), LawConfig::Aimd(config)) if law.plausible() => law.adopt(config, now),
             (Self::Advice(law), LawConfig::Advice(config)) if law.plausible() => law.adopt(config),
             (Self::Discover(law), LawConfig::Discover(config)) if law.plausible() => {
-                law.adopt(config, now);
+                law.adopt(config, set_back);
             }
             (Self::Fixed(_), LawConfig::Fixed) => {}
             _ => *self = Self::new(config, limits, now),

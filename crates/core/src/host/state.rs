@@ -46,8 +46,8 @@ impl Host {
         if !host.plausible() {
             return Err(RestoreError::Damaged(postcard::Error::SerdeDeCustom));
         }
-        host.law.adopt(&config.law, &config.limits, now);
         let set_back = host.pace.at().since(now);
+        host.law.adopt(&config.law, &config.limits, now, set_back);
         host.leases.rebase(set_back);
         host.last_grant = host.last_grant - set_back;
         host.pace.rebase(now);

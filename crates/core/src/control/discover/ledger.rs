@@ -31,7 +31,14 @@ impl Ledger {
         for point in &mut self.points {
             point.at = point.at - back;
         }
-        self.points.dedup_by_key(|point| point.at);
+        // Further back than it remembers: what was sent at the beginning of time was sent at once.
+        self.points.dedup_by(|next, kept| {
+            let same = next.at == kept.at;
+            if same {
+                kept.served = next.served;
+            }
+            same
+        });
     }
 
     pub(super) fn plausible(&self) -> bool {
@@ -40,11 +47,6 @@ impl Ledger {
             && self.points.windows(2).all(ascends)
             && self.points.last().map_or(0, |point| point.served) == self.served
             && self.served < u32::MAX
-    }
-
-    /// When the last was sent.
-    pub(super) fn last(&self) -> Timestamp {
-        self.points.last().map_or(Timestamp::ZERO, |point| point.at)
     }
 
     /// One more, sent at `at`.
@@ -56,9 +58,9 @@ impl Ledger {
         self.served += 1;
         let served = self.served;
         match self.points.as_mut_slice() {
-            [.., before, last] if at <= last.at || last.at.micros_since(before.at) < 50_000 => {
-                last.at = last.at.max(at);
-                last.served = served;
+            [.., last] if at <= last.at => last.served = served,
+            [.., before, last] if last.at.micros_since(before.at) < 50_000 => {
+                *last = Point { at, served };
             }
             _ => {
                 if self.points.len() >= POINTS {

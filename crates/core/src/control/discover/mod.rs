@@ -189,14 +189,8 @@ impl Discover {
     }
 
     /// Takes up what was learned; with a clock that was set back, all its times go back as far.
-    pub(super) fn adopt(&mut self, config: &Arc<DiscoverConfig>, now: Timestamp) {
+    pub(super) fn adopt(&mut self, config: &Arc<DiscoverConfig>, back: Duration) {
         self.config = Arc::clone(config);
-        let heard = self.block.map_or(Timestamp::ZERO, |block| block.heard);
-        let latest = (self.stage_began).max(self.anchor.min(heard)).max(heard).max(self.ledger.last());
-        let back = latest.since(now);
-        if back.is_zero() {
-            return;
-        }
         for time in [
             &mut self.stage_began,
             &mut self.anchor,
@@ -475,7 +469,7 @@ impl Discover {
             // The rate is not what limits.
             return self.cruise(self.ceiling.max(block.rate) * 3.0, now);
         }
-        let interval = Duration::from_secs_f64(1.2 + 3.0 / block.rate);
+        let interval = Duration::from_secs_f64(1.2 + (3.0 / block.rate).min(3.0 / RATE_MIN));
         let hard = (block.canaries >= 1 || block.told) && lasted > interval;
         let learnable = first || self.window.is_known() || self.ceiling == 0.0;
         if self.has(Mechanism::Windows) && hard && learnable && (n >= 3.0 || first) {

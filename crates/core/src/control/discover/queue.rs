@@ -59,7 +59,7 @@ impl Queue {
 
     pub(super) fn plausible(&self) -> bool {
         let octaves = [self.low, self.unloaded];
-        (1.0..=CAP_MAX).contains(&self.cap) && octaves.iter().all(|x| (0.0..=64.0).contains(x))
+        (1.0..=CAP_MAX).contains(&self.cap) && octaves.iter().all(|x| (-1.0..=64.0).contains(x))
     }
 
     /// A request was served that left beside `beside` others. `eager`: nothing was refused so far.
