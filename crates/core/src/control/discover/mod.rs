@@ -92,7 +92,7 @@ const RATE_MAX: f64 = 1e6;
 /// The bracket is narrow enough.
 const PRECISE: f64 = 0.012;
 /// Where in the bracket the next trial goes: nearer the lower end, since a refusal costs more than time.
-const TRIAL_AT: f64 = 0.4;
+const TRIAL_AT: f64 = 0.35;
 
 /// What it is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -257,7 +257,7 @@ impl Discover {
         let low = self.low.max(self.passed);
         if self.high <= low * (1.0 + PRECISE) || self.probing.credit() <= -12.0 && self.low > 0.0 {
             self.cruise(self.low.max(self.passed * 0.995), now);
-            self.probing.rest(now);
+            self.probing.invest(now);
             return;
         }
         let rate = if low > 0.0 {

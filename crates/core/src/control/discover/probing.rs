@@ -41,6 +41,8 @@ pub(super) struct Probing {
     apart: Option<Duration>,
     /// Changes that came alone.
     changes: u8,
+    /// The first bracket was questioned.
+    invested: bool,
 }
 
 impl Probing {
@@ -52,6 +54,7 @@ impl Probing {
             changed: now,
             apart: None,
             changes: 0,
+            invested: false,
         }
     }
 
@@ -116,6 +119,15 @@ impl Probing {
         self.changed = now;
         self.wait = WAIT_MIN;
         self.credit = self.credit.max(1.0);
+        self.rest(now);
+    }
+
+    /// A bracket was closed. After the first it is asked whether it was the right one, whatever that costs.
+    pub(super) fn invest(&mut self, now: Timestamp) {
+        if !self.invested {
+            self.credit = self.credit.max(1.0);
+            self.invested = true;
+        }
         self.rest(now);
     }
 
