@@ -18,7 +18,7 @@ const AFTER: Duration = Duration::from_millis(60);
 /// The second canary asks as if this much had passed: no window is shorter than a second.
 const SECOND: Duration = Duration::from_millis(400);
 /// A host in trouble is asked at least this often.
-const OUTAGE_MAX: Duration = Duration::from_secs(60);
+const OUTAGE_MAX: Duration = Duration::from_mins(1);
 /// From one canary to the next, the time since the refusal grows at least so much, and at most this.
 const GROWTH: (f64, f64) = (1.8, 3.2);
 
@@ -55,12 +55,14 @@ impl Block {
     }
 
     /// When the next canary goes. `window` and `ledger`: what is known of when one may end. `round_trip`: a usual one.
+    /// `rounds`: believe in round numbers.
     pub(super) fn next_canary(
         &self,
         window: &Window,
         ledger: &Ledger,
         rate: f64,
         round_trip: Duration,
+        rounds: bool,
     ) -> Timestamp {
         let interval = Duration::from_secs_f64((1.0 / rate).clamp(1e-6, 60.0));
         if self.canaries == 0 {
@@ -91,7 +93,7 @@ impl Block {
                     .clone()
                     .map(move |start| start + Duration::from_secs(window) + AFTER)
             })
-            .filter(|at| (least..=most).contains(at))
+            .filter(|at| rounds && (least..=most).contains(at))
             .min()
             .unwrap_or(self.began + elapsed.mul_f64(2.2).max(interval))
     }

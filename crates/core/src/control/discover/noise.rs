@@ -59,7 +59,9 @@ impl Noise {
     }
 
     pub(super) fn plausible(&self) -> bool {
-        [self.proven, self.gap].iter().all(|x| *x >= 0.0 && x.is_finite())
+        [self.proven, self.gap]
+            .iter()
+            .all(|x| *x >= 0.0 && x.is_finite())
     }
 
     /// [`PROOF`] requests were served at `rate`.
@@ -73,7 +75,11 @@ impl Noise {
     pub(super) fn refused(&mut self, served: f64, rate: f64, now: Timestamp) -> Lone {
         if self.noisy {
             self.gap += WEIGHT * (served - self.gap);
-            self.close = if served < CLOSE { self.close.saturating_add(1) } else { 0 };
+            self.close = if served < CLOSE {
+                self.close.saturating_add(1)
+            } else {
+                0
+            };
             if self.gap < TOO_OFTEN || self.close >= 2 {
                 self.forget();
                 return Lone::Limit;

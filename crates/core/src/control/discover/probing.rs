@@ -95,8 +95,8 @@ impl Probing {
     }
 
     /// May it ask for more now?
-    pub(super) fn due(&self, now: Timestamp) -> bool {
-        now >= self.next && self.credit >= 1.0
+    pub(super) fn due(&self, now: Timestamp, on_budget: bool) -> bool {
+        now >= self.next && (self.credit >= 1.0 || !on_budget)
     }
 
     /// It asked and found nothing.

@@ -63,10 +63,13 @@ impl Announced {
         self.window = self.window.max(reset);
         // A reset told as a time of day is rounded up to a second; windows are round numbers.
         let measured = rounds()
-            .find(|round| self.window > *round && self.window - *round <= SECOND)
+            .find(|round| self.window > *round && self.window <= *round + SECOND)
             .unwrap_or(self.window);
         let window = quota.window.unwrap_or(measured).clamp(SECOND, LONGEST);
-        let Some(limit) = quota.limit.filter(|_| quota.window.is_some() || !self.window.is_zero()) else {
+        let Some(limit) = quota
+            .limit
+            .filter(|_| quota.window.is_some() || !self.window.is_zero())
+        else {
             return;
         };
         let policy = limit as f64 / window.as_secs_f64() * (1.0 - MARGIN);

@@ -1,0 +1,54 @@
+//! Back from bytes: under today's constants and today's clock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Discover, DiscoverConfig, RATE_MIN, ROUND_TRIP_MAX};
+
+impl Discover {
+    /// Takes up what was learned; with a clock that was set back, all its times go back as far.
+    pub(in crate::control) fn adopt(&mut self, config: &Arc<DiscoverConfig>, back: Duration) {
+        self.config = Arc::clone(config);
+        for time in [
+            &mut self.stage_began,
+            &mut self.anchor,
+            &mut self.last_soft,
+            &mut self.next_canary,
+            &mut self.outage_over,
+        ] {
+            *time = *time - back;
+        }
+        if let Some(block) = &mut self.block {
+            block.rebase(back);
+        }
+        self.window.rebase(back);
+        self.probing.rebase(back);
+        self.noise.rebase(back);
+        self.ledger.rebase(back);
+    }
+
+    /// Could it have learned this? Bytes read back may be anything.
+    pub(in crate::control) fn plausible(&self) -> bool {
+        let rates = [
+            self.ceiling,
+            self.low,
+            self.passed,
+            self.bank,
+            self.excess.abs(),
+        ];
+        self.rate >= RATE_MIN
+            && self.rate.is_finite()
+            && self.high > 0.0
+            && rates.iter().all(|rate| *rate >= 0.0 && rate.is_finite())
+            && self.anchor_served <= self.ledger.served()
+            && self.round_trip <= ROUND_TRIP_MAX
+            && self.block.is_none_or(|block| block.plausible())
+            && self.window.plausible()
+            && self.probing.plausible()
+            && self.queue.plausible()
+            && self.slots.plausible()
+            && self.noise.plausible()
+            && self.announced.plausible()
+            && self.ledger.plausible()
+    }
+}

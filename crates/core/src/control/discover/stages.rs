@@ -1,0 +1,150 @@
+//! From the first request to the cruise, and what a served request moves.
+//!
+//! *Start* doubles until something refuses. *Trial* narrows the bracket from below: a rate that passes for long
+//! enough becomes its lower end, one that is refused its upper. *Cruise* rides just below what passed. *Probe*
+//! asks for more, gently at first and then steeply, so that a small rise is found as surely as a large one.
+//! *Recover* comes back from a block or an outage by doublings.
+
+use super::{Discover, Mechanism, RATE_MAX, RATE_MIN, Stage};
+use crate::Timestamp;
+
+/// The bracket is narrow enough.
+const PRECISE: f64 = 0.012;
+/// Where in the bracket the next trial goes: nearer the lower end, since a refusal costs more than time.
+const TRIAL_AT: f64 = 0.35;
+/// So many refusals are owed that any bracket is good enough.
+const TOO_DEEP: f32 = -12.0;
+/// What a ceiling lies below a rate that passed.
+const PASSED: f64 = 0.995;
+/// A trial lasts this long over the precision that is asked of it, seconds: a bucket of a second's rate shows.
+const TRIAL_S: f64 = 0.7;
+/// What a comeback starts with, of the ceiling.
+const COMEBACK: f64 = 0.25;
+/// A probe has grown to twice the ceiling after so many seconds, or requests, or a window.
+const PROBE_SCALE: f64 = 20.0;
+
+impl Discover {
+    pub(super) fn enter(&mut self, stage: Stage, rate: f64, now: Timestamp) {
+        self.stage = stage;
+        self.rate = rate.clamp(RATE_MIN, RATE_MAX);
+        self.stage_began = now;
+        self.stage_served = 0;
+    }
+
+    pub(super) fn cruise(&mut self, ceiling: f64, now: Timestamp) {
+        self.ceiling = ceiling.max(RATE_MIN);
+        self.enter(
+            Stage::Cruise,
+            self.ceiling * (1.0 - self.config.margin),
+            now,
+        );
+    }
+
+    pub(super) fn recover(&mut self, now: Timestamp) {
+        self.strikes = 0;
+        self.enter(Stage::Recover, self.ceiling * COMEBACK, now);
+    }
+
+    pub(super) fn next_trial(&mut self, now: Timestamp) {
+        let low = self.low.max(self.passed);
+        if self.high <= low * (1.0 + PRECISE) || self.probing.credit() <= TOO_DEEP && self.low > 0.0
+        {
+            self.cruise(self.low.max(self.passed * PASSED), now);
+            self.probing.invest(now);
+            return;
+        }
+        let rate = if low > 0.0 {
+            low + TRIAL_AT * (self.high - low)
+        } else {
+            self.high * 0.6
+        };
+        self.enter(Stage::Trial, rate, now);
+    }
+
+    /// The rate of a probe: as good as the ceiling at first, then steeply up.
+    pub(super) fn probe_rate(&self, now: Timestamp) -> f64 {
+        let scale = (PROBE_SCALE / self.ceiling)
+            .max(PROBE_SCALE)
+            .max(self.window.length.as_secs_f64());
+        let x = now.since(self.stage_began).as_secs_f64() / scale;
+        self.ceiling * (1.0 + x * x * x)
+    }
+
+    /// Something else than the rate held requests back: the demand, or the cap in flight.
+    pub(super) fn held_back(&self, now: Timestamp) -> bool {
+        let elapsed = now.since(self.stage_began).as_secs_f64() - self.round_trip.as_secs_f64();
+        f64::from(self.stage_served) < 0.6 * self.rate * elapsed
+    }
+
+    pub(super) fn step(&mut self, now: Timestamp) {
+        let elapsed = now.since(self.stage_began).as_secs_f64();
+        let served = self.stage_served;
+        match self.stage {
+            Stage::Start => {
+                let enough = if self.rate < 4.0 { 4 } else { 6 };
+                if served >= enough
+                    && elapsed >= (self.rate / 16.0).clamp(1.0, 5.0)
+                    && !self.held_back(now)
+                {
+                    self.enter(Stage::Start, self.rate * stride(self.rate), now);
+                }
+            }
+            Stage::Recover => {
+                if served >= 4 {
+                    let top = self.ceiling * (1.0 - self.config.margin);
+                    if self.rate * 2.0 >= top {
+                        self.cruise(self.ceiling, now);
+                        self.probing.rest(now);
+                    } else {
+                        self.enter(Stage::Recover, self.rate * 2.0, now);
+                    }
+                }
+            }
+            Stage::Trial => {
+                let width = (self.high / self.low.max(self.passed).max(1e-9) - 1.0).clamp(0.0, 1.0);
+                let tolerance = (width / 4.0).clamp(0.01, 0.2);
+                if served < 8
+                    || f64::from(served) * tolerance < 1.0
+                    || elapsed * tolerance < TRIAL_S
+                {
+                    return;
+                }
+                if self.held_back(now) {
+                    self.cruise(self.low.max(self.rate * 0.6), now);
+                    return;
+                }
+                let since = now.since(self.anchor).as_secs_f64();
+                let sustained =
+                    f64::from(self.ledger.served().saturating_sub(self.anchor_served + 1)) / since;
+                self.low = self.low.max(sustained.min(self.rate));
+                self.passed = self.rate;
+                if self.verifying {
+                    self.verifying = false;
+                    self.probing.changed(now);
+                }
+                self.next_trial(now);
+            }
+            Stage::Cruise => {
+                if self.probing.due(now, self.has(Mechanism::Budget)) {
+                    self.enter(Stage::Probe, self.ceiling, now);
+                }
+            }
+            Stage::Probe => {
+                let elapsed = elapsed - self.round_trip.as_secs_f64();
+                if served >= 20 && f64::from(served) < 0.75 * self.ceiling * elapsed {
+                    self.probing.found_nothing(now);
+                    self.cruise(self.ceiling, now);
+                }
+            }
+        }
+    }
+}
+
+/// From one stage of the start to the next: boldly while little is at stake.
+pub(super) fn stride(rate: f64) -> f64 {
+    match rate {
+        ..4.0 => 2.0,
+        ..16.0 => 1.5,
+        _ => 1.25,
+    }
+}

@@ -1,0 +1,239 @@
+//! What a block that has ended tells of the limit.
+//!
+//! A canary was served again. How long the block lasted, how much had been served before it and in which stage
+//! it came decide what it was: an outage, noise, a cap on requests at once, a window, or a bucket that ran dry.
+
+use std::time::Duration;
+
+use super::canary::Block;
+use super::noise::Lone;
+use super::stages::stride;
+use super::window::{Between, Window};
+use super::{Discover, Mechanism, RATE_MIN, Sample, Stage};
+use crate::Timestamp;
+
+/// So many refused canaries of a host in trouble are an outage.
+const OUTAGE_CANARIES: u16 = 3;
+/// A block is *hard*, not a bucket that fills again, if it outlasts this and three intervals.
+const HARD: Duration = Duration::from_millis(1_200);
+/// Requests served before a hard block, for it to be a window's.
+const WINDOW_SERVED: f64 = 3.0;
+/// A window was used up if this share of what it holds was served.
+const USED_UP: f64 = 0.8;
+/// Requests at one rate that bound the limit from above.
+const TELLING: f64 = 4.0;
+/// What a cap on requests at once leaves the rate: room enough to be no limit.
+const NO_LIMIT: f64 = 3.0;
+/// What a first refusal in the cruise leaves of the ceiling; a second one soon after is no accident.
+const LITTLE_LESS: f64 = 0.98;
+/// The second look after a probe, over the ceiling.
+const SECOND_LOOK: f64 = 1.04;
+/// A probe that got no further than this beyond what the bucket held last time found nothing.
+const AS_BEFORE: (f64, f64) = (1.15, 0.3);
+/// A window's rate this close to the one before is the same.
+const SAME_RATE: f64 = 0.06;
+/// … and this far from it, what is sent must grow to it again.
+const OTHER_RATE: f64 = 0.5;
+
+/// Seconds from one moment to another, never zero.
+fn span(from: Timestamp, to: Timestamp) -> f64 {
+    to.since(from).as_secs_f64().max(1e-3)
+}
+
+/// What one block tells of the rate: certainly sustained, probably refused.
+#[derive(Clone, Copy)]
+struct Bracket {
+    low: f64,
+    high: f64,
+}
+
+impl Discover {
+    pub(super) fn block_over(&mut self, block: &Block, canary: &Sample) {
+        let now = canary.now;
+        // What was served since the last refusal, the canary apart.
+        let served = self.ledger.served().saturating_sub(self.anchor_served);
+        let n = f64::from(served.saturating_sub(1));
+        let bracket = self.bracket(block, canary, n);
+        self.anchor = block.refused.min(canary.sent);
+        self.anchor_served = self.ledger.served().saturating_sub(1);
+        self.passed = 0.0;
+        if self.was_outage(block, canary) {
+            return self.recover(now);
+        }
+        if self.has(Mechanism::Noise) && block.canaries == 0 && !block.told {
+            match self.noise.refused(n, block.rate, now) {
+                Lone::Limit => {}
+                Lone::Noise => return self.probing.refund(),
+                Lone::Noticed(ceiling) => {
+                    self.probing.forgive();
+                    return self.cruise(ceiling, now);
+                }
+            }
+        }
+        if self.has(Mechanism::Slots) && self.slots.refused(block.beside) {
+            return self.cruise(self.ceiling.max(block.rate) * NO_LIMIT, now);
+        }
+        if self.has(Mechanism::Windows) && self.was_window(block, canary, n) {
+            return self.window_over(block, canary);
+        }
+        if self.window.fitted > 0 {
+            let opened = canary.sent - self.window.length;
+            let used = self.ledger.between(opened, block.began);
+            if used >= USED_UP * self.ceiling * self.window.length.as_secs_f64() {
+                self.window.used_up(&self.ledger, block.began, canary.sent);
+                return self.window_rate(now);
+            }
+            self.window = Window::default();
+        }
+        if !self.window.is_known() {
+            // Should this have been a window's end, the next one is told by it.
+            let end = Between {
+                from: self.anchor,
+                to: canary.sent,
+            };
+            self.window.maybe_ended(end, n);
+        }
+        self.soft_over(block, bracket, now);
+        self.last_soft = block.began;
+    }
+
+    /// Tokens flowed in for what was served, and less than one was there at either end.
+    fn bracket(&self, block: &Block, canary: &Sample, n: f64) -> Bracket {
+        let low = (n - 1.0) / span(self.anchor, block.began);
+        // A bucket that rests may overflow: only the time at the rate that was refused bounds it from above,
+        // and of few requests nothing can be told but that their rate was refused.
+        let after = self.ledger.between(self.stage_began, block.began);
+        let refused = block.refused.min(canary.sent);
+        Bracket {
+            low: low.max(n / span(self.anchor, canary.sent)),
+            high: if after >= TELLING {
+                (after + 1.0) / span(self.stage_began, refused)
+            } else {
+                block.rate
+            },
+        }
+    }
+
+    /// A host in trouble that had not been in trouble just before: that would be its way to say no.
+    fn was_outage(&mut self, block: &Block, canary: &Sample) -> bool {
+        if !block.overloaded || block.canaries < OUTAGE_CANARIES {
+            return false;
+        }
+        let lasted = canary.sent.since(block.began);
+        let again = canary.sent.since(self.outage_over) < (lasted * 5).max(Duration::from_mins(1));
+        self.outage_over = canary.sent;
+        self.ceiling > 0.0 && !again && self.has(Mechanism::Outage)
+    }
+
+    /// Nothing passed for long although much had passed before.
+    fn was_window(&self, block: &Block, canary: &Sample, n: f64) -> bool {
+        let first = self.cuts == 1;
+        let intervals = Duration::from_secs_f64((3.0 / block.rate).min(3.0 / RATE_MIN));
+        let hard = (block.canaries >= 1 || block.told)
+            && canary.sent.since(block.began) > HARD + intervals;
+        // A limit known well is not taken for a window for one long block.
+        let learnable = first || self.window.is_known() || self.ceiling == 0.0;
+        hard && learnable && (n >= WINDOW_SERVED || first)
+    }
+
+    /// A bucket ran dry.
+    fn soft_over(&mut self, block: &Block, bracket: Bracket, now: Timestamp) {
+        match self.stage {
+            Stage::Start => {
+                (self.low, self.high) = (0.0, block.rate);
+                // The stride before was served, if not for long.
+                let rate = block.rate / stride(block.rate * 0.9).max(1.35);
+                self.enter(Stage::Trial, rate, now);
+            }
+            Stage::Trial => self.trial_over(block, bracket, now),
+            Stage::Probe => self.probe_over(block, now),
+            Stage::Recover if self.strikes < 3 => {
+                // A window that slides still holds what was sent before the block.
+                self.strikes = self.strikes.saturating_add(1);
+                self.enter(Stage::Recover, self.rate / 2.0, now);
+            }
+            Stage::Cruise | Stage::Recover => self.cruise_over(block, bracket, now),
+        }
+    }
+
+    fn trial_over(&mut self, block: &Block, bracket: Bracket, now: Timestamp) {
+        self.high = self.high.min(block.rate).min(bracket.high);
+        if self.verifying && self.high <= self.ceiling * SECOND_LOOK {
+            // What the probe found was the bucket's.
+            self.verifying = false;
+            self.bank = self.bank.max(self.excess);
+            self.probing.found_nothing(now);
+            return self.cruise(self.ceiling, now);
+        }
+        self.verifying = false;
+        self.low = self.low.max(bracket.low).min(self.high * 0.995);
+        if bracket.low < self.low * 0.9 && bracket.high < self.low {
+            self.low = bracket.low;
+        }
+        self.next_trial(now);
+    }
+
+    fn probe_over(&mut self, block: &Block, now: Timestamp) {
+        let lasted = block.began.since(self.stage_began).as_secs_f64();
+        let served = self.ledger.between(self.stage_began, block.began);
+        self.excess = served - self.ceiling * lasted;
+        if self.excess <= AS_BEFORE.0 * self.bank + AS_BEFORE.1 {
+            self.probing.found_nothing(now);
+            return self.cruise(self.ceiling, now);
+        }
+        (self.low, self.high) = (self.ceiling, block.rate);
+        if !self.has(Mechanism::Verify) {
+            return self.next_trial(now);
+        }
+        self.verifying = true;
+        self.enter(Stage::Trial, self.ceiling * SECOND_LOOK, now);
+    }
+
+    fn cruise_over(&mut self, block: &Block, bracket: Bracket, now: Timestamp) {
+        let since_last = block.began.since(self.last_soft).as_secs_f64();
+        if since_last > 40.0 / self.rate + 5.0 {
+            self.strikes = 0;
+        }
+        self.strikes = self.strikes.saturating_add(1);
+        if self.strikes == 1 {
+            self.cruise(self.ceiling * LITTLE_LESS, now);
+            return self.probing.rest(now);
+        }
+        self.high = block.rate.min(bracket.high);
+        self.low = bracket.low.min(self.high * 0.995).max(0.0);
+        self.strikes = 0;
+        self.probing.changed(now);
+        self.next_trial(now);
+    }
+
+    /// A window was used up before its end.
+    fn window_over(&mut self, block: &Block, canary: &Sample) {
+        let end = Between {
+            from: block.refused.min(canary.sent),
+            to: canary.sent,
+        };
+        self.window
+            .learn(&self.ledger, block.began, end, block.rate);
+        self.window_rate(canary.now);
+    }
+
+    fn window_rate(&mut self, now: Timestamp) {
+        let (old, rate) = (self.ceiling, self.window.rate());
+        self.ceiling = rate;
+        let off = if old > 0.0 {
+            (rate / old - 1.0).abs()
+        } else {
+            f64::INFINITY
+        };
+        if off < (1.5 / self.window.count).max(SAME_RATE) {
+            self.probing.found_nothing(now);
+            self.cruise(rate, now);
+        } else if off < OTHER_RATE {
+            self.probing.changed(now);
+            self.cruise(rate, now);
+        } else {
+            self.probing.changed(now);
+            self.recover(now);
+        }
+    }
+}
