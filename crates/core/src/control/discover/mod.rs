@@ -271,7 +271,12 @@ impl Law for Discover {
     }
 
     fn setpoint(&mut self, now: Timestamp, limits: &Limits) -> Setpoint {
-        let cap = self.queue.cap().min(self.slots.cap().unwrap_or(u32::MAX));
+        let queue = if self.has(Mechanism::Queue) {
+            self.queue.cap()
+        } else {
+            limits.in_flight
+        };
+        let cap = queue.min(self.slots.cap().unwrap_or(u32::MAX));
         Setpoint {
             rate: match self.announced.rate() {
                 Some(announced) if self.block.is_none() => announced,
