@@ -107,7 +107,9 @@ impl Host {
             }
             Ok(start) => start,
         };
-        let lease = self.lease(start, probe, &rate, config);
+        // Who takes the last slot was kept waiting by the slots, if not by the rate.
+        let last = free == 1;
+        let lease = self.lease(start, probe, last, &rate, config);
         let interval = if slots > 1 {
             rate.interval()
         } else {
@@ -116,7 +118,7 @@ impl Host {
         for i in 1..slots {
             let start = start + interval * i;
             self.pace.follow(start);
-            self.lease(start, false, &rate, config);
+            self.lease(start, false, false, &rate, config);
         }
         Decision::Granted(Grant {
             lease,
@@ -360,11 +362,18 @@ impl Host {
     }
 
     #[inline]
-    fn lease(&mut self, start: Timestamp, probe: bool, rate: &Rate, config: &Config) -> LeaseId {
+    fn lease(
+        &mut self,
+        start: Timestamp,
+        probe: bool,
+        last: bool,
+        rate: &Rate,
+        config: &Config,
+    ) -> LeaseId {
         // Time on hold is not idle time.
         let free_since = self.last_grant.max(self.hold.until());
         let intervals = start.micros_since(free_since) as f64 / 1e6 * rate.per_s;
-        let pressed = intervals <= PRESSED_INTERVALS;
+        let pressed = last || intervals <= PRESSED_INTERVALS;
         self.last_grant = start;
         if probe {
             self.rare().probe_sent();

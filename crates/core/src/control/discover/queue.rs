@@ -14,7 +14,7 @@ const START: f32 = 2.0;
 /// The quantile looked at.
 const QUANTILE: f32 = 0.3;
 /// Latencies per look, at least.
-const LOOK: u16 = 24;
+const LOOK: u16 = 40;
 /// The quantile tracker's step, in octaves.
 const STEP: f32 = 0.03;
 
@@ -23,6 +23,13 @@ const UNLOADED: f32 = 0.1;
 
 /// More than any host is asked to do at once.
 const CAP_MAX: f32 = 10_000.0;
+
+/// Latencies until the quantile has settled.
+const SETTLING: f32 = 24.0;
+/// A queue that is given less to do gets shorter by this at least, octaves.
+const DRAINS: f32 = 0.02;
+/// How fast what was taken for a queue becomes the normal.
+const MISTAKEN: f32 = 0.2;
 
 /// The in-flight cap that latency allows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -35,6 +42,12 @@ pub(super) struct Queue {
     seen: u16,
     /// Most under way since the last look.
     most: u16,
+    /// What it was when a queue was last seen.
+    before: f32,
+    /// Latencies so far.
+    total: u16,
+    /// A queue was seen at the last look.
+    seen_queue: bool,
     /// The cap was what held a request back.
     held_back: bool,
 }
@@ -47,6 +60,9 @@ impl Default for Queue {
             unloaded: 0.0,
             seen: 0,
             most: 0,
+            before: 0.0,
+            total: 0,
+            seen_queue: false,
             held_back: false,
         }
     }
@@ -58,18 +74,21 @@ impl Queue {
     }
 
     pub(super) fn plausible(&self) -> bool {
-        let octaves = [self.low, self.unloaded];
+        let octaves = [self.low, self.unloaded, self.before];
         (1.0..=CAP_MAX).contains(&self.cap) && octaves.iter().all(|x| (-1.0..=64.0).contains(x))
     }
 
     /// A request was served that left beside `beside` others. `eager`: nothing was refused so far.
-    /// Says whether a queue was seen.
+    /// Says whether a queue was seen twice in a row.
     pub(super) fn served(&mut self, latency: Duration, beside: u16, eager: bool) -> bool {
         let x = libm::log2f((latency.as_micros() as f32).clamp(1.0, 1e12));
         if self.unloaded == 0.0 {
             (self.low, self.unloaded) = (x, x);
         }
-        self.low += STEP
+        self.total = self.total.saturating_add(1);
+        // The first of them may be far off.
+        let step = STEP * (1.0 + SETTLING / f32::from(self.total));
+        self.low += step
             * if x > self.low {
                 QUANTILE
             } else {
@@ -85,12 +104,18 @@ impl Queue {
         let drift = self.low - self.unloaded;
         let under_way = f32::from(self.most);
         // What is unloaded can only be seen with next to nothing under way.
-        if drift < 0.0 || self.most <= 2 {
+        if self.most <= 3 && f32::from(self.total) < 2.0 * SETTLING {
+            self.unloaded = self.low;
+        } else if drift < 0.0 || self.most <= 2 {
             self.unloaded += drift * UNLOADED;
+        } else if self.seen_queue && self.low > self.before - DRAINS {
+            // Fewer under way did not make it faster: no queue, but how it is.
+            self.unloaded += drift * MISTAKEN;
         }
         let queued = under_way * (1.0 - libm::exp2f(self.unloaded - self.low));
         let queue = queued > 0.8 + 0.2 * under_way;
         if queue {
+            self.before = self.low;
             self.cap = (self.cap.min(under_way) - ((queued - 1.0) / 2.0).max(1.0)).max(1.0);
         } else if self.held_back && queued < 0.3 + 0.15 * under_way {
             self.cap += if eager {
@@ -100,6 +125,8 @@ impl Queue {
             };
         }
         (self.seen, self.most, self.held_back) = (0, 0, false);
-        queue
+        let again = queue && self.seen_queue;
+        self.seen_queue = queue;
+        again
     }
 }
