@@ -138,7 +138,9 @@ mod tests {
     /// One request at each of these seconds.
     fn served(secs: &[f64]) -> Ledger {
         let mut ledger = Ledger::default();
-        secs.iter().for_each(|secs| ledger.serve(at(*secs)));
+        for secs in secs {
+            ledger.serve(at(*secs));
+        }
         ledger
     }
 
