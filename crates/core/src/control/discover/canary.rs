@@ -98,3 +98,139 @@ impl Block {
             .unwrap_or(self.began + elapsed.mul_f64(2.2).max(interval))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::window::Between;
+    use super::*;
+
+    const ROUND_TRIP: Duration = Duration::from_millis(100);
+
+    fn at(secs: f64) -> Timestamp {
+        Timestamp::from_secs_f64(secs)
+    }
+
+    /// Refused at `secs`, heard of a round trip later.
+    fn refused(secs: f64) -> Block {
+        Block {
+            began: at(secs),
+            refused: at(secs),
+            heard: at(secs) + ROUND_TRIP,
+            canaries: 0,
+            rate: 4.0,
+            beside: 0,
+            overloaded: false,
+            told: false,
+        }
+    }
+
+    /// The next canary, refused as well.
+    fn again(block: &mut Block, window: &Window, ledger: &Ledger) -> Timestamp {
+        let sent = block.next_canary(window, ledger, block.rate, ROUND_TRIP, true);
+        block.refused = sent;
+        block.heard = sent + ROUND_TRIP;
+        block.canaries += 1;
+        sent
+    }
+
+    /// One request at each of these seconds.
+    fn served(secs: &[f64]) -> Ledger {
+        let mut ledger = Ledger::default();
+        for secs in secs {
+            ledger.serve(at(*secs));
+        }
+        ledger
+    }
+
+    #[test]
+    fn the_first_asks_after_one_interval_and_no_sooner_than_an_answer_takes() {
+        let (window, ledger) = (Window::default(), Ledger::default());
+        let first = |rate| refused(50.0).next_canary(&window, &ledger, rate, ROUND_TRIP, true);
+        assert_eq!(first(4.0), at(50.25));
+        assert_eq!(first(1_000.0), at(50.12));
+    }
+
+    #[test]
+    fn then_where_a_round_window_ends_that_began_with_the_first_request() {
+        let (mut block, window, ledger) = (refused(4.0), Window::default(), served(&[0.0, 3.0]));
+        let asked: Vec<_> = (0..5)
+            .map(|_| again(&mut block, &window, &ledger))
+            .collect();
+        // One second and ten; a minute is a long way off yet.
+        assert_eq!((asked[1], asked[3]), (at(5.06), at(10.06)));
+    }
+
+    #[test]
+    fn or_with_the_end_of_the_last_block() {
+        let reset = Between {
+            from: at(99.0),
+            to: at(100.0),
+        };
+        let window = Window {
+            reset: Some(reset),
+            ..Window::default()
+        };
+        let (mut block, ledger) = (refused(107.0), served(&[51.3]));
+        let asked: Vec<_> = (0..4)
+            .map(|_| again(&mut block, &window, &ledger))
+            .collect();
+        assert!(asked.contains(&at(110.06)), "{asked:?}");
+    }
+
+    #[test]
+    fn a_window_known_well_is_waited_out_at_once() {
+        let window = Window {
+            length: Duration::from_secs(10),
+            count: 3.0,
+            reset: None,
+            fitted: 1,
+        };
+        let ledger = served(&[0.0, 1.0, 2.0, 3.0]);
+        let first = refused(4.0).next_canary(&window, &ledger, 4.0, ROUND_TRIP, true);
+        assert_eq!(first, at(11.06));
+    }
+
+    #[test]
+    fn a_host_in_trouble_is_asked_at_least_every_minute() {
+        let (window, ledger) = (Window::default(), Ledger::default());
+        let mut block = Block {
+            overloaded: true,
+            ..refused(0.0)
+        };
+        let asked: Vec<_> = (0..40)
+            .map(|_| again(&mut block, &window, &ledger))
+            .collect();
+        for pair in asked.windows(2) {
+            let apart = pair[1].since(pair[0]);
+            assert!(apart <= OUTAGE_MAX + ROUND_TRIP, "{apart:?}");
+        }
+        // … and hardly more often, once it lasts.
+        assert!(asked[39] > at(29.0 * 60.0), "{asked:?}");
+    }
+
+    proptest! {
+        /// An hour's window costs a dozen refusals, not a thousand, and is not overslept by hours.
+        #[test]
+        fn each_is_so_much_further_off_than_the_one_before(
+            first in 0.0..1e5,
+            began in 0.0..1e5,
+            rate in 0.002..1e3,
+            rounds: bool,
+        ) {
+            let (window, ledger) = (Window::default(), served(&[first]));
+            let mut block = Block { rate, ..refused(first + began) };
+            again(&mut block, &window, &ledger);
+            for _ in 0..8 {
+                let elapsed = block.heard.since(block.began).max(SECOND).as_secs_f64();
+                let next = block.next_canary(&window, &ledger, rate, ROUND_TRIP, rounds);
+                let after = next.since(block.began).as_secs_f64();
+                let interval = (1.0 / rate).min(60.0);
+                prop_assert!(after >= GROWTH.0 * elapsed - 1e-3, "{after} {elapsed}");
+                prop_assert!(after <= (GROWTH.1 * elapsed).max(2.0 * interval) + 1e-3, "{after} {elapsed}");
+                again(&mut block, &window, &ledger);
+            }
+        }
+    }
+}

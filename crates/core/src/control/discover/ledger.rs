@@ -126,3 +126,109 @@ impl Ledger {
         self.points.remove(least.unwrap_or(0));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(secs: f64) -> Timestamp {
+        Timestamp::from_secs_f64(secs)
+    }
+
+    fn one_each(times: impl IntoIterator<Item = f64>) -> Ledger {
+        let mut ledger = Ledger::default();
+        times.into_iter().for_each(|secs| ledger.serve(at(secs)));
+        ledger
+    }
+
+    /// How many of `times` lie after `from`, up to `to`.
+    fn truth(times: &[f64], from: f64, to: f64) -> f64 {
+        let up_to = |end| times.iter().filter(|time| at(**time) <= at(end)).count();
+        up_to(to) as f64 - up_to(from) as f64
+    }
+
+    #[test]
+    fn an_even_pace_is_counted_within_two_however_much_was_thinned() {
+        let times: Vec<f64> = (0..5_000).map(|i| f64::from(i) * 0.3).collect();
+        let ledger = one_each(times.iter().copied());
+        for (from, to) in [
+            (0.0, 1_500.0),
+            (0.0, 10.0),
+            (777.7, 900.1),
+            (1_490.0, 1_499.0),
+        ] {
+            let off = ledger.between(at(from), at(to)) - truth(&times, from, to);
+            assert!(off.abs() <= 2.0, "{from} to {to}: {off}");
+        }
+    }
+
+    #[test]
+    fn what_was_sent_of_late_is_remembered_best() {
+        let quiet = (0..100).map(|i| f64::from(i) * 10.0);
+        let lately = (0..10).map(|i| 1_000.0 + f64::from(i) * 0.1);
+        let ledger = one_each(quiet.chain(lately));
+        let of_late = ledger.between(at(999.95), at(1_001.0));
+        assert!((of_late - 10.0).abs() <= 1.0, "{of_late}");
+    }
+
+    #[test]
+    fn the_first_of_the_last_three_of_ten() {
+        let ledger = one_each((0..10).map(f64::from));
+        assert_eq!(ledger.since_last(3.0), Some(at(7.0)));
+        assert_eq!(ledger.since_last(10.0), Some(at(0.0)));
+        assert_eq!(Ledger::default().since_last(3.0), None);
+    }
+
+    #[test]
+    fn a_clock_set_back_beyond_the_beginning_loses_times_but_no_counts() {
+        let mut ledger = one_each((0..10).map(f64::from));
+        ledger.rebase(Duration::from_secs(5));
+        assert!(ledger.plausible(), "{ledger:?}");
+        assert_eq!(ledger.served(), 10);
+        let after = ledger.between(Timestamp::ZERO, at(4.0));
+        assert!((after - 4.0).abs() < 1e-9, "{after}");
+    }
+
+    #[test]
+    fn a_count_that_is_full_begins_anew() {
+        let served = u32::MAX - 1;
+        let points = vec![Point {
+            at: at(1.0),
+            served,
+        }];
+        let mut ledger = Ledger { points, served };
+        ledger.serve(at(2.0));
+        assert!(ledger.plausible(), "{ledger:?}");
+        assert_eq!((ledger.served(), ledger.first()), (1, Some(at(2.0))));
+    }
+
+    proptest! {
+        /// Until something is thinned, every request is told from the next.
+        #[test]
+        fn few_are_counted_exactly(
+            gaps in prop::collection::vec(0.05_f64..100.0, 1..POINTS),
+            from in 0.0..3_000.0,
+            length in 0.0..3_000.0,
+        ) {
+            let mut last = 0.0;
+            let times: Vec<f64> = gaps.iter().map(|gap| { last += gap; last }).collect();
+            let ledger = one_each(times.iter().copied());
+            let counted = ledger.between(at(from), at(from + length));
+            prop_assert!((counted - truth(&times, from, from + length)).abs() < 1e-6);
+        }
+
+        /// Whatever the gaps, in whatever order requests are heard of.
+        #[test]
+        fn a_thinned_list_ascends_and_is_short(
+            gaps in prop::collection::vec(-2.0_f64..50.0, 1..400),
+        ) {
+            let mut last = 0.0;
+            let ledger = one_each(gaps.iter().map(|gap| { last = f64::max(last + gap, 0.0); last }));
+            prop_assert!(ledger.plausible(), "{ledger:?}");
+            prop_assert_eq!(ledger.served() as usize, gaps.len());
+            prop_assert!(ledger.between(Timestamp::ZERO, Timestamp::NEVER) <= gaps.len() as f64);
+        }
+    }
+}

@@ -308,3 +308,172 @@ impl Law for Discover {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::sample;
+    use super::*;
+    use crate::config::Config;
+    use crate::signal::Quota;
+
+    /// Microseconds since 1970, in seconds.
+    const EPOCH_S: f64 = 1.8e9;
+
+    fn at(secs: f64) -> Timestamp {
+        Timestamp::from_secs_f64(EPOCH_S + secs)
+    }
+
+    /// A fresh law that starts at 1 request per second.
+    pub(super) fn fresh() -> Discover {
+        Discover::new(Arc::default(), 1.0, at(0.0))
+    }
+
+    /// One that rides below 10 requests per second.
+    pub(super) fn cruising() -> Discover {
+        let mut law = fresh();
+        law.cuts = 3;
+        law.cruise(10.0, at(0.0));
+        law.probing.forbid(at(0.0));
+        law
+    }
+
+    /// Hears of a request sent at once.
+    pub(super) fn hear(law: &mut Discover, secs: f64, signal: Signal) {
+        law.on_sample(&sample(EPOCH_S + secs, signal));
+    }
+
+    fn rate(law: &mut Discover, secs: f64) -> f64 {
+        law.setpoint(at(secs), &Config::api().limits).rate
+    }
+
+    #[track_caller]
+    fn near(found: f64, expected: f64) {
+        assert!(
+            (found / expected - 1.0).abs() < 1e-9,
+            "{found}, not {expected}"
+        );
+    }
+
+    #[test]
+    fn what_is_pressed_grows_and_what_idles_learns_nothing() {
+        for (pressed, grows) in [(true, true), (false, false)] {
+            let mut law = fresh();
+            for i in 0..8 {
+                let ok = sample(EPOCH_S + f64::from(i), Signal::Ok);
+                law.on_sample(&Sample { pressed, ..ok });
+            }
+            assert_eq!(rate(&mut law, 8.0) > 1.5, grows, "{law:?}");
+        }
+    }
+
+    #[test]
+    fn a_burst_of_refusals_is_one() {
+        let mut law = cruising();
+        hear(&mut law, 10.0, Signal::RateLimited);
+        let once = law.clone();
+        let late = sample(EPOCH_S + 10.1, Signal::RateLimited);
+        for _ in 0..9 {
+            law.on_sample(&Sample {
+                fresh: false,
+                ..late
+            });
+        }
+        assert_eq!(law, once);
+        assert_eq!(law.metrics().cuts, 4);
+    }
+
+    #[test]
+    fn a_refusal_stands_until_what_was_sent_after_it_is_served() {
+        let mut law = cruising();
+        hear(&mut law, 10.0, Signal::RateLimited);
+        let before = Sample {
+            sent: at(9.9),
+            ..sample(EPOCH_S + 10.2, Signal::Ok)
+        };
+        law.on_sample(&before);
+        assert!(law.block.is_some());
+        hear(&mut law, 10.3, Signal::Ok);
+        assert!(law.block.is_none());
+    }
+
+    #[test]
+    fn while_a_refusal_stands_no_announcement_speeds_it_up() {
+        let mut law = cruising();
+        let quota = Quota {
+            limit: Some(6_000),
+            window: Some(Duration::from_mins(1)),
+            ..Quota::default()
+        };
+        let ok = Sample {
+            quota: Some(quota),
+            ..sample(EPOCH_S + 9.0, Signal::Ok)
+        };
+        law.on_sample(&ok);
+        near(rate(&mut law, 9.0), 99.7);
+        hear(&mut law, 10.0, Signal::RateLimited);
+        assert!(rate(&mut law, 10.0) <= 9.9);
+    }
+
+    #[test]
+    fn a_block_page_halves_the_rate_and_stops_the_asking_for_a_day() {
+        let mut law = fresh();
+        law.cruise(10.0, at(0.0));
+        hear(&mut law, 1.0, Signal::Blocked);
+        near(rate(&mut law, 1.0), 10.0 * 0.99 * 0.5 * 0.99);
+        assert!(!law.probing.due(at(86_000.0), false));
+    }
+
+    #[test]
+    fn what_the_operator_allows_at_once_is_never_exceeded_and_one_always_may() {
+        let mut law = cruising();
+        for i in 0..20_000 {
+            let ok = Sample {
+                latency: Duration::from_millis(200),
+                beside: 99,
+                ..sample(EPOCH_S + f64::from(i) / 10.0, Signal::Ok)
+            };
+            law.on_sample(&ok);
+        }
+        let mut limits = Config::api().limits;
+        for in_flight in [1, 7] {
+            limits.in_flight = in_flight;
+            assert_eq!(law.setpoint(at(2_000.0), &limits).in_flight, in_flight);
+        }
+    }
+
+    #[test]
+    fn a_comeback_doubles_up_to_just_below_the_ceiling() {
+        let mut law = cruising();
+        law.recover(at(0.0));
+        let mut rates = vec![rate(&mut law, 0.0)];
+        for i in 1..=12 {
+            hear(&mut law, f64::from(i), Signal::Ok);
+            rates.push(rate(&mut law, f64::from(i)));
+        }
+        rates.dedup();
+        assert_eq!(rates, [2.5, 5.0, 9.9]);
+    }
+
+    #[test]
+    fn a_probe_is_gentle_at_first_and_then_steep() {
+        let mut law = cruising();
+        law.enter(Stage::Probe, law.ceiling, at(0.0));
+        near(rate(&mut law, 0.0), 10.0);
+        assert!(rate(&mut law, 5.0) < 10.2);
+        near(rate(&mut law, 20.0), 20.0);
+        assert!(rate(&mut law, 40.0) > 80.0);
+    }
+
+    #[test]
+    fn a_bracket_that_is_narrow_enough_is_ridden_just_below_what_passed() {
+        let mut law = fresh();
+        (law.low, law.passed, law.high) = (9.0, 10.0, 10.1);
+        law.next_trial(at(0.0));
+        assert_eq!(law.stage, Stage::Cruise);
+        near(rate(&mut law, 0.0), 9.95 * 0.99);
+        (law.low, law.passed, law.high) = (9.0, 10.0, 12.0);
+        law.next_trial(at(0.0));
+        assert_eq!(law.stage, Stage::Trial);
+        near(rate(&mut law, 0.0), 10.7);
+    }
+}

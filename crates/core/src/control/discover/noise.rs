@@ -110,3 +110,86 @@ impl Noise {
         };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(secs: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_secs(secs)
+    }
+
+    /// A host that served 10 a second well, with this many lone refusals at half of that since.
+    fn refused(times: u64) -> (Noise, Option<Lone>) {
+        let mut noise = Noise::default();
+        noise.prove(10.0, at(0));
+        let last = (1..=times).map(|i| noise.refused(100.0, 5.0, at(i))).last();
+        (noise, last)
+    }
+
+    #[test]
+    fn two_lone_refusals_far_below_what_was_served_well_are_noise() {
+        assert_eq!(refused(1).1, Some(Lone::Limit));
+        assert_eq!(refused(2).1, Some(Lone::Noticed(10.0)));
+        assert_eq!(refused(9).1, Some(Lone::Noise));
+    }
+
+    #[test]
+    fn at_the_rate_that_was_served_well_it_is_a_limit() {
+        let (mut noise, _) = refused(1);
+        for i in 0..9 {
+            assert_eq!(noise.refused(100.0, 9.8, at(10 + i)), Lone::Limit);
+        }
+    }
+
+    #[test]
+    fn what_was_served_well_a_quarter_of_an_hour_ago_proves_nothing() {
+        let (mut noise, _) = refused(1);
+        assert_eq!(noise.refused(100.0, 5.0, at(901)), Lone::Limit);
+        // A lower rate is proof again once the higher is too old.
+        noise.prove(7.0, at(902));
+        assert_eq!(noise.refused(100.0, 5.0, at(903)), Lone::Noticed(7.0));
+    }
+
+    #[test]
+    fn a_step_down_is_a_limit_though_the_host_was_noisy() {
+        let (mut noise, _) = refused(5);
+        assert_eq!(noise.refused(13.0, 9.0, at(10)), Lone::Noise);
+        assert_eq!(noise.refused(13.0, 9.0, at(11)), Lone::Limit);
+        // What was proven is no more.
+        assert_eq!(noise.refused(100.0, 5.0, at(12)), Lone::Limit);
+    }
+
+    #[test]
+    fn one_short_gap_is_an_accident() {
+        let (mut noise, _) = refused(5);
+        for i in 0..20 {
+            let served = if i % 2 == 0 { 10.0 } else { 110.0 };
+            assert_eq!(noise.refused(served, 9.0, at(10 + i)), Lone::Noise);
+        }
+    }
+
+    #[test]
+    fn one_in_twenty_is_too_often_to_live_with() {
+        let (mut noise, _) = refused(5);
+        let limit = (0..30).position(|i| noise.refused(20.0, 9.0, at(10 + i)) == Lone::Limit);
+        assert!(limit.is_some());
+    }
+
+    #[test]
+    fn close_together_it_is_a_limit() {
+        let (mut noise, _) = refused(1);
+        assert_eq!(noise.refused(3.0, 5.0, at(10)), Lone::Limit);
+        assert_eq!(noise.refused(100.0, 5.0, at(11)), Lone::Limit);
+    }
+
+    #[test]
+    fn who_was_noisy_once_is_recognised_at_the_first() {
+        let (mut noise, _) = refused(5);
+        (0..2).for_each(|i| {
+            noise.refused(5.0, 9.0, at(10 + i));
+        });
+        noise.prove(8.0, at(20));
+        assert_eq!(noise.refused(100.0, 5.0, at(21)), Lone::Noticed(8.0));
+    }
+}

@@ -141,3 +141,114 @@ impl Probing {
         self.next = self.next.max(now + self.wait);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(secs: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_secs(secs)
+    }
+
+    /// How long it waits after a probe that found nothing.
+    fn waits(probing: &mut Probing, now: Timestamp) -> Duration {
+        probing.found_nothing(now);
+        probing.next.since(now)
+    }
+
+    /// Changes every five minutes.
+    fn restless() -> Probing {
+        let mut probing = Probing::new(at(0));
+        (1..=4).for_each(|i| probing.changed(at(i * 300)));
+        probing
+    }
+
+    #[test]
+    fn a_refusal_costs_what_five_hundred_served_requests_earn() {
+        let mut probing = Probing::new(at(0));
+        (0..3).for_each(|_| probing.pay());
+        assert!(!probing.due(at(1), true));
+        assert!(probing.due(at(1), false), "without a budget it may");
+        (0..490).for_each(|_| probing.earn());
+        assert!(!probing.due(at(1), true));
+        (0..20).for_each(|_| probing.earn());
+        assert!(probing.due(at(1), true));
+    }
+
+    #[test]
+    fn neither_debt_nor_credit_is_without_end() {
+        let mut probing = Probing::new(at(0));
+        (0..100).for_each(|_| probing.pay());
+        assert!(probing.plausible());
+        (0..100_000).for_each(|_| probing.earn());
+        assert!(probing.plausible());
+        (0..6).for_each(|_| probing.pay());
+        assert!(!probing.due(at(1), true));
+    }
+
+    #[test]
+    fn the_wait_doubles_up_to_two_hours_while_nothing_is_found() {
+        let mut probing = Probing::new(at(0));
+        assert_eq!(waits(&mut probing, at(100)), Duration::from_secs(40));
+        assert_eq!(waits(&mut probing, at(1_000)), Duration::from_secs(80));
+        let last = (1..20).map(|i| waits(&mut probing, at(i * 10_000))).last();
+        assert_eq!(last, Some(WAIT_MAX));
+    }
+
+    #[test]
+    fn a_change_makes_it_curious_again() {
+        let mut probing = Probing::new(at(0));
+        (0..9).for_each(|_| probing.pay());
+        (0..9).for_each(|_| probing.found_nothing(at(0)));
+        let now = at(100_000);
+        probing.changed(now);
+        assert!(!probing.due(now, true));
+        assert!(probing.due(now + WAIT_MIN, true));
+    }
+
+    #[test]
+    fn a_host_that_changes_every_five_minutes_is_asked_often() {
+        let mut probing = restless();
+        let longest = (5..15).map(|i| waits(&mut probing, at(i * 300))).max();
+        assert_eq!(longest, Some(Duration::from_millis(37_500)));
+    }
+
+    #[test]
+    fn where_asking_pays_it_may_cost_more() {
+        let (mut calm, mut restless) = (Probing::new(at(0)), restless());
+        for probing in [&mut calm, &mut restless] {
+            (0..5).for_each(|_| probing.pay());
+            (0..500).for_each(|_| probing.earn());
+        }
+        assert!(restless.credit() > calm.credit() + 1.5);
+    }
+
+    #[test]
+    fn changes_within_two_minutes_are_one() {
+        let mut probing = Probing::new(at(0));
+        (0..9).for_each(|i| probing.changed(at(600 + i * 60)));
+        assert_eq!(
+            (probing.changes, probing.apart),
+            (1, Some(Duration::from_mins(10)))
+        );
+    }
+
+    #[test]
+    fn only_the_first_bracket_is_questioned_on_credit() {
+        let mut probing = Probing::new(at(0));
+        for allowed in [true, false] {
+            (0..9).for_each(|_| probing.pay());
+            probing.invest(at(0));
+            assert_eq!(probing.due(at(20), true), allowed);
+        }
+    }
+
+    #[test]
+    fn a_block_page_forbids_asking_for_a_day() {
+        let mut probing = Probing::new(at(0));
+        probing.forbid(at(0));
+        probing.rest(at(10));
+        assert!(!probing.due(at(86_399), false));
+        assert!(probing.due(at(86_400), false));
+    }
+}

@@ -130,3 +130,86 @@ impl Queue {
         again
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Rng;
+
+    const UNLOADED_S: f64 = 0.2;
+
+    /// `requests` on a host that serves `slots` at once and lets the rest wait, as many under way as allowed;
+    /// latencies vary by the factor `noise` either way.
+    fn worked(queue: &mut Queue, requests: u32, slots: f64, noise: f64) {
+        let mut rng = Rng::new(5);
+        for _ in 0..requests {
+            let cap = queue.cap();
+            let wait = (f64::from(cap) / slots).max(1.0);
+            let off = rng.between(1.0 / noise, noise);
+            let latency = Duration::from_secs_f64(UNLOADED_S * wait * off);
+            queue.served(latency, cap as u16 - 1, false);
+        }
+    }
+
+    #[test]
+    fn without_a_queue_it_grows_while_held_back() {
+        let mut queue = Queue::default();
+        worked(&mut queue, 5_000, 1e9, 1.0);
+        assert!(queue.cap() >= 30, "{queue:?}");
+        assert!(queue.plausible());
+    }
+
+    #[test]
+    fn four_slots_are_kept_busy_and_hardly_anything_waits() {
+        let mut queue = Queue::default();
+        worked(&mut queue, 20_000, 4.0, 1.0);
+        assert!((4..=6).contains(&queue.cap()), "{queue:?}");
+    }
+
+    #[test]
+    fn with_a_queue_it_shrinks() {
+        let mut queue = Queue::default();
+        worked(&mut queue, 5_000, 1e9, 1.0);
+        worked(&mut queue, 5_000, 4.0, 1.0);
+        assert!(queue.cap() <= 8, "{queue:?}");
+    }
+
+    #[test]
+    fn noise_in_latency_does_not_freeze_it() {
+        let mut queue = Queue::default();
+        worked(&mut queue, 5_000, 1e9, 3.0);
+        assert!(queue.cap() >= 15, "{queue:?}");
+    }
+
+    #[test]
+    fn what_the_demand_does_not_use_is_not_raised() {
+        let mut queue = Queue::default();
+        (0..5_000).for_each(|_| {
+            queue.served(Duration::from_millis(200), 0, false);
+        });
+        assert_eq!(queue.cap(), START as u32);
+    }
+
+    #[test]
+    fn before_the_first_refusal_it_grows_by_halves() {
+        let cap = |eager| {
+            let mut queue = Queue::default();
+            (0..200).for_each(|_| {
+                queue.served(Duration::from_millis(200), queue.cap() as u16 - 1, eager);
+            });
+            queue.cap()
+        };
+        assert!(cap(true) >= 3 * cap(false), "{} {}", cap(true), cap(false));
+    }
+
+    #[test]
+    fn no_latency_makes_it_implausible() {
+        for latency in [Duration::ZERO, Duration::MAX] {
+            let mut queue = Queue::default();
+            (0..1_000).for_each(|_| {
+                queue.served(latency, u16::MAX, true);
+            });
+            assert!(queue.plausible() && queue.cap() >= 1, "{queue:?}");
+        }
+    }
+}

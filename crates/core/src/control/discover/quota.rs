@@ -87,3 +87,123 @@ impl Announced {
         };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 600 a minute, less what is to be on the safe side.
+    const POLICY: f64 = 10.0 * (1.0 - MARGIN);
+
+    fn quota(window_s: Option<u64>, remaining: u64, reset_s: f64) -> Quota {
+        Quota {
+            limit: Some(600),
+            window: window_s.map(Duration::from_secs),
+            remaining: Some(remaining),
+            reset: Some(Duration::from_secs_f64(reset_s)),
+        }
+    }
+
+    fn heard(quotas: &[Quota]) -> Announced {
+        let mut announced = Announced::default();
+        for quota in quotas {
+            announced.hear(Some(*quota), 0);
+        }
+        announced
+    }
+
+    #[track_caller]
+    fn near(announced: &Announced, rate: f64) {
+        let found = announced.rate().expect("a rate");
+        assert!((found - rate).abs() < 1e-9, "{found}, not {rate}");
+        assert!(announced.plausible());
+    }
+
+    #[test]
+    fn a_policy_is_followed_evenly() {
+        near(&heard(&[quota(Some(60), 400, 40.0)]), 10.0);
+        near(&heard(&[quota(Some(60), 390, 40.0)]), POLICY);
+    }
+
+    #[test]
+    fn who_says_nothing_is_not_believed_to_have_said_something() {
+        let mut announced = Announced::default();
+        announced.hear(None, 0);
+        assert_eq!(announced.rate(), None);
+        let no_window = Quota {
+            window: None,
+            reset: None,
+            ..quota(None, 5, 0.0)
+        };
+        assert_eq!(heard(&[no_window]).rate(), None);
+    }
+
+    #[test]
+    fn what_went_unused_may_be_used_but_at_no_more_than_twice_the_pace() {
+        near(&heard(&[quota(Some(60), 300, 20.0)]), 15.0);
+        near(&heard(&[quota(Some(60), 600, 5.0)]), 2.0 * POLICY);
+    }
+
+    #[test]
+    fn what_others_spent_slows_down_before_it_is_gone() {
+        near(&heard(&[quota(Some(60), 15, 50.0)]), POLICY / 2.0);
+    }
+
+    #[test]
+    fn a_window_that_slides_is_spent_all_the_time_and_frees_a_little() {
+        near(&heard(&[quota(Some(60), 0, 50.0)]), POLICY * SLOWEST);
+    }
+
+    #[test]
+    fn those_under_way_will_be_counted_too() {
+        let mut announced = Announced::default();
+        announced.hear(Some(quota(Some(60), 30, 50.0)), 15);
+        near(&announced, POLICY / 2.0);
+    }
+
+    #[test]
+    fn a_reset_told_in_a_second_or_two_is_too_rough_to_count_with() {
+        near(&heard(&[quota(Some(60), 1, 1.0)]), POLICY);
+    }
+
+    #[test]
+    fn a_window_that_is_not_told_is_the_longest_rest_until_a_reset() {
+        let announced = heard(&[quota(None, 500, 45.0), quota(None, 90, 9.0)]);
+        assert_eq!(announced.window, Duration::from_secs(45));
+        near(&announced, 600.0 / 45.0 * (1.0 - MARGIN));
+    }
+
+    #[test]
+    fn resets_of_whole_seconds_since_1970_are_rounded_to_the_minute_they_mean() {
+        near(
+            &heard(&[quota(None, 600, 60.7), quota(None, 390, 40.0)]),
+            POLICY,
+        );
+    }
+
+    #[test]
+    fn who_lies_twice_is_not_believed_again() {
+        let mut announced = heard(&[quota(Some(60), 390, 40.0)]);
+        announced.refused(Some(quota(Some(60), 390, 40.0)), 3);
+        near(&announced, POLICY);
+        announced.refused(None, 3);
+        assert_eq!(announced.rate(), None);
+        announced.hear(Some(quota(Some(60), 390, 40.0)), 0);
+        assert_eq!(announced.rate(), None);
+    }
+
+    #[test]
+    fn a_refusal_when_nothing_is_left_is_no_lie() {
+        let mut announced = heard(&[quota(Some(60), 390, 40.0)]);
+        (0..9).for_each(|_| announced.refused(Some(quota(Some(60), 3, 40.0)), 3));
+        near(&announced, POLICY);
+    }
+
+    #[test]
+    fn no_header_parks_a_key_for_longer_than_a_day_is_long() {
+        let mut for_ever = quota(None, 0, 0.0);
+        for_ever.reset = Some(Duration::MAX);
+        let rate = heard(&[for_ever]).rate().expect("a rate");
+        assert!(rate >= 600.0 / 86_400.0 * SLOWEST * 0.99, "{rate}");
+    }
+}

@@ -87,3 +87,71 @@ impl Slots {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ten served with each number of others beside them, from none to `most`.
+    fn used(most: u16) -> Slots {
+        let mut slots = Slots::default();
+        for beside in 0..=most {
+            (0..10).for_each(|_| slots.served(beside));
+        }
+        slots
+    }
+
+    #[test]
+    fn three_refusals_with_four_under_way_are_a_cap_of_four() {
+        let mut slots = used(3);
+        let told = [4, 5, 4].map(|beside| slots.refused(beside));
+        assert_eq!((told, slots.cap()), ([false, false, true], Some(4)));
+    }
+
+    #[test]
+    fn a_rate_refuses_however_many_are_under_way() {
+        let mut slots = used(8);
+        for turn in 0..90 {
+            assert!(!slots.refused(turn % 9), "{slots:?}");
+        }
+        assert_eq!(slots.cap(), None);
+    }
+
+    #[test]
+    fn where_most_is_served_there_is_no_cap() {
+        let mut slots = used(12);
+        (0..3).for_each(|_| {
+            slots.refused(8);
+        });
+        assert_eq!(slots.cap(), None, "{slots:?}");
+    }
+
+    #[test]
+    fn with_little_served_below_it_is_too_early_to_tell() {
+        let mut slots = Slots::default();
+        (0..29).for_each(|_| slots.served(0));
+        assert!(!(0..9).any(|_| slots.refused(4)));
+        slots.served(0);
+        assert!(slots.refused(4));
+    }
+
+    #[test]
+    fn a_refusal_below_the_cap_ends_it() {
+        let mut slots = used(3);
+        (0..3).for_each(|_| {
+            slots.refused(4);
+        });
+        assert!(!slots.refused(3));
+        assert_eq!(slots, Slots::default());
+    }
+
+    #[test]
+    fn counts_that_are_full_keep_their_proportion() {
+        let mut slots = Slots::default();
+        (0..u32::from(u16::MAX)).for_each(|_| slots.served(0));
+        (0..9).for_each(|_| slots.served(1));
+        assert!(slots.served[0] > 30_000, "{slots:?}");
+        assert!((0..3).any(|_| slots.refused(u16::MAX)));
+        assert!(slots.plausible());
+    }
+}

@@ -237,3 +237,154 @@ impl Discover {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::super::super::tests::sample;
+    use super::super::tests::{cruising, fresh, hear};
+    use super::super::{Law, Limits};
+    use super::*;
+    use crate::config::Config;
+    use crate::signal::Signal;
+
+    /// Sends at the law's pace to a token bucket for so long; says after each answer what was learned.
+    fn live(per_s: f64, burst: f64, length: Duration, mut learned: impl FnMut(&Discover)) {
+        let limits: Limits = Config::api().limits;
+        let (mut tokens, mut filled) = (burst, Timestamp::from_secs_f64(1e6));
+        let (mut now, end) = (filled, filled + length);
+        let mut law = Discover::new(Arc::default(), 1.0, now);
+        while now < end {
+            tokens = (tokens + per_s * now.since(filled).as_secs_f64()).min(burst);
+            filled = now;
+            let signal = if tokens >= 1.0 {
+                tokens -= 1.0;
+                Signal::Ok
+            } else {
+                Signal::RateLimited
+            };
+            law.on_sample(&sample(now.as_secs_f64(), signal));
+            learned(&law);
+            let interval = Duration::from_secs_f64(1.0 / law.setpoint(now, &limits).rate);
+            let canary = law.rest_until().filter(|_| law.block.is_some());
+            now = (now + Duration::from_micros(1)).max(canary.unwrap_or(now + interval));
+        }
+    }
+
+    /// Refused at `secs`; canaries so much later, of which the last is served.
+    fn block(law: &mut Discover, secs: f64, signal: Signal, canaries: &[f64]) {
+        hear(law, secs, signal);
+        let (served, refused) = canaries.split_last().expect("one is served");
+        for after in refused {
+            hear(law, secs + after, signal);
+        }
+        hear(law, secs + served, Signal::Ok);
+    }
+
+    /// Served at the rate it asks for.
+    fn serve(law: &mut Discover, from: f64, to: f64) {
+        let mut secs = from;
+        while secs < to {
+            hear(law, secs, Signal::Ok);
+            secs += 0.101;
+        }
+    }
+
+    #[test]
+    fn the_first_refusal_ends_the_start_and_a_trial_below_it_begins() {
+        let mut law = fresh();
+        law.enter(Stage::Start, 8.0, law.stage_began);
+        (0..20).for_each(|i| hear(&mut law, 0.01 * f64::from(i), Signal::Ok));
+        block(&mut law, 2.0, Signal::RateLimited, &[0.15]);
+        assert_eq!((law.stage, law.cuts), (Stage::Trial, 1));
+        assert!(law.rate < 6.0 && law.high <= 8.0, "{law:?}");
+    }
+
+    #[test]
+    fn in_the_cruise_one_refusal_is_an_accident_and_a_second_soon_after_is_not() {
+        let mut law = cruising();
+        serve(&mut law, 0.0, 60.0);
+        block(&mut law, 60.0, Signal::RateLimited, &[0.2]);
+        assert_eq!(law.stage, Stage::Cruise);
+        assert!((law.ceiling - 9.8).abs() < 1e-9, "{law:?}");
+        serve(&mut law, 60.3, 63.0);
+        block(&mut law, 63.0, Signal::RateLimited, &[0.2]);
+        assert_eq!(law.stage, Stage::Trial);
+    }
+
+    #[test]
+    fn two_refusals_a_minute_apart_are_two_accidents() {
+        let mut law = cruising();
+        for from in [0.0, 60.0] {
+            serve(&mut law, from + 0.3, from + 60.0);
+            block(&mut law, from + 60.0, Signal::RateLimited, &[0.2]);
+            assert_eq!(law.stage, Stage::Cruise);
+        }
+    }
+
+    #[test]
+    fn an_outage_leaves_the_ceiling_where_it_was() {
+        let mut law = cruising();
+        serve(&mut law, 0.0, 60.0);
+        block(&mut law, 60.0, Signal::Overloaded, &[1.0, 3.0, 9.0, 30.0]);
+        assert_eq!(law.stage, Stage::Recover);
+        assert!((law.ceiling - 10.0).abs() < 1e-9, "{law:?}");
+    }
+
+    #[test]
+    fn trouble_again_soon_after_an_outage_is_the_hosts_way_to_say_no() {
+        let mut law = cruising();
+        serve(&mut law, 0.0, 60.0);
+        block(&mut law, 60.0, Signal::Overloaded, &[1.0, 3.0, 9.0, 30.0]);
+        serve(&mut law, 90.1, 130.0);
+        block(&mut law, 130.0, Signal::Overloaded, &[1.0, 3.0, 9.0, 30.0]);
+        assert!(law.ceiling < 10.0 || law.stage == Stage::Trial, "{law:?}");
+    }
+
+    #[test]
+    fn trouble_over_at_the_first_canary_is_no_outage() {
+        let mut law = cruising();
+        serve(&mut law, 0.0, 60.0);
+        block(&mut law, 60.0, Signal::Overloaded, &[0.2]);
+        assert!(law.ceiling < 10.0, "{law:?}");
+    }
+
+    #[test]
+    fn nothing_for_long_after_much_was_served_is_a_window() {
+        let mut law = fresh();
+        (0..20).for_each(|i| hear(&mut law, 0.2 * f64::from(i), Signal::Ok));
+        block(&mut law, 4.0, Signal::RateLimited, &[0.5, 2.0, 5.9, 6.1]);
+        assert_eq!(law.window.length, Duration::from_secs(10), "{law:?}");
+        assert!((law.ceiling - 2.0).abs() < 0.11, "{law:?}");
+    }
+
+    #[test]
+    fn the_same_block_in_the_cruise_is_no_window() {
+        let mut law = cruising();
+        serve(&mut law, 0.0, 60.0);
+        block(&mut law, 60.0, Signal::RateLimited, &[0.5, 2.0, 5.9, 6.1]);
+        assert!(!law.window.is_known(), "{law:?}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// The lower end of the bracket is what a limiter cannot have refused.
+        #[test]
+        fn what_is_held_to_be_sustained_is(rate in 0.5_f64..50.0, burst in 1.0_f64..60.0) {
+            let mut highest = 0.0_f64;
+            let mut stages = Vec::new();
+            live(rate, burst, Duration::from_mins(15), |law| {
+                highest = highest.max(law.low);
+                if stages.last() != Some(&law.stage) {
+                    stages.push(law.stage);
+                }
+            });
+            prop_assert!(stages.contains(&Stage::Cruise), "{stages:?}");
+            prop_assert!(highest <= rate * 1.01, "{highest}");
+        }
+    }
+}

@@ -157,3 +157,121 @@ fn same_phase(before: Between, length: Duration, end: Between, drift: Duration) 
     };
     (windows > 0 && both.from <= both.to).then_some(both)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Asks again this often while blocked, seconds.
+    const CANARY_S: f64 = 0.3;
+
+    fn at(secs: f64) -> Timestamp {
+        Timestamp::from_secs_f64(secs)
+    }
+
+    fn between(from: f64, to: f64) -> Between {
+        Between {
+            from: at(from),
+            to: at(to),
+        }
+    }
+
+    /// What is learned from `blocks` blocks of a host with `count` per `length_s`, aligned to the clock, by a
+    /// client that first comes `from_s` into a window.
+    fn learned(count: u32, length_s: f64, rate: f64, from_s: f64, blocks: u32) -> Window {
+        let (mut window, mut ledger) = (Window::default(), Ledger::default());
+        let mut now = 20.0 * length_s + from_s;
+        let (mut current, mut used) = (0.0, 0);
+        let mut block: Option<(f64, f64)> = None;
+        let mut ended = 0;
+        while ended < blocks {
+            let window_now = (now / length_s).floor();
+            if window_now > current {
+                (current, used) = (window_now, 0);
+            }
+            if used < count {
+                used += 1;
+                ledger.serve(at(now));
+                if let Some((began, refused)) = block.take() {
+                    window.learn(&ledger, at(began), between(refused, now), rate);
+                    ended += 1;
+                }
+                now += 1.0 / rate;
+            } else {
+                block = Some((block.map_or(now, |(began, _)| began), now));
+                now += CANARY_S;
+            }
+        }
+        window
+    }
+
+    fn holds(window: &Window, count: f64, length_s: f64) {
+        assert_eq!(
+            window.length,
+            Duration::from_secs_f64(length_s),
+            "{window:?}"
+        );
+        assert!((window.count - count).abs() <= 1.0, "{window:?}");
+        assert!(window.plausible());
+    }
+
+    #[test]
+    fn twenty_per_ten_seconds_take_two_blocks() {
+        let window = learned(20, 10.0, 4.0, 0.2, 2);
+        holds(&window, 20.0, 10.0);
+        assert_eq!(window.fitted, 1);
+    }
+
+    #[test]
+    fn a_first_guess_from_the_middle_of_a_window_is_put_right() {
+        let guess = learned(20, 10.0, 4.0, 6.8, 1);
+        assert_eq!(guess.length, Duration::from_secs(15), "{guess:?}");
+        holds(&learned(20, 10.0, 4.0, 6.8, 2), 20.0, 10.0);
+        assert_eq!(learned(20, 10.0, 4.0, 6.8, 3).fitted, 1);
+    }
+
+    #[test]
+    fn a_window_of_seven_seconds_is_no_round_number_and_found() {
+        let window = learned(21, 7.0, 6.0, 0.2, 3);
+        let off = window.length.as_secs_f64() - 7.0;
+        assert!(off.abs() <= CANARY_S, "{window:?}");
+        assert!((window.rate() - 3.0).abs() < 0.2, "{window:?}");
+    }
+
+    #[test]
+    fn a_minute_is_not_taken_for_its_halves() {
+        for from_s in [0.2, 20.0, 45.0] {
+            holds(&learned(120, 60.0, 5.0, from_s, 4), 120.0, 60.0);
+        }
+    }
+
+    #[test]
+    fn windows_that_begin_with_a_request_drift_by_its_interval() {
+        let (before, length) = (between(100.0, 100.1), Duration::from_secs(10));
+        let third = between(130.6, 130.8);
+        let half = Duration::from_millis(500);
+        assert!(same_phase(before, length, third, half).is_some());
+        assert_eq!(same_phase(before, length, third, Duration::ZERO), None);
+        // Three windows drift by three intervals, not more.
+        assert_eq!(
+            same_phase(before, length, between(131.7, 131.9), half),
+            None
+        );
+    }
+
+    #[test]
+    fn the_end_is_known_as_well_as_the_better_of_two_tells() {
+        let (before, length) = (between(100.0, 100.1), Duration::from_secs(10));
+        let end = same_phase(before, length, between(109.0, 113.0), Duration::ZERO);
+        assert_eq!(end, Some(between(110.0, 110.1)));
+    }
+
+    #[test]
+    fn another_count_is_no_fit() {
+        let mut window = learned(20, 10.0, 4.0, 0.2, 3);
+        let mut ledger = Ledger::default();
+        (0..10).for_each(|i| ledger.serve(at(1_000.0 + f64::from(i) * 0.25)));
+        window.used_up(&ledger, at(1_002.5), at(1_009.0));
+        assert_eq!((window.count.round() as u32, window.fitted), (10, 0));
+    }
+}
