@@ -107,8 +107,8 @@ impl Host {
             }
             Ok(start) => start,
         };
-        // Who takes the last slot was kept waiting by the slots, if not by the rate.
-        let last = free == 1;
+        // Who takes the last slot was kept waiting by the slots, if not by the rate; of one slot, nobody can tell.
+        let last = free == 1 && cap > 1;
         let lease = self.lease(start, probe, last, &rate, config);
         let interval = if slots > 1 {
             rate.interval()

@@ -111,7 +111,7 @@ pub struct Discover {
     ledger: Ledger,
     cuts: u32,
     /// When the last outage was over.
-    outage_over: Timestamp,
+    outage_over: Option<Timestamp>,
     /// The rate the server announces, as long as it was true.
     announced: Announced,
     #[serde(skip)]
@@ -147,7 +147,7 @@ impl Discover {
             noise: Noise::default(),
             ledger: Ledger::default(),
             cuts: 0,
-            outage_over: Timestamp::ZERO,
+            outage_over: None,
             announced: Announced::default(),
             config,
         }

@@ -26,8 +26,8 @@ const CAP_MAX: f32 = 10_000.0;
 
 /// Latencies until the quantile has settled.
 const SETTLING: f32 = 24.0;
-/// A queue that is given less to do gets shorter by this at least, octaves.
-const DRAINS: f32 = 0.02;
+/// A queue that is given less to do does not stay as it was, to within this, octaves.
+const DRAINS: f32 = 0.04;
 /// How fast what was taken for a queue becomes the normal.
 const MISTAKEN: f32 = 0.2;
 
@@ -47,7 +47,7 @@ pub(super) struct Queue {
     /// Latencies so far.
     total: u16,
     /// A queue was seen at the last look.
-    seen_queue: bool,
+    grew: bool,
     /// The cap was what held a request back.
     held_back: bool,
 }
@@ -62,7 +62,7 @@ impl Default for Queue {
             most: 0,
             before: 0.0,
             total: 0,
-            seen_queue: false,
+            grew: false,
             held_back: false,
         }
     }
@@ -108,7 +108,7 @@ impl Queue {
             self.unloaded = self.low;
         } else if drift < 0.0 || self.most <= 2 {
             self.unloaded += drift * UNLOADED;
-        } else if self.seen_queue && self.low > self.before - DRAINS {
+        } else if self.grew && libm::fabsf(self.low - self.before) < DRAINS {
             // Fewer under way did not make it faster: no queue, but how it is.
             self.unloaded += drift * MISTAKEN;
         }
@@ -125,8 +125,8 @@ impl Queue {
             };
         }
         (self.seen, self.most, self.held_back) = (0, 0, false);
-        let again = queue && self.seen_queue;
-        self.seen_queue = queue;
+        let again = queue && self.grew;
+        self.grew = queue;
         again
     }
 }

@@ -14,9 +14,11 @@ impl Discover {
             &mut self.anchor,
             &mut self.last_soft,
             &mut self.next_canary,
-            &mut self.outage_over,
         ] {
             *time = *time - back;
+        }
+        if let Some(over) = &mut self.outage_over {
+            *over = *over - back;
         }
         if let Some(block) = &mut self.block {
             block.rebase(back);

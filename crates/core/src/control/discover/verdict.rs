@@ -120,8 +120,9 @@ impl Discover {
             return false;
         }
         let lasted = canary.sent.since(block.began);
-        let again = canary.sent.since(self.outage_over) < (lasted * 5).max(Duration::from_mins(1));
-        self.outage_over = canary.sent;
+        let soon = (lasted * 5).max(Duration::from_mins(1));
+        let again = (self.outage_over).is_some_and(|over| canary.sent.since(over) < soon);
+        self.outage_over = Some(canary.sent);
         self.ceiling > 0.0 && !again && self.has(Mechanism::Outage)
     }
 
