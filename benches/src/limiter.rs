@@ -169,7 +169,12 @@ fn unlimited(keys: usize) -> Limiter {
         busy_share: f64::INFINITY,
         bytes_per_s: f64::INFINITY,
     };
-    let config = Config { limits, ..crawler };
+    // The figure is for AIMD: discovery would hold every fresh key to two in flight.
+    let law = "aimd".parse().expect("a law's name");
+    let config = Config {
+        limits,
+        ..crawler.with_law(law)
+    };
     Limiter::builder()
         .config(config)
         .capacity(keys)
