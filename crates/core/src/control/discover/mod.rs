@@ -112,6 +112,8 @@ pub struct Discover {
     cuts: u32,
     /// When the last outage was over.
     outage_over: Option<Timestamp>,
+    /// How many had been served when a block page last came.
+    blocked_after: Option<u32>,
     /// The rate the server announces, as long as it was true.
     announced: Announced,
     #[serde(skip)]
@@ -148,6 +150,7 @@ impl Discover {
             ledger: Ledger::default(),
             cuts: 0,
             outage_over: None,
+            blocked_after: None,
             announced: Announced::default(),
             config,
         }
@@ -238,12 +241,16 @@ impl Discover {
             block.next_canary(&self.window, &self.ledger, rate, self.round_trip, rounds);
     }
 
-    /// A block page: whatever rate that was, half of it, and no more asking for a day.
+    /// A block page: whatever rate that was, half of it, and no more asking for a day. Those that follow with
+    /// nothing served in between are the same block.
     fn blocked(&mut self, now: Timestamp) {
+        self.probing.forbid(now);
+        if self.blocked_after.replace(self.ledger.served()) == Some(self.ledger.served()) {
+            return;
+        }
         self.cuts = self.cuts.saturating_add(1);
         let rate = self.rate_at(now);
         self.cruise(rate * 0.5, now);
-        self.probing.forbid(now);
     }
 
     fn rate_at(&self, now: Timestamp) -> f64 {
@@ -475,5 +482,18 @@ mod tests {
         law.next_trial(at(0.0));
         assert_eq!(law.stage, Stage::Trial);
         near(rate(&mut law, 0.0), 10.7);
+    }
+
+    #[test]
+    fn one_block_halves_the_rate_once() {
+        let mut law = Discover::new(Arc::default(), 8.0, Timestamp::ZERO);
+        law.on_sample(&sample(1.0, Signal::Ok));
+        for now_s in [2.0, 62.0, 182.0] {
+            law.on_sample(&sample(now_s, Signal::Blocked));
+        }
+        assert!((law.ceiling - 4.0).abs() < 1e-9, "{law:?}");
+        law.on_sample(&sample(500.0, Signal::Ok));
+        law.on_sample(&sample(501.0, Signal::Blocked));
+        assert!(law.ceiling < 2.0 + 1e-9, "{law:?}");
     }
 }
