@@ -20,6 +20,8 @@ struct Bars {
     refused_share_max: f64,
     /// Times the best possible time of the slowest host.
     time_max: f64,
+    /// How far above a hidden cap on requests at once it may go to learn it, where the profile lets it.
+    over_slots: usize,
 }
 
 /// What the default law keeps. Its aim is 1 % and 1.15; seen were 0.8 and 1.0 %, 1.35 (crawler) and 1.18 (api).
@@ -27,6 +29,7 @@ const DISCOVER: Bars = Bars {
     law: &[],
     refused_share_max: 0.015,
     time_max: 1.6,
+    over_slots: 3,
 };
 
 /// The ground's, which stand for the law that was the default then.
@@ -34,6 +37,7 @@ const AIMD: Bars = Bars {
     law: &["--law", "aimd"],
     refused_share_max: 0.05,
     time_max: 1.5,
+    over_slots: 0,
 };
 
 /// Arrivals this soon after a refusal were under way before it came.
@@ -115,8 +119,9 @@ fn crawl(set: Set, profile: &str, bars: &Bars) {
     for host in &town.hosts {
         let truth = &truth[host.name];
         if let Some(cap) = host.in_flight_cap() {
+            let over = if profile == "api" { bars.over_slots } else { 0 };
             assert!(
-                truth.peak_in_flight <= cap as usize,
+                truth.peak_in_flight <= cap as usize + over,
                 "{}: {story}",
                 host.name
             );
