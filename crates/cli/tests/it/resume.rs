@@ -183,19 +183,12 @@ fn what_was_learned_survives_a_kill() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    // Learned state is written within a second or two.
-    let store = dir.path().join("state/politely.redb");
     while server.counts().is_empty() {
         std::thread::yield_now();
     }
-    let before = fs::metadata(&store).unwrap().modified().unwrap();
-    let asked = std::time::Instant::now();
-    while fs::metadata(&store).unwrap().modified().unwrap() == before
-        && asked.elapsed() < Duration::from_secs(4)
-    {
-        std::thread::yield_now();
-    }
-    std::thread::sleep(Duration::from_millis(200));
+    // What was learned is at most a second old, and the hold lasts six: whatever else is written to the store in
+    // between, by now it is there.
+    std::thread::sleep(Duration::from_millis(2_500));
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(run(&mut resumable(dir.path())).code, 0);
