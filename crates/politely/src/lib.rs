@@ -53,6 +53,8 @@ mod slab;
 mod stats;
 mod sync;
 mod waiters;
+#[cfg(feature = "wire")]
+pub mod wire;
 
 pub use asked::{AcquireError, Keys, Refusal, RefusalReason, SetError};
 pub use clock::{Clock, wall_clock};

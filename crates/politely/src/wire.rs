@@ -1,0 +1,47 @@
+//! What workers and the coordinator say to each other: the JSON bodies of `/api/v1`.
+//!
+//! One set of types for both ends. All times are relative milliseconds, so that no worker's clock matters:
+//! `start_in_ms` counts from when the request was sent, `retry_in_ms` from when the answer came. Unknown fields
+//! are errors that name them. Absent options keep their defaults.
+//!
+//! | call | body | answer |
+//! | --- | --- | --- |
+//! | `POST acquire` | [`Acquire`] | [`Acquired`] |
+//! | `POST report` | [`Report`] | [`Reported`] |
+//! | `POST exchange` | [`Exchange`]: a report and an acquire in one round trip | [`Exchanged`] |
+//! | `POST renew` | [`Permits`] | [`Renewed`] |
+//! | `POST cancel` | [`Cancel`] | [`Cancelled`] |
+//! | `GET keys` | query: [`KeysQuery`] | [`KeyPage`] |
+//! | `GET keys/{key}` | | [`KeyDetail`] |
+//! | `PATCH keys/{key}` | [`KeyPatch`] | [`KeyDetail`] |
+//! | `GET config`, `PATCH config` | [`ConfigPatch`] | [`ConfigBody`] |
+//! | `GET events` | server-sent events | [`Event`] |
+//! | `GET stats` | | [`FleetStats`] |
+//!
+//! Whatever is wrong with a call as a whole is an RFC 9457 [`Problem`]; what is wrong with one item is that
+//! item's answer.
+
+mod admin;
+mod permits;
+
+pub use admin::{
+    ConfigBody, ConfigPatch, Crawling, CrawlingPatch, Decision, Event, EventKind, FleetStats,
+    KeyDetail, KeyPage, KeyPatch, KeyRow, KeyState, KeysQuery, Outstanding, Point, SortBy,
+    WorkerStats,
+};
+pub use permits::{
+    Acquire, Acquired, Answer, Cancel, Cancelled, Error, ErrorKind, Exchange, Exchanged, Grant,
+    Item, Kind, Next, Permits, Problem, Renewed, RenewedPermit, Report, Reported, Told, ToldAnswer,
+    Want,
+};
+
+/// The most items of one call.
+pub const ITEMS_MAX: usize = 4096;
+/// The longest a call is held open, milliseconds.
+pub const WAIT_MAX_MS: u32 = 60_000;
+/// The furthest ahead a permit may start, milliseconds.
+pub const AHEAD_MAX_MS: u32 = 2_000;
+/// The most departure slots of one permit.
+pub const SLOTS_MAX: u16 = 1_024;
+/// The longest client name and item id, bytes.
+pub const NAME_MAX: usize = 128;

@@ -1,0 +1,462 @@
+//! Leave to send, and what became of it.
+
+use std::collections::BTreeMap;
+
+use politely_core::signal::Failure;
+use serde::{Deserialize, Serialize};
+
+/// May I send?
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Acquire {
+    /// Who asks: a name of the worker's own, 1 to 128 bytes; what it does is booked under it.
+    pub client: String,
+    /// The call may be held open this long for permits to come free, at most 60,000. Default 0: at once.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub wait_ms: u32,
+    /// A permit for every item, or the first n of them.
+    #[serde(default)]
+    pub want: Want,
+    /// What is asked for, 1 to 4,096.
+    pub items: Vec<Item>,
+}
+
+/// How many of the items are wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Want {
+    /// Each is answered.
+    #[default]
+    All,
+    /// The first so many that may leave; nothing is taken of the others, and they are not answered.
+    Any(u32),
+}
+
+/// One permit wanted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Item {
+    /// The caller's name for this wish, unique for this client. Asked again under the same id, the same permit is answered
+    /// and charged once, and a place in line is kept for a minute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// What will be requested: the coordinator derives the key. Either this or `key`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// The key itself: `example.com`, `example.com:8080`, `site/example.co.uk`, `address/192.0.2.1`,
+    /// `egress/proxy-1/example.com`, `custom/account-7`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Further keys whose limits this request must keep: an account, a site. Only the first hears the outcome.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<String>,
+    /// A first try pays into the key's retry budget when it is served.
+    #[serde(default)]
+    pub kind: Kind,
+    /// Tokens it costs, 1 to 1,000.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub cost: u16,
+    /// Bytes it will send, charged to the key's byte budget at once.
+    #[serde(default, skip_serializing_if = "is_zero_64")]
+    pub bytes: u64,
+    /// 0 (default) to 9: each step is worth ten seconds of waiting in line, so that nobody starves.
+    #[serde(default, skip_serializing_if = "is_zero_8")]
+    pub priority: u8,
+    /// Its request may start no later than this from now; otherwise the answer is `wait`. Beyond `wait_ms` it
+    /// is a reservation ahead, of at most 2,000. Default: `wait_ms`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_wait_ms: Option<u32>,
+    /// Consecutive departures wanted, 1 to 1,024; granted are as many as are free.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub slots: u16,
+}
+
+/// Is it sent for the first time?
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Yes.
+    #[default]
+    First,
+    /// It was sent before.
+    Retry,
+}
+
+/// The answer to [`Acquire`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Acquired {
+    /// With `"want": "all"` one per item, in their order; with `any`, those granted, refused or in error.
+    pub items: Vec<Answer>,
+    /// When it is worth asking again for what was not granted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_in_ms: Option<u64>,
+}
+
+/// The answer to one item.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(tag = "status", rename_all = "snake_case")]
+pub enum Answer {
+    /// It may leave.
+    Granted(Grant),
+    /// Not within the time that was given.
+    Wait {
+        /// Its place in `items`.
+        item: u32,
+        /// Ask again then; with the same id, its place in line is kept.
+        retry_in_ms: u64,
+        /// What is in the way: `pace`, `in flight`, `byte budget`, `hold, Retry-After`, `parked, …`,
+        /// `breaker`, `quarantine`, `others wait`.
+        reason: String,
+        /// How many are before it in the key's line.
+        position: u32,
+    },
+    /// It will not be granted.
+    Refused {
+        /// Its place in `items`.
+        item: u32,
+        /// Why: `parked, …`, `no room for another key`, `the line is full`, `shutting down`.
+        reason: String,
+        /// When it may be different.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        retry_in_ms: Option<u64>,
+    },
+    /// It cannot be understood.
+    Error {
+        /// Its place in `items`.
+        item: u32,
+        /// Which field is wrong, and why.
+        error: Error,
+    },
+}
+
+/// Leave to send.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Grant {
+    /// Its place in `items`.
+    pub item: u32,
+    /// The permit's name, for report, renew and cancel.
+    pub permit: String,
+    /// The key whose limits it keeps.
+    pub key: String,
+    /// The request may leave this long after the answer came.
+    pub start_in_ms: u64,
+    /// … and must have left this long after its start, or be cancelled.
+    pub valid_for_ms: u64,
+    /// Its slot returns by itself this long after its start: whatever takes longer is renewed, or aborted.
+    pub lease_ms: u64,
+    /// Departures granted, one after the other; each is reported on its own.
+    pub slots: u16,
+    /// From one departure to the next.
+    pub interval_ms: f64,
+}
+
+/// What is wrong with one item.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Error {
+    /// The field.
+    pub field: String,
+    /// Why.
+    pub detail: String,
+}
+
+/// What happened.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Report {
+    /// Who reports.
+    pub client: String,
+    /// What happened to each, 1 to 4,096.
+    pub items: Vec<Told>,
+}
+
+/// What happened to one request: a `status`, or an `error` where none came.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Told {
+    /// The permit it left with.
+    pub permit: String,
+    /// Which of the permit's departures, from 0.
+    #[serde(default, skip_serializing_if = "is_zero_16")]
+    pub slot: u16,
+    /// The response's status.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// Why there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<ErrorKind>,
+    /// The response's headers, all of them or those that matter: Retry-After, Date, RateLimit and its dialects,
+    /// Server, Content-Type.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
+    /// The beginning of the body, by which block pages are told; at most 16 KiB are looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body_start: Option<String>,
+    /// From sending to the response's head.
+    #[serde(default)]
+    pub latency_ms: f64,
+    /// Bytes received.
+    #[serde(default, skip_serializing_if = "is_zero_64")]
+    pub bytes: u64,
+    /// The body is still coming: what the head says is learned now, and the slot stays taken until the permit is reported
+    /// again without this.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub body_coming: bool,
+    /// The request's method. Default GET. Only a method that is safe to repeat is told to retry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+    /// How many times this request was sent, this time included. Default 1.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub attempt: u16,
+    /// How many of the times before were refused.
+    #[serde(default, skip_serializing_if = "is_zero_16")]
+    pub refused: u16,
+}
+
+/// Why no response came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorKind {
+    /// The name does not exist.
+    NoSuchHost,
+    /// The resolver failed for now.
+    Resolver,
+    /// No connection: refused, no route.
+    Connect,
+    /// The certificate or handshake is bad.
+    Tls,
+    /// No answer in time.
+    Timeout,
+    /// The connection broke before the response was whole.
+    Reset,
+    /// The response was not HTTP, too long, or could not be decoded.
+    Malformed,
+}
+
+impl From<ErrorKind> for Failure {
+    fn from(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::NoSuchHost => Self::NoSuchHost,
+            ErrorKind::Resolver => Self::Resolver,
+            ErrorKind::Connect => Self::Connect,
+            ErrorKind::Tls => Self::Tls,
+            ErrorKind::Timeout => Self::Timeout,
+            ErrorKind::Reset => Self::Reset,
+            ErrorKind::Malformed => Self::Malformed,
+        }
+    }
+}
+
+impl From<Failure> for ErrorKind {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::NoSuchHost => Self::NoSuchHost,
+            Failure::Resolver => Self::Resolver,
+            Failure::Connect => Self::Connect,
+            Failure::Tls => Self::Tls,
+            Failure::Timeout => Self::Timeout,
+            Failure::Reset => Self::Reset,
+            Failure::Malformed => Self::Malformed,
+        }
+    }
+}
+
+/// The answer to [`Report`], one per item in their order.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Reported {
+    /// In the order of the items.
+    pub items: Vec<ToldAnswer>,
+}
+
+/// What to do next, and the key's directions.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ToldAnswer {
+    /// The permit.
+    pub permit: String,
+    /// What becomes of the request.
+    pub next: Next,
+    /// The permit is unknown, its lease had expired or it was reported before: no rate was moved.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub late: bool,
+    /// Requests per second for its key from now on.
+    pub rate: f64,
+    /// Nothing leaves for its key this long.
+    #[serde(default, skip_serializing_if = "is_zero_64")]
+    pub hold_ms: u64,
+    /// What is wrong with the report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Error>,
+}
+
+/// What becomes of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Next {
+    /// It was served, or there is nothing to say.
+    #[default]
+    Done,
+    /// Send it again: acquire a new permit, not before so long.
+    Retry {
+        /// How long the request waits beyond its key's hold.
+        after_ms: u64,
+    },
+    /// It would be answered alike.
+    GiveUp {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// A report, then an acquire.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Exchange {
+    /// Who.
+    pub client: String,
+    /// As in [`Acquire`].
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub wait_ms: u32,
+    /// As in [`Acquire`].
+    #[serde(default)]
+    pub want: Want,
+    /// What happened; may be empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub report: Vec<Told>,
+    /// What is asked for; may be empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub acquire: Vec<Item>,
+}
+
+/// The answer to [`Exchange`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Exchanged {
+    /// As in [`Reported`].
+    pub report: Vec<ToldAnswer>,
+    /// As in [`Acquired`].
+    pub acquire: Vec<Answer>,
+    /// As in [`Acquired`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_in_ms: Option<u64>,
+}
+
+/// Permits whose requests take long.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Permits {
+    /// Who.
+    pub client: String,
+    /// Their names.
+    pub permits: Vec<String>,
+}
+
+/// Permits that will not be used.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Cancel {
+    /// Who.
+    pub client: String,
+    /// Their names.
+    pub permits: Vec<String>,
+    /// The requests may have left: their slots return, their tokens stay spent.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub sent: bool,
+}
+
+/// The answer to `renew`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Renewed {
+    /// Their leases last longer.
+    pub renewed: Vec<RenewedPermit>,
+    /// Their leases are gone: the requests must be aborted.
+    pub lost: Vec<String>,
+}
+
+/// A lease that lasts longer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RenewedPermit {
+    /// The permit.
+    pub permit: String,
+    /// From now on.
+    pub lease_ms: u64,
+}
+
+/// The answer to `cancel`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Cancelled {
+    /// Given back.
+    pub cancelled: Vec<String>,
+    /// Not known, or gone already.
+    pub lost: Vec<String>,
+}
+
+/// What is wrong with a call (RFC 9457, `application/problem+json`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Problem {
+    /// The kind of problem: `about:blank` where the status says it all.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The status in words.
+    pub title: String,
+    /// The status.
+    pub status: u16,
+    /// What is wrong with this call.
+    pub detail: String,
+    /// The field that is wrong, as a path: `items[3].url`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
+}
+
+const fn one() -> u16 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_one(number: &u16) -> bool {
+    *number == 1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_zero_8(number: &u8) -> bool {
+    *number == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_zero_16(number: &u16) -> bool {
+    *number == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_zero_64(number: &u64) -> bool {
+    *number == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
+}
