@@ -1,1 +1,3 @@
 //! The coordinator.
+
+pub mod store;
