@@ -21,7 +21,8 @@
 mod api;
 mod coordinator;
 mod serve;
+pub mod store;
 mod watch;
 
 pub use coordinator::{Coordinator, Settings, StartError};
-pub use serve::{Access, Certificate, Options, ServeError, Server, Token};
+pub use serve::{Certificate, Options, ServeError, Server, Token};

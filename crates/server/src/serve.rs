@@ -76,7 +76,9 @@ pub struct Options {
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The address is not loopback and there is no token.
-    #[error("{0} can be reached from other machines: that needs a token (--token-file FILE or POLITELY_TOKEN)")]
+    #[error(
+        "{0} can be reached from other machines: that needs a token (--token-file FILE or POLITELY_TOKEN)"
+    )]
     NoToken(SocketAddr),
     /// The token is no secret.
     #[error("a token is at least 16 characters long, without spaces")]
@@ -113,7 +115,9 @@ impl Server {
         let tls = options.certificate.as_ref().map(acceptor).transpose()?;
         let listening = TcpListener::bind(bind).await;
         let listener = listening.map_err(|why| ServeError::Bind(bind, why))?;
-        let address = listener.local_addr().map_err(|why| ServeError::Bind(bind, why))?;
+        let address = listener
+            .local_addr()
+            .map_err(|why| ServeError::Bind(bind, why))?;
         crate::watch::install();
         Ok(Self {
             router: api::routes(coordinator.clone(), access),
@@ -144,7 +148,8 @@ impl Server {
             let Ok(place) = room.acquire_owned().await else {
                 break;
             };
-            let (router, tls, watcher) = (self.router.clone(), self.tls.clone(), graceful.watcher());
+            let (router, tls, watcher) =
+                (self.router.clone(), self.tls.clone(), graceful.watcher());
             tokio::spawn(async move {
                 let Some(tls) = tls else {
                     connection(stream, router, watcher).await;
@@ -194,7 +199,9 @@ async fn connection(
         .timer(TokioTimer::new())
         .keep_alive_interval(Some(HEAD_TIME));
     let service = TowerToHyperService::new(router);
-    let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+    let connection = builder
+        .serve_connection(TokioIo::new(stream), service)
+        .into_owned();
     // What went wrong on a connection is its caller's to know.
     let _ = watcher.watch(connection).await;
 }

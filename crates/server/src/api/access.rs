@@ -7,18 +7,18 @@
 use std::net::IpAddr;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use subtle::ConstantTimeEq;
 
 use super::Api;
-use super::problem::{busy, problem};
+use super::problem::Wrong;
 
 /// Who may call.
-pub enum Access {
+pub(crate) enum Access {
     /// This machine.
     Loopback,
     /// Whoever knows the token.
@@ -28,37 +28,39 @@ pub enum Access {
 /// Lets a call through, or answers it.
 pub(crate) async fn check(State(api): State<Api>, request: Request, next: Next) -> Response {
     let Ok(_held) = api.calls.try_acquire() else {
-        return busy("too many calls at a time");
+        return Wrong::busy("too many calls at a time").into_response();
     };
     if let Err(refused) = allowed(&api.access, request.headers()) {
-        return refused;
+        return refused.into_response();
     }
     next.run(request).await
 }
 
-fn allowed(access: &Access, headers: &HeaderMap) -> Result<(), Response> {
+fn allowed(access: &Access, headers: &HeaderMap) -> Result<(), Wrong> {
     let host = text(headers, header::HOST).unwrap_or("");
     match access {
         Access::Loopback if !is_loopback(host) => {
             let detail = "without a token only a loopback host is answered";
-            return Err(problem(StatusCode::FORBIDDEN, detail, None));
+            return Err(Wrong::new(StatusCode::FORBIDDEN, detail));
         }
         Access::Loopback => {}
         Access::Token(token) => {
-            let known = given(headers).is_some_and(|given| bool::from(given.as_slice().ct_eq(token)));
+            let known =
+                given(headers).is_some_and(|given| bool::from(given.as_slice().ct_eq(token)));
             if !known {
                 let detail = "the header Authorization must carry the coordinator's token";
-                let mut refused = problem(StatusCode::UNAUTHORIZED, detail, None);
-                let ask = HeaderValue::from_static("Basic realm=\"politely\", Bearer realm=\"politely\"");
-                refused.headers_mut().insert(header::WWW_AUTHENTICATE, ask);
-                return Err(refused);
+                return Err(Wrong::new(StatusCode::UNAUTHORIZED, detail));
             }
         }
     }
-    let same = |origin: &str| origin.split_once("://").is_some_and(|(_, origin)| origin == host);
+    let same = |origin: &str| {
+        origin
+            .split_once("://")
+            .is_some_and(|(_, origin)| origin == host)
+    };
     if text(headers, header::ORIGIN).is_some_and(|origin| !same(origin)) {
         let detail = "pages of other origins may not call";
-        return Err(problem(StatusCode::FORBIDDEN, detail, None));
+        return Err(Wrong::new(StatusCode::FORBIDDEN, detail));
     }
     Ok(())
 }
@@ -84,7 +86,9 @@ fn is_loopback(host: &str) -> bool {
     };
     let name = name.trim_start_matches('[').trim_end_matches(']');
     name.eq_ignore_ascii_case("localhost")
-        || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+        || name
+            .parse::<IpAddr>()
+            .is_ok_and(|address| address.is_loopback())
 }
 
 fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
@@ -93,19 +97,35 @@ fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::HeaderValue;
+
     use super::*;
 
     fn headers(pairs: &[(header::HeaderName, &str)]) -> HeaderMap {
-        let pair = |(name, value): &(header::HeaderName, &str)| (name.clone(), HeaderValue::from_str(value).unwrap());
+        let pair = |(name, value): &(header::HeaderName, &str)| {
+            (name.clone(), HeaderValue::from_str(value).unwrap())
+        };
         pairs.iter().map(pair).collect()
     }
 
     #[test]
     fn loopback_names_are_told_from_others() {
-        for host in ["localhost", "LocalHost:7077", "127.0.0.1:80", "127.9.9.9", "[::1]:7077"] {
+        for host in [
+            "localhost",
+            "LocalHost:7077",
+            "127.0.0.1:80",
+            "127.9.9.9",
+            "[::1]:7077",
+        ] {
             assert!(is_loopback(host), "{host}");
         }
-        for host in ["", "evil.example:7077", "127.0.0.1.evil.example", "192.168.0.1:7077", "[::2]:1"] {
+        for host in [
+            "",
+            "evil.example:7077",
+            "127.0.0.1.evil.example",
+            "192.168.0.1:7077",
+            "[::2]:1",
+        ] {
             assert!(!is_loopback(host), "{host}");
         }
     }
@@ -113,10 +133,22 @@ mod tests {
     #[test]
     fn a_token_is_taken_from_its_header_only() {
         let access = Access::Token((*b"s3cret").into());
-        let with = |value: &str| allowed(&access, &headers(&[(header::AUTHORIZATION, value)])).is_ok();
+        let with =
+            |value: &str| allowed(&access, &headers(&[(header::AUTHORIZATION, value)])).is_ok();
         assert!(with("Bearer s3cret") && with("bearer s3cret"));
-        assert!(with(&format!("Basic {}", BASE64_STANDARD.encode("me:s3cret"))));
-        for wrong in ["Bearer s3cre", "Bearer s3cret2", "Bearer", "s3cret", "Basic s3cret", "Basic !", "Digest s3cret"] {
+        assert!(with(&format!(
+            "Basic {}",
+            BASE64_STANDARD.encode("me:s3cret")
+        )));
+        for wrong in [
+            "Bearer s3cre",
+            "Bearer s3cret2",
+            "Bearer",
+            "s3cret",
+            "Basic s3cret",
+            "Basic !",
+            "Digest s3cret",
+        ] {
             assert!(!with(wrong), "{wrong}");
         }
         assert!(allowed(&access, &headers(&[])).is_err());

@@ -2,13 +2,14 @@
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
-use politely::core::key::Key;
-use politely::wire::{ConfigBody, ConfigPatch, FleetStats, KeyDetail, KeyPage, KeyPatch, KeysQuery, Problem};
+use politely::core::key::{Key, KeyError};
+use politely::wire::{
+    ConfigBody, ConfigPatch, FleetStats, KeyDetail, KeyPage, KeyPatch, KeysQuery, Problem,
+};
 
 use super::Api;
 use super::body::{Json, Params};
-use super::problem::{invalid, problem};
+use super::problem::Wrong;
 use crate::watch::{STEP, row};
 
 /// Workers listed.
@@ -19,26 +20,35 @@ const WORKERS_MAX: usize = 1_000;
     (status = 200, body = KeyPage),
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
 ))]
-pub(super) async fn keys(State(api): State<Api>, Params(query): Params<KeysQuery>) -> Response {
+pub(super) async fn keys(
+    State(api): State<Api>,
+    Params(query): Params<KeysQuery>,
+) -> Result<Json<KeyPage>, Wrong> {
     let page = tokio::task::spawn_blocking(move || {
-        api.coordinator.watch().table.page(api.coordinator.limiter(), &query)
+        api.coordinator
+            .watch()
+            .table
+            .page(api.coordinator.limiter(), &query)
     });
-    match page.await {
-        Ok(page) => Json(page).into_response(),
-        Err(_) => problem(StatusCode::INTERNAL_SERVER_ERROR, "the table could not be made", None),
-    }
+    let failed = |_| {
+        Wrong::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the table could not be made",
+        )
+    };
+    page.await.map(Json).map_err(failed)
 }
 
 /// One key: why it waits, its past, its permits.
-#[utoipa::path(get, path = "/keys/{key}", params(("key" = String, Path, description = "`example.com`, `custom/account-7`; a slash may be sent as it is")), responses(
+#[utoipa::path(get, path = "/keys/{key}", params(("key" = String, Path, description = "`example.com`, `custom/account-7`; a slash is sent as %2F")), responses(
     (status = 200, body = KeyDetail),
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
 ))]
-pub(super) async fn key(State(api): State<Api>, Path(name): Path<String>) -> Response {
-    match named(&name) {
-        Ok(key) => api.detail(&key),
-        Err(wrong) => wrong,
-    }
+pub(super) async fn key(
+    State(api): State<Api>,
+    Path(name): Path<String>,
+) -> Result<Json<KeyDetail>, Wrong> {
+    api.detail(&named(&name)?)
 }
 
 /// Sets limits, a hold, or lifts one; a key that is not known is made.
@@ -50,14 +60,9 @@ pub(super) async fn patch_key(
     State(api): State<Api>,
     Path(name): Path<String>,
     Json(patch): Json<KeyPatch>,
-) -> Response {
-    let key = match named(&name) {
-        Ok(key) => key,
-        Err(wrong) => return wrong,
-    };
-    if let Err(wrong) = api.coordinator.patch_key(&key, &patch).await {
-        return invalid(wrong);
-    }
+) -> Result<Json<KeyDetail>, Wrong> {
+    let key = named(&name)?;
+    api.coordinator.patch_key(&key, &patch).await?;
     api.coordinator.watch().table.stale();
     api.detail(&key)
 }
@@ -73,11 +78,12 @@ pub(super) async fn config(State(api): State<Api>) -> Json<ConfigBody> {
     (status = 200, body = ConfigBody),
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
 ))]
-pub(super) async fn patch_config(State(api): State<Api>, Json(patch): Json<ConfigPatch>) -> Response {
-    match api.coordinator.patch_config(&patch).await {
-        Ok(()) => Json(api.coordinator.config()).into_response(),
-        Err(wrong) => invalid(wrong),
-    }
+pub(super) async fn patch_config(
+    State(api): State<Api>,
+    Json(patch): Json<ConfigPatch>,
+) -> Result<Json<ConfigBody>, Wrong> {
+    api.coordinator.patch_config(&patch).await?;
+    Ok(Json(api.coordinator.config()))
 }
 
 /// The fleet: totals, and each worker's books.
@@ -107,16 +113,16 @@ pub(super) async fn stats(State(api): State<Api>) -> Json<FleetStats> {
 }
 
 impl Api {
-    fn detail(&self, key: &Key) -> Response {
+    fn detail(&self, key: &Key) -> Result<Json<KeyDetail>, Wrong> {
         let coordinator = &self.coordinator;
         let now = coordinator.now();
         let Some(explained) = coordinator.limiter().explain(key) else {
             let detail = format!("the key {key} is not known");
-            return problem(StatusCode::NOT_FOUND, detail, None);
+            return Err(Wrong::new(StatusCode::NOT_FOUND, detail));
         };
         let waiting = coordinator.limiter().position(key, politely::Turn::LAST);
         let (history, decisions) = coordinator.watch().past(now, key);
-        Json(KeyDetail {
+        Ok(Json(KeyDetail {
             row: row(key, &explained, waiting, now),
             cancelled: explained.tally.cancelled,
             expired: explained.tally.expired,
@@ -125,13 +131,11 @@ impl Api {
             step_ms: STEP.as_millis() as u64,
             decisions,
             out: coordinator.out_of(key),
-        })
-        .into_response()
+        }))
     }
 }
 
-fn named(name: &str) -> Result<Key, Response> {
-    Key::parse(name).map_err(|why| {
-        problem(StatusCode::UNPROCESSABLE_ENTITY, why.to_string(), Some("key".to_owned()))
-    })
+fn named(name: &str) -> Result<Key, Wrong> {
+    let wrong = |why: KeyError| Wrong::new(StatusCode::UNPROCESSABLE_ENTITY, why.to_string());
+    Key::parse(name).map_err(|why| wrong(why).field("key"))
 }

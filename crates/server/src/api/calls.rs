@@ -4,16 +4,18 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
 use politely::wire::{
-    Acquire, Acquired, Cancel, Cancelled, Error, Exchange, Exchanged, ITEMS_MAX, Item, NAME_MAX, Permits, Problem,
-    Renewed, Report, Reported, Told, ToldAnswer, WAIT_MAX_MS, Want,
+    Acquire, Acquired, Cancel, Cancelled, Error, Exchange, Exchanged, ITEMS_MAX, Item, NAME_MAX,
+    Permits, Problem, Renewed, Report, Reported, Told, ToldAnswer, WAIT_MAX_MS, Want,
 };
 
 use super::Api;
 use super::body::Json;
-use super::problem::{invalid, problem};
+use super::problem::Wrong;
 use crate::coordinator::{Aftermath, Outcome};
+
+/// What a call of a worker comes to.
+type Answer<T> = Result<Json<T>, Wrong>;
 
 /// May I send?
 #[utoipa::path(post, path = "/acquire", request_body = Acquire, responses(
@@ -21,19 +23,15 @@ use crate::coordinator::{Aftermath, Outcome};
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
     (status = 503, body = Problem, content_type = "application/problem+json"),
 ))]
-pub(super) async fn acquire(State(api): State<Api>, Json(call): Json<Acquire>) -> Response {
-    if let Err(wrong) = sound(&call.client, "items", call.items.len(), 1) {
-        return wrong;
-    }
-    let outcome = match api.acquire(&call.client, &call.items, call.want, call.wait_ms).await {
-        Ok(outcome) => outcome,
-        Err(wrong) => return wrong,
-    };
-    Json(Acquired {
+pub(super) async fn acquire(State(api): State<Api>, Json(call): Json<Acquire>) -> Answer<Acquired> {
+    sound(&call.client, "items", call.items.len(), 1)?;
+    let outcome = api
+        .acquire(&call.client, &call.items, call.want, call.wait_ms)
+        .await?;
+    Ok(Json(Acquired {
         retry_in_ms: retry_in_ms(&outcome),
         items: outcome.answers,
-    })
-    .into_response()
+    }))
 }
 
 /// This is what happened.
@@ -42,12 +40,10 @@ pub(super) async fn acquire(State(api): State<Api>, Json(call): Json<Acquire>) -
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
     (status = 503, body = Problem, content_type = "application/problem+json"),
 ))]
-pub(super) async fn report(State(api): State<Api>, Json(call): Json<Report>) -> Response {
-    if let Err(wrong) = sound(&call.client, "items", call.items.len(), 1) {
-        return wrong;
-    }
+pub(super) async fn report(State(api): State<Api>, Json(call): Json<Report>) -> Answer<Reported> {
+    sound(&call.client, "items", call.items.len(), 1)?;
     let items = api.report(&call.client, &call.items).await;
-    Json(Reported { items }).into_response()
+    Ok(Json(Reported { items }))
 }
 
 /// A report and an acquire in one round trip; the reports are heard first.
@@ -56,23 +52,21 @@ pub(super) async fn report(State(api): State<Api>, Json(call): Json<Report>) -> 
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
     (status = 503, body = Problem, content_type = "application/problem+json"),
 ))]
-pub(super) async fn exchange(State(api): State<Api>, Json(call): Json<Exchange>) -> Response {
-    let checked = sound(&call.client, "report", call.report.len(), 0)
-        .and_then(|()| sound(&call.client, "acquire", call.acquire.len(), 0));
-    if let Err(wrong) = checked {
-        return wrong;
-    }
+pub(super) async fn exchange(
+    State(api): State<Api>,
+    Json(call): Json<Exchange>,
+) -> Answer<Exchanged> {
+    sound(&call.client, "report", call.report.len(), 0)?;
+    sound(&call.client, "acquire", call.acquire.len(), 0)?;
     let report = api.report(&call.client, &call.report).await;
-    let outcome = match api.acquire(&call.client, &call.acquire, call.want, call.wait_ms).await {
-        Ok(outcome) => outcome,
-        Err(wrong) => return wrong,
-    };
-    Json(Exchanged {
+    let outcome = api
+        .acquire(&call.client, &call.acquire, call.want, call.wait_ms)
+        .await?;
+    Ok(Json(Exchanged {
         report,
         retry_in_ms: retry_in_ms(&outcome),
         acquire: outcome.answers,
-    })
-    .into_response()
+    }))
 }
 
 /// These requests take longer.
@@ -80,12 +74,10 @@ pub(super) async fn exchange(State(api): State<Api>, Json(call): Json<Exchange>)
     (status = 200, body = Renewed),
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
 ))]
-pub(super) async fn renew(State(api): State<Api>, Json(call): Json<Permits>) -> Response {
-    if let Err(wrong) = sound(&call.client, "permits", call.permits.len(), 1) {
-        return wrong;
-    }
-    let worker = api.worker(&call.client);
-    Json(api.coordinator.renew(&worker, &call.permits)).into_response()
+pub(super) async fn renew(State(api): State<Api>, Json(call): Json<Permits>) -> Answer<Renewed> {
+    sound(&call.client, "permits", call.permits.len(), 1)?;
+    let worker = api.coordinator.worker(&call.client);
+    Ok(Json(api.coordinator.renew(&worker, &call.permits)))
 }
 
 /// These requests will not be sent.
@@ -93,13 +85,11 @@ pub(super) async fn renew(State(api): State<Api>, Json(call): Json<Permits>) -> 
     (status = 200, body = Cancelled),
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
 ))]
-pub(super) async fn cancel(State(api): State<Api>, Json(call): Json<Cancel>) -> Response {
-    if let Err(wrong) = sound(&call.client, "permits", call.permits.len(), 1) {
-        return wrong;
-    }
-    let worker = api.worker(&call.client);
+pub(super) async fn cancel(State(api): State<Api>, Json(call): Json<Cancel>) -> Answer<Cancelled> {
+    sound(&call.client, "permits", call.permits.len(), 1)?;
+    let worker = api.coordinator.worker(&call.client);
     let answer = api.coordinator.cancel(&worker, &call.permits, call.sent);
-    Json(answer).into_response()
+    Ok(Json(answer))
 }
 
 impl Api {
@@ -109,17 +99,17 @@ impl Api {
         items: &[Item],
         want: Want,
         wait_ms: u32,
-    ) -> Result<Outcome, Response> {
+    ) -> Result<Outcome, Wrong> {
         if want == Want::Any(0) {
-            return Err(invalid(error("want.any", "must be at least 1")));
+            return Err(error("want.any", "must be at least 1").into());
         }
         let wait = Duration::from_millis(u64::from(wait_ms.min(WAIT_MAX_MS)));
-        let worker = self.worker(client);
+        let worker = self.coordinator.worker(client);
         Ok(self.coordinator.acquire(&worker, items, want, wait).await)
     }
 
     async fn report(&self, client: &str, items: &[Told]) -> Vec<ToldAnswer> {
-        let worker = self.worker(client);
+        let worker = self.coordinator.worker(client);
         let mut aftermath = Aftermath::default();
         let answers = items
             .iter()
@@ -130,16 +120,16 @@ impl Api {
     }
 }
 
-fn sound(client: &str, field: &str, items: usize, least: usize) -> Result<(), Response> {
+fn sound(client: &str, field: &str, items: usize, least: usize) -> Result<(), Wrong> {
     if client.is_empty() || client.len() > NAME_MAX {
-        return Err(invalid(error("client", "must be 1 to 128 bytes long")));
+        return Err(error("client", "must be 1 to 128 bytes long").into());
     }
     if items < least {
-        return Err(invalid(error(field, "must not be empty")));
+        return Err(error(field, "must not be empty").into());
     }
     if items > ITEMS_MAX {
         let detail = format!("at most {ITEMS_MAX} items, not {items}");
-        return Err(problem(StatusCode::PAYLOAD_TOO_LARGE, detail, Some(field.to_owned())));
+        return Err(Wrong::new(StatusCode::PAYLOAD_TOO_LARGE, detail).field(field));
     }
     Ok(())
 }

@@ -23,10 +23,10 @@ pub(super) async fn events(
 ) -> Sse<impl Stream<Item = Result<sse::Event, Infallible>>> {
     let events = api.coordinator.watch().events();
     let closing = api.coordinator.closing();
-    let stream = unfold((events, closing), |(mut events, closing)| async move {
+    let stream = unfold((events, closing), |(mut events, mut closing)| async move {
         let heard = tokio::select! {
             heard = events.recv() => heard,
-            () = closing.wait() => return None,
+            _ = closing.wait_for(|closed| *closed) => return None,
         };
         let event = match heard {
             Ok(event) => event,
@@ -46,7 +46,10 @@ pub(super) async fn events(
 
 fn told(event: &Event) -> sse::Event {
     let kind = serde_json::to_value(event.kind).ok();
-    let kind = kind.as_ref().and_then(|kind| kind.as_str()).unwrap_or("message");
+    let kind = kind
+        .as_ref()
+        .and_then(|kind| kind.as_str())
+        .unwrap_or("message");
     sse::Event::default()
         .event(kind)
         .data(serde_json::to_string(event).unwrap_or_default())

@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use politely::wire::Problem;
 
 use super::Api;
-use super::problem::{busy, problem};
+use super::problem::Wrong;
 
 /// The process answers.
 #[utoipa::path(get, path = "/healthz", responses((status = 200, body = String, content_type = "text/plain")))]
@@ -19,11 +19,11 @@ pub(super) async fn alive() -> &'static str {
     (status = 200, body = String, content_type = "text/plain"),
     (status = 503, body = Problem, content_type = "application/problem+json"),
 ))]
-pub(super) async fn ready(State(api): State<Api>) -> Response {
+pub(super) async fn ready(State(api): State<Api>) -> Result<&'static str, Wrong> {
     if api.coordinator.is_closed() {
-        busy("shutting down")
+        Err(Wrong::busy("shutting down"))
     } else {
-        "ok\n".into_response()
+        Ok("ok\n")
     }
 }
 
@@ -34,6 +34,8 @@ pub(super) async fn ready(State(api): State<Api>) -> Response {
 pub(super) async fn metrics(State(api): State<Api>) -> Response {
     match crate::watch::scrape(&api.coordinator) {
         Some(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
-        None => problem(StatusCode::INTERNAL_SERVER_ERROR, "nothing is recorded", None),
+        None => {
+            Wrong::new(StatusCode::INTERNAL_SERVER_ERROR, "nothing is recorded").into_response()
+        }
     }
 }

@@ -20,9 +20,10 @@ mod problem;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::DefaultBodyLimit;
+use axum::http::header;
 use axum::middleware;
-use axum::response::IntoResponse;
 use axum::routing::get;
 use tokio::sync::Semaphore;
 use utoipa::OpenApi;
@@ -30,7 +31,6 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 pub(crate) use access::Access;
-pub(crate) use problem::problem;
 
 use crate::coordinator::Coordinator;
 
@@ -81,15 +81,11 @@ pub(crate) fn routes(coordinator: Coordinator, access: Access) -> Router {
         .routes(routes!(health::alive))
         .routes(routes!(health::ready))
         .split_for_parts();
-    let description = axum::Json(description).into_response();
-    let description = Arc::new(body::Fixed::of(description));
+    let description = Bytes::from(description.to_json().unwrap_or_default());
     router
         .route(
             "/api/v1/openapi.json",
-            get(move || {
-                let description = Arc::clone(&description);
-                async move { description.response().await }
-            }),
+            get(move || async move { ([(header::CONTENT_TYPE, "application/json")], description) }),
         )
         .fallback(problem::not_found)
         .method_not_allowed_fallback(problem::not_allowed)

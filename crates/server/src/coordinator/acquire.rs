@@ -20,6 +20,7 @@ use politely::{AcquireError, Ask, Permit, Reason, Refusal, RefusalReason, Turn};
 use url::Url;
 
 use super::Coordinator;
+use super::keep::Leaving;
 use super::permits::{Entry, Number, Out};
 use super::report::{error, ms_up};
 use super::wishes::{Claim, Known, Wishes};
@@ -39,18 +40,6 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub(crate) struct Outcome {
     pub(crate) answers: Vec<Answer>,
     pub(crate) retry_in: Option<Duration>,
-    /// What was granted, to be written down before it is told.
-    pub(crate) granted: Vec<Granted>,
-}
-
-/// A departure that was granted, for the journal.
-#[derive(Clone, Debug)]
-pub(crate) struct Granted {
-    pub(crate) number: u64,
-    pub(crate) key: Key,
-    pub(crate) start: Timestamp,
-    pub(crate) lease: Duration,
-    pub(crate) wish: u64,
 }
 
 /// One item, understood.
@@ -97,15 +86,25 @@ impl Coordinator {
                 Err(Quick::Error(error)) => call.answer(Answer::Error { item, error }),
                 Err(Quick::Granted(number)) => call.again(item, number),
                 Err(Quick::AskedTwice) => call.wait(item, call.began + AGAIN, "asked already", 0),
-                Ok(wanted) => match self.0.limiter.try_in_turn(&wanted.keys, wanted.ask, wanted.turn) {
-                    Ok(permit) => call.grant(&wanted, permit),
-                    Err(refusal) => match refusal.reason {
-                        RefusalReason::Wait(Reason::Parked(_)) | RefusalReason::Closed | RefusalReason::Full => {
-                            call.refuse(&wanted, &refusal.reason.to_string(), refusal.at);
-                        }
-                        RefusalReason::Wait(_) | RefusalReason::Line => waiting.push((wanted, refusal)),
-                    },
-                },
+                Ok(wanted) => {
+                    match self
+                        .0
+                        .limiter
+                        .try_in_turn(&wanted.keys, wanted.ask, wanted.turn)
+                    {
+                        Ok(permit) => call.grant(&wanted, permit),
+                        Err(refusal) => match refusal.reason {
+                            RefusalReason::Wait(Reason::Parked(_))
+                            | RefusalReason::Closed
+                            | RefusalReason::Full => {
+                                call.refuse(&wanted, &refusal.reason.to_string(), refusal.at);
+                            }
+                            RefusalReason::Wait(_) | RefusalReason::Line => {
+                                waiting.push((wanted, refusal));
+                            }
+                        },
+                    }
+                }
             }
         }
         if call.found >= enough || wait.is_zero() {
@@ -127,7 +126,11 @@ impl Coordinator {
         wait: Duration,
     ) -> Result<Wanted<'_>, Quick> {
         let keys = self.keys_of(asked)?;
-        check(asked.cost >= 1 && asked.cost <= 1_000, "cost", "must be from 1 to 1,000")?;
+        check(
+            asked.cost >= 1 && asked.cost <= 1_000,
+            "cost",
+            "must be from 1 to 1,000",
+        )?;
         check(
             asked.slots >= 1 && asked.slots <= wire::SLOTS_MAX,
             "slots",
@@ -211,7 +214,11 @@ impl From<wire::Error> for Quick {
 }
 
 fn check(holds: bool, field: &str, rule: &str) -> Result<(), Quick> {
-    if holds { Ok(()) } else { Err(error(field, rule).into()) }
+    if holds {
+        Ok(())
+    } else {
+        Err(error(field, rule).into())
+    }
 }
 
 /// One call under way.
@@ -220,7 +227,7 @@ struct Call<'a> {
     worker: &'a Arc<Worker>,
     began: Timestamp,
     answers: BTreeMap<u32, Answer>,
-    granted: Vec<Granted>,
+    granted: Vec<Leaving>,
     /// Permits found so far.
     found: usize,
     /// The first that may leave of those that may not yet.
@@ -279,7 +286,9 @@ impl Call<'_> {
     fn answer(&mut self, answer: Answer) {
         let item = match &answer {
             Answer::Granted(grant) => grant.item,
-            Answer::Wait { item, .. } | Answer::Refused { item, .. } | Answer::Error { item, .. } => *item,
+            Answer::Wait { item, .. }
+            | Answer::Refused { item, .. }
+            | Answer::Error { item, .. } => *item,
         };
         self.answers.insert(item, answer);
     }
@@ -309,7 +318,7 @@ impl Call<'_> {
                 slots,
             };
             inner.permits.put(number, out);
-            self.granted.push(Granted {
+            self.granted.push(Leaving {
                 number: number.0,
                 key: key.clone(),
                 start,
@@ -344,13 +353,17 @@ impl Call<'_> {
         } else {
             self.answer(Answer::Refused {
                 item,
-                reason: "its permit was reported or has expired: a new request needs a new id".to_owned(),
+                reason: "its permit was reported or has expired: a new request needs a new id"
+                    .to_owned(),
                 retry_in_ms: None,
             });
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the fields of an answer, from two sources")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the fields of an answer, from two sources"
+    )]
     fn tell(
         &mut self,
         item: u32,
@@ -396,7 +409,11 @@ impl Call<'_> {
         let first = wait.map_or(now, |wait| wait.at);
         // Whoever is further back waits for those before, one interval each.
         let behind = Duration::try_from_secs_f64(f64::from(position) / rate).unwrap_or(AGAIN);
-        let at = if first == Timestamp::NEVER { now + AGAIN } else { first + behind };
+        let at = if first == Timestamp::NEVER {
+            now + AGAIN
+        } else {
+            first + behind
+        };
         let reason = match wait {
             _ if position > 0 => RefusalReason::Line.to_string(),
             Some(wait) => wait.reason.to_string(),
@@ -420,11 +437,11 @@ impl Call<'_> {
     fn outcome(self, any: bool) -> Outcome {
         let now = self.coordinator.now();
         self.worker.waited(now.since(self.began));
+        self.coordinator.keep_granted(self.worker, &self.granted);
         let told = |answer: &Answer| !(any && matches!(answer, Answer::Wait { .. }));
         Outcome {
             answers: self.answers.into_values().filter(told).collect(),
             retry_in: self.soonest.map(|at| at.since(now)),
-            granted: self.granted,
         }
     }
 }

@@ -1,16 +1,18 @@
 //! Who gets which permit, and what becomes of it: the coordinator without HTTP.
 
 mod acquire;
+mod keep;
 mod operate;
 mod permits;
 mod report;
 mod wishes;
 
-pub(crate) use acquire::Granted;
-pub(crate) use report::{Aftermath, ms_up};
+pub(crate) use acquire::Outcome;
+pub(crate) use keep::Aftermath;
+pub(crate) use report::ms_up;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -21,7 +23,9 @@ use politely::core::retry::{BudgetRule, Policy};
 use politely::core::signal::Classifier;
 use politely::wire::ConfigPatch;
 use politely::{Budgets, Limiter};
+use tokio::sync::watch;
 
+use crate::store::Store;
 use crate::watch::Watch;
 use permits::Permits;
 use wishes::Wishes;
@@ -50,6 +54,14 @@ pub enum StartError {
     /// A number makes no sense.
     #[error(transparent)]
     Config(#[from] InvalidConfig),
+    /// What operators had changed cannot be read back.
+    #[error(
+        "the configuration kept in the state folder makes no sense any more: remove the folder, or start with other numbers"
+    )]
+    KeptConfig,
+    /// The store cannot be read.
+    #[error("politely.redb: {0}")]
+    Store(#[from] redb::Error),
 }
 
 /// Directs a fleet: cheap to clone; clones share all.
@@ -60,6 +72,10 @@ pub(crate) struct Inner {
     pub(crate) limiter: Limiter,
     pub(crate) watch: Watch,
     permits: Permits,
+    store: Option<Store>,
+    /// Permits never heard of again.
+    expired: AtomicU64,
+    closing: watch::Sender<bool>,
     wishes: Wishes,
     /// Items in line, over all calls.
     waiting: AtomicUsize,
@@ -83,6 +99,10 @@ impl Coordinator {
     /// # Errors
     /// A number that makes no sense.
     pub fn new(settings: Settings) -> Result<Self, StartError> {
+        Self::with(settings, 0, None)
+    }
+
+    fn with(settings: Settings, boot: u64, store: Option<Store>) -> Result<Self, StartError> {
         let limiter = Limiter::builder()
             .config(settings.config.clone())
             .capacity(settings.capacity)
@@ -90,7 +110,10 @@ impl Coordinator {
         let now = limiter.now();
         let inner = Inner {
             watch: Watch::new(now),
-            permits: Permits::new(0),
+            permits: Permits::new(boot),
+            store,
+            expired: AtomicU64::new(0),
+            closing: watch::Sender::new(false),
             wishes: Wishes::default(),
             waiting: AtomicUsize::new(0),
             policy: Policy::crawler(),
@@ -109,6 +132,10 @@ impl Coordinator {
 
     /// What must be done by the clock, until the coordinator is closed: call it once, in a task of its own.
     pub async fn tend(self) {
+        tokio::join!(self.keep_learned(), self.keep_sweeping());
+    }
+
+    async fn keep_sweeping(&self) {
         loop {
             tokio::time::sleep(SWEEP_EVERY).await;
             let now = self.now();
@@ -120,6 +147,21 @@ impl Coordinator {
     /// Ends all waiting; permits that are out may still be reported.
     pub fn close(&self) {
         self.0.limiter.close();
+        self.0.closing.send_replace(true);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        *self.0.closing.borrow()
+    }
+
+    /// Becomes true when it is closed.
+    pub(crate) fn closing(&self) -> watch::Receiver<bool> {
+        self.0.closing.subscribe()
+    }
+
+    /// Permits never heard of again.
+    pub(crate) fn expired(&self) -> u64 {
+        self.0.expired.load(Ordering::Relaxed)
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -136,7 +178,15 @@ impl Coordinator {
 
     /// Forgets permits whose leases have run out and places in line that nobody came back to.
     fn sweep(&self, now: Timestamp) {
-        self.0.permits.sweep(now, |_, out| out.worker.expired());
+        let mut gone = Vec::new();
+        self.0.permits.sweep(now, |number, out| {
+            gone.push(number.0);
+            out.worker.expired();
+        });
+        self.0
+            .expired
+            .fetch_add(gone.len() as u64, Ordering::Relaxed);
+        self.keep_gone(&gone);
         self.0.wishes.sweep(now);
     }
 }

@@ -1,6 +1,7 @@
 //! What operators see and set; and permits that need more time, or none.
 
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use politely::OperatorNumbers;
@@ -8,7 +9,8 @@ use politely::core::config::Config;
 use politely::core::gate::HoldReason;
 use politely::core::key::Key;
 use politely::wire::{
-    self, Cancelled, ConfigBody, ConfigPatch, Crawling, EventKind, KeyPatch, Outstanding, Renewed, RenewedPermit,
+    self, Cancelled, ConfigBody, ConfigPatch, Crawling, EventKind, KeyPatch, Outstanding, Renewed,
+    RenewedPermit,
 };
 
 use super::Coordinator;
@@ -22,7 +24,7 @@ const HOLD_MAX: Duration = Duration::from_hours(24 * 365);
 impl Coordinator {
     /// Extends the leases of `permits`.
     pub(crate) fn renew(&self, worker: &Worker, permits: &[String]) -> Renewed {
-        let mut answer = Renewed::default();
+        let (mut answer, mut kept) = (Renewed::default(), Vec::new());
         let now = self.now();
         for name in permits {
             let renewed = Number::from_str(name).ok().and_then(|number| {
@@ -30,7 +32,7 @@ impl Coordinator {
                 let Some(Entry::Out(out)) = shard.get(number) else {
                     return None;
                 };
-                if out.expired || !std::ptr::eq(&*out.worker, worker) {
+                if out.expired || !std::ptr::eq(Arc::as_ptr(&out.worker), worker) {
                     return None;
                 }
                 let lease = match (&out.permit, &mut out.heard) {
@@ -39,6 +41,7 @@ impl Coordinator {
                     (None, None) => None,
                 }?;
                 out.until = now + lease;
+                kept.push((number.0, out.until.since(out.start).as_millis() as u32));
                 Some(RenewedPermit {
                     permit: name.clone(),
                     lease_ms: lease.as_millis() as u64,
@@ -49,11 +52,12 @@ impl Coordinator {
                 None => answer.lost.push(name.clone()),
             }
         }
+        self.keep_renewed(&kept);
         answer
     }
 
-    /// Takes back permits that will not be used, and says which numbers are gone.
-    pub(crate) fn cancel(&self, worker: &Worker, permits: &[String], sent: bool) -> (Cancelled, Vec<u64>) {
+    /// Takes back permits that will not be used.
+    pub(crate) fn cancel(&self, worker: &Worker, permits: &[String], sent: bool) -> Cancelled {
         let (mut answer, mut gone) = (Cancelled::default(), Vec::new());
         for name in permits {
             let taken = Number::from_str(name)
@@ -81,12 +85,15 @@ impl Coordinator {
                 answer.cancelled.push(name.clone());
             }
         }
-        (answer, gone)
+        self.keep_gone(&gone);
+        answer
     }
 
     /// Sets what `patch` says for `key`.
-    pub(crate) fn patch_key(&self, key: &Key, patch: &KeyPatch) -> Result<(), wire::Error> {
-        check(patch.rate, "rate", "must be above 0", |rate| rate > 0.0 && rate.is_finite())?;
+    pub(crate) async fn patch_key(&self, key: &Key, patch: &KeyPatch) -> Result<(), wire::Error> {
+        check(patch.rate, "rate", "must be above 0", |rate| {
+            rate > 0.0 && rate.is_finite()
+        })?;
         check(patch.burst, "burst", "must be at least 1", |burst| {
             burst >= 1.0 && burst.is_finite()
         })?;
@@ -111,9 +118,14 @@ impl Coordinator {
         }
         if let Some(ms) = patch.hold_ms {
             let length = Duration::from_millis(ms).min(HOLD_MAX);
-            limiter.hold(key, length, HoldReason::Operator).map_err(full)?;
+            limiter
+                .hold(key, length, HoldReason::Operator)
+                .map_err(full)?;
         }
-        self.0.watch.operated(self.now(), limiter, key, &words(patch));
+        self.0
+            .watch
+            .operated(self.now(), limiter, key, &words(patch));
+        self.keep_operated(key).await;
         Ok(())
     }
 
@@ -161,8 +173,16 @@ impl Coordinator {
         }
     }
 
-    /// Changes what holds for every key; the answer is all that operators have changed so far.
-    pub(crate) fn patch_config(&self, patch: &ConfigPatch) -> Result<ConfigPatch, wire::Error> {
+    /// Changes what holds for every key.
+    pub(crate) async fn patch_config(&self, patch: &ConfigPatch) -> Result<(), wire::Error> {
+        let all = self.apply(patch)?;
+        let text = "the configuration was changed";
+        self.0.watch.announce(EventKind::Config, None, text);
+        self.keep_config(&all).await
+    }
+
+    /// Puts `patch` to work; the answer is all that operators have changed so far.
+    pub(super) fn apply(&self, patch: &ConfigPatch) -> Result<ConfigPatch, wire::Error> {
         let mut operated = self.0.operated.lock();
         let mut all = operated.patch;
         let new = &patch.crawling;
@@ -176,18 +196,20 @@ impl Coordinator {
         limits.burst = new.rate_burst.unwrap_or(limits.burst);
         limits.rate_start = new.rate_start.unwrap_or(limits.rate_start);
         limits.in_flight = new.in_flight.unwrap_or(limits.in_flight);
-        self.0.limiter.reconfigure(config.clone()).map_err(|wrong| {
-            let field = match wrong.name() {
-                "rate_max" => "rate_per_host",
-                "burst" => "rate_burst",
-                name => name,
-            };
-            error(&format!("crawling.{field}"), &wrong.rule())
-        })?;
+        self.0
+            .limiter
+            .reconfigure(config.clone())
+            .map_err(|wrong| {
+                let field = match wrong.name() {
+                    "rate_max" => "rate_per_host",
+                    "burst" => "rate_burst",
+                    name => name,
+                };
+                error(&format!("crawling.{field}"), &wrong.rule())
+            })?;
         operated.settings.config = config;
         operated.patch = all;
         operated.version += 1;
-        self.0.watch.announce(EventKind::Config, None, "the configuration was changed");
         Ok(all)
     }
 }

@@ -25,7 +25,7 @@ const BOOT_SHIFT: u32 = 40;
 /// Answers remembered per shard: 256 k in all, about 30 MB.
 const REMEMBERED: usize = 4_096;
 /// An expired permit is known this much longer, so that a late report still finds its key.
-const LATE: Duration = Duration::from_secs(60);
+const LATE: Duration = Duration::from_mins(1);
 
 /// A permit's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -124,7 +124,7 @@ impl Permits {
     pub(crate) fn take(&self, number: Number, worker: &Worker) -> Option<Box<Out>> {
         let mut shard = self.shard(number);
         match shard.entries.get(&number.0) {
-            Some(Entry::Out(out)) if std::ptr::eq(&*out.worker, worker) => {}
+            Some(Entry::Out(out)) if std::ptr::eq(Arc::as_ptr(&out.worker), worker) => {}
             _ => return None,
         }
         let Some(Entry::Out(out)) = shard.entries.remove(&number.0) else {
@@ -137,7 +137,12 @@ impl Permits {
     }
 
     /// Takes what was reported off the list and remembers what was answered.
-    pub(crate) fn settle(&self, shard: &mut Shard, number: Number, answered: Answered) -> Option<Box<Out>> {
+    pub(crate) fn settle(
+        &self,
+        shard: &mut Shard,
+        number: Number,
+        answered: Answered,
+    ) -> Option<Box<Out>> {
         let before = shard.entries.insert(number.0, Entry::Answered(answered));
         shard.answered.push_back(number);
         if shard.answered.len() > REMEMBERED
@@ -185,7 +190,12 @@ impl Permits {
     }
 
     /// The permits of `key` that are out, the oldest first, at most `most`.
-    pub(crate) fn of_key<T>(&self, key: &Key, most: usize, show: impl Fn(Number, &Out) -> T) -> Vec<T> {
+    pub(crate) fn of_key<T>(
+        &self,
+        key: &Key,
+        most: usize,
+        show: impl Fn(Number, &Out) -> T,
+    ) -> Vec<T> {
         let mut found = Vec::new();
         for shard in &self.shards {
             for (&number, entry) in &shard.lock().entries {

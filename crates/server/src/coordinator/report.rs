@@ -1,6 +1,7 @@
 //! What happened, and what to do next.
 
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
@@ -8,24 +9,16 @@ use politely::core::Timestamp;
 use politely::core::key::Key;
 use politely::core::retry::{Attempt, Next as Decided};
 use politely::core::signal::{BODY_SCANNED, Failure, Outcome, Report, Signal};
-use politely::wire::{self, Next, Told, ToldAnswer};
 use politely::wall_clock;
+use politely::wire::{self, Next, Told, ToldAnswer};
 
-use super::{Coordinator, Inner};
+use super::keep::Aftermath;
 use super::permits::{Answered, Entry, Number};
+use super::{Coordinator, Inner};
 use crate::watch::Worker;
 
 /// No round trip is longer, whatever a worker says.
 const LATENCY_MAX: Duration = Duration::from_hours(1);
-
-/// What a call of reports leaves to be done before it is answered.
-#[derive(Default)]
-pub(crate) struct Aftermath {
-    /// Permits that are out no more.
-    pub(crate) gone: Vec<u64>,
-    /// Keys whose hold, breaker or quarantine must survive a kill.
-    pub(crate) held: Vec<Key>,
-}
 
 impl Coordinator {
     /// One report, answered.
@@ -51,20 +44,20 @@ impl Coordinator {
         told: &Told,
         aftermath: &mut Aftermath,
     ) -> Result<ToldAnswer, wire::Error> {
-        let number = Number::from_str(&told.permit)
-            .map_err(|_| error("permit", "no permit is named so"))?;
+        let number =
+            Number::from_str(&told.permit).map_err(|_| error("permit", "no permit is named so"))?;
         let number = Number(number.0.saturating_add(u64::from(told.slot)));
         let now = self.now();
         let mut shard = self.0.permits.shard(number);
         let out = match shard.get(number) {
-            None => return Ok(self.late(worker, told)),
+            None => return Ok(late(worker, told)),
             Some(Entry::Answered(answered)) => {
                 worker.late();
                 return Ok(answered.clone().answer(told, now, true));
             }
             Some(Entry::Out(out)) => out,
         };
-        if !std::ptr::eq(&*out.worker, worker) {
+        if !std::ptr::eq(Arc::as_ptr(&out.worker), worker) {
             return Err(error("permit", "another worker holds it"));
         }
         if let Some((mut body, answered)) = out.heard.take() {
@@ -83,7 +76,7 @@ impl Coordinator {
         let report = self.classify(told)?;
         let attempt = attempt(told)?;
         let Some(permit) = out.permit.take() else {
-            return Ok(self.late(worker, told));
+            return Ok(late(worker, told));
         };
         let key = out.key.clone();
         let (directions, body) = if told.body_coming && !out.expired {
@@ -99,12 +92,11 @@ impl Coordinator {
             hold_until: directions.hold_until,
         };
         let answer = answered.clone().answer(told, now, directions.late);
-        match (body, shard.get(number)) {
-            (Some(body), Some(Entry::Out(out))) => out.heard = Some((body, answered)),
-            _ => {
-                self.0.permits.settle(&mut shard, number, answered);
-                aftermath.gone.push(number.0);
-            }
+        if let (Some(body), Some(Entry::Out(out))) = (body, shard.get(number)) {
+            out.heard = Some((body, answered));
+        } else {
+            self.0.permits.settle(&mut shard, number, answered);
+            aftermath.gone.push(number.0);
         }
         drop(shard);
         if directions.late {
@@ -122,18 +114,10 @@ impl Coordinator {
         Ok(answer)
     }
 
-    /// Nothing is known of it: it was reported long ago, or never given.
-    fn late(&self, worker: &Worker, told: &Told) -> ToldAnswer {
-        worker.late();
-        ToldAnswer {
-            permit: told.permit.clone(),
-            late: true,
-            ..ToldAnswer::default()
-        }
-    }
-
     fn next(&self, attempt: &Attempt, report: &Report, key: &Key, now: Timestamp) -> Next {
-        let Inner { budgets, policy, .. } = &*self.0;
+        let Inner {
+            budgets, policy, ..
+        } = &*self.0;
         match budgets.decide(policy, attempt, report, key, now, true) {
             None | Some(Decided::Done) => Next::Done,
             Some(Decided::Retry { after, .. }) => Next::Retry {
@@ -147,7 +131,7 @@ impl Coordinator {
 
     fn classify(&self, told: &Told) -> Result<Report, wire::Error> {
         let latency_s = told.latency_ms / 1e3;
-        if !(latency_s >= 0.0) {
+        if latency_s.is_nan() || latency_s < 0.0 {
             return Err(error("latency_ms", "must be a number of at least 0"));
         }
         let latency = Duration::try_from_secs_f64(latency_s)
@@ -161,9 +145,10 @@ impl Coordinator {
                     status: StatusCode::from_u16(status)
                         .map_err(|_| error("status", "must be from 100 to 999"))?,
                     headers: &headers,
-                    body_start: told.body_start.as_deref().map_or(&[], |body| {
-                        &body.as_bytes()[..body.len().min(BODY_SCANNED)]
-                    }),
+                    body_start: told
+                        .body_start
+                        .as_deref()
+                        .map_or(&[], |body| &body.as_bytes()[..body.len().min(BODY_SCANNED)]),
                 }
             }
             (None, Some(kind)) => Outcome::Failed(Failure::from(kind)),
@@ -188,6 +173,16 @@ impl Answered {
     }
 }
 
+/// Nothing is known of it: it was reported long ago, or never given.
+fn late(worker: &Worker, told: &Told) -> ToldAnswer {
+    worker.late();
+    ToldAnswer {
+        permit: told.permit.clone(),
+        late: true,
+        ..ToldAnswer::default()
+    }
+}
+
 /// What cannot be a header is not one.
 fn header_map(told: &Told) -> HeaderMap {
     let headers = told.headers.iter().filter_map(|(name, value)| {
@@ -202,8 +197,9 @@ fn header_map(told: &Told) -> HeaderMap {
 fn attempt(told: &Told) -> Result<Attempt, wire::Error> {
     let method = match &told.method {
         None => Method::GET,
-        Some(method) => Method::from_bytes(method.as_bytes())
-            .map_err(|_| error("method", "is not a method"))?,
+        Some(method) => {
+            Method::from_bytes(method.as_bytes()).map_err(|_| error("method", "is not a method"))?
+        }
     };
     Ok(Attempt {
         number: u32::from(told.attempt.max(1)),

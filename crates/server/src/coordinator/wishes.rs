@@ -13,7 +13,7 @@ use super::permits::Number;
 
 const SHARDS: u64 = 64;
 /// A wish is remembered this long after it was last asked, granted or not.
-const KEPT: Duration = Duration::from_secs(60);
+const KEPT: Duration = Duration::from_mins(1);
 /// … if no more than so many come meanwhile, per shard: 512 k in all, about 30 MB.
 const REMEMBERED: usize = 8_192;
 
@@ -111,14 +111,28 @@ impl Wishes {
             };
         }
         let turn = turn();
-        shard.insert(wish, Wish { turn, touched: now, state: State::Asked });
+        shard.insert(
+            wish,
+            Wish {
+                turn,
+                touched: now,
+                state: State::Asked,
+            },
+        );
         Known::Wanted(claim(), turn)
     }
 
     /// A permit from before a restart was granted for `wish`.
     pub(crate) fn restore(&self, wish: u64, turn: Turn, now: Timestamp, number: Number) {
         let state = State::Granted(number);
-        self.shard(wish).insert(wish, Wish { turn, touched: now, state });
+        self.shard(wish).insert(
+            wish,
+            Wish {
+                turn,
+                touched: now,
+                state,
+            },
+        );
     }
 
     /// The permit is not out any more: its wish may be forgotten.
@@ -164,7 +178,9 @@ impl Shard {
         if known.state == State::Asked {
             known.touched = now;
         }
-        if now.since(known.touched) >= KEPT || (known.state != State::Asked && self.order.len() + 1 >= REMEMBERED) {
+        if now.since(known.touched) >= KEPT
+            || (known.state != State::Asked && self.order.len() + 1 >= REMEMBERED)
+        {
             self.wishes.remove(&wish);
         } else {
             self.order.push_back((known.touched, wish));

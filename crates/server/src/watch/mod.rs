@@ -20,9 +20,10 @@ use politely::{Directions, Limiter, Stats};
 use tokio::sync::broadcast;
 
 pub(crate) use metrics::{install, scrape};
-pub(crate) use past::STEP;
 use past::Pasts;
-pub(crate) use table::{Glance, Table, glance, row};
+pub(crate) use past::STEP;
+use table::glance;
+pub(crate) use table::{Table, row};
 pub(crate) use workers::{Worker, Workers};
 
 use crate::coordinator::ms_up;
@@ -59,7 +60,13 @@ impl Watch {
     }
 
     /// A report was heard: enters it in the key's past and tells a changed rate.
-    pub(crate) fn heard(&self, now: Timestamp, key: &Key, report: &Report, directions: &Directions) {
+    pub(crate) fn heard(
+        &self,
+        now: Timestamp,
+        key: &Key,
+        report: &Report,
+        directions: &Directions,
+    ) {
         if let Some((from, to)) = self.pasts.heard(now, key, report, directions) {
             let text = format!("{from:.2}/s -> {to:.2}/s");
             self.tell(Event {
@@ -135,7 +142,11 @@ impl Watch {
     pub(crate) fn tick(&self, now: Timestamp, stats: &Stats) {
         let mut totals = self.totals.lock();
         totals.push_back((now, stats.granted, stats.refused));
-        while totals.len() > 2 && totals.get(1).is_some_and(|(at, ..)| now.since(*at) > WINDOW) {
+        while totals.len() > 2
+            && totals
+                .get(1)
+                .is_some_and(|(at, ..)| now.since(*at) > WINDOW)
+        {
             totals.pop_front();
         }
     }

@@ -27,8 +27,10 @@ const MOVED: f64 = 0.1;
 /// … nor one that moved this short a while ago.
 const QUIET: Duration = Duration::from_secs(1);
 
+type Shard = HashMap<Key, Box<Past>, foldhash::fast::RandomState>;
+
 pub(crate) struct Pasts {
-    shards: Box<[Mutex<HashMap<Key, Box<Past>, foldhash::fast::RandomState>>]>,
+    shards: Box<[Mutex<Shard>]>,
     hasher: foldhash::fast::RandomState,
 }
 
@@ -133,7 +135,7 @@ impl Pasts {
         (points.collect(), decisions.collect())
     }
 
-    fn shard(&self, key: &Key) -> MutexGuard<'_, HashMap<Key, Box<Past>, foldhash::fast::RandomState>> {
+    fn shard(&self, key: &Key) -> MutexGuard<'_, Shard> {
         self.shards[self.hasher.hash_one(key) as usize % SHARDS].lock()
     }
 
@@ -178,7 +180,9 @@ impl Past {
                 ..Step::default()
             });
         }
-        self.steps.back_mut().expect("one was just pushed, or was there")
+        self.steps
+            .back_mut()
+            .expect("one was just pushed, or was there")
     }
 
     fn decide(&mut self, now: Timestamp, text: String) {

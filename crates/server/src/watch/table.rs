@@ -96,13 +96,18 @@ impl Table {
         let glances = self.glances(limiter);
         let text = query.q.as_deref().unwrap_or("").to_ascii_lowercase();
         let matches = |glance: &&Glance| {
-            glance.key.as_str().contains(&text) && query.state.is_none_or(|state| glance.state == state)
+            glance.key.as_str().contains(&text)
+                && query.state.is_none_or(|state| glance.state == state)
         };
         let mut found: Vec<&Glance> = glances.iter().filter(matches).collect();
         let matching = found.len();
         let order = |a: &&Glance, b: &&Glance| {
             let order = a.compare(b, query.sort);
-            let order = if query.descending { order.reverse() } else { order };
+            let order = if query.descending {
+                order.reverse()
+            } else {
+                order
+            };
             order.then_with(|| a.key.as_str().cmp(b.key.as_str()))
         };
         let first = query.offset as usize;
@@ -129,7 +134,8 @@ impl Table {
         let now = limiter.now();
         if made.at == Timestamp::ZERO || now.since(made.at) >= FRESH.max(made.took * 10) {
             let mut glances = Vec::with_capacity(made.glances.len());
-            limiter.each(|key, explained, waiting| glances.push(glance(key, explained, waiting, now)));
+            limiter
+                .each(|key, explained, waiting| glances.push(glance(key, explained, waiting, now)));
             *made = Made {
                 at: now,
                 took: limiter.now().since(now),

@@ -61,8 +61,17 @@ impl Workers {
 
     /// The most active first, at most `most`.
     pub(crate) fn stats(&self, now: Timestamp, most: usize) -> Vec<WorkerStats> {
-        let mut all: Vec<_> = self.0.read().values().map(|worker| worker.stats(now)).collect();
-        all.sort_unstable_by(|a, b| b.granted.cmp(&a.granted).then_with(|| a.client.cmp(&b.client)));
+        let mut all: Vec<_> = self
+            .0
+            .read()
+            .values()
+            .map(|worker| worker.stats(now))
+            .collect();
+        all.sort_unstable_by(|a, b| {
+            b.granted
+                .cmp(&a.granted)
+                .then_with(|| a.client.cmp(&b.client))
+        });
         all.truncate(most);
         all
     }
