@@ -147,6 +147,22 @@ async fn what_failed_does_not_come_back_over_what_is_newer() {
 }
 
 #[tokio::test]
+async fn a_hold_among_many_learned_states_is_not_undone_by_an_older_one() {
+    let dir = tempdir().unwrap();
+    let (store, moods) = store(dir.path());
+    moods.set_slow(true);
+    store.learned((0..10_000).map(|i| (format!("host-{i:05}"), state(1))));
+    moods.wait_until_stuck();
+    // The first transaction is under way, and this key's older state waits for the third.
+    let held = store.keep_now(vec![("host-09999".into(), state(2))]);
+    moods.set_slow(false);
+    held.await.unwrap();
+    store.close();
+    let states = states(&store);
+    assert_eq!((states.len(), states["host-09999"]), (10_000, 2));
+}
+
+#[tokio::test]
 async fn all_that_arrives_during_a_transaction_shares_the_next() {
     let dir = tempdir().unwrap();
     let (store, moods) = store(dir.path());
