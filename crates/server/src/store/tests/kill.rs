@@ -62,7 +62,7 @@ fn lives_until_it_is_killed() {
             say(&format!("granting {number}"));
             store.granted(&[permit(number, &format!("host-{}", number % 3))]);
             say(&format!("granted {number}"));
-            if number % 8 != 0 {
+            if !number.is_multiple_of(8) {
                 end(number);
             }
         }
