@@ -205,7 +205,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// Resident bytes of this process.
-fn resident() -> u64 {
+pub(crate) fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = statm
         .split(' ')

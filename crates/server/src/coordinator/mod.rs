@@ -196,7 +196,8 @@ impl Coordinator {
         &self.0.watch
     }
 
-    pub(crate) fn limiter(&self) -> &Limiter {
+    /// The keys and what is known of them.
+    pub fn limiter(&self) -> &Limiter {
         &self.0.limiter
     }
 
