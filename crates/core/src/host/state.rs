@@ -7,7 +7,7 @@ use crate::control::Law;
 use crate::gate::Pace;
 
 /// The serialised form begins with this byte; another number is another layout.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// A serialised state that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -7,6 +7,15 @@ fn a_key_is_small() {
     assert!(size_of::<Host>() <= 208, "{}", size_of::<Host>());
 }
 
+/// The default law adds nothing to that before it has something to learn: see `control/discover/quiet.rs`.
+#[test]
+fn no_law_of_a_quiet_key_needs_more_than_its_place_in_the_key() {
+    use crate::control::{Aimd, Discover};
+
+    let sizes = (size_of::<KeyLaw>(), size_of::<Discover>(), size_of::<Aimd>());
+    assert!(sizes.0 <= 48 && sizes.1 <= 48, "{sizes:?}");
+}
+
 /// Before this, the answer that said "one left" was itself counted as under way, and the key was held.
 #[test]
 fn an_answer_heard_is_not_under_way() {

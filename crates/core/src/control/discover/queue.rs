@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 /// What is allowed at first.
-const START: f32 = 2.0;
+pub(super) const START: f32 = 2.0;
 /// The quantile looked at.
 const QUANTILE: f32 = 0.3;
 /// Latencies per look, at least.

@@ -5,7 +5,8 @@
 //! asks for more, gently at first and then steeply, so that a small rise is found as surely as a large one.
 //! *Recover* comes back from a block or an outage by doublings.
 
-use super::{Discover, Mechanism, RATE_MAX, RATE_MIN, Stage};
+use super::learning::{Learning, Stage};
+use super::{Mechanism, RATE_MAX, RATE_MIN};
 use crate::Timestamp;
 
 /// The bracket is narrow enough.
@@ -23,7 +24,7 @@ const COMEBACK: f64 = 0.25;
 /// A probe has grown to twice the ceiling after so many seconds, or requests, or a window.
 const PROBE_SCALE: f64 = 20.0;
 
-impl Discover {
+impl Learning {
     pub(super) fn enter(&mut self, stage: Stage, rate: f64, now: Timestamp) {
         self.stage = stage;
         self.rate = rate.clamp(RATE_MIN, RATE_MAX);

@@ -6,10 +6,11 @@
 use std::time::Duration;
 
 use super::canary::Block;
+use super::learning::{Learning, Stage};
 use super::noise::Lone;
 use super::stages::stride;
 use super::window::{Between, Window};
-use super::{Discover, Mechanism, RATE_MIN, Sample, Stage};
+use super::{Mechanism, RATE_MIN, Sample};
 use crate::Timestamp;
 
 /// So many refused canaries of a host in trouble are an outage.
@@ -47,7 +48,7 @@ struct Bracket {
     high: f64,
 }
 
-impl Discover {
+impl Learning {
     pub(super) fn block_over(&mut self, block: &Block, canary: &Sample) {
         let now = canary.now;
         // What was served since the last refusal, the canary apart.
@@ -246,18 +247,18 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::super::tests::sample;
-    use super::super::tests::{cruising, fresh, hear};
+    use super::super::learning::tests::{cruising, fresh, hear};
     use super::super::{Law, Limits};
     use super::*;
     use crate::config::Config;
     use crate::signal::Signal;
 
     /// Sends at the law's pace to a token bucket for so long; says after each answer what was learned.
-    fn live(per_s: f64, burst: f64, length: Duration, mut learned: impl FnMut(&Discover)) {
+    fn live(per_s: f64, burst: f64, length: Duration, mut learned: impl FnMut(&Learning)) {
         let limits: Limits = Config::api().limits;
         let (mut tokens, mut filled) = (burst, Timestamp::from_secs_f64(1e6));
         let (mut now, end) = (filled, filled + length);
-        let mut law = Discover::new(Arc::default(), 1.0, now);
+        let mut law = Learning::new(Arc::default(), 1.0, now);
         while now < end {
             tokens = (tokens + per_s * now.since(filled).as_secs_f64()).min(burst);
             filled = now;
@@ -276,7 +277,7 @@ mod tests {
     }
 
     /// Refused at `secs`; canaries so much later, of which the last is served.
-    fn block(law: &mut Discover, secs: f64, signal: Signal, canaries: &[f64]) {
+    fn block(law: &mut Learning, secs: f64, signal: Signal, canaries: &[f64]) {
         hear(law, secs, signal);
         let (served, refused) = canaries.split_last().expect("one is served");
         for after in refused {
@@ -286,7 +287,7 @@ mod tests {
     }
 
     /// Served at the rate it asks for.
-    fn serve(law: &mut Discover, from: f64, to: f64) {
+    fn serve(law: &mut Learning, from: f64, to: f64) {
         let mut secs = from;
         while secs < to {
             hear(law, secs, Signal::Ok);
