@@ -77,11 +77,13 @@ impl Announced {
             Some(remaining) if reset >= TELLING => {
                 let remaining = remaining.saturating_sub(u64::from(beside)) as f64;
                 let left = remaining / reset.as_secs_f64();
+                // Rounded up: it may be that much sooner, and slowing down for nothing leaves the rest unused.
+                let sooner = remaining / (reset - SECOND).as_secs_f64();
                 let share = remaining / (limit as f64 * NEARLY_SPENT);
                 // Part of a window went unused; or it is nearly spent, by others or by us.
                 policy
                     .max(left.min(2.0 * policy))
-                    .min(left.max(policy * share.max(SLOWEST)))
+                    .min(sooner.max(policy * share.max(SLOWEST)))
             }
             _ => policy,
         };
