@@ -178,7 +178,8 @@ impl Learning {
     fn probe_over(&mut self, block: &Block, now: Timestamp) {
         let lasted = block.began.since(self.stage_began).as_secs_f64();
         let served = self.ledger.between(self.stage_began, block.began);
-        self.excess = served - self.ceiling * lasted;
+        // The refused one would have been one more: without it, a few slow requests never exceed anything.
+        self.excess = served + 1.0 - self.ceiling * lasted;
         if self.excess <= AS_BEFORE.0 * self.bank + AS_BEFORE.1 {
             self.probing.found_nothing(now);
             return self.cruise(self.ceiling, now);
