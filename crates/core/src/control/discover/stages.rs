@@ -14,7 +14,7 @@ const PRECISE: f64 = 0.012;
 /// Where in the bracket the next trial goes: nearer the lower end, since a refusal costs more than time.
 const TRIAL_AT: f64 = 0.35;
 /// So many refusals are owed that any bracket is good enough.
-const TOO_DEEP: f32 = -12.0;
+const TOO_DEEP: f32 = -3.0;
 /// What a ceiling lies below a rate that passed.
 const PASSED: f64 = 0.995;
 /// A trial lasts this long over the precision that is asked of it, seconds: a bucket of a second's rate shows.
