@@ -117,7 +117,7 @@ impl Queue {
         if queue {
             self.before = self.low;
             self.cap = (self.cap.min(under_way) - ((queued - 1.0) / 2.0).max(1.0)).max(1.0);
-        } else if self.held_back && queued < 0.3 + 0.15 * under_way {
+        } else if self.held_back && queued < 0.25 + 0.15 * under_way {
             self.cap += if eager {
                 (self.cap * 0.5).max(1.0)
             } else {
