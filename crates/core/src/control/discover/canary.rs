@@ -17,7 +17,11 @@ use crate::Timestamp;
 const AFTER: Duration = Duration::from_millis(60);
 /// The second canary asks as if this much had passed: no window is shorter than a second.
 const SECOND: Duration = Duration::from_millis(400);
-/// A host in trouble is asked at least this often.
+/// A host in trouble is asked again after so much of the time it has been in trouble for …
+const OUTAGE_GROWTH: f64 = 1.5;
+/// … but no later than this, which grows to …
+const OUTAGE_SOON: Duration = Duration::from_secs(30);
+/// … this, as long as that is a tenth of that time.
 const OUTAGE_MAX: Duration = Duration::from_mins(1);
 /// From one canary to the next, the time since the refusal grows at least so much, and at most this.
 const GROWTH: (f64, f64) = (1.8, 3.2);
@@ -77,7 +81,8 @@ impl Block {
         let elapsed = self.heard.since(self.began).max(SECOND);
         if self.overloaded {
             // No window: trouble, and the breaker's to time.
-            return self.heard + elapsed.clamp(interval, OUTAGE_MAX);
+            let most = (elapsed / 10).clamp(OUTAGE_SOON, OUTAGE_MAX);
+            return self.heard + elapsed.mul_f64(OUTAGE_GROWTH).max(interval).min(most);
         }
         let (least, most) = (
             self.began + elapsed.mul_f64(GROWTH.0).max(interval),
