@@ -23,8 +23,8 @@ const WINDOW_SERVED: f64 = 3.0;
 const USED_UP: f64 = 0.8;
 /// Requests at one rate that bound the limit from above.
 const TELLING: f64 = 4.0;
-/// What a cap on requests at once leaves the rate: room enough to be no limit.
-const NO_LIMIT: f64 = 3.0;
+/// What a cap on requests at once leaves the rate: room enough to be no limit, nor a wait for each slot that is free.
+const NO_LIMIT: f64 = 6.0;
 /// What a first refusal in the cruise leaves of the ceiling; a second one soon after is no accident.
 const LITTLE_LESS: f64 = 0.98;
 /// The second look after a probe, over the ceiling.
