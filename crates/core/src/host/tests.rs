@@ -12,7 +12,11 @@ fn a_key_is_small() {
 fn no_law_of_a_quiet_key_needs_more_than_its_place_in_the_key() {
     use crate::control::{Aimd, Discover};
 
-    let sizes = (size_of::<KeyLaw>(), size_of::<Discover>(), size_of::<Aimd>());
+    let sizes = (
+        size_of::<KeyLaw>(),
+        size_of::<Discover>(),
+        size_of::<Aimd>(),
+    );
     assert!(sizes.0 <= 48 && sizes.1 <= 48, "{sizes:?}");
 }
 

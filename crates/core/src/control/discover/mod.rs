@@ -104,6 +104,7 @@ impl Law for Discover {
         }
     }
 
+    #[inline]
     fn setpoint(&mut self, now: Timestamp, limits: &Limits) -> Setpoint {
         match &mut self.0 {
             State::Quiet(quiet) => quiet.setpoint(limits),
