@@ -211,3 +211,42 @@ fn reached(served: &[Timestamp], best: &[Timestamp], from: f64, to: f64) -> Opti
         })
         .map(|after| after + T90_WINDOW_S)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One a second, but none between `from` and `to`.
+    fn pause(from: u32, to: u32) -> Vec<Timestamp> {
+        (0..1_000)
+            .filter(|second| !(from..to).contains(second))
+            .map(|second| Timestamp::from_secs_f64(f64::from(second)))
+            .collect()
+    }
+
+    #[test]
+    fn who_comes_back_late_has_reached_it_ten_seconds_later() {
+        let best = pause(0, 0);
+        assert_eq!(reached(&pause(0, 0), &best, 300.0, 600.0), Some(10.0));
+        // Nine of ten are enough.
+        assert_eq!(reached(&pause(300, 321), &best, 300.0, 600.0), Some(30.0));
+        assert_eq!(reached(&pause(300, 600), &best, 300.0, 600.0), None);
+    }
+
+    #[test]
+    fn recovery_is_the_longest_and_there_is_none_where_nothing_changes() {
+        let mut scenario = crate::suite().swap_remove(0);
+        let best = pause(0, 0);
+        assert_eq!(recovery(&scenario, &best, &best, 1_000.0), None);
+        let outage = FaultSpec::Outage {
+            from_s: 200.0,
+            to_s: 300.0,
+            status: 503,
+        };
+        scenario.faults.push(outage);
+        let late = recovery(&scenario, &pause(200, 321), &best, 1_000.0);
+        assert_eq!(late, Some(30.0));
+        let never = recovery(&scenario, &pause(200, 1_000), &best, 1_000.0);
+        assert_eq!(never, Some(700.0));
+    }
+}

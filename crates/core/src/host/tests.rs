@@ -74,3 +74,27 @@ fn where_nothing_is_learned_an_operators_number_is_the_rate() {
     let config = Config::crawler();
     assert_eq!([tenths(&config, 50.0), tenths(&config, 0.5)], [10, 5]);
 }
+
+/// Before this, a bucket of one was used at four fifths: every answer said that nothing was left for now.
+#[test]
+fn nothing_left_holds_a_key_only_if_its_law_does_not_pace_by_the_quota() {
+    let now = Timestamp::from_micros(1_000_000);
+    let spent = Report {
+        quota: Some(Quota {
+            limit: Some(20),
+            remaining: Some(0),
+            reset: Some(Duration::from_secs(10)),
+            window: Some(Duration::from_secs(20)),
+        }),
+        ..Report::of(Signal::Ok)
+    };
+    for (law, held) in [("discover", false), ("aimd", true)] {
+        let config = Config::api().with_law(law.parse().expect("a law"));
+        let mut host = Host::new(&config, now);
+        let Decision::Granted(grant) = host.request(now, Ask::default(), &config) else {
+            panic!("a new key grants")
+        };
+        let told = host.report(now, grant.lease, &spent, &config, &mut Rng::new(1));
+        assert_eq!(told.hold_until > now, held, "{law}");
+    }
+}

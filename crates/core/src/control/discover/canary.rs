@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_in_trouble_is_asked_at_least_every_minute() {
+    fn a_host_in_trouble_is_asked_every_half_minute_and_later_every_minute() {
         let (window, ledger) = (Window::default(), Ledger::default());
         let mut block = Block {
             overloaded: true,
@@ -209,10 +209,14 @@ mod tests {
             .collect();
         for pair in asked.windows(2) {
             let apart = pair[1].since(pair[0]);
-            assert!(apart <= OUTAGE_MAX + ROUND_TRIP, "{apart:?}");
+            let early = pair[1] < at(300.0);
+            let most = if early { OUTAGE_SOON } else { OUTAGE_MAX };
+            assert!(apart <= most + ROUND_TRIP, "{apart:?}");
         }
-        // … and hardly more often, once it lasts.
-        assert!(asked[39] > at(29.0 * 60.0), "{asked:?}");
+        // With the refusal that began it, an outage of five minutes is asked fifteen times, and one that lasts
+        // hardly more than every minute.
+        assert!(asked[14] > at(300.0), "{asked:?}");
+        assert!(asked[39] > at(25.0 * 60.0), "{asked:?}");
     }
 
     proptest! {

@@ -213,6 +213,7 @@ impl Learning {
         self.cruise(rate * 0.5, now);
     }
 
+    #[inline]
     fn rate_at(&self, now: Timestamp) -> f64 {
         match self.stage {
             // What flows in while a canary is under way must not send the next one too soon.
@@ -237,6 +238,7 @@ impl Law for Learning {
         }
     }
 
+    #[inline]
     fn setpoint(&mut self, now: Timestamp, limits: &Limits) -> Setpoint {
         let queue = if self.has(Mechanism::Queue) {
             self.queue.cap()

@@ -12,7 +12,7 @@ use crate::Timestamp;
 /// Points kept.
 const POINTS: usize = 48;
 /// Room is made for so many at a time.
-const ROOM: usize = 8;
+const ROOM: usize = 16;
 
 /// When and how many so far.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

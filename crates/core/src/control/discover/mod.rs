@@ -91,11 +91,12 @@ impl Discover {
 }
 
 impl Law for Discover {
+    #[inline]
     fn on_sample(&mut self, sample: &Sample) {
         match &mut self.0 {
             State::Quiet(quiet) => {
                 if !quiet.keeps(sample) {
-                    let mut law = Box::new(quiet.learning(sample));
+                    let mut law = quiet.learning(sample);
                     law.on_sample(sample);
                     self.0 = State::Learning(law);
                 }

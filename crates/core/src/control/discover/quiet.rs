@@ -67,8 +67,12 @@ impl Quiet {
     }
 
     /// All that the law knows when `sample` is the first to learn from.
-    pub(super) fn learning(&self, sample: &Sample) -> Learning {
-        let mut law = Learning::new(Arc::clone(&self.config), self.rate, self.sent);
+    pub(super) fn learning(&self, sample: &Sample) -> Box<Learning> {
+        let mut law = Box::new(Learning::new(
+            Arc::clone(&self.config),
+            self.rate,
+            self.sent,
+        ));
         if self.served {
             law.on_sample(&Sample {
                 now: self.heard,
