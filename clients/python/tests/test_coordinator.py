@@ -1,6 +1,8 @@
 """Both shells over a fake coordinator: what their contexts do, and that they say the same."""
 
 import asyncio
+import json
+import re
 import time
 
 import httpx
@@ -132,10 +134,7 @@ def test_a_thread_keeps_the_lease_if_asked():
 def test_asyncio_says_the_same():
     def words(fake):
         # Ids are random.
-        return [
-            (path, {**body, "items": [{**item, "id": ""} for item in body.get("items", [])]})
-            for path, body in fake.calls
-        ]
+        return re.sub(r'"id": "\w+"', "", json.dumps(fake.calls))
 
     def blocking(fake):
         with sync(fake) as coordinator:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -167,7 +168,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         status = self.server.statuses.pop(0)
         if status is None:
-            self.connection.close()
+            self.connection.shutdown(socket.SHUT_RDWR)
+            self.close_connection = True
             return
         self.send_response(status)
         self.send_header("Content-Length", "4")

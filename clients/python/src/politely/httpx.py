@@ -44,14 +44,14 @@ class PoliteTransport(httpx.BaseTransport):
         self._asked = asked
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        attempts = Attempts(request.method)
+        attempts, repeatable = Attempts(request.method), _can_repeat(request)
         while True:
             permit = self._coordinator.acquire(
                 str(request.url), retry=attempts.number > 1, **self._asked
             )
             permit.attempts = attempts
             response = self._attempt(request, permit)
-            pause = attempts.pause() if _can_repeat(request) else None
+            pause = attempts.pause() if repeatable else None
             if pause is None:
                 if isinstance(response, Exception):
                     raise response
@@ -100,14 +100,14 @@ class AsyncPoliteTransport(httpx.AsyncBaseTransport):
         self._asked = asked
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        attempts = Attempts(request.method)
+        attempts, repeatable = Attempts(request.method), _can_repeat(request)
         while True:
             permit = await self._coordinator.acquire(
                 str(request.url), retry=attempts.number > 1, **self._asked
             )
             permit.attempts = attempts
             response = await self._attempt(request, permit)
-            pause = attempts.pause() if _can_repeat(request) else None
+            pause = attempts.pause() if repeatable else None
             if pause is None:
                 if isinstance(response, Exception):
                     raise response
@@ -243,8 +243,8 @@ class _Body(httpx.SyncByteStream):
                 if self._permit.state.wants_renewal(time.monotonic()):
                     self._permit.renew()
         except LeaseLost as lost:
-            self._heard.error = lost
-            raise httpx.ReadTimeout(str(lost)) from lost
+            self._heard.error = httpx.ReadTimeout(str(lost))
+            raise self._heard.error from lost
         except Exception as error:
             self._heard.error = error
             raise
@@ -269,8 +269,8 @@ class _AsyncBody(httpx.AsyncByteStream):
                 if self._permit.state.wants_renewal(time.monotonic()):
                     await self._permit.renew()
         except LeaseLost as lost:
-            self._heard.error = lost
-            raise httpx.ReadTimeout(str(lost)) from lost
+            self._heard.error = httpx.ReadTimeout(str(lost))
+            raise self._heard.error from lost
         except Exception as error:
             self._heard.error = error
             raise
