@@ -49,8 +49,10 @@ class Running:
 
 class Serve(Running):
     def __init__(self, *args: str, bind: str = "127.0.0.1:0") -> None:
-        super().__init__("serve", "--bind", bind, *args)
+        kept = () if "--state" in args else ("--memory",)
+        super().__init__("serve", "--bind", bind, *kept, *args)
         self.url = self.first[0].split()[-1]
+        assert self.url.startswith("http://"), self.first
 
 
 class Town(Running):

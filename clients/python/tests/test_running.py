@@ -77,20 +77,18 @@ def test_a_wrong_item_and_a_wrong_token_are_named(serve, tmp_path):
         coordinator.acquire(key="a.example").report(status=200)
 
 
-def test_workers_carry_on_when_the_coordinator_returns(serve):
-    first = serve()
+def test_workers_carry_on_when_the_coordinator_returns(serve, tmp_path):
+    first = serve("--state", str(tmp_path))
     with Coordinator(first.url) as coordinator:
         permit = coordinator.acquire(key="a.example")
         first.end(signal.SIGKILL)
         got = []
         waiter = threading.Thread(target=lambda: got.append(coordinator.acquire(key="b.example")))
         waiter.start()
-        serve(bind=first.url.removeprefix("http://"))
+        serve("--state", str(tmp_path), bind=first.url.removeprefix("http://"))
         waiter.join()
-        assert got[0].key == "b.example"
-        # It has forgotten the permit: the page is not lost for it.
-        next = permit.report(status=429)
-        assert next.late and next.retry
+        assert got[0].key == "b.example" and got[0].state.name != permit.state.name
+        assert permit.report(status=429).retry
 
 
 def check(judged, pages):

@@ -27,7 +27,7 @@ T = TypeVar("T")
 class Coordinator:
     """A `politely serve`, asked before each request and told after it. Safe to share between threads.
 
-    ``client`` is what the coordinator books this worker's requests under (default: host and process id); ``token``
+    ``url`` begins with ``http://`` or ``https://`` (`ValueError`). ``client`` is what the coordinator books this worker's requests under (default: host and process id); ``token``
     defaults to ``POLITELY_TOKEN`` in the environment. ``transport`` is for tests.
 
     Where ``wait`` is ``None`` a call waits for as long as it takes, the coordinator's absence included.

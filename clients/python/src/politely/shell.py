@@ -23,6 +23,8 @@ def talk(client: str | None) -> Talk:
 
 def settings(url: str, token: str | None) -> dict[str, Any]:
     """For either httpx client. The token defaults to the environment's ``POLITELY_TOKEN``."""
+    if not url.startswith(("http://", "https://")):
+        raise ValueError(f"a coordinator's URL begins with http:// or https://: {url!r}")
     token = token or os.environ.get("POLITELY_TOKEN")
     return {
         "base_url": f"{url.rstrip('/')}/api/v1",

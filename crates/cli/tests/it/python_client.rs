@@ -110,7 +110,7 @@ fn its_types_hold() {
 #[test]
 fn scrapy_gets_every_page() {
     let town = Running::start(&["target", "demo", "--json"], HOSTS);
-    let coordinator = Running::start(&["serve", "--bind", "127.0.0.1:0"], 1);
+    let coordinator = Running::start(&["serve", "--memory", "--bind", "127.0.0.1:0"], 1);
     let folder = tempfile::tempdir().expect("a temporary folder");
     let list = folder.path().join("urls.txt");
     fs::write(&list, urls(&town.first)).expect("the list is written");
