@@ -74,6 +74,7 @@ fn settings(args: &ServeArgs) -> Settings {
             ServedKey::Site => KeyKind::Site,
         },
         capacity: args.capacity,
+        ..Settings::default()
     }
 }
 

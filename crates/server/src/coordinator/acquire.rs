@@ -409,10 +409,12 @@ impl Call<'_> {
         let first = wait.map_or(now, |wait| wait.at);
         // Whoever is further back waits for those before, one interval each.
         let behind = Duration::try_from_secs_f64(f64::from(position) / rate).unwrap_or(AGAIN);
-        let at = if first == Timestamp::NEVER {
-            now + AGAIN
-        } else {
-            first + behind
+        let at = match wait {
+            // A slot comes back with a report, long before its lease ends.
+            Some(wait) if wait.reason == Reason::InFlight => first.min(now + AGAIN),
+            _ if first == Timestamp::NEVER => now + AGAIN,
+            // Who takes a start ahead need not come back when it is due.
+            _ => (first + behind) - wanted.ask.horizon,
         };
         let reason = match wait {
             _ if position > 0 => RefusalReason::Line.to_string(),

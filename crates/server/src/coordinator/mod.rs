@@ -7,6 +7,9 @@ mod permits;
 mod report;
 mod wishes;
 
+#[cfg(test)]
+mod tests;
+
 pub(crate) use acquire::Outcome;
 pub(crate) use keep::Aftermath;
 pub(crate) use report::ms_up;
@@ -22,7 +25,7 @@ use politely::core::key::KeyKind;
 use politely::core::retry::{BudgetRule, Policy};
 use politely::core::signal::Classifier;
 use politely::wire::ConfigPatch;
-use politely::{Budgets, Limiter};
+use politely::{Budgets, Clock, Limiter};
 use tokio::sync::watch;
 
 use crate::store::Store;
@@ -46,6 +49,21 @@ pub struct Settings {
     pub key: KeyKind,
     /// Most keys kept.
     pub capacity: usize,
+    /// Where time comes from.
+    pub clock: Clock,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            config: Config::crawler(),
+            profile: "crawler".to_owned(),
+            law: "discover".to_owned(),
+            key: KeyKind::Host,
+            capacity: 1 << 20,
+            clock: Clock::system(),
+        }
+    }
 }
 
 /// Why there is no coordinator.
@@ -106,6 +124,7 @@ impl Coordinator {
         let limiter = Limiter::builder()
             .config(settings.config.clone())
             .capacity(settings.capacity)
+            .clock(settings.clock.clone())
             .build()?;
         let now = limiter.now();
         let inner = Inner {
@@ -159,6 +178,11 @@ impl Coordinator {
         self.0.closing.subscribe()
     }
 
+    /// Items standing in lines now.
+    pub fn waiting(&self) -> u64 {
+        self.0.limiter.stats().waiting
+    }
+
     /// Permits never heard of again.
     pub(crate) fn expired(&self) -> u64 {
         self.0.expired.load(Ordering::Relaxed)
@@ -172,7 +196,8 @@ impl Coordinator {
         &self.0.watch
     }
 
-    pub(crate) fn limiter(&self) -> &Limiter {
+    /// The keys and what is known of them.
+    pub fn limiter(&self) -> &Limiter {
         &self.0.limiter
     }
 
