@@ -61,11 +61,17 @@ class Town(Running):
     def __init__(self, folder: Path, **hosts: dict) -> None:
         spec = folder / "town.json"
         spec.write_text(json.dumps({"hosts": [{"name": name} | host for name, host in hosts.items()]}))
-        super().__init__("target", str(spec), "--json", lines=len(hosts))
+        self._log = folder / "log.jsonl"
+        log = ("--log", str(self._log))
+        super().__init__("target", str(spec), "--json", *log, lines=len(hosts))
         self.urls = dict(zip(hosts, (line.split()[0] for line in self.first), strict=True))
 
     def judge(self) -> dict[str, dict]:
         return {host["host"]: host for host in json.loads(self.end())["hosts"]}
+
+    def arrivals(self) -> list[str]:
+        """The hosts of all requests, in their order; after `judge`."""
+        return [json.loads(line)["host"] for line in self._log.read_text().splitlines()]
 
 
 @pytest.fixture
