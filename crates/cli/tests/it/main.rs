@@ -6,6 +6,7 @@
 mod bad_input;
 mod fetch_pages;
 mod misbehaving;
+mod python_client;
 mod resume;
 mod run;
 mod servers;
