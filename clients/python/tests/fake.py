@@ -29,8 +29,8 @@ def wait(item: int = 0, retry_in_ms: int = 0, reason: str = "pace") -> dict[str,
     return {"status": "wait", "item": item, "retry_in_ms": retry_in_ms, "reason": reason, "position": 3}
 
 
-def refused(item: int = 0, reason: str = "parked", **more: Any) -> dict[str, Any]:
-    return {"status": "refused", "item": item, "reason": reason} | more
+def refused(item: int = 0, code: str = "parked", **more: Any) -> dict[str, Any]:
+    return {"status": "refused", "item": item, "code": code, "reason": code} | more
 
 
 def told(permit: str, next: Any = "done", **more: Any) -> dict[str, Any]:

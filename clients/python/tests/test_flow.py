@@ -108,14 +108,13 @@ def test_a_refusal_says_why_and_until_when():
 
 
 def test_a_closing_coordinator_is_waited_for():
-    case = Case(acquire=[(200, {"items": [refused(reason="shutting down")]}), AWAY])
+    case = Case(acquire=[(200, {"items": [refused(code="closing")]}), AWAY])
     case.acquire()
     assert len({body["items"][0]["id"] for body in case.fake.of("acquire")}) == 1
 
 
 def test_a_permit_that_was_granted_unheard_and_is_gone_is_wished_for_anew():
-    gone = "its permit was reported or has expired: a new request needs a new id"
-    case = Case(acquire=[AWAY, (200, {"items": [refused(reason=gone)]})])
+    case = Case(acquire=[AWAY, (200, {"items": [refused(code="id_used")]})])
     case.acquire()
     ids = [body["items"][0]["id"] for body in case.fake.of("acquire")]
     assert ids[0] == ids[1] != ids[2]

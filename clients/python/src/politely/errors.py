@@ -10,8 +10,10 @@ class PolitelyError(Exception):
 class Refused(PolitelyError):
     """No permit will be granted: the key is parked, the line is full, or there is no room for another key."""
 
-    def __init__(self, reason: str, retry_in: float | None = None) -> None:
+    def __init__(self, code: str, reason: str, retry_in: float | None = None) -> None:
         super().__init__(reason if retry_in is None else f"{reason}; ask again in {retry_in:g} s")
+        self.code = code
+        """``parked``, ``full``, ``line_full``, ``id_used`` or ``closing``."""
         self.reason = reason
         self.retry_in = retry_in
         """Seconds until the answer may be another, if the coordinator knows."""

@@ -36,9 +36,9 @@ BACKOFF_BASE, BACKOFF_CAP = 0.1, 1.0
 REPORT_WITHIN = 30.0
 """Seconds a report is worth repeating."""
 
-CLOSING = frozenset({"closed", "the limiter is closed", "shutting down"})
+CLOSING = "closing"
 """Refusals of a coordinator that is about to be away."""
-NEEDS_NEW_ID = "needs a new id"
+ID_USED = "id_used"
 """In the refusal of a wish whose answer was lost for so long that the permit is gone."""
 
 ALONE_MAX = 5
@@ -311,10 +311,10 @@ class _Asked:
             read = _read(self.open, item, now)
             if isinstance(read, BadCall):
                 raise read
-            if isinstance(read, Refused) and NEEDS_NEW_ID in read.reason:
+            if isinstance(read, Refused) and read.code == ID_USED:
                 anew[wish.id] = wish.again()
                 waiting.append(wish)
-            elif isinstance(read, Refused) and read.reason in CLOSING:
+            elif isinstance(read, Refused) and read.code == CLOSING:
                 waiting.append(wish)
                 pause = max(pause, BACKOFF_CAP)
             elif isinstance(read, Refused):
@@ -340,7 +340,8 @@ def _read(wishes: Sequence[Wish], item: Json, came: float) -> Grant | Refused | 
             return Grant.read(wish, item, came)
         case "refused":
             retry_in = item.get("retry_in_ms")
-            return Refused(item["reason"], None if retry_in is None else retry_in / 1000)
+            wait = None if retry_in is None else retry_in / 1000
+            return Refused(item["code"], item["reason"], wait)
         case _:
             error = item["error"]
             return BadCall(error["detail"], f"{wish.target}: {error['field']}")

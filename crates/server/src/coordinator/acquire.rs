@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use politely::core::Timestamp;
 use politely::core::key::Key;
-use politely::wire::{self, Answer, Item, Want};
+use politely::wire::{self, Answer, Item, RefusedCode, Want};
 use politely::{AcquireError, Ask, Permit, Reason, Refusal, RefusalReason, Turn};
 use url::Url;
 
@@ -88,20 +88,22 @@ impl Coordinator {
                 Err(Quick::AskedTwice) => call.wait(item, call.began + AGAIN, "asked already", 0),
                 Ok(wanted) => match self.try_now(&wanted) {
                     Ok(permit) => call.grant(&wanted, permit),
-                    Err(refusal) => match refusal.reason {
-                        RefusalReason::Wait(Reason::Parked(_))
-                        | RefusalReason::Closed
-                        | RefusalReason::Full => {
-                            call.refuse(&wanted, &refusal.reason.to_string(), refusal.at);
-                        }
-                        RefusalReason::Wait(_) | RefusalReason::Line => {
-                            waiting.push((wanted, refusal));
-                        }
-                    },
+                    Err(refusal) => {
+                        let code = match refusal.reason {
+                            RefusalReason::Wait(Reason::Parked(_)) => RefusedCode::Parked,
+                            RefusalReason::Closed => RefusedCode::Closing,
+                            RefusalReason::Full => RefusedCode::Full,
+                            RefusalReason::Wait(_) | RefusalReason::Line => {
+                                waiting.push((wanted, refusal));
+                                continue;
+                            }
+                        };
+                        call.refuse(&wanted, code, &refusal.reason.to_string(), refusal.at);
+                    }
                 },
             }
         }
-        if call.found >= enough || wait.is_zero() {
+        if call.found > 0 || wait.is_zero() {
             for (wanted, refusal) in waiting {
                 call.give_up(&wanted, &refusal);
             }
@@ -260,21 +262,20 @@ impl Call<'_> {
             })
             .collect();
         let mut open: Vec<bool> = vec![true; waiting.len()];
-        while self.found < enough
-            && let Some((index, served)) = lines.next().await
-        {
+        let before = self.found;
+        while self.found < enough {
+            // Once there is a permit, only what is ready by now is taken along: a permit that waits for others grows old.
+            let next = if self.found > before {
+                lines.next().now_or_never().flatten()
+            } else {
+                lines.next().await
+            };
+            let Some((index, served)) = next else { break };
             let (wanted, refusal) = &waiting[index];
             open[index] = false;
             match served {
                 Ok(Ok(permit)) => self.grant(wanted, permit),
-                Ok(Err(AcquireError::Parked(_, rest))) => {
-                    let now = self.coordinator.now();
-                    self.refuse(wanted, "parked", now + rest);
-                }
-                Ok(Err(why)) => {
-                    let now = self.coordinator.now();
-                    self.refuse(wanted, &why.to_string(), now + AGAIN);
-                }
+                Ok(Err(why)) => self.refuse_waiting(wanted, &why),
                 Err(_elapsed) => self.give_up(wanted, refusal),
             }
         }
@@ -282,6 +283,17 @@ impl Call<'_> {
         for ((wanted, refusal), _) in waiting.iter().zip(open).filter(|(_, open)| *open) {
             self.give_up(wanted, refusal);
         }
+    }
+
+    fn refuse_waiting(&mut self, wanted: &Wanted<'_>, why: &AcquireError) {
+        let now = self.coordinator.now();
+        let (code, at) = match why {
+            AcquireError::Parked(_, rest) => (RefusedCode::Parked, now + *rest),
+            AcquireError::Full => (RefusedCode::Full, now + AGAIN),
+            AcquireError::LineFull(_) => (RefusedCode::LineFull, now + AGAIN),
+            AcquireError::Closed | AcquireError::NoKey => (RefusedCode::Closing, now + AGAIN),
+        };
+        self.refuse(wanted, code, &why.to_string(), at);
     }
 
     fn answer(&mut self, answer: Answer) {
@@ -354,6 +366,7 @@ impl Call<'_> {
         } else {
             self.answer(Answer::Refused {
                 item,
+                code: RefusedCode::IdUsed,
                 reason: "its permit was reported or has expired: a new request needs a new id"
                     .to_owned(),
                 retry_in_ms: None,
@@ -389,10 +402,11 @@ impl Call<'_> {
         }));
     }
 
-    fn refuse(&mut self, wanted: &Wanted<'_>, reason: &str, at: Timestamp) {
+    fn refuse(&mut self, wanted: &Wanted<'_>, code: RefusedCode, reason: &str, at: Timestamp) {
         let now = self.coordinator.now();
         self.answer(Answer::Refused {
             item: wanted.item,
+            code,
             reason: reason.to_owned(),
             retry_in_ms: (at != Timestamp::NEVER).then(|| ms_up(at.since(now))),
         });

@@ -49,7 +49,10 @@ impl Coordinator {
         let now = self.now();
         let mut shard = self.0.permits.shard(number);
         let out = match shard.get(number) {
-            None => return Ok(late(worker, told)),
+            None => {
+                drop(shard);
+                return self.unknown(worker, told, now);
+            }
             Some(Entry::Answered(answered)) => {
                 worker.late();
                 return Ok(answered.clone().answer(told, now, true));
@@ -75,7 +78,8 @@ impl Coordinator {
         let report = self.classify(told)?;
         let attempt = attempt(told)?;
         let Some(permit) = out.permit.take() else {
-            return Ok(late(worker, told));
+            drop(shard);
+            return self.unknown(worker, told, now);
         };
         let key = out.key.clone();
         let (directions, body) = if told.body_coming && !out.expired {
@@ -111,6 +115,25 @@ impl Coordinator {
             aftermath.held.push(key);
         }
         Ok(answer)
+    }
+
+    /// Nothing is known of the permit: it was reported long ago, or never given. What to do next does not depend on it.
+    fn unknown(
+        &self,
+        worker: &Worker,
+        told: &Told,
+        now: Timestamp,
+    ) -> Result<ToldAnswer, wire::Error> {
+        worker.late();
+        let (report, attempt) = (self.classify(told)?, attempt(told)?);
+        let key =
+            Key::custom("unknown-permits").map_err(|why| error("permit", &why.to_string()))?;
+        Ok(ToldAnswer {
+            permit: told.permit.clone(),
+            next: self.next(&attempt, &report, &key, now),
+            late: true,
+            ..ToldAnswer::default()
+        })
     }
 
     fn next(&self, attempt: &Attempt, report: &Report, key: &Key, now: Timestamp) -> Next {
@@ -169,16 +192,6 @@ impl Answered {
             hold_ms: ms_up(self.hold_until.since(now)),
             error: None,
         }
-    }
-}
-
-/// Nothing is known of it: it was reported long ago, or never given.
-fn late(worker: &Worker, told: &Told) -> ToldAnswer {
-    worker.late();
-    ToldAnswer {
-        permit: told.permit.clone(),
-        late: true,
-        ..ToldAnswer::default()
     }
 }
 

@@ -24,7 +24,7 @@ from scrapy import Request, signals
 from politely.aio import AsyncCoordinator, AsyncPermit
 from politely.bodies import Grant, Wish
 from politely.errors import BadCall, PolitelyError, Refused
-from politely.flow import NEEDS_NEW_ID
+from politely.flow import ID_USED
 from politely.shell import DEFAULT_URL
 from politely.state import PermitState
 
@@ -228,7 +228,7 @@ class Desk:
             self._add(permit.state.start, permit, group)
         elif isinstance(answer, BadCall) or (answer.retry_in or 0.0) > self.patience:
             self._add(time.monotonic(), answer, group)
-        elif NEEDS_NEW_ID not in answer.reason:
+        elif answer.code != ID_USED:
             log.info("%s: %s", group, answer)
             pause = answer.retry_in or ASK_AGAIN
             self._paused[group] = time.monotonic() + pause * random.uniform(1.0, 1.2)
