@@ -1,11 +1,12 @@
 //! What may be typed. Meaning is given elsewhere: [`crate::config`] checks and layers, [`crate::fetch`] runs.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::Knobs;
+use crate::config::{Knobs, LawName, Profile};
+use crate::units::Span;
 
 /// Fetch pages from rate-limited hosts without losing one.
 #[derive(Debug, Parser)]
@@ -21,6 +22,70 @@ pub(crate) enum Command {
     Target(TargetArgs),
     Demo(DemoArgs),
     Simulate(SimulateArgs),
+    Serve(ServeArgs),
+}
+
+/// Direct a fleet: tell any worker, in any language, when it may send, and learn from what it reports.
+///
+/// Workers call POST /api/v1/acquire and /report; /api/v1/openapi.json says how, and / is the dashboard. What was
+/// learned, held and granted survives a kill, in the state folder.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exit codes:
+  0  ended as asked (Ctrl-C, SIGTERM): what was under way is finished, all is saved
+  2  wrong usage, an unusable address, certificate or state folder; nothing was served")]
+pub(crate) struct ServeArgs {
+    /// Where to listen; any address but loopback needs a token
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7077")]
+    pub(crate) bind: SocketAddr,
+    /// Keep states in DIR (default: politely in `$XDG_STATE_HOME` or ~/.local/state)
+    #[arg(long, value_name = "DIR", conflicts_with = "memory")]
+    pub(crate) state: Option<PathBuf>,
+    /// Keep nothing beyond this run
+    #[arg(long)]
+    pub(crate) memory: bool,
+    /// Answer only who sends the token in FILE; `POLITELY_TOKEN` may hold it instead
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Speak TLS with this certificate chain (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// … and its private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Where to start from
+    #[arg(long, value_enum, default_value_t = Profile::Crawler)]
+    pub(crate) profile: Profile,
+    /// How a key's limit is learned
+    #[arg(long, value_enum, default_value_t = LawName::Discover)]
+    pub(crate) law: LawName,
+    /// Requests per second and key: never more than this
+    #[arg(long, value_name = "RPS")]
+    pub(crate) rate: Option<f64>,
+    /// Requests that may leave at once after a pause
+    #[arg(long, value_name = "N")]
+    pub(crate) burst: Option<f64>,
+    /// Requests in flight per key, at most
+    #[arg(long, value_name = "N")]
+    pub(crate) in_flight: Option<u32>,
+    /// What the limits of a URL attach to
+    #[arg(long, value_enum, default_value_t = ServedKey::Host)]
+    pub(crate) key: ServedKey,
+    /// A permit's slot returns by itself after this long (default 120s)
+    #[arg(long, value_name = "TIME")]
+    pub(crate) lease: Option<Span>,
+    /// Keys kept, at most
+    #[arg(long, value_name = "N", default_value_t = 1 << 20)]
+    pub(crate) capacity: usize,
+}
+
+/// What the limits of a URL attach to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum ServedKey {
+    /// the host's name and port
+    Host,
+    /// the registrable domain
+    Site,
 }
 
 /// Fetch every URL, each host at the rate it really allows.

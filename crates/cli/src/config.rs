@@ -4,9 +4,12 @@
 //! one line that names the place: `politely.toml:3: unknown key `rtae`; did you mean `rate`?`
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use politely::core::config::Config;
+use politely::core::control::LawConfig;
 use serde::Deserialize;
 
 use crate::exit::Wrong;
@@ -36,6 +39,43 @@ pub(crate) enum LawName {
     Aimd,
     /// computes a suggested rate and applies nothing
     Advice,
+}
+
+impl LawName {
+    /// The law, with its constants.
+    pub(crate) fn law(self) -> LawConfig {
+        match self {
+            Self::Discover => LawConfig::Discover(Arc::default()),
+            Self::Fixed => LawConfig::Fixed,
+            Self::Aimd => LawConfig::Aimd(Arc::default()),
+            Self::Advice => LawConfig::Advice(Arc::default()),
+        }
+    }
+}
+
+impl Profile {
+    /// Its numbers, and over them an operator's.
+    pub(crate) fn config(self, law: Option<LawName>, rate: Option<f64>) -> Config {
+        let mut config = match self {
+            Self::Crawler => Config::crawler(),
+            Self::Api => Config::api(),
+        };
+        if let Some(law) = law {
+            config = config.with_law(law.law());
+        }
+        let limits = &mut config.limits;
+        if let Some(rate) = rate {
+            limits.rate_max = rate;
+            // With a law that does not move, the operator's number is the rate; else only its bound.
+            let moves = matches!(config.law, LawConfig::Aimd(_) | LawConfig::Discover(_));
+            limits.rate_start = if moves {
+                limits.rate_start.min(rate)
+            } else {
+                rate
+            };
+        }
+        config
+    }
 }
 
 /// Which requests go again, and when.

@@ -11,6 +11,7 @@ mod demo;
 mod exit;
 mod fetch;
 mod log;
+mod serve;
 mod simulate;
 mod site_rps;
 mod target;
@@ -35,6 +36,7 @@ fn main() -> std::process::ExitCode {
         Command::Target(args) => target::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Serve(args) => serve::run(&args),
     };
     exit.unwrap_or_else(|wrong| {
         eprintln!("error: {wrong}");

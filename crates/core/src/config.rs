@@ -71,6 +71,18 @@ pub struct InvalidConfig {
     value: f64,
 }
 
+impl InvalidConfig {
+    /// The number's name.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// What it must be, and what it is.
+    pub fn rule(&self) -> String {
+        format!("must be {}, not {}", self.rule, self.value)
+    }
+}
+
 impl Config {
     /// Polite to strangers: 1 request/s at first, never more than 10, four in flight, and never busier
     /// with us than with everybody else.

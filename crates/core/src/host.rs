@@ -20,7 +20,9 @@ pub use answer::{Ask, Decision, Directions, Grant, Reason, Wait};
 pub use explain::{Event, Explanation};
 pub use state::RestoreError;
 
-use rare::{Operator, Rare};
+pub use rare::OperatorNumbers;
+
+use rare::Rare;
 
 use crate::config::{BACKOFF_MIN, Config};
 use crate::control::{KeyLaw, Latency, Law, Sample};
@@ -96,9 +98,13 @@ impl Host {
             Err(wait) => return Decision::Wait(wait),
             Ok(open) => open,
         };
-        let slots = u32::from(ask.slots.max(1)).min(free);
+        let slots = match ask.cost {
+            0 | 1 => u32::from(ask.slots.max(1)).min(free),
+            _ => 1,
+        };
+        let cost = f64::from(ask.cost.max(1));
         // A run starts with its first slot and goes on at the rate: as many single requests would have.
-        let start = match self.pace.reserve(now, &rate, 1.0, ask.horizon) {
+        let start = match self.pace.reserve(now, &rate, cost, ask.horizon) {
             Err(at) => {
                 return Decision::Wait(Wait {
                     at,
@@ -110,15 +116,14 @@ impl Host {
         // Who takes the last slot was kept waiting by the slots, if not by the rate; of one slot, nobody can tell.
         let last = free == 1 && cap > 1;
         let lease = self.lease(start, probe, last, &rate, config);
-        let interval = if slots > 1 {
-            rate.interval()
-        } else {
-            Duration::ZERO
-        };
+        let interval = rate.interval();
         for i in 1..slots {
             let start = start + interval * i;
             self.pace.follow(start);
             self.lease(start, false, false, &rate, config);
+        }
+        if ask.bytes > 0 {
+            self.charge_bytes(now, ask.bytes, config);
         }
         Decision::Granted(Grant {
             lease,
@@ -250,17 +255,51 @@ impl Host {
         self.strikes = 0;
     }
 
-    /// An operator's number for this key, requests per second. To a law that learns it is an upper bound,
-    /// beside the profile's; with one that does not ([`crate::control::Fixed`], [`crate::control::Advice`]) it
-    /// is the rate, be it above or below what was configured. The busy share bounds both.
-    pub fn set_rate(&mut self, now: Timestamp, rate: f64, burst: f64, config: &Config) {
+    /// An operator's numbers for this key; those absent stay as they were. To a law that learns they are upper
+    /// bounds, beside the profile's; with one that does not ([`crate::control::Fixed`],
+    /// [`crate::control::Advice`]) they hold, be they above or below what was configured. The busy share bounds both.
+    pub fn set(&mut self, now: Timestamp, numbers: OperatorNumbers, config: &Config) {
         let old = self.bounds(now, config).rate;
-        self.rare().operator = Some(Operator {
-            rate,
-            burst: burst.max(1.0),
-        });
+        let set = self.rare().operator.get_or_insert_default();
+        set.rate = numbers.rate.or(set.rate);
+        set.burst = numbers.burst.map(|burst| burst.max(1.0)).or(set.burst);
+        set.in_flight = numbers.in_flight.map(|cap| cap.max(1)).or(set.in_flight);
         let new = self.bounds(now, config).rate;
         self.pace.change(now, &old, &new);
+    }
+
+    /// What an operator set for this key.
+    pub fn operator_numbers(&self) -> OperatorNumbers {
+        let rare = self.rare.as_ref();
+        rare.and_then(|rare| rare.operator).unwrap_or_default()
+    }
+
+    /// Forgets what was learned of the host and what an operator set. What is out stays out: leases, tokens
+    /// spent, a hold.
+    pub fn forget(&mut self, now: Timestamp, config: &Config) {
+        let old = self.bounds(now, config).rate;
+        self.law = KeyLaw::new(&config.law, &config.limits, now);
+        self.latency = Latency::default();
+        self.busy_rate = f32::INFINITY;
+        self.strikes = 0;
+        if let Some(rare) = &mut self.rare {
+            rare.operator = None;
+        }
+        let new = self.bounds(now, config).rate;
+        self.pace.change(now, &old, &new);
+    }
+
+    /// Whoever kept this state died, and what it granted last is not in it: nothing leaves for one interval
+    /// after `newest`, the latest departure that may have been granted.
+    pub fn resume_after(&mut self, now: Timestamp, newest: Timestamp, config: &Config) {
+        let rate = self.bounds(now, config).rate;
+        self.pace.empty(now, newest, &rate);
+    }
+
+    /// A permit granted before whoever kept this state died: its slot is taken until its lease ends.
+    pub fn readmit(&mut self, start: Timestamp, lasts: Duration) -> LeaseId {
+        self.last_grant = self.last_grant.max(start);
+        self.leases.take(start, lasts, false, false)
     }
 
     /// The books.
@@ -338,13 +377,16 @@ impl Host {
     fn bounds(&mut self, now: Timestamp, config: &Config) -> Bounds {
         let wish = self.law.setpoint(now, &config.limits);
         let (mut per_s, mut burst) = (wish.rate.min(config.limits.rate_max), wish.burst);
+        let mut cap = wish.in_flight.min(config.limits.in_flight);
         if let Some(operator) = self.rare.as_ref().and_then(|rare| rare.operator) {
-            burst = operator.burst;
-            per_s = if self.law.learns() {
-                per_s.min(operator.rate)
+            burst = operator.burst.unwrap_or(burst);
+            if self.law.learns() {
+                per_s = per_s.min(operator.rate.unwrap_or(f64::INFINITY));
+                cap = cap.min(operator.in_flight.unwrap_or(u32::MAX));
             } else {
-                operator.rate
-            };
+                per_s = operator.rate.unwrap_or(per_s);
+                cap = operator.in_flight.unwrap_or(cap);
+            }
         }
         per_s = per_s.min(f64::from(self.busy_rate));
         Bounds {
@@ -354,7 +396,7 @@ impl Host {
                 refill: config.limits.refill,
             },
             cap: match self.strikes {
-                0 => wish.in_flight.min(config.limits.in_flight),
+                0 => cap,
                 _ => 1,
             },
             law_is_bound: per_s < wish.rate,

@@ -68,6 +68,13 @@ pub enum RefusalReason {
     Closed,
 }
 
+impl Refusal {
+    /// The place of the key in the way among those asked for.
+    pub const fn index(&self) -> usize {
+        self.index
+    }
+}
+
 /// Why waiting came to nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AcquireError {

@@ -38,6 +38,8 @@
 mod asked;
 #[cfg(any(feature = "tower", feature = "reqwest"))]
 pub mod attempts;
+#[cfg(any(feature = "tower", feature = "reqwest", feature = "wire"))]
+mod budgets;
 mod clock;
 mod index;
 #[cfg(feature = "tower")]
@@ -57,16 +59,19 @@ mod waiters;
 pub mod wire;
 
 pub use asked::{AcquireError, Keys, Refusal, RefusalReason, SetError};
+#[cfg(any(feature = "tower", feature = "reqwest", feature = "wire"))]
+pub use budgets::Budgets;
 pub use clock::{Clock, wall_clock};
 pub use limiter::{Builder, Limiter};
 pub use permit::{Permit, Slot};
 pub use politely_core as core;
 pub use politely_core::config::Config;
-pub use politely_core::host::{Directions, Explanation, Reason};
+pub use politely_core::host::{Ask, Directions, Explanation, OperatorNumbers, Reason};
 pub use politely_core::key::Key;
 pub use politely_core::signal::{Failure, Outcome, Report, Signal};
 pub use registry::Full;
 pub use stats::Stats;
+pub use waiters::Turn;
 
 /// The README's code is compiled as ours is.
 #[cfg(all(doctest, feature = "reqwest"))]

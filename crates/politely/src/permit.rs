@@ -24,6 +24,16 @@ pub struct Permit {
     pub(crate) sent: bool,
     /// Of all keys asked for: it is counted, by its first key.
     pub(crate) given: bool,
+    departure: Departure,
+}
+
+/// When a permit's requests may leave.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Departure {
+    pub(crate) start: Timestamp,
+    pub(crate) interval: Duration,
+    pub(crate) slots: u16,
+    pub(crate) lease: Duration,
 }
 
 /// The claim on one key.
@@ -35,12 +45,84 @@ pub(crate) struct Part {
 }
 
 impl Permit {
+    /// The whole permit of one key.
+    pub(crate) fn of(part: Part, departure: Departure) -> Self {
+        let mut permit = Self::part_of(part, departure);
+        permit.given = true;
+        permit
+    }
+
+    /// What there is of a permit of several keys so far.
+    pub(crate) fn part_of(part: Part, departure: Departure) -> Self {
+        Self {
+            parts: SmallVec::from_buf([part]),
+            sent: false,
+            given: false,
+            departure,
+        }
+    }
+
+    /// When its request may leave: now, unless a reservation ahead was asked for.
+    pub const fn start(&self) -> Timestamp {
+        self.departure.start
+    }
+
+    /// Departures it was granted, [`Permit::interval`] apart: 1 unless more were asked for.
+    pub const fn slots(&self) -> u16 {
+        self.departure.slots
+    }
+
+    /// From one departure to the next, at the rate of when it was granted.
+    pub const fn interval(&self) -> Duration {
+        self.departure.interval
+    }
+
+    /// Its slot returns by itself this long after its start.
+    pub const fn lease(&self) -> Duration {
+        self.departure.lease
+    }
+
+    /// One permit per departure.
+    pub fn split(mut self) -> impl Iterator<Item = Self> {
+        let parts = std::mem::take(&mut self.parts);
+        let Departure {
+            start,
+            interval,
+            slots,
+            lease,
+        } = self.departure;
+        (0..slots).map(move |i| {
+            let departure = Departure {
+                start: start + interval * u32::from(i),
+                interval,
+                slots: 1,
+                lease,
+            };
+            let parts = parts.iter().map(|part| Part {
+                shard: Arc::clone(&part.shard),
+                lease: LeaseId(part.lease.0 + u64::from(i)),
+                ..*part
+            });
+            Self {
+                parts: parts.collect(),
+                sent: false,
+                given: true,
+                departure,
+            }
+        })
+    }
+
+    /// Nobody will report it: its leases run out by themselves.
+    pub fn abandon(mut self) {
+        self.parts.clear();
+    }
+
     /// The request is leaving: should the permit be dropped from now on, its token stays spent.
     pub fn sent(&mut self) {
         self.sent = true;
     }
 
-    /// What became of the request. The first key named hears the signal and answers with its directions;
+    /// What became of the request; of several departures, [`Permit::split`] first. The first key named hears the signal and answers with its directions;
     /// the others were limits to be kept: their slots return and the bytes are charged.
     ///
     /// # Panics
@@ -85,8 +167,9 @@ impl Permit {
         (directions, slot)
     }
 
-    /// Extends the leases of a request that takes long; `false` if one has expired.
-    pub fn renew(&self) -> bool {
+    /// Extends the leases of a request that takes long: how long they last from now, or nothing if one has
+    /// expired.
+    pub fn renew(&self) -> Option<Duration> {
         renew(&self.parts)
     }
 }
@@ -101,6 +184,11 @@ pub struct Slot {
 }
 
 impl Slot {
+    /// Extends the leases of a body that takes long: by how much, or nothing if one has expired.
+    pub fn renew(&mut self) -> Option<Duration> {
+        renew(&self.parts)
+    }
+
     /// So many bytes of the body came: they are charged when the slot is dropped, and a body that keeps
     /// coming keeps its lease.
     pub fn received(&mut self, bytes: u64) {
@@ -129,11 +217,14 @@ impl Drop for Slot {
     }
 }
 
-fn renew(parts: &[Part]) -> bool {
-    parts.iter().all(|part| {
+fn renew(parts: &[Part]) -> Option<Duration> {
+    parts.iter().try_fold(Duration::MAX, |least, part| {
         let now = part.shard.clock.now();
-        part.with(|entry| entry.host.renew(now, part.lease, entry.config))
-            .unwrap_or(false)
+        let lasts = part.with(|entry| {
+            let renewed = entry.host.renew(now, part.lease, entry.config);
+            renewed.then_some(entry.config.lease)
+        })??;
+        Some(least.min(lasts))
     })
 }
 
@@ -141,9 +232,14 @@ impl Drop for Permit {
     fn drop(&mut self) {
         for (i, part) in self.parts.iter().enumerate() {
             let now = part.shard.clock.now();
+            let slots = u64::from(self.departure.slots);
             part.with(|entry| {
-                entry.stats.cancelled += u64::from(self.given && i == 0);
-                entry.host.cancel(now, part.lease, self.sent, entry.config);
+                entry.stats.cancelled += u64::from(self.given && i == 0) * slots;
+                // The last first: only the newest token can be given back.
+                for slot in (0..slots).rev() {
+                    let lease = LeaseId(part.lease.0 + slot);
+                    entry.host.cancel(now, lease, self.sent, entry.config);
+                }
             });
         }
     }
@@ -179,7 +275,7 @@ fn teach(
 ) -> Directions {
     let directions = part
         .with(|entry| {
-            *entry.saved = false;
+            entry.learned();
             let directions = tell(entry);
             entry.stats.reported += u64::from(!directions.late);
             entry.stats.late += u64::from(directions.late);

@@ -58,6 +58,8 @@ pub(crate) struct Shard {
     /// Where the search for a key to evict goes on.
     hand: u32,
     births: u32,
+    /// Slots that learned since somebody asked, each once. Some may be empty by now.
+    learned: Vec<u32>,
     pub(crate) config: Arc<Config>,
     pub(crate) rng: Rng,
     pub(crate) stats: Stats,
@@ -75,6 +77,8 @@ pub(crate) struct Slot {
     pub(crate) waiters: Option<Box<Waiters>>,
     /// Nothing was learned since the last snapshot.
     pub(crate) saved: bool,
+    /// It is on the shard's list of what was learned since [`Shard::take_learned`] was last called.
+    listed: bool,
 }
 
 /// Every key is busy: there is no room for another.
@@ -90,6 +94,7 @@ impl Registry {
                 slots: Slab::new(),
                 hand: 0,
                 births: 0,
+                learned: Vec::new(),
                 config: Arc::clone(config),
                 rng: Rng::new(seed.wrapping_add(i)),
                 stats: Stats::default(),
@@ -146,6 +151,7 @@ impl Registry {
             born,
             waiters: None,
             saved: false,
+            listed: false,
         };
         Ok(shard.insert(slot, hash, &self.hasher))
     }
@@ -188,6 +194,7 @@ impl Shard {
             born,
             waiters,
             saved,
+            listed,
             ..
         } = self
             .slots
@@ -198,12 +205,27 @@ impl Shard {
         Entry {
             host,
             config,
+            slot,
             born,
             waiters,
             saved,
+            listed,
+            learned: &mut self.learned,
             rng,
             stats,
         }
+    }
+
+    /// What learned since this was last called, with their states.
+    pub(crate) fn take_learned(&mut self) -> Vec<(Key, Vec<u8>)> {
+        let learned = std::mem::take(&mut self.learned);
+        let states = learned.into_iter().filter_map(|slot| {
+            let slot = self.slots.get_mut(slot)?;
+            slot.listed = false;
+            slot.saved = true;
+            Some((slot.key.clone(), slot.host.snapshot()))
+        });
+        states.collect()
     }
 
     /// Gives the key in `slot` a configuration of its own and begins its state anew.
@@ -236,6 +258,15 @@ impl Shard {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Slot> {
         self.slots.iter()
+    }
+
+    /// Every key with its entry.
+    pub(crate) fn each(&mut self, mut visit: impl FnMut(&Key, Entry<'_>)) {
+        for slot in 0..self.slots.len() {
+            if let Some(key) = self.slots.get(slot).map(|slot| slot.key.clone()) {
+                visit(&key, self.get(slot));
+            }
+        }
     }
 
     /// Bytes held, from capacities; long keys and rushes own a little more.
@@ -284,11 +315,25 @@ impl Shard {
 pub(crate) struct Entry<'a> {
     pub(crate) host: &'a mut Host,
     pub(crate) config: &'a Config,
+    slot: u32,
     pub(crate) born: u32,
     pub(crate) waiters: &'a mut Option<Box<Waiters>>,
     pub(crate) saved: &'a mut bool,
+    listed: &'a mut bool,
+    learned: &'a mut Vec<u32>,
     pub(crate) rng: &'a mut Rng,
     pub(crate) stats: &'a mut Stats,
+}
+
+impl Entry<'_> {
+    /// There is something to save.
+    pub(crate) fn learned(&mut self) {
+        *self.saved = false;
+        if !*self.listed {
+            *self.listed = true;
+            self.learned.push(self.slot);
+        }
+    }
 }
 
 /// The hash of the key in a slot that the index knows.

@@ -6,32 +6,50 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::sync::Notify;
 
 /// One in the line.
 pub(crate) type Ticket = Arc<Notify>;
 
-/// When somebody came, as a number that counts up. Who waits for several keys goes from line to line and
+/// When somebody came, as microseconds that count up. Who waits for several keys goes from line to line and
 /// keeps it, so that nobody who came later is served before.
-pub(crate) type Rank = u64;
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Turn(pub(crate) u64);
 
-/// The line of one key, in order of rank.
+impl Turn {
+    /// Behind all who wait.
+    pub const LAST: Self = Self(u64::MAX);
+
+    /// As if one had come so much earlier: what priority is, since nobody can be overtaken for longer.
+    #[must_use]
+    pub fn earlier(self, by: Duration) -> Self {
+        Self(self.0.saturating_sub(by.as_micros() as u64))
+    }
+}
+
+/// The line of one key, in order of turn.
 #[derive(Debug, Default)]
-pub(crate) struct Waiters(VecDeque<(Rank, Ticket)>);
+pub(crate) struct Waiters(VecDeque<(Turn, Ticket)>);
 
 impl Waiters {
     /// Joins behind all who came before: the end, but for those who stood in another key's line.
-    pub(crate) fn join(&mut self, rank: Rank) -> Ticket {
+    pub(crate) fn join(&mut self, turn: Turn) -> Ticket {
         let ticket = Ticket::default();
-        let at = self.0.partition_point(|(other, _)| *other < rank);
-        self.0.insert(at, (rank, Arc::clone(&ticket)));
+        let at = self.0.partition_point(|(other, _)| *other <= turn);
+        self.0.insert(at, (turn, Arc::clone(&ticket)));
         ticket
     }
 
-    /// Does somebody wait who came before `rank`?
-    pub(crate) fn is_before(&self, rank: Rank) -> bool {
-        self.0.front().is_some_and(|(head, _)| *head < rank)
+    /// Does somebody wait who came before `turn`?
+    pub(crate) fn is_before(&self, turn: Turn) -> bool {
+        self.0.front().is_some_and(|(head, _)| *head < turn)
+    }
+
+    /// How many wait who came before `turn`?
+    pub(crate) fn before(&self, turn: Turn) -> usize {
+        self.0.partition_point(|(other, _)| *other < turn)
     }
 
     /// Is it this one's turn?

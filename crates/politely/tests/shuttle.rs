@@ -18,7 +18,7 @@ mod asked;
 mod clock;
 #[path = "../src/index.rs"]
 mod index;
-#[path = "../src/limiter.rs"]
+#[path = "../src/limiter/mod.rs"]
 mod limiter;
 #[path = "../src/permit.rs"]
 mod permit;

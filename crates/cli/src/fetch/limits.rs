@@ -4,12 +4,10 @@
 //! site or for the whole run are keys of their own with a fixed rate, which come after it and only know that
 //! a request is over: a refusal by one host must not slow the others that share them.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use politely::core::Timestamp;
-use politely::core::control::LawConfig;
 use politely::core::gate::HoldReason;
 use politely::core::key::KeyError;
 use politely::{
@@ -18,7 +16,7 @@ use politely::{
 use url::Url;
 
 use super::frontier::{Lane, Refused};
-use crate::config::{KeyKind, LawName, Profile, Settings};
+use crate::config::{KeyKind, Settings};
 use crate::exit::Wrong;
 use crate::site_rps::SiteRps;
 
@@ -264,29 +262,8 @@ fn lease(settings: &Settings, config: &Config) -> Duration {
 
 /// The profile, and over it the operator's numbers.
 fn config(settings: &Settings) -> Config {
-    let mut config = match settings.profile {
-        Profile::Crawler => Config::crawler(),
-        Profile::Api => Config::api(),
-    };
-    if let Some(law) = settings.law {
-        config = config.with_law(match law {
-            LawName::Discover => LawConfig::Discover(Arc::default()),
-            LawName::Aimd => LawConfig::Aimd(Arc::default()),
-            LawName::Fixed => LawConfig::Fixed,
-            LawName::Advice => LawConfig::Advice(Arc::default()),
-        });
-    }
+    let mut config = settings.profile.config(settings.law, settings.rate);
     let limits = &mut config.limits;
-    if let Some(rate) = settings.rate {
-        limits.rate_max = rate;
-        // With a law that does not move, the operator's number is the rate; else only its bound.
-        let moves = matches!(config.law, LawConfig::Aimd(_) | LawConfig::Discover(_));
-        limits.rate_start = if moves {
-            limits.rate_start.min(rate)
-        } else {
-            rate
-        };
-    }
     limits.burst = settings.burst.unwrap_or(limits.burst);
     limits.in_flight = settings.in_flight.unwrap_or(limits.in_flight);
     config.lease = lease(settings, &config);

@@ -198,6 +198,19 @@ impl Pace {
         self.newest = start;
     }
 
+    /// Nothing is left, and the next token is whole one interval after `newest`.
+    pub fn empty(&mut self, now: Timestamp, newest: Timestamp, rate: &Rate) {
+        self.settle(now, rate);
+        let ahead = newest.max(now).micros_since(now) as f64 / 1e6;
+        let debt = if rate.per_s.is_finite() {
+            ahead * rate.per_s
+        } else {
+            0.0
+        };
+        self.tokens = self.tokens.min(-debt);
+        self.newest = self.newest.max(newest);
+    }
+
     /// Takes `cost` tokens at once, into debt if need be: for costs known only afterwards (bytes).
     pub fn charge(&mut self, now: Timestamp, rate: &Rate, cost: f64) {
         self.settle(now, rate);

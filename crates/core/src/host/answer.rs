@@ -15,6 +15,10 @@ pub struct Ask {
     pub slots: u16,
     /// A reservation may start this far ahead; zero: now or not at all.
     pub horizon: Duration,
+    /// Tokens it costs. At least 1; one that costs more is granted one slot. Given back unused, it returns one.
+    pub cost: u16,
+    /// Bytes it will send, charged to the byte budget at once.
+    pub bytes: u64,
 }
 
 impl Default for Ask {
@@ -22,6 +26,8 @@ impl Default for Ask {
         Self {
             slots: 1,
             horizon: Duration::ZERO,
+            cost: 1,
+            bytes: 0,
         }
     }
 }
@@ -44,7 +50,7 @@ pub struct Grant {
     pub slots: u16,
     /// When the first may leave.
     pub start: Timestamp,
-    /// Between one start and the next; zero for a single permit.
+    /// Between one start and the next, at the present rate.
     pub interval: Duration,
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Ask, Bounds, Decision, Host, Reason, Wait};
+use super::{Bounds, Host, Reason, Wait};
 use crate::Timestamp;
 use crate::config::Config;
 use crate::control::{Law, Metrics};
@@ -84,15 +84,22 @@ impl Explanation {
 impl Host {
     /// Why this key waits, until when, since which event.
     pub fn explain(&self, now: Timestamp, config: &Config) -> Explanation {
-        let mut probe = self.clone();
-        let Bounds { rate, cap, .. } = probe.bounds(now, config);
-        probe.expire(now);
-        // Before the probe takes a lease of its own.
-        let (in_flight, tally) = (probe.leases.in_flight() as u32, probe.leases.tally());
-        let wait = match probe.request(now, Ask::default(), config) {
-            Decision::Granted(_) => None,
-            Decision::Wait(wait) => Some(wait),
+        self.clone().look(now, config)
+    }
+
+    /// [`Host::explain`] without a copy: brings the key up to `now` and takes nothing.
+    pub fn look(&mut self, now: Timestamp, config: &Config) -> Explanation {
+        let Bounds { rate, cap, .. } = self.bounds(now, config);
+        let wait = match self.closed_gate(now, cap, config) {
+            Err(wait) => Some(wait),
+            Ok(_) => Some(self.pace.next_start(now, &rate, 1.0))
+                .filter(|at| *at > now)
+                .map(|at| Wait {
+                    at,
+                    reason: Reason::Pace,
+                }),
         };
+        let (in_flight, tally) = (self.leases.in_flight() as u32, self.leases.tally());
         Explanation {
             wait,
             event: self

@@ -9,10 +9,25 @@ use crate::signal::Signal;
 use crate::{Rng, Timestamp};
 
 /// What an operator set for one key.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Operator {
-    pub(super) rate: f64,
-    pub(super) burst: f64,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OperatorNumbers {
+    /// Requests per second, above 0.
+    pub rate: Option<f64>,
+    /// Requests that may leave back to back after a rest, at least 1.
+    pub burst: Option<f64>,
+    /// Requests under way at once, at least 1.
+    pub in_flight: Option<u32>,
+}
+
+impl OperatorNumbers {
+    /// A rate and a burst.
+    pub const fn rate(rate: f64, burst: f64) -> Self {
+        Self {
+            rate: Some(rate),
+            burst: Some(burst),
+            in_flight: None,
+        }
+    }
 }
 
 /// What few keys have at a time: kept apart, so that the many stay small.
@@ -21,7 +36,7 @@ pub(super) struct Rare {
     pub(super) breaker: Breaker,
     pub(super) quarantine: Breaker,
     pub(super) event: Event,
-    pub(super) operator: Option<Operator>,
+    pub(super) operator: Option<OperatorNumbers>,
     pub(super) bytes: Option<Pace>,
 }
 

@@ -7,7 +7,7 @@ use crate::control::Law;
 use crate::gate::Pace;
 
 /// The serialised form begins with this byte; another number is another layout.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// A serialised state that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -81,8 +81,13 @@ impl Host {
             && !self.pace.tokens().is_nan()
             && self.busy_rate > 0.0
             && bytes.is_none_or(|bytes| !bytes.tokens().is_nan())
-            && operator
-                .is_none_or(|set| set.rate > 0.0 && set.burst >= 1.0 && set.burst.is_finite())
+            && operator.is_none_or(|set| {
+                set.rate.is_none_or(|rate| rate > 0.0)
+                    && set
+                        .burst
+                        .is_none_or(|burst| burst >= 1.0 && burst.is_finite())
+                    && set.in_flight != Some(0)
+            })
     }
 
     /// Nothing would be lost with this state but what `forgettable` says may be: no lease, hold, open

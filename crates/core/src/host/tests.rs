@@ -49,7 +49,7 @@ fn where_nothing_is_learned_an_operators_number_is_the_rate() {
     let now = Timestamp::from_micros(1_000_000);
     let tenths = |config: &Config, set: f64| {
         let mut host = Host::new(config, now);
-        host.set_rate(now, set, 3.0, config);
+        host.set(now, OperatorNumbers::rate(set, 3.0), config);
         (host.explain(now, config).rate * 10.0) as u32
     };
     let mut config = Config::fixed(2.0, 1.0);

@@ -47,7 +47,7 @@ use std::time::Duration;
 use politely_core::config::Config;
 use politely_core::control::{AdviceConfig, LawConfig};
 use politely_core::gate::{HoldReason, LeaseId, Refill};
-use politely_core::host::{Ask, Decision, Directions, Grant, Host, Reason};
+use politely_core::host::{Ask, Decision, Directions, Grant, Host, OperatorNumbers, Reason};
 use politely_core::signal::{Failure, Report, Signal};
 use politely_core::{Rng, Timestamp};
 
@@ -86,7 +86,10 @@ impl Bench {
 
     pub(crate) fn reserve(&mut self, horizon_s: f64) -> Grant {
         let horizon = Duration::from_secs_f64(horizon_s);
-        match self.ask(Ask { slots: 1, horizon }) {
+        match self.ask(Ask {
+            horizon,
+            ..Ask::default()
+        }) {
             Decision::Granted(grant) => grant,
             Decision::Wait(wait) => panic!("{wait:?}"),
         }
@@ -389,9 +392,9 @@ fn a_raised_rate_does_not_overtake_what_is_reserved() {
     config.law = LawConfig::Fixed;
     config.limits.rate_start = 100.0;
     let mut bench = Bench::new(config);
-    bench.host.set_rate(bench.now, 1.0, 1.0, &bench.config);
+    bench.host.set(bench.now, OperatorNumbers::rate(1.0, 1.0), &bench.config);
     let reserved: Vec<_> = (0..5).map(|_| bench.reserve(10.0).start).collect();
-    bench.host.set_rate(bench.now, 100.0, 1.0, &bench.config);
+    bench.host.set(bench.now, OperatorNumbers::rate(100.0, 1.0), &bench.config);
     assert_eq!(
         bench.reserve(10.0).start,
         reserved[4] + Duration::from_millis(10)
@@ -402,7 +405,7 @@ fn a_raised_rate_does_not_overtake_what_is_reserved() {
 fn a_lowered_rate_does_not_make_paid_reservations_dearer() {
     let mut bench = Bench::new(Config::fixed(10.0, 1.0));
     let last = (0..6).map(|_| bench.reserve(10.0).start).last().unwrap();
-    bench.host.set_rate(bench.now, 1.0, 1.0, &bench.config);
+    bench.host.set(bench.now, OperatorNumbers::rate(1.0, 1.0), &bench.config);
     assert_eq!(bench.reserve(10.0).start, last + Duration::from_secs(1));
 }
 
@@ -412,7 +415,7 @@ fn a_rate_without_end_leaves_no_endless_credit() {
     bench.ahead(1.0);
     let lease = bench.grant().lease;
     bench.say(lease, Signal::Ok);
-    bench.host.set_rate(bench.now, 1.0, 1.0, &bench.config);
+    bench.host.set(bench.now, OperatorNumbers::rate(1.0, 1.0), &bench.config);
     bench.grant();
     assert_eq!(
         bench.wait().reason,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId, Refill};
-use politely_core::host::{Ask, Decision, Host};
+use politely_core::host::{Ask, Decision, Host, OperatorNumbers};
 use politely_core::signal::{Report, Signal};
 use politely_core::{Rng, Timestamp};
 
@@ -151,7 +151,7 @@ impl World {
                 }
             }
             Op::SetRate { rate, burst } => {
-                self.host.set_rate(self.now, rate, burst, &self.config);
+                self.host.set(self.now, OperatorNumbers::rate(rate, burst), &self.config);
                 self.burst_max = self.burst_max.max(burst);
                 self.operator = true;
             }
@@ -176,7 +176,11 @@ impl World {
 
     fn request(&mut self, slots: u16, horizon_ms: u64) {
         let horizon = Duration::from_millis(horizon_ms);
-        let ask = Ask { slots, horizon };
+        let ask = Ask {
+            slots,
+            horizon,
+            ..Ask::default()
+        };
         self.expire();
         let grant = match self.host.request(self.now, ask, &self.config) {
             Decision::Granted(grant) => grant,
@@ -454,6 +458,8 @@ impl World {
         let ask = Ask {
             slots: 3,
             horizon: Duration::from_secs(i),
+            cost: i as u16 % 3,
+            bytes: i,
         };
         let lease = match host.request(now, ask, config) {
             Decision::Granted(grant) => grant.lease,
@@ -466,7 +472,12 @@ impl World {
         host.report(now, lease, &report, config, &mut self.rng);
         host.cancel(now, LeaseId(lease.0.wrapping_add(1)), false, config);
         host.renew(now, LeaseId(lease.0.wrapping_add(2)), config);
-        host.set_rate(now, 1.0 + i as f64, 2.0, config);
+        host.set(now, OperatorNumbers::rate(1.0 + i as f64, 2.0), config);
+        host.look(now, config);
+        if i.is_multiple_of(7) {
+            host.forget(now, config);
+            host.resume_after(now, now + Duration::from_secs(i), config);
+        }
         let _ = host.explain(now, config).line(now);
         host.evictable(now, i.is_multiple_of(2), config);
         let _ = host.snapshot();

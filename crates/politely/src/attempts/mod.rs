@@ -30,7 +30,6 @@
 //! the same key for another waits until one's lease ends: read or drop them first.
 
 mod body;
-mod budgets;
 mod failure;
 
 use std::borrow::Cow;
@@ -48,6 +47,7 @@ use tracing::field::Empty;
 use url::Url;
 
 use crate::asked::AcquireError;
+use crate::budgets::Budgets;
 use crate::clock::wall_clock;
 use crate::limiter::Limiter;
 use crate::permit::{Permit, Slot};
@@ -55,7 +55,6 @@ use crate::sync::sleep;
 
 pub use body::PacedBody;
 use body::Peeked;
-use budgets::Budgets;
 pub use failure::failure_of;
 
 /// How requests are sent: by which limiter, under which keys, how often. Cheap to clone; clones share the

@@ -358,6 +358,8 @@ pub struct WorkerStats {
     pub cancelled: u64,
     /// Permits never heard of again: idle leases.
     pub expired: u64,
+    /// Reports that came too late or twice.
+    pub late: u64,
     /// Permits out now.
     pub live: u64,
     /// Answers that said wait.

@@ -194,7 +194,7 @@ pub struct Told {
     /// Why there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorKind>,
-    /// The response's headers, all of them or those that matter: Retry-After, Date, RateLimit and its dialects,
+    /// The response's headers, all of them or those that matter: Retry-After, Date, `RateLimit` and its dialects,
     /// Server, Content-Type.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,

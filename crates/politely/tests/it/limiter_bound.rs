@@ -150,7 +150,7 @@ async fn a_late_permit_does_not_touch_the_newcomer_in_its_slot() {
         limiter.acquire(&new).await.unwrap(),
         limiter.acquire(&new).await.unwrap(),
     ];
-    assert!(!reported.renew());
+    assert!(reported.renew().is_none());
     assert!(reported.report(&Report::of(Signal::RateLimited)).late);
     drop(dropped);
     let told = limiter.explain(&new).unwrap();

@@ -15,7 +15,8 @@ use politely_core::{Rng, Timestamp};
 /// Keys with a budget that is not full. Beyond it all begin anew: the global budget still binds.
 const KEYS_MAX: usize = 1 << 16;
 
-pub(crate) struct Budgets {
+/// The retry budgets of one client.
+pub struct Budgets {
     per_key: BudgetRule,
     global: BudgetRule,
     state: Mutex<State>,
@@ -28,7 +29,8 @@ struct State {
 }
 
 impl Budgets {
-    pub(crate) fn new(per_key: BudgetRule, global: BudgetRule, now: Timestamp) -> Self {
+    /// All full.
+    pub fn new(per_key: BudgetRule, global: BudgetRule, now: Timestamp) -> Self {
         let hasher = foldhash::fast::RandomState::default();
         let rng = Rng::new(hasher.hash_one(0_u8));
         Self {
@@ -44,7 +46,7 @@ impl Budgets {
 
     /// [`Policy::decide`] with the accounts of `key` and of all. `None`: it cannot be sent again, so nothing
     /// is to be decided or paid.
-    pub(crate) fn decide(
+    pub fn decide(
         &self,
         policy: &Policy,
         attempt: &Attempt,

@@ -4,24 +4,23 @@
 //! wants that has other hosts to turn to. [`Limiter::acquire`] waits in the key's line: what a client
 //! wants that has one request to make. Nobody in a line is overtaken, by either.
 
+mod operate;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use politely_core::Timestamp;
 use politely_core::config::{Config, InvalidConfig};
-use politely_core::gate::HoldReason;
-use politely_core::host::{Ask, Decision, Explanation, Host, Reason, Wait};
+use politely_core::host::{Ask, Decision, Reason, Wait};
 use politely_core::key::Key;
-use smallvec::SmallVec;
 
-use crate::asked::{AcquireError, Keys, Refusal, RefusalReason, SetError};
+use crate::asked::{AcquireError, Keys, Refusal, RefusalReason};
 use crate::clock::Clock;
-use crate::permit::{Part, Permit};
+use crate::permit::{Departure, Part, Permit};
 use crate::registry::{Entry, Full, Registry, SharedShard};
-use crate::stats::Stats;
 use crate::sync::{AtomicBool, AtomicU64, sleep};
-use crate::waiters::{Rank, Ticket, Waiters};
+use crate::waiters::{Ticket, Turn, Waiters};
 
 /// Hands out permits and keeps every key's state. Cheap to clone; clones share all.
 #[derive(Clone)]
@@ -136,28 +135,40 @@ impl Limiter {
     /// # Panics
     /// If no key is named.
     pub fn try_acquire<'a>(&self, keys: impl Into<Keys<'a>>) -> Result<Permit, Refusal> {
+        self.try_in_turn(keys, Ask::default(), Turn::LAST)
+    }
+
+    /// [`Limiter::acquire_in_turn`] that does not wait.
+    ///
+    /// # Errors
+    /// As [`Limiter::try_acquire`].
+    ///
+    /// # Panics
+    /// If no key is named.
+    pub fn try_in_turn<'a>(
+        &self,
+        keys: impl Into<Keys<'a>>,
+        ask: Ask,
+        turn: Turn,
+    ) -> Result<Permit, Refusal> {
         let Keys(keys) = keys.into();
         if let [key] = keys {
-            let part = self.try_part(key, 0, Rank::MAX, true)?;
-            return Ok(Permit {
-                parts: SmallVec::from_buf([part]),
-                sent: false,
-                given: true,
-            });
+            let (part, departure) = self.try_part(key, 0, ask, turn, true)?;
+            return Ok(Permit::of(part, departure));
         }
-        let mut permit = Permit {
-            parts: SmallVec::new(),
-            sent: false,
-            given: false,
-        };
+        let ask = alone(ask);
+        let mut permit: Option<Permit> = None;
         for (index, key) in distinct(keys) {
             // On the way out the permit gives back what it has of the others.
-            let part = self.try_part(key, index, Rank::MAX, false)?;
-            permit.parts.push(part);
+            let (part, departure) = self.try_part(key, index, ask, turn, false)?;
+            match &mut permit {
+                None => permit = Some(Permit::part_of(part, departure)),
+                Some(permit) => permit.parts.push(part),
+            }
         }
+        let mut permit = permit.expect("a request needs a key");
         permit.given = true;
-        let first = permit.parts.first().expect("a request needs a key");
-        first.shard.lock().stats.granted += 1;
+        permit.parts[0].shard.lock().stats.granted += 1;
         Ok(permit)
     }
 
@@ -169,16 +180,46 @@ impl Limiter {
     /// # Errors
     /// The limiter is closed, the key parked, or its line or the registry full.
     pub async fn acquire<'a>(&self, keys: impl Into<Keys<'a>>) -> Result<Permit, AcquireError> {
+        let keys = keys.into();
+        match self.try_acquire(keys) {
+            Ok(permit) => Ok(permit),
+            Err(_) => {
+                self.acquire_in_turn(keys, Ask::default(), self.turn())
+                    .await
+            }
+        }
+    }
+
+    /// A place in whatever line this caller joins: behind all who have one already.
+    pub fn turn(&self) -> Turn {
+        let now = self.now().as_micros();
+        let later = |came: u64| Some(now.max(came + 1));
+        let came = &self.0.came;
+        let before = came.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
+        Turn(now.max(before.unwrap_or_default() + 1))
+    }
+
+    /// [`Limiter::acquire`] with a place in line kept from before, so that who asks again after giving up is served as if it
+    /// had stood there all the time; and with `ask` for more than one departure, for a reservation ahead, a cost or
+    /// bytes. A request with several keys asks for one departure and none ahead.
+    ///
+    /// # Errors
+    /// As [`Limiter::acquire`].
+    pub async fn acquire_in_turn<'a>(
+        &self,
+        keys: impl Into<Keys<'a>>,
+        ask: Ask,
+        turn: Turn,
+    ) -> Result<Permit, AcquireError> {
         let Keys(keys) = keys.into();
         if keys.is_empty() {
             return Err(AcquireError::NoKey);
         }
-        let mut refusal = match self.try_acquire(keys) {
+        let mut refusal = match self.try_in_turn(keys, ask, turn) {
             Ok(permit) => return Ok(permit),
             Err(refusal) => refusal,
         };
         let began = self.now();
-        let rank = self.0.came.fetch_add(1, Ordering::Relaxed);
         loop {
             match refusal.reason {
                 RefusalReason::Closed => return Err(AcquireError::Closed),
@@ -186,12 +227,19 @@ impl Limiter {
                 RefusalReason::Wait(_) | RefusalReason::Line => {}
             }
             let waited_for = refusal.index;
-            let part = self.wait_in_line(&keys[waited_for], rank).await?;
-            match self.complete(keys, waited_for, part, rank) {
+            let asked = if keys.len() == 1 { ask } else { alone(ask) };
+            let (part, departure) = self.wait_in_line(&keys[waited_for], asked, turn).await?;
+            match self.complete(
+                keys,
+                waited_for,
+                Permit::part_of(part, departure),
+                asked,
+                turn,
+            ) {
                 Ok(permit) => {
                     let mut shard = permit.parts[0].shard.lock();
                     let waited = self.now().since(began);
-                    shard.stats.granted += 1;
+                    shard.stats.granted += u64::from(permit.slots());
                     shard.stats.waits += 1;
                     shard.stats.waited += waited;
                     drop(shard);
@@ -201,120 +249,6 @@ impl Limiter {
                 Err(in_the_way) => refusal = in_the_way,
             }
         }
-    }
-
-    /// An operator's number for one key: `rate` requests per second, `burst` back to back. What a law learns
-    /// stays below it; where nothing is learned (the laws `Fixed` and `Advice`) it is the rate, also above the
-    /// configured one. Those who wait feel it at once.
-    ///
-    /// # Errors
-    /// A number that makes no sense, or no room for the key.
-    pub fn set_rate(&self, key: &Key, rate: f64, burst: f64) -> Result<(), SetError> {
-        let mut check = Config::fixed(rate, burst);
-        check.limits.rate_start = check.limits.rate_max;
-        check.validate()?;
-        self.with_key(key, |now, entry| {
-            entry.host.set_rate(now, rate, burst, entry.config);
-        })?;
-        Ok(())
-    }
-
-    /// Gives one key a configuration of its own; it is never evicted. Its state begins anew, so do this
-    /// before its first request.
-    ///
-    /// # Errors
-    /// The first number that makes no sense, or no room for the key.
-    pub fn configure(&self, key: &Key, config: Config) -> Result<(), SetError> {
-        config.validate()?;
-        let now = self.now();
-        let (shard, hash) = self.0.registry.shard(key);
-        let mut shard = shard.lock();
-        let slot = self.0.registry.slot(&mut shard, key, hash, now)?;
-        shard.configure(slot, &Arc::new(config), now);
-        Ok(())
-    }
-
-    /// Nothing leaves for `key` during `length` from now on, unless it is held for longer already.
-    ///
-    /// # Errors
-    /// No room for the key: who asks for a permit is told so too, until there is, and then the hold is lost.
-    pub fn hold(&self, key: &Key, length: Duration, reason: HoldReason) -> Result<(), Full> {
-        self.with_key(key, |now, entry| {
-            entry.host.hold(now, now + length, reason);
-        })
-    }
-
-    /// Lifts hold, breaker and quarantine of `key`; one that is not known has none.
-    pub fn unpark(&self, key: &Key) {
-        _ = self.with_key(key, |_, entry| entry.host.unpark());
-    }
-
-    /// Why `key` waits, until when, since which event; `None` if it is not known.
-    pub fn explain(&self, key: &Key) -> Option<Explanation> {
-        let now = self.now();
-        let (shard, hash) = self.0.registry.shard(key);
-        let mut shard = shard.lock();
-        let slot = shard.find(key, hash)?;
-        let entry = shard.get(slot);
-        Some(entry.host.explain(now, entry.config))
-    }
-
-    /// Totals and the present state. Visits every shard.
-    pub fn stats(&self) -> Stats {
-        let mut sum = Stats::default();
-        for shard in self.0.registry.shards() {
-            let shard = shard.lock();
-            sum += shard.stats;
-            sum.memory += shard.memory() as u64;
-            sum.waiting += shard
-                .iter()
-                .filter_map(|slot| slot.waiters.as_deref())
-                .map(Waiters::len)
-                .sum::<usize>() as u64;
-        }
-        sum.keys = self.0.registry.len() as u64;
-        sum
-    }
-
-    /// All keys known, in no order.
-    pub fn keys(&self) -> Vec<Key> {
-        let shards = self.0.registry.shards().iter();
-        shards
-            .flat_map(|shard| {
-                shard
-                    .lock()
-                    .iter()
-                    .map(|slot| slot.key.clone())
-                    .collect::<Vec<_>>()
-            })
-            .collect()
-    }
-
-    /// The state of `key` as bytes, to be given to [`Limiter::restore`] after a restart; `None` if it is not
-    /// known. What is saved may be evicted when room is short.
-    pub fn snapshot(&self, key: &Key) -> Option<Vec<u8>> {
-        let (shard, hash) = self.0.registry.shard(key);
-        let mut shard = shard.lock();
-        let slot = shard.find(key, hash)?;
-        let entry = shard.get(slot);
-        *entry.saved = true;
-        Some(entry.host.snapshot())
-    }
-
-    /// Takes a state back that [`Limiter::snapshot`] gave, in place of what is known of `key`. The holders
-    /// of its leases are gone; their slots return.
-    ///
-    /// # Errors
-    /// Another version's state, a damaged one, or no room for the key; what was known stays.
-    pub fn restore(&self, key: &Key, state: &[u8]) -> Result<(), SetError> {
-        let now = self.now();
-        let (shard, hash) = self.0.registry.shard(key);
-        let mut shard = shard.lock();
-        let slot = self.0.registry.slot(&mut shard, key, hash, now)?;
-        let mut host = Host::restore(state, now, shard.get(slot).config)?;
-        host.forget_leases();
-        shard.replace(slot, host);
-        Ok(())
     }
 
     /// Ends all waiting: those in line and those who come get an error. Permits out may still be reported.
@@ -334,7 +268,14 @@ impl Limiter {
     }
 
     /// `alone`: the part is the whole permit, which is counted while its shard is locked.
-    fn try_part(&self, key: &Key, index: usize, rank: Rank, alone: bool) -> Result<Part, Refusal> {
+    fn try_part(
+        &self,
+        key: &Key,
+        index: usize,
+        ask: Ask,
+        turn: Turn,
+        alone: bool,
+    ) -> Result<(Part, Departure), Refusal> {
         let refuse = |reason, at| Refusal {
             key: key.clone(),
             reason,
@@ -354,20 +295,20 @@ impl Limiter {
             .slot(&mut shard, key, hash, now)
             .map_err(|Full| refuse(RefusalReason::Full, now + Duration::from_secs(1)))?;
         let entry = shard.get(slot);
-        let overtaking = |waiters: &Waiters| waiters.is_before(rank);
+        let overtaking = |waiters: &Waiters| waiters.is_before(turn);
         if entry.waiters.as_deref().is_some_and(overtaking) {
             entry.stats.turned_away += 1;
             let at = entry
                 .host
-                .explain(now, entry.config)
+                .look(now, entry.config)
                 .wait
                 .map_or(now, |wait| wait.at);
             return Err(refuse(RefusalReason::Line, at));
         }
-        match grant(now, slot, entry, shared) {
-            Ok(part) => {
-                shard.stats.granted += u64::from(alone);
-                Ok(part)
+        match grant(now, slot, entry, shared, ask) {
+            Ok((part, departure)) => {
+                shard.stats.granted += u64::from(alone) * u64::from(departure.slots);
+                Ok((part, departure))
             }
             Err(wait) => {
                 shard.stats.turned_away += 1;
@@ -381,17 +322,14 @@ impl Limiter {
         &self,
         keys: &[Key],
         waited_for: usize,
-        part: Part,
-        rank: Rank,
+        mut permit: Permit,
+        ask: Ask,
+        turn: Turn,
     ) -> Result<Permit, Refusal> {
-        let mut permit = Permit {
-            parts: SmallVec::from_buf([part]),
-            sent: false,
-            given: false,
-        };
         let mut before = 0;
         for (index, key) in distinct(keys).filter(|(index, _)| *index != waited_for) {
-            permit.parts.push(self.try_part(key, index, rank, false)?);
+            let (part, _) = self.try_part(key, index, ask, turn, false)?;
+            permit.parts.push(part);
             before += usize::from(index < waited_for);
         }
         // In the order they were named: the first hears the outcome.
@@ -400,15 +338,20 @@ impl Limiter {
         Ok(permit)
     }
 
-    async fn wait_in_line(&self, key: &Key, rank: Rank) -> Result<Part, AcquireError> {
-        let place = self.join_line(key, rank)?;
+    async fn wait_in_line(
+        &self,
+        key: &Key,
+        ask: Ask,
+        turn: Turn,
+    ) -> Result<(Part, Departure), AcquireError> {
+        let place = self.join_line(key, turn)?;
         loop {
             if self.closed() {
                 return Err(AcquireError::Closed);
             }
             let now = self.now();
-            let at = match place.step(now) {
-                Step::Served(part) => return Ok(part),
+            let at = match place.step(now, ask) {
+                Step::Served(part, departure) => return Ok((part, departure)),
                 Step::Behind => Timestamp::NEVER,
                 // Whoever leaves wakes the next, who is told the same.
                 Step::Head(Wait {
@@ -429,7 +372,7 @@ impl Limiter {
         }
     }
 
-    fn join_line(&self, key: &Key, rank: Rank) -> Result<Place, AcquireError> {
+    fn join_line(&self, key: &Key, turn: Turn) -> Result<Place, AcquireError> {
         let (shared, hash) = self.0.registry.shard(key);
         let mut shard = shared.lock();
         let slot = self
@@ -437,30 +380,17 @@ impl Limiter {
             .registry
             .slot(&mut shard, key, hash, self.now())
             .map_err(|Full| AcquireError::Full)?;
-        let waiters = shard.get(slot).waiters;
+        let Entry { waiters, stats, .. } = shard.get(slot);
         if waiters.as_ref().map_or(0, |line| line.len()) >= self.0.line_max {
             return Err(AcquireError::LineFull(key.clone()));
         }
-        let ticket = waiters.get_or_insert_default().join(rank);
+        let ticket = waiters.get_or_insert_default().join(turn);
+        stats.waiting += 1;
         Ok(Place {
             shared: Arc::clone(shared),
             slot,
             ticket,
         })
-    }
-
-    fn with_key(&self, key: &Key, f: impl FnOnce(Timestamp, &mut Entry<'_>)) -> Result<(), Full> {
-        let now = self.now();
-        let (shard, hash) = self.0.registry.shard(key);
-        let mut shard = shard.lock();
-        let slot = self.0.registry.slot(&mut shard, key, hash, now)?;
-        let mut entry = shard.get(slot);
-        f(now, &mut entry);
-        *entry.saved = false;
-        if let Some(waiters) = entry.waiters {
-            waiters.wake_head();
-        }
-        Ok(())
     }
 }
 
@@ -478,15 +408,33 @@ fn grant(
     slot: u32,
     entry: Entry<'_>,
     shard: &Arc<SharedShard>,
-) -> Result<Part, Wait> {
-    match entry.host.request(now, Ask::default(), entry.config) {
-        Decision::Wait(wait) => Err(wait),
-        Decision::Granted(grant) => Ok(Part {
-            shard: Arc::clone(shard),
-            slot,
-            born: entry.born,
-            lease: grant.lease,
-        }),
+    ask: Ask,
+) -> Result<(Part, Departure), Wait> {
+    let grant = match entry.host.request(now, ask, entry.config) {
+        Decision::Wait(wait) => return Err(wait),
+        Decision::Granted(grant) => grant,
+    };
+    let part = Part {
+        shard: Arc::clone(shard),
+        slot,
+        born: entry.born,
+        lease: grant.lease,
+    };
+    let departure = Departure {
+        start: grant.start,
+        interval: grant.interval,
+        slots: grant.slots,
+        lease: entry.config.lease,
+    };
+    Ok((part, departure))
+}
+
+/// One departure, now: what a request of several keys may ask each for, since they would not agree on another time.
+const fn alone(ask: Ask) -> Ask {
+    Ask {
+        slots: 1,
+        horizon: Duration::ZERO,
+        ..ask
     }
 }
 
@@ -504,13 +452,13 @@ struct Place {
 }
 
 enum Step {
-    Served(Part),
+    Served(Part, Departure),
     Head(Wait),
     Behind,
 }
 
 impl Place {
-    fn step(&self, now: Timestamp) -> Step {
+    fn step(&self, now: Timestamp, ask: Ask) -> Step {
         let mut shard = self.shared.lock();
         let entry = shard.get(self.slot);
         if !entry
@@ -520,8 +468,8 @@ impl Place {
         {
             return Step::Behind;
         }
-        match grant(now, self.slot, entry, &self.shared) {
-            Ok(part) => Step::Served(part),
+        match grant(now, self.slot, entry, &self.shared, ask) {
+            Ok((part, departure)) => Step::Served(part, departure),
             Err(wait) => Step::Head(wait),
         }
     }
@@ -533,6 +481,7 @@ impl Drop for Place {
         let entry = shard.get(self.slot);
         let Some(waiters) = entry.waiters else { return };
         waiters.leave(&self.ticket);
+        entry.stats.waiting -= 1;
         if waiters.is_empty() {
             *entry.waiters = None;
         }

@@ -1,0 +1,127 @@
+//! `politely serve`: the coordinator, from `politely-server`.
+
+use std::path::{Path, PathBuf};
+
+use politely::core::key::KeyKind;
+use politely_server::store::Store;
+use politely_server::{Certificate, Coordinator, Options, Server, Settings, Token};
+
+use crate::args::{ServeArgs, ServedKey};
+use crate::exit::{Exit, Wrong};
+
+/// Where the token may be, beside a file. Never an argument: those are for everybody to see.
+const TOKEN: &str = "POLITELY_TOKEN";
+
+pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
+    let settings = settings(args);
+    let options = Options {
+        bind: args.bind,
+        token: token(args.token_file.as_deref())?,
+        certificate: certificate(args),
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|why| Wrong(format!("no runtime: {why}")))?;
+    let coordinator = match state_folder(args)? {
+        None => Coordinator::new(settings),
+        Some(dir) => {
+            let (store, kept) = Store::open(&dir).map_err(|why| Wrong(why.to_string()))?;
+            Coordinator::resume(settings, store, kept)
+        }
+    };
+    let coordinator = coordinator.map_err(|why| Wrong(why.to_string()))?;
+    let secure = options.certificate.is_some();
+    runtime.block_on(async {
+        let server = Server::bind(coordinator, options).await;
+        let server = server.map_err(|why| Wrong(why.to_string()))?;
+        let scheme = if secure { "https" } else { "http" };
+        eprintln!("politely: {scheme}://{}", server.address());
+        server.run(end()).await;
+        Ok(Exit::AllFetched)
+    })
+}
+
+/// Ctrl-C, or what a service manager sends.
+async fn end() {
+    let interrupted = tokio::signal::ctrl_c();
+    let Ok(mut terminated) =
+        tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
+    else {
+        let _ = interrupted.await;
+        return;
+    };
+    tokio::select! {
+        _ = interrupted => {}
+        _ = terminated.recv() => {}
+    }
+}
+
+fn settings(args: &ServeArgs) -> Settings {
+    let mut config = args.profile.config(Some(args.law), args.rate);
+    let limits = &mut config.limits;
+    limits.burst = args.burst.unwrap_or(limits.burst);
+    limits.in_flight = args.in_flight.unwrap_or(limits.in_flight);
+    if let Some(lease) = &args.lease {
+        config.lease = lease.0;
+    }
+    Settings {
+        config,
+        profile: word(&args.profile),
+        law: word(&args.law),
+        key: match args.key {
+            ServedKey::Host => KeyKind::Host,
+            ServedKey::Site => KeyKind::Site,
+        },
+        capacity: args.capacity,
+        ..Settings::default()
+    }
+}
+
+/// As it is typed.
+fn word(value: &impl clap::ValueEnum) -> String {
+    let word = value.to_possible_value();
+    word.map_or_else(String::new, |word| word.get_name().to_owned())
+}
+
+fn token(file: Option<&Path>) -> Result<Option<Token>, Wrong> {
+    let (text, place) = match file {
+        Some(file) => {
+            let text = std::fs::read_to_string(file).map_err(|why| Wrong::file(file, &why))?;
+            (text, file.display().to_string())
+        }
+        None => match std::env::var(TOKEN) {
+            Ok(text) => (text, TOKEN.to_owned()),
+            Err(std::env::VarError::NotPresent) => return Ok(None),
+            Err(why) => return Err(Wrong(format!("{TOKEN}: {why}"))),
+        },
+    };
+    let token = Token::new(&text).map_err(|why| Wrong(format!("{place}: {why}")))?;
+    Ok(Some(token))
+}
+
+fn certificate(args: &ServeArgs) -> Option<Certificate> {
+    Some(Certificate {
+        chain: args.tls_cert.clone()?,
+        key: args.tls_key.clone()?,
+    })
+}
+
+/// Where states are kept; none with --memory.
+fn state_folder(args: &ServeArgs) -> Result<Option<PathBuf>, Wrong> {
+    if args.memory {
+        return Ok(None);
+    }
+    if let Some(dir) = &args.state {
+        return Ok(Some(dir.clone()));
+    }
+    let named = |name: &str| std::env::var_os(name).filter(|path| !path.is_empty());
+    named("XDG_STATE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| Some(PathBuf::from(named("HOME")?).join(".local/state")))
+        .map(|dir| Some(dir.join("politely")))
+        .ok_or_else(|| {
+            let what = "no home folder to keep states in: name one with --state DIR, or --memory";
+            Wrong(what.to_owned())
+        })
+}

@@ -1,0 +1,257 @@
+//! What an operator sees and sets, and what outlives a restart.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use politely_core::Timestamp;
+use politely_core::config::{Config, InvalidConfig};
+use politely_core::gate::HoldReason;
+use politely_core::host::{Explanation, Host, OperatorNumbers};
+use politely_core::key::Key;
+
+use super::Limiter;
+use crate::asked::SetError;
+use crate::permit::{Departure, Part, Permit};
+use crate::registry::{Entry, Full};
+use crate::stats::Stats;
+use crate::waiters::{Turn, Waiters};
+
+impl Limiter {
+    /// An operator's number for one key: `rate` requests per second, `burst` back to back. What a law learns
+    /// stays below it; where nothing is learned (the laws `Fixed` and `Advice`) it is the rate, also above the
+    /// configured one. Those who wait feel it at once.
+    ///
+    /// # Errors
+    /// A number that makes no sense, or no room for the key.
+    pub fn set_rate(&self, key: &Key, rate: f64, burst: f64) -> Result<(), SetError> {
+        let mut check = Config::fixed(rate, burst);
+        check.limits.rate_start = check.limits.rate_max;
+        check.validate()?;
+        Ok(self.set_numbers(key, OperatorNumbers::rate(rate, burst))?)
+    }
+
+    /// [`Limiter::set_rate`] for any of an operator's numbers; those absent stay as they are. They must make sense
+    /// ([`OperatorNumbers`] says which do): what does not is clamped.
+    ///
+    /// # Errors
+    /// No room for the key.
+    pub fn set_numbers(&self, key: &Key, numbers: OperatorNumbers) -> Result<(), Full> {
+        self.with_key(key, |now, entry| entry.host.set(now, numbers, entry.config))
+    }
+
+    /// What an operator set for `key`; nothing for one that is not known.
+    pub fn numbers(&self, key: &Key) -> OperatorNumbers {
+        let (shard, hash) = self.0.registry.shard(key);
+        let mut shard = shard.lock();
+        let slot = shard.find(key, hash);
+        slot.map(|slot| shard.get(slot).host.operator_numbers())
+            .unwrap_or_default()
+    }
+
+    /// Forgets what was learned of `key` and what an operator set for it. Permits that are out stay out.
+    pub fn forget(&self, key: &Key) {
+        _ = self.with_key(key, |now, entry| entry.host.forget(now, entry.config));
+    }
+
+    /// From now on `config` holds for every key that has none of its own. States stay; those who wait feel it.
+    ///
+    /// # Errors
+    /// The first number that makes no sense; then nothing changes.
+    pub fn reconfigure(&self, config: Config) -> Result<(), InvalidConfig> {
+        config.validate()?;
+        let config = Arc::new(config);
+        for shard in self.0.registry.shards() {
+            let mut shard = shard.lock();
+            shard.config = Arc::clone(&config);
+            shard
+                .iter()
+                .filter_map(|slot| slot.waiters.as_deref())
+                .for_each(Waiters::wake_head);
+        }
+        Ok(())
+    }
+
+    /// Gives one key a configuration of its own; it is never evicted. Its state begins anew, so do this
+    /// before its first request.
+    ///
+    /// # Errors
+    /// The first number that makes no sense, or no room for the key.
+    pub fn configure(&self, key: &Key, config: Config) -> Result<(), SetError> {
+        config.validate()?;
+        let now = self.now();
+        let (shard, hash) = self.0.registry.shard(key);
+        let mut shard = shard.lock();
+        let slot = self.0.registry.slot(&mut shard, key, hash, now)?;
+        shard.configure(slot, &Arc::new(config), now);
+        Ok(())
+    }
+
+    /// Nothing leaves for `key` during `length` from now on, unless it is held for longer already.
+    ///
+    /// # Errors
+    /// No room for the key: who asks for a permit is told so too, until there is, and then the hold is lost.
+    pub fn hold(&self, key: &Key, length: Duration, reason: HoldReason) -> Result<(), Full> {
+        self.with_key(key, |now, entry| {
+            entry.host.hold(now, now + length, reason);
+        })
+    }
+
+    /// Lifts hold, breaker and quarantine of `key`; one that is not known has none.
+    pub fn unpark(&self, key: &Key) {
+        _ = self.with_key(key, |_, entry| entry.host.unpark());
+    }
+
+    /// Why `key` waits, until when, since which event; `None` if it is not known.
+    pub fn explain(&self, key: &Key) -> Option<Explanation> {
+        let now = self.now();
+        let (shard, hash) = self.0.registry.shard(key);
+        let mut shard = shard.lock();
+        let slot = shard.find(key, hash)?;
+        let entry = shard.get(slot);
+        Some(entry.host.look(now, entry.config))
+    }
+
+    /// Calls `visit` with every key known, what [`Limiter::explain`] says of it, and how many wait in its line; in
+    /// no order, one shard locked at a time.
+    pub fn each(&self, mut visit: impl FnMut(&Key, &Explanation, usize)) {
+        let now = self.now();
+        for shard in self.0.registry.shards() {
+            shard.lock().each(|key, entry| {
+                let waiting = entry.waiters.as_deref().map_or(0, Waiters::len);
+                visit(key, &entry.host.look(now, entry.config), waiting);
+            });
+        }
+    }
+
+    /// How many wait in the line of `key` who came before `turn`.
+    pub fn position(&self, key: &Key, turn: Turn) -> usize {
+        let (shard, hash) = self.0.registry.shard(key);
+        let mut shard = shard.lock();
+        let slot = shard.find(key, hash);
+        slot.and_then(|slot| Some(shard.get(slot).waiters.as_deref()?.before(turn)))
+            .unwrap_or(0)
+    }
+
+    /// Totals and the present state. Visits every shard.
+    pub fn stats(&self) -> Stats {
+        let mut sum = Stats::default();
+        for shard in self.0.registry.shards() {
+            let shard = shard.lock();
+            sum += shard.stats;
+            sum.memory += shard.memory() as u64;
+        }
+        sum.keys = self.0.registry.len() as u64;
+        sum
+    }
+
+    /// All keys known, in no order.
+    pub fn keys(&self) -> Vec<Key> {
+        let shards = self.0.registry.shards().iter();
+        shards
+            .flat_map(|shard| {
+                shard
+                    .lock()
+                    .iter()
+                    .map(|slot| slot.key.clone())
+                    .collect::<Vec<_>>()
+            })
+            .collect()
+    }
+
+    /// The state of `key` as bytes, to be given to [`Limiter::restore`] after a restart; `None` if it is not
+    /// known. What is saved may be evicted when room is short.
+    pub fn snapshot(&self, key: &Key) -> Option<Vec<u8>> {
+        let (shard, hash) = self.0.registry.shard(key);
+        let mut shard = shard.lock();
+        let slot = shard.find(key, hash)?;
+        let entry = shard.get(slot);
+        *entry.saved = true;
+        Some(entry.host.snapshot())
+    }
+
+    /// The states that learned something since this was last called, each key once, to be kept and given to
+    /// [`Limiter::restore`] after a restart. Call it once a second or so; one shard is locked at a time.
+    pub fn take_learned(&self) -> Vec<(Key, Vec<u8>)> {
+        let shards = self.0.registry.shards().iter();
+        shards
+            .flat_map(|shard| shard.lock().take_learned())
+            .collect()
+    }
+
+    /// Takes a state back that [`Limiter::snapshot`] gave, in place of what is known of `key`. The holders
+    /// of its leases are gone; their slots return.
+    ///
+    /// # Errors
+    /// Another version's state, a damaged one, or no room for the key; what was known stays.
+    pub fn restore(&self, key: &Key, state: &[u8]) -> Result<(), SetError> {
+        let now = self.now();
+        let (shard, hash) = self.0.registry.shard(key);
+        let mut shard = shard.lock();
+        let slot = self.0.registry.slot(&mut shard, key, hash, now)?;
+        let mut host = Host::restore(state, now, shard.get(slot).config)?;
+        host.forget_leases();
+        shard.replace(slot, host);
+        Ok(())
+    }
+
+    /// [`Limiter::restore`] where whoever kept the state died, so that what it granted last may not be in it: nothing leaves
+    /// for one interval after `newest`, the latest departure that may have been granted.
+    ///
+    /// # Errors
+    /// As [`Limiter::restore`].
+    pub fn resume(
+        &self,
+        key: &Key,
+        state: Option<&[u8]>,
+        newest: Timestamp,
+    ) -> Result<(), SetError> {
+        if let Some(state) = state {
+            self.restore(key, state)?;
+        }
+        self.with_key(key, |now, entry| {
+            entry.host.resume_after(now, newest, entry.config);
+        })?;
+        Ok(())
+    }
+
+    /// A permit granted before a restart that its holder may still use: its slot is taken until its lease ends.
+    ///
+    /// # Errors
+    /// No room for the key.
+    pub fn readmit(&self, key: &Key, start: Timestamp, lease: Duration) -> Result<Permit, Full> {
+        let now = self.now();
+        let (shared, hash) = self.0.registry.shard(key);
+        let mut shard = shared.lock();
+        let slot = self.0.registry.slot(&mut shard, key, hash, now)?;
+        let entry = shard.get(slot);
+        let id = entry.host.readmit(start, lease);
+        entry.stats.granted += 1;
+        let part = Part {
+            shard: Arc::clone(shared),
+            slot,
+            born: entry.born,
+            lease: id,
+        };
+        let departure = Departure {
+            start,
+            interval: Duration::ZERO,
+            slots: 1,
+            lease,
+        };
+        Ok(Permit::of(part, departure))
+    }
+
+    fn with_key(&self, key: &Key, f: impl FnOnce(Timestamp, &mut Entry<'_>)) -> Result<(), Full> {
+        let now = self.now();
+        let (shard, hash) = self.0.registry.shard(key);
+        let mut shard = shard.lock();
+        let slot = self.0.registry.slot(&mut shard, key, hash, now)?;
+        let mut entry = shard.get(slot);
+        f(now, &mut entry);
+        entry.learned();
+        if let Some(waiters) = entry.waiters {
+            waiters.wake_head();
+        }
+        Ok(())
+    }
+}

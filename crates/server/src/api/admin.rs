@@ -1,0 +1,141 @@
+//! What operators call.
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use politely::core::key::{Key, KeyError};
+use politely::wire::{
+    ConfigBody, ConfigPatch, FleetStats, KeyDetail, KeyPage, KeyPatch, KeysQuery, Problem,
+};
+
+use super::Api;
+use super::body::{Json, Params};
+use super::problem::Wrong;
+use crate::watch::{STEP, row};
+
+/// Workers listed.
+const WORKERS_MAX: usize = 1_000;
+
+/// The table of keys.
+#[utoipa::path(get, path = "/keys", params(KeysQuery), responses(
+    (status = 200, body = KeyPage),
+    (status = "4XX", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn keys(
+    State(api): State<Api>,
+    Params(query): Params<KeysQuery>,
+) -> Result<Json<KeyPage>, Wrong> {
+    let page = tokio::task::spawn_blocking(move || {
+        api.coordinator
+            .watch()
+            .table
+            .page(api.coordinator.limiter(), &query)
+    });
+    let failed = |_| {
+        Wrong::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the table could not be made",
+        )
+    };
+    page.await.map(Json).map_err(failed)
+}
+
+/// One key: why it waits, its past, its permits.
+#[utoipa::path(get, path = "/keys/{key}", params(("key" = String, Path, description = "`example.com`, `custom/account-7`; a slash is sent as %2F")), responses(
+    (status = 200, body = KeyDetail),
+    (status = "4XX", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn key(
+    State(api): State<Api>,
+    Path(name): Path<String>,
+) -> Result<Json<KeyDetail>, Wrong> {
+    api.detail(&named(&name)?)
+}
+
+/// Sets limits, a hold, or lifts one; a key that is not known is made.
+#[utoipa::path(patch, path = "/keys/{key}", request_body = KeyPatch, params(("key" = String, Path)), responses(
+    (status = 200, body = KeyDetail),
+    (status = "4XX", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn patch_key(
+    State(api): State<Api>,
+    Path(name): Path<String>,
+    Json(patch): Json<KeyPatch>,
+) -> Result<Json<KeyDetail>, Wrong> {
+    let key = named(&name)?;
+    api.coordinator.patch_key(&key, &patch).await?;
+    api.coordinator.watch().table.stale();
+    api.detail(&key)
+}
+
+/// What holds for every key without numbers of its own.
+#[utoipa::path(get, path = "/config", responses((status = 200, body = ConfigBody)))]
+pub(super) async fn config(State(api): State<Api>) -> Json<ConfigBody> {
+    Json(api.coordinator.config())
+}
+
+/// Changes it while running: `{"crawling": {"rate_per_host": 2.0, "rate_burst": 5}}`.
+#[utoipa::path(patch, path = "/config", request_body = ConfigPatch, responses(
+    (status = 200, body = ConfigBody),
+    (status = "4XX", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn patch_config(
+    State(api): State<Api>,
+    Json(patch): Json<ConfigPatch>,
+) -> Result<Json<ConfigBody>, Wrong> {
+    api.coordinator.patch_config(&patch).await?;
+    Ok(Json(api.coordinator.config()))
+}
+
+/// The fleet: totals, and each worker's books.
+#[utoipa::path(get, path = "/stats", responses((status = 200, body = FleetStats)))]
+pub(super) async fn stats(State(api): State<Api>) -> Json<FleetStats> {
+    let now = api.coordinator.now();
+    let watch = api.coordinator.watch();
+    let stats = api.coordinator.limiter().stats();
+    let workers = watch.workers.stats(now, WORKERS_MAX);
+    let (granted_per_s, refused_per_s) = watch.per_s();
+    Json(FleetStats {
+        uptime_s: now.since(watch.began).as_secs_f64(),
+        keys: stats.keys,
+        granted: stats.granted,
+        reported: stats.reported,
+        refused: stats.refused,
+        cancelled: stats.cancelled,
+        expired: api.coordinator.expired(),
+        late: stats.late,
+        live: api.coordinator.live(),
+        waiting: stats.waiting,
+        granted_per_s,
+        refused_per_s,
+        memory: stats.memory,
+        workers,
+    })
+}
+
+impl Api {
+    fn detail(&self, key: &Key) -> Result<Json<KeyDetail>, Wrong> {
+        let coordinator = &self.coordinator;
+        let now = coordinator.now();
+        let Some(explained) = coordinator.limiter().explain(key) else {
+            let detail = format!("the key {key} is not known");
+            return Err(Wrong::new(StatusCode::NOT_FOUND, detail));
+        };
+        let waiting = coordinator.limiter().position(key, politely::Turn::LAST);
+        let (history, decisions) = coordinator.watch().past(now, key);
+        Ok(Json(KeyDetail {
+            row: row(key, &explained, waiting, now),
+            cancelled: explained.tally.cancelled,
+            expired: explained.tally.expired,
+            limits: coordinator.numbers(key),
+            history,
+            step_ms: STEP.as_millis() as u64,
+            decisions,
+            out: coordinator.out_of(key),
+        }))
+    }
+}
+
+fn named(name: &str) -> Result<Key, Wrong> {
+    let wrong = |why: KeyError| Wrong::new(StatusCode::UNPROCESSABLE_ENTITY, why.to_string());
+    Key::parse(name).map_err(|why| wrong(why).field("key"))
+}

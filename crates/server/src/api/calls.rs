@@ -1,0 +1,146 @@
+//! What workers call.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use politely::wire::{
+    Acquire, Acquired, Cancel, Cancelled, Error, Exchange, Exchanged, ITEMS_MAX, Item, NAME_MAX,
+    Permits, Problem, Renewed, Report, Reported, Told, ToldAnswer, WAIT_MAX_MS, Want,
+};
+
+use super::Api;
+use super::body::Json;
+use super::problem::Wrong;
+use crate::coordinator::{Aftermath, Outcome};
+
+/// What a call of a worker comes to.
+type Answer<T> = Result<Json<T>, Wrong>;
+
+/// May I send?
+#[utoipa::path(post, path = "/acquire", request_body = Acquire, responses(
+    (status = 200, body = Acquired),
+    (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    (status = 503, body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn acquire(State(api): State<Api>, Json(call): Json<Acquire>) -> Answer<Acquired> {
+    sound(&call.client, "items", call.items.len(), 1)?;
+    let outcome = api
+        .acquire(&call.client, &call.items, call.want, call.wait_ms)
+        .await?;
+    Ok(Json(Acquired {
+        retry_in_ms: retry_in_ms(&outcome),
+        items: outcome.answers,
+    }))
+}
+
+/// This is what happened.
+#[utoipa::path(post, path = "/report", request_body = Report, responses(
+    (status = 200, body = Reported),
+    (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    (status = 503, body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn report(State(api): State<Api>, Json(call): Json<Report>) -> Answer<Reported> {
+    sound(&call.client, "items", call.items.len(), 1)?;
+    let items = api.report(&call.client, &call.items).await;
+    Ok(Json(Reported { items }))
+}
+
+/// A report and an acquire in one round trip; the reports are heard first.
+#[utoipa::path(post, path = "/exchange", request_body = Exchange, responses(
+    (status = 200, body = Exchanged),
+    (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    (status = 503, body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn exchange(
+    State(api): State<Api>,
+    Json(call): Json<Exchange>,
+) -> Answer<Exchanged> {
+    sound(&call.client, "report", call.report.len(), 0)?;
+    sound(&call.client, "acquire", call.acquire.len(), 0)?;
+    let report = api.report(&call.client, &call.report).await;
+    let outcome = api
+        .acquire(&call.client, &call.acquire, call.want, call.wait_ms)
+        .await?;
+    Ok(Json(Exchanged {
+        report,
+        retry_in_ms: retry_in_ms(&outcome),
+        acquire: outcome.answers,
+    }))
+}
+
+/// These requests take longer.
+#[utoipa::path(post, path = "/renew", request_body = Permits, responses(
+    (status = 200, body = Renewed),
+    (status = "4XX", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn renew(State(api): State<Api>, Json(call): Json<Permits>) -> Answer<Renewed> {
+    sound(&call.client, "permits", call.permits.len(), 1)?;
+    let worker = api.coordinator.worker(&call.client);
+    Ok(Json(api.coordinator.renew(&worker, &call.permits)))
+}
+
+/// These requests will not be sent.
+#[utoipa::path(post, path = "/cancel", request_body = Cancel, responses(
+    (status = 200, body = Cancelled),
+    (status = "4XX", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn cancel(State(api): State<Api>, Json(call): Json<Cancel>) -> Answer<Cancelled> {
+    sound(&call.client, "permits", call.permits.len(), 1)?;
+    let worker = api.coordinator.worker(&call.client);
+    let answer = api.coordinator.cancel(&worker, &call.permits, call.sent);
+    Ok(Json(answer))
+}
+
+impl Api {
+    async fn acquire(
+        &self,
+        client: &str,
+        items: &[Item],
+        want: Want,
+        wait_ms: u32,
+    ) -> Result<Outcome, Wrong> {
+        if want == Want::Any(0) {
+            return Err(error("want.any", "must be at least 1").into());
+        }
+        let wait = Duration::from_millis(u64::from(wait_ms.min(WAIT_MAX_MS)));
+        let worker = self.coordinator.worker(client);
+        Ok(self.coordinator.acquire(&worker, items, want, wait).await)
+    }
+
+    async fn report(&self, client: &str, items: &[Told]) -> Vec<ToldAnswer> {
+        let worker = self.coordinator.worker(client);
+        let mut aftermath = Aftermath::default();
+        let answers = items
+            .iter()
+            .map(|told| self.coordinator.report(&worker, told, &mut aftermath))
+            .collect();
+        self.coordinator.see_to(aftermath).await;
+        answers
+    }
+}
+
+fn sound(client: &str, field: &str, items: usize, least: usize) -> Result<(), Wrong> {
+    if client.is_empty() || client.len() > NAME_MAX {
+        return Err(error("client", "must be 1 to 128 bytes long").into());
+    }
+    if items < least {
+        return Err(error(field, "must not be empty").into());
+    }
+    if items > ITEMS_MAX {
+        let detail = format!("at most {ITEMS_MAX} items, not {items}");
+        return Err(Wrong::new(StatusCode::PAYLOAD_TOO_LARGE, detail).field(field));
+    }
+    Ok(())
+}
+
+fn error(field: &str, detail: &str) -> Error {
+    Error {
+        field: field.to_owned(),
+        detail: detail.to_owned(),
+    }
+}
+
+fn retry_in_ms(outcome: &Outcome) -> Option<u64> {
+    outcome.retry_in.map(crate::coordinator::ms_up)
+}

@@ -1,0 +1,41 @@
+//! Is it alive, is it ready, and how does it do?
+
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use politely::wire::Problem;
+
+use super::Api;
+use super::problem::Wrong;
+
+/// The process answers.
+#[utoipa::path(get, path = "/healthz", responses((status = 200, body = String, content_type = "text/plain")))]
+pub(super) async fn alive() -> &'static str {
+    "ok\n"
+}
+
+/// It grants permits.
+#[utoipa::path(get, path = "/readyz", responses(
+    (status = 200, body = String, content_type = "text/plain"),
+    (status = 503, body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn ready(State(api): State<Api>) -> Result<&'static str, Wrong> {
+    if api.coordinator.is_closed() {
+        Err(Wrong::busy("shutting down"))
+    } else {
+        Ok("ok\n")
+    }
+}
+
+/// Numbers for Prometheus.
+#[utoipa::path(get, path = "/metrics", responses(
+    (status = 200, body = String, content_type = "text/plain; version=0.0.4"),
+))]
+pub(super) async fn metrics(State(api): State<Api>) -> Response {
+    match crate::watch::scrape(&api.coordinator) {
+        Some(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
+        None => {
+            Wrong::new(StatusCode::INTERNAL_SERVER_ERROR, "nothing is recorded").into_response()
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What is wrong with a call: RFC 9457 problem documents.
+
+use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use politely::wire::{Error, Problem};
+
+/// What is wrong with a call as a whole.
+#[derive(Debug)]
+pub(crate) struct Wrong {
+    status: StatusCode,
+    detail: String,
+    field: Option<String>,
+}
+
+impl Wrong {
+    pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        Self {
+            status,
+            detail: detail.into(),
+            field: None,
+        }
+    }
+
+    /// More than there is room for: come again.
+    pub(crate) fn busy(detail: &str) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+    }
+
+    /// The path of what is wrong in the body.
+    pub(crate) fn field(mut self, path: impl Into<String>) -> Self {
+        self.field = Some(path.into());
+        self
+    }
+}
+
+/// A field says what cannot be done.
+impl From<Error> for Wrong {
+    fn from(error: Error) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, error.detail).field(error.field)
+    }
+}
+
+impl IntoResponse for Wrong {
+    fn into_response(self) -> Response {
+        let status = self.status;
+        let problem = Problem {
+            kind: "about:blank".to_owned(),
+            title: status.canonical_reason().unwrap_or("error").to_owned(),
+            status: status.as_u16(),
+            detail: self.detail,
+            field: self.field,
+        };
+        let body = serde_json::to_vec(&problem).unwrap_or_default();
+        let mut response = (status, body).into_response();
+        let headers = response.headers_mut();
+        let json = HeaderValue::from_static("application/problem+json");
+        headers.insert(header::CONTENT_TYPE, json);
+        match status {
+            StatusCode::SERVICE_UNAVAILABLE => {
+                headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            StatusCode::UNAUTHORIZED => {
+                // Browsers know how to ask for a password, and clients read that a bearer's token will do.
+                let ask = "Basic realm=\"politely\", Bearer realm=\"politely\"";
+                headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(ask));
+            }
+            _ => {}
+        }
+        response
+    }
+}
+
+pub(crate) async fn not_found(uri: Uri) -> Wrong {
+    Wrong::new(StatusCode::NOT_FOUND, format!("there is no {}", uri.path()))
+}
+
+pub(crate) async fn not_allowed(method: Method, uri: Uri) -> Wrong {
+    let detail = format!("{} does not take {method}", uri.path());
+    Wrong::new(StatusCode::METHOD_NOT_ALLOWED, detail)
+}

@@ -1,0 +1,466 @@
+//! May these leave? At once where they may, and otherwise as soon as they may, within the caller's patience.
+//!
+//! Items that must wait stand in their keys' lines ([`Limiter::acquire_in_turn`]), each with a turn of its own, which
+//! the caller keeps by asking again under the same id. Of `any` n among hundreds, all stand in line until n are served;
+//! those dropped then have taken nothing.
+//!
+//! [`Limiter::acquire_in_turn`]: politely::Limiter::acquire_in_turn
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use politely::core::Timestamp;
+use politely::core::key::Key;
+use politely::wire::{self, Answer, Item, Want};
+use politely::{AcquireError, Ask, Permit, Reason, Refusal, RefusalReason, Turn};
+use url::Url;
+
+use super::Coordinator;
+use super::keep::Leaving;
+use super::permits::{Entry, Number, Out};
+use super::report::{error, ms_up};
+use super::wishes::{Claim, Known, Wishes};
+use crate::watch::Worker;
+
+/// What a step of priority is worth in line.
+const PRIORITY_STEP: Duration = Duration::from_secs(10);
+/// Items waiting at a time, over all calls; about 2 KB each. Beyond, callers are told to come again.
+const WAITING_MAX: usize = 1 << 18;
+/// A granted request should leave within half an interval of its start: so much at least, so much at most.
+const GRACE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
+/// When to ask again where nobody can say.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// What a call of wishes came to.
+#[derive(Default)]
+pub(crate) struct Outcome {
+    pub(crate) answers: Vec<Answer>,
+    pub(crate) retry_in: Option<Duration>,
+}
+
+/// One item, understood.
+struct Wanted<'a> {
+    item: u32,
+    keys: Vec<Key>,
+    ask: Ask,
+    turn: Turn,
+    /// If it has a name.
+    claim: Option<Claim<'a>>,
+    /// It may start no later than this from now.
+    patience: Duration,
+}
+
+impl Coordinator {
+    /// Answers `items`, waiting up to `wait` for those that may not leave at once.
+    pub(crate) async fn acquire(
+        &self,
+        worker: &Arc<Worker>,
+        items: &[Item],
+        want: Want,
+        wait: Duration,
+    ) -> Outcome {
+        let enough = match want {
+            Want::All => usize::MAX,
+            Want::Any(n) => n as usize,
+        };
+        let mut call = Call {
+            coordinator: self,
+            worker,
+            began: self.now(),
+            answers: BTreeMap::new(),
+            granted: Vec::new(),
+            found: 0,
+            soonest: None,
+        };
+        let mut waiting = Vec::new();
+        for (item, asked) in items.iter().enumerate() {
+            if call.found >= enough {
+                break;
+            }
+            let item = item as u32;
+            match self.understand(worker, item, asked, wait) {
+                Err(Quick::Error(error)) => call.answer(Answer::Error { item, error }),
+                Err(Quick::Granted(number)) => call.again(item, number),
+                Err(Quick::AskedTwice) => call.wait(item, call.began + AGAIN, "asked already", 0),
+                Ok(wanted) => {
+                    match self
+                        .0
+                        .limiter
+                        .try_in_turn(&wanted.keys, wanted.ask, wanted.turn)
+                    {
+                        Ok(permit) => call.grant(&wanted, permit),
+                        Err(refusal) => match refusal.reason {
+                            RefusalReason::Wait(Reason::Parked(_))
+                            | RefusalReason::Closed
+                            | RefusalReason::Full => {
+                                call.refuse(&wanted, &refusal.reason.to_string(), refusal.at);
+                            }
+                            RefusalReason::Wait(_) | RefusalReason::Line => {
+                                waiting.push((wanted, refusal));
+                            }
+                        },
+                    }
+                }
+            }
+        }
+        if call.found >= enough || wait.is_zero() {
+            for (wanted, refusal) in waiting {
+                call.give_up(&wanted, &refusal);
+            }
+        } else {
+            call.stand_in_line(waiting, enough, wait).await;
+        }
+        let any = matches!(want, Want::Any(_));
+        call.outcome(any)
+    }
+
+    fn understand(
+        &self,
+        worker: &Worker,
+        item: u32,
+        asked: &Item,
+        wait: Duration,
+    ) -> Result<Wanted<'_>, Quick> {
+        let keys = self.keys_of(asked)?;
+        check(
+            asked.cost >= 1 && asked.cost <= 1_000,
+            "cost",
+            "must be from 1 to 1,000",
+        )?;
+        check(
+            asked.slots >= 1 && asked.slots <= wire::SLOTS_MAX,
+            "slots",
+            "must be from 1 to 1,024",
+        )?;
+        check(asked.priority <= 9, "priority", "must be from 0 to 9")?;
+        let patience = asked
+            .max_wait_ms
+            .map_or(wait, |ms| Duration::from_millis(u64::from(ms)));
+        let ahead = patience
+            .saturating_sub(wait)
+            .min(Duration::from_millis(u64::from(wire::AHEAD_MAX_MS)));
+        let turn = || {
+            let earlier = PRIORITY_STEP * u32::from(asked.priority);
+            self.0.limiter.turn().earlier(earlier)
+        };
+        let (claim, turn) = match &asked.id {
+            None => (None, turn()),
+            Some(id) => {
+                check(
+                    !id.is_empty() && id.len() <= wire::NAME_MAX,
+                    "id",
+                    "must be 1 to 128 bytes long",
+                )?;
+                let wish = Wishes::hash(worker.name(), id);
+                match self.0.wishes.ask(wish, self.now(), turn) {
+                    Known::Wanted(claim, turn) => (Some(claim), turn),
+                    Known::AskedTwice => return Err(Quick::AskedTwice),
+                    Known::Granted(number) => return Err(Quick::Granted(number)),
+                }
+            }
+        };
+        Ok(Wanted {
+            item,
+            keys,
+            ask: Ask {
+                slots: asked.slots,
+                horizon: ahead,
+                cost: asked.cost,
+                bytes: asked.bytes,
+            },
+            turn,
+            claim,
+            patience,
+        })
+    }
+
+    fn keys_of(&self, asked: &Item) -> Result<Vec<Key>, Quick> {
+        let first = match (&asked.url, &asked.key) {
+            (Some(url), None) => {
+                let url = Url::parse(url).map_err(|why| error("url", &why.to_string()))?;
+                self.0
+                    .key
+                    .key(&url, None, None)
+                    .map_err(|why| error("url", &why.to_string()))?
+            }
+            (None, Some(key)) => Key::parse(key).map_err(|why| error("key", &why.to_string()))?,
+            (Some(_), Some(_)) => return Err(error("key", "there is a url as well").into()),
+            (None, None) => return Err(error("key", "a url or a key must be named").into()),
+        };
+        check(asked.also.len() <= 8, "also", "at most 8 keys")?;
+        let mut keys = vec![first];
+        for also in &asked.also {
+            keys.push(Key::parse(also).map_err(|why| error("also", &why.to_string()))?);
+        }
+        Ok(keys)
+    }
+}
+
+/// Items answered before anything is asked of their key.
+enum Quick {
+    Error(wire::Error),
+    Granted(Number),
+    AskedTwice,
+}
+
+impl From<wire::Error> for Quick {
+    fn from(error: wire::Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+fn check(holds: bool, field: &str, rule: &str) -> Result<(), Quick> {
+    if holds {
+        Ok(())
+    } else {
+        Err(error(field, rule).into())
+    }
+}
+
+/// One call under way.
+struct Call<'a> {
+    coordinator: &'a Coordinator,
+    worker: &'a Arc<Worker>,
+    began: Timestamp,
+    answers: BTreeMap<u32, Answer>,
+    granted: Vec<Leaving>,
+    /// Permits found so far.
+    found: usize,
+    /// The first that may leave of those that may not yet.
+    soonest: Option<Timestamp>,
+}
+
+impl Call<'_> {
+    async fn stand_in_line(
+        &mut self,
+        waiting: Vec<(Wanted<'_>, Refusal)>,
+        enough: usize,
+        wait: Duration,
+    ) {
+        let room = Room::take(&self.coordinator.0.waiting, waiting.len());
+        if room.is_none() {
+            for (wanted, refusal) in waiting {
+                self.give_up(&wanted, &refusal);
+            }
+            return;
+        }
+        let limiter = &self.coordinator.0.limiter;
+        let mut lines: FuturesUnordered<_> = waiting
+            .iter()
+            .enumerate()
+            .map(|(index, (wanted, _))| async move {
+                let patience = wanted.patience.min(wait);
+                let turn = limiter.acquire_in_turn(&wanted.keys, wanted.ask, wanted.turn);
+                (index, tokio::time::timeout(patience, turn).await)
+            })
+            .collect();
+        let mut open: Vec<bool> = vec![true; waiting.len()];
+        while self.found < enough
+            && let Some((index, served)) = lines.next().await
+        {
+            let (wanted, refusal) = &waiting[index];
+            open[index] = false;
+            match served {
+                Ok(Ok(permit)) => self.grant(wanted, permit),
+                Ok(Err(AcquireError::Parked(_, rest))) => {
+                    let now = self.coordinator.now();
+                    self.refuse(wanted, "parked", now + rest);
+                }
+                Ok(Err(why)) => {
+                    let now = self.coordinator.now();
+                    self.refuse(wanted, &why.to_string(), now + AGAIN);
+                }
+                Err(_elapsed) => self.give_up(wanted, refusal),
+            }
+        }
+        drop(lines);
+        for ((wanted, refusal), _) in waiting.iter().zip(open).filter(|(_, open)| *open) {
+            self.give_up(wanted, refusal);
+        }
+    }
+
+    fn answer(&mut self, answer: Answer) {
+        let item = match &answer {
+            Answer::Granted(grant) => grant.item,
+            Answer::Wait { item, .. }
+            | Answer::Refused { item, .. }
+            | Answer::Error { item, .. } => *item,
+        };
+        self.answers.insert(item, answer);
+    }
+
+    /// Writes the permit down and answers it.
+    fn grant(&mut self, wanted: &Wanted<'_>, permit: Permit) {
+        let Coordinator(inner) = self.coordinator;
+        let now = self.coordinator.now();
+        let (slots, interval, lease) = (permit.slots(), permit.interval(), permit.lease());
+        let start = permit.start().max(now);
+        let number = inner.permits.numbers(slots);
+        let wish = wanted.claim.as_ref().map_or(0, Claim::wish);
+        let key = &wanted.keys[0];
+        for (i, permit) in permit.split().enumerate() {
+            let number = Number(number.0 + i as u64);
+            let start = permit.start().max(now);
+            let out = Out {
+                permit: Some(permit),
+                heard: None,
+                expired: false,
+                key: key.clone(),
+                worker: Arc::clone(self.worker),
+                wish,
+                start,
+                until: start + lease,
+                interval,
+                slots,
+            };
+            inner.permits.put(number, out);
+            self.granted.push(Leaving {
+                number: number.0,
+                key: key.clone(),
+                start,
+                lease,
+                wish,
+            });
+        }
+        if let Some(claim) = &wanted.claim {
+            claim.granted(number);
+        }
+        self.worker.granted(slots);
+        inner.watch.granted(now, key, slots);
+        self.found += 1;
+        self.tell(wanted.item, number, key, start, lease, slots, interval);
+    }
+
+    /// What was granted before under the same name.
+    fn again(&mut self, item: u32, number: Number) {
+        let inner = &self.coordinator.0;
+        let mut shard = inner.permits.shard(number);
+        let told = match shard.get(number) {
+            Some(Entry::Out(out)) if !out.expired => {
+                let lease = out.until.since(out.start);
+                Some((out.key.clone(), out.start, lease, out.slots, out.interval))
+            }
+            _ => None,
+        };
+        drop(shard);
+        if let Some((key, start, lease, slots, interval)) = told {
+            self.found += 1;
+            self.tell(item, number, &key, start, lease, slots, interval);
+        } else {
+            self.answer(Answer::Refused {
+                item,
+                reason: "its permit was reported or has expired: a new request needs a new id"
+                    .to_owned(),
+                retry_in_ms: None,
+            });
+        }
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the fields of an answer, from two sources"
+    )]
+    fn tell(
+        &mut self,
+        item: u32,
+        number: Number,
+        key: &Key,
+        start: Timestamp,
+        lease: Duration,
+        slots: u16,
+        interval: Duration,
+    ) {
+        let now = self.coordinator.now();
+        let start_in = start.since(now);
+        self.answer(Answer::Granted(wire::Grant {
+            item,
+            permit: number.to_string(),
+            key: key.as_str().to_owned(),
+            start_in_ms: ms_up(start_in),
+            valid_for_ms: ms_up((interval / 2).clamp(GRACE.0, GRACE.1)),
+            lease_ms: lease.saturating_sub(now.since(start)).as_millis() as u64,
+            slots,
+            interval_ms: interval.as_secs_f64() * 1e3,
+        }));
+    }
+
+    fn refuse(&mut self, wanted: &Wanted<'_>, reason: &str, at: Timestamp) {
+        let now = self.coordinator.now();
+        self.answer(Answer::Refused {
+            item: wanted.item,
+            reason: reason.to_owned(),
+            retry_in_ms: (at != Timestamp::NEVER).then(|| ms_up(at.since(now))),
+        });
+    }
+
+    /// It was not granted in time.
+    fn give_up(&mut self, wanted: &Wanted<'_>, refusal: &Refusal) {
+        let limiter = &self.coordinator.0.limiter;
+        let now = self.coordinator.now();
+        let key = wanted.keys.get(refusal.index()).unwrap_or(&wanted.keys[0]);
+        let explained = limiter.explain(key);
+        let position = limiter.position(key, wanted.turn) as u32;
+        let wait = explained.as_ref().and_then(|explained| explained.wait);
+        let rate = explained.map_or(1.0, |explained| explained.rate);
+        let first = wait.map_or(now, |wait| wait.at);
+        // Whoever is further back waits for those before, one interval each.
+        let behind = Duration::try_from_secs_f64(f64::from(position) / rate).unwrap_or(AGAIN);
+        let at = match wait {
+            // A slot comes back with a report, long before its lease ends.
+            Some(wait) if wait.reason == Reason::InFlight => first.min(now + AGAIN),
+            _ if first == Timestamp::NEVER => now + AGAIN,
+            // Who takes a start ahead need not come back when it is due.
+            _ => (first + behind) - wanted.ask.horizon,
+        };
+        let reason = match wait {
+            _ if position > 0 => RefusalReason::Line.to_string(),
+            Some(wait) => wait.reason.to_string(),
+            None => refusal.reason.to_string(),
+        };
+        self.worker.waits();
+        self.wait(wanted.item, at.max(now), &reason, position);
+    }
+
+    fn wait(&mut self, item: u32, at: Timestamp, reason: &str, position: u32) {
+        let now = self.coordinator.now();
+        self.soonest = Some(self.soonest.map_or(at, |soonest| soonest.min(at)));
+        self.answer(Answer::Wait {
+            item,
+            retry_in_ms: ms_up(at.since(now)),
+            reason: reason.to_owned(),
+            position,
+        });
+    }
+
+    fn outcome(self, any: bool) -> Outcome {
+        let now = self.coordinator.now();
+        self.worker.waited(now.since(self.began));
+        self.coordinator.keep_granted(self.worker, &self.granted);
+        let told = |answer: &Answer| !(any && matches!(answer, Answer::Wait { .. }));
+        Outcome {
+            answers: self.answers.into_values().filter(told).collect(),
+            retry_in: self.soonest.map(|at| at.since(now)),
+        }
+    }
+}
+
+/// Room for those who wait; given back when dropped.
+struct Room<'a>(&'a AtomicUsize, usize);
+
+impl<'a> Room<'a> {
+    fn take(waiting: &'a AtomicUsize, count: usize) -> Option<Self> {
+        let more = |waiting: usize| (waiting + count <= WAITING_MAX).then_some(waiting + count);
+        let taken = waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        taken.is_ok().then_some(Self(waiting, count))
+    }
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(self.1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,211 @@
+//! Who gets which permit, and what becomes of it: the coordinator without HTTP.
+
+mod acquire;
+mod keep;
+mod operate;
+mod permits;
+mod report;
+mod wishes;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use acquire::Outcome;
+pub(crate) use keep::Aftermath;
+pub(crate) use report::ms_up;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use politely::core::Timestamp;
+use politely::core::config::{Config, InvalidConfig};
+use politely::core::key::KeyKind;
+use politely::core::retry::{BudgetRule, Policy};
+use politely::core::signal::Classifier;
+use politely::wire::ConfigPatch;
+use politely::{Budgets, Clock, Limiter};
+use tokio::sync::watch;
+
+use crate::store::Store;
+use crate::watch::Watch;
+use permits::Permits;
+use wishes::Wishes;
+
+/// How often what runs out by itself is looked for.
+const SWEEP_EVERY: Duration = Duration::from_millis(250);
+
+/// What a coordinator starts with.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What every key is told.
+    pub config: Config,
+    /// `crawler` or `api`, as it is shown.
+    pub profile: String,
+    /// The law's name, as it is shown.
+    pub law: String,
+    /// What the limits of a URL attach to.
+    pub key: KeyKind,
+    /// Most keys kept.
+    pub capacity: usize,
+    /// Where time comes from.
+    pub clock: Clock,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            config: Config::crawler(),
+            profile: "crawler".to_owned(),
+            law: "discover".to_owned(),
+            key: KeyKind::Host,
+            capacity: 1 << 20,
+            clock: Clock::system(),
+        }
+    }
+}
+
+/// Why there is no coordinator.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A number makes no sense.
+    #[error(transparent)]
+    Config(#[from] InvalidConfig),
+    /// What operators had changed cannot be read back.
+    #[error(
+        "the configuration kept in the state folder makes no sense any more: remove the folder, or start with other numbers"
+    )]
+    KeptConfig,
+    /// The store cannot be read.
+    #[error("politely.redb: {0}")]
+    Store(#[from] redb::Error),
+}
+
+/// Directs a fleet: cheap to clone; clones share all.
+#[derive(Clone)]
+pub struct Coordinator(Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) limiter: Limiter,
+    pub(crate) watch: Watch,
+    permits: Permits,
+    store: Option<Store>,
+    /// Permits never heard of again.
+    expired: AtomicU64,
+    closing: watch::Sender<bool>,
+    wishes: Wishes,
+    /// Items in line, over all calls.
+    waiting: AtomicUsize,
+    policy: Policy,
+    classifier: Classifier,
+    budgets: Budgets,
+    operated: Mutex<Operated>,
+    key: KeyKind,
+}
+
+/// What operators have changed while it runs.
+struct Operated {
+    settings: Settings,
+    patch: ConfigPatch,
+    version: u64,
+}
+
+impl Coordinator {
+    /// A coordinator that knows nothing yet.
+    ///
+    /// # Errors
+    /// A number that makes no sense.
+    pub fn new(settings: Settings) -> Result<Self, StartError> {
+        Self::with(settings, 0, None)
+    }
+
+    fn with(settings: Settings, boot: u64, store: Option<Store>) -> Result<Self, StartError> {
+        let limiter = Limiter::builder()
+            .config(settings.config.clone())
+            .capacity(settings.capacity)
+            .clock(settings.clock.clone())
+            .build()?;
+        let now = limiter.now();
+        let inner = Inner {
+            watch: Watch::new(now),
+            permits: Permits::new(boot),
+            store,
+            expired: AtomicU64::new(0),
+            closing: watch::Sender::new(false),
+            wishes: Wishes::default(),
+            waiting: AtomicUsize::new(0),
+            policy: Policy::crawler(),
+            classifier: Classifier::default(),
+            budgets: Budgets::new(BudgetRule::PER_KEY, BudgetRule::GLOBAL, now),
+            key: settings.key,
+            operated: Mutex::new(Operated {
+                settings,
+                patch: ConfigPatch::default(),
+                version: 1,
+            }),
+            limiter,
+        };
+        Ok(Self(Arc::new(inner)))
+    }
+
+    /// What must be done by the clock, until the coordinator is closed: call it once, in a task of its own.
+    pub async fn tend(self) {
+        tokio::join!(self.keep_learned(), self.keep_sweeping());
+    }
+
+    async fn keep_sweeping(&self) {
+        loop {
+            tokio::time::sleep(SWEEP_EVERY).await;
+            let now = self.now();
+            self.sweep(now);
+            self.0.watch.tick(now, &self.0.limiter.stats());
+        }
+    }
+
+    /// Ends all waiting; permits that are out may still be reported.
+    pub fn close(&self) {
+        self.0.limiter.close();
+        self.0.closing.send_replace(true);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        *self.0.closing.borrow()
+    }
+
+    /// Becomes true when it is closed.
+    pub(crate) fn closing(&self) -> watch::Receiver<bool> {
+        self.0.closing.subscribe()
+    }
+
+    /// Permits never heard of again.
+    pub(crate) fn expired(&self) -> u64 {
+        self.0.expired.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.0.limiter.now()
+    }
+
+    pub(crate) fn watch(&self) -> &Watch {
+        &self.0.watch
+    }
+
+    pub(crate) fn limiter(&self) -> &Limiter {
+        &self.0.limiter
+    }
+
+    /// Forgets permits whose leases have run out and places in line that nobody came back to.
+    fn sweep(&self, now: Timestamp) {
+        let mut gone = Vec::new();
+        self.0.permits.sweep(now, |number, out| {
+            gone.push(number.0);
+            out.worker.expired();
+        });
+        self.0
+            .expired
+            .fetch_add(gone.len() as u64, Ordering::Relaxed);
+        self.keep_gone(&gone);
+        self.0.wishes.sweep(now);
+    }
+}

@@ -1,0 +1,251 @@
+//! What operators see and set; and permits that need more time, or none.
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use politely::OperatorNumbers;
+use politely::core::config::Config;
+use politely::core::gate::HoldReason;
+use politely::core::key::Key;
+use politely::wire::{
+    self, Cancelled, ConfigBody, ConfigPatch, Crawling, EventKind, KeyPatch, Outstanding, Renewed,
+    RenewedPermit,
+};
+
+use super::Coordinator;
+use super::permits::{Entry, Number};
+use super::report::{error, finite, ms_up};
+use crate::watch::Worker;
+
+/// No hold an operator sets is longer.
+const HOLD_MAX: Duration = Duration::from_hours(24 * 365);
+
+impl Coordinator {
+    /// Extends the leases of `permits`.
+    pub(crate) fn renew(&self, worker: &Worker, permits: &[String]) -> Renewed {
+        let (mut answer, mut kept) = (Renewed::default(), Vec::new());
+        let now = self.now();
+        for name in permits {
+            let renewed = Number::from_str(name).ok().and_then(|number| {
+                let mut shard = self.0.permits.shard(number);
+                let Some(Entry::Out(out)) = shard.get(number) else {
+                    return None;
+                };
+                if out.expired || !std::ptr::eq(Arc::as_ptr(&out.worker), worker) {
+                    return None;
+                }
+                let lease = match (&out.permit, &mut out.heard) {
+                    (Some(permit), _) => permit.renew(),
+                    (None, Some((body, _))) => body.renew(),
+                    (None, None) => None,
+                }?;
+                out.until = now + lease;
+                kept.push((number.0, out.until.since(out.start).as_millis() as u32));
+                Some(RenewedPermit {
+                    permit: name.clone(),
+                    lease_ms: lease.as_millis() as u64,
+                })
+            });
+            match renewed {
+                Some(renewed) => answer.renewed.push(renewed),
+                None => answer.lost.push(name.clone()),
+            }
+        }
+        self.keep_renewed(&kept);
+        answer
+    }
+
+    /// Takes back permits that will not be used.
+    pub(crate) fn cancel(&self, worker: &Worker, permits: &[String], sent: bool) -> Cancelled {
+        let (mut answer, mut gone) = (Cancelled::default(), Vec::new());
+        for name in permits {
+            let taken = Number::from_str(name)
+                .ok()
+                .and_then(|number| Some((number, self.0.permits.take(number, worker)?)));
+            let Some((number, out)) = taken else {
+                answer.lost.push(name.clone());
+                continue;
+            };
+            gone.push(number.0);
+            if out.wish != 0 {
+                self.0.wishes.forget(out.wish);
+            }
+            let expired = out.expired;
+            match out.permit {
+                Some(permit) if expired => permit.abandon(),
+                Some(mut permit) if sent => permit.sent(),
+                // Dropped, it gives back what it has.
+                _ => {}
+            }
+            if expired {
+                answer.lost.push(name.clone());
+            } else {
+                worker.cancelled();
+                answer.cancelled.push(name.clone());
+            }
+        }
+        self.keep_gone(&gone);
+        answer
+    }
+
+    /// Sets what `patch` says for `key`.
+    pub(crate) async fn patch_key(&self, key: &Key, patch: &KeyPatch) -> Result<(), wire::Error> {
+        check(patch.rate, "rate", "must be above 0", |rate| {
+            rate > 0.0 && rate.is_finite()
+        })?;
+        check(patch.burst, "burst", "must be at least 1", |burst| {
+            burst >= 1.0 && burst.is_finite()
+        })?;
+        if patch.in_flight == Some(0) {
+            return Err(error("in_flight", "must be at least 1"));
+        }
+        let limiter = &self.0.limiter;
+        let full = |_| error("key", "no room for another key");
+        if patch.forget == Some(true) {
+            limiter.forget(key);
+        }
+        if patch.unpark == Some(true) {
+            limiter.unpark(key);
+        }
+        let numbers = OperatorNumbers {
+            rate: patch.rate,
+            burst: patch.burst,
+            in_flight: patch.in_flight,
+        };
+        if numbers != OperatorNumbers::default() {
+            limiter.set_numbers(key, numbers).map_err(full)?;
+        }
+        if let Some(ms) = patch.hold_ms {
+            let length = Duration::from_millis(ms).min(HOLD_MAX);
+            limiter
+                .hold(key, length, HoldReason::Operator)
+                .map_err(full)?;
+        }
+        self.0
+            .watch
+            .operated(self.now(), limiter, key, &words(patch));
+        self.keep_operated(key).await;
+        Ok(())
+    }
+
+    /// What an operator has set for `key`.
+    pub(crate) fn numbers(&self, key: &Key) -> KeyPatch {
+        let set = self.0.limiter.numbers(key);
+        KeyPatch {
+            rate: set.rate,
+            burst: set.burst,
+            in_flight: set.in_flight,
+            ..KeyPatch::default()
+        }
+    }
+
+    /// The permits of `key` that are out.
+    pub(crate) fn out_of(&self, key: &Key) -> Vec<Outstanding> {
+        let now = self.now();
+        self.0.permits.of_key(key, 100, |number, out| Outstanding {
+            permit: number.to_string(),
+            client: out.worker.name().to_owned(),
+            ago_ms: now.since(out.start).as_millis() as u64,
+            lease_ms: ms_up(out.until.since(now)),
+        })
+    }
+
+    pub(crate) fn live(&self) -> u64 {
+        self.0.permits.live()
+    }
+
+    /// What holds for every key without numbers of its own.
+    pub(crate) fn config(&self) -> ConfigBody {
+        let operated = self.0.operated.lock();
+        let limits = &operated.settings.config.limits;
+        ConfigBody {
+            crawling: Crawling {
+                rate_per_host: limits.rate_max.is_finite().then_some(limits.rate_max),
+                rate_burst: limits.burst,
+                rate_start: finite(limits.rate_start),
+                in_flight: limits.in_flight,
+            },
+            profile: operated.settings.profile.clone(),
+            law: operated.settings.law.clone(),
+            key: operated.settings.key.as_str().to_owned(),
+            version: operated.version,
+        }
+    }
+
+    /// Changes what holds for every key.
+    pub(crate) async fn patch_config(&self, patch: &ConfigPatch) -> Result<(), wire::Error> {
+        let all = self.apply(patch)?;
+        let text = "the configuration was changed";
+        self.0.watch.announce(EventKind::Config, None, text);
+        self.keep_config(&all).await
+    }
+
+    /// Puts `patch` to work; the answer is all that operators have changed so far.
+    pub(super) fn apply(&self, patch: &ConfigPatch) -> Result<ConfigPatch, wire::Error> {
+        let mut operated = self.0.operated.lock();
+        let mut all = operated.patch;
+        let new = &patch.crawling;
+        all.crawling.rate_per_host = new.rate_per_host.or(all.crawling.rate_per_host);
+        all.crawling.rate_burst = new.rate_burst.or(all.crawling.rate_burst);
+        all.crawling.rate_start = new.rate_start.or(all.crawling.rate_start);
+        all.crawling.in_flight = new.in_flight.or(all.crawling.in_flight);
+        let mut config: Config = operated.settings.config.clone();
+        let limits = &mut config.limits;
+        limits.rate_max = new.rate_per_host.unwrap_or(limits.rate_max);
+        limits.burst = new.rate_burst.unwrap_or(limits.burst);
+        limits.rate_start = new.rate_start.unwrap_or(limits.rate_start);
+        limits.in_flight = new.in_flight.unwrap_or(limits.in_flight);
+        self.0
+            .limiter
+            .reconfigure(config.clone())
+            .map_err(|wrong| {
+                let field = match wrong.name() {
+                    "rate_max" => "rate_per_host",
+                    "burst" => "rate_burst",
+                    name => name,
+                };
+                error(&format!("crawling.{field}"), &wrong.rule())
+            })?;
+        operated.settings.config = config;
+        operated.patch = all;
+        operated.version += 1;
+        Ok(all)
+    }
+}
+
+fn check(
+    value: Option<f64>,
+    field: &str,
+    rule: &str,
+    holds: impl Fn(f64) -> bool,
+) -> Result<(), wire::Error> {
+    match value {
+        Some(value) if !holds(value) => Err(error(field, rule)),
+        _ => Ok(()),
+    }
+}
+
+/// What was set, for the log.
+fn words(patch: &KeyPatch) -> String {
+    let mut words = Vec::new();
+    if patch.forget == Some(true) {
+        words.push("what was learned is forgotten".to_owned());
+    }
+    if patch.unpark == Some(true) {
+        words.push("hold, breaker and quarantine are lifted".to_owned());
+    }
+    if let Some(rate) = patch.rate {
+        words.push(format!("at most {rate}/s"));
+    }
+    if let Some(burst) = patch.burst {
+        words.push(format!("burst {burst}"));
+    }
+    if let Some(in_flight) = patch.in_flight {
+        words.push(format!("at most {in_flight} in flight"));
+    }
+    if let Some(ms) = patch.hold_ms {
+        words.push(format!("held for {} s", ms as f64 / 1e3));
+    }
+    format!("operator: {}", words.join(", "))
+}

@@ -1,0 +1,226 @@
+//! What happened, and what to do next.
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use politely::core::Timestamp;
+use politely::core::key::Key;
+use politely::core::retry::{Attempt, Next as Decided};
+use politely::core::signal::{BODY_SCANNED, Failure, Outcome, Report, Signal};
+use politely::wall_clock;
+use politely::wire::{self, Next, Told, ToldAnswer};
+
+use super::keep::Aftermath;
+use super::permits::{Answered, Entry, Number};
+use super::{Coordinator, Inner};
+use crate::watch::Worker;
+
+/// No round trip is longer, whatever a worker says.
+const LATENCY_MAX: Duration = Duration::from_hours(1);
+
+impl Coordinator {
+    /// One report, answered.
+    pub(crate) fn report(
+        &self,
+        worker: &Worker,
+        told: &Told,
+        aftermath: &mut Aftermath,
+    ) -> ToldAnswer {
+        match self.try_report(worker, told, aftermath) {
+            Ok(answer) => answer,
+            Err(error) => ToldAnswer {
+                permit: told.permit.clone(),
+                error: Some(error),
+                ..ToldAnswer::default()
+            },
+        }
+    }
+
+    fn try_report(
+        &self,
+        worker: &Worker,
+        told: &Told,
+        aftermath: &mut Aftermath,
+    ) -> Result<ToldAnswer, wire::Error> {
+        let number =
+            Number::from_str(&told.permit).map_err(|_| error("permit", "no permit is named so"))?;
+        let number = Number(number.0.saturating_add(u64::from(told.slot)));
+        let now = self.now();
+        let mut shard = self.0.permits.shard(number);
+        let out = match shard.get(number) {
+            None => return Ok(late(worker, told)),
+            Some(Entry::Answered(answered)) => {
+                worker.late();
+                return Ok(answered.clone().answer(told, now, true));
+            }
+            Some(Entry::Out(out)) => out,
+        };
+        if !std::ptr::eq(Arc::as_ptr(&out.worker), worker) {
+            return Err(error("permit", "another worker holds it"));
+        }
+        if let Some((mut body, answered)) = out.heard.take() {
+            if told.body_coming {
+                let answer = answered.clone().answer(told, now, true);
+                out.heard = Some((body, answered));
+                return Ok(answer);
+            }
+            body.received(told.bytes);
+            drop(body);
+            let answer = answered.clone().answer(told, now, false);
+            self.0.permits.settle(&mut shard, number, answered);
+            aftermath.gone.push(number.0);
+            return Ok(answer);
+        }
+        let report = self.classify(told)?;
+        let attempt = attempt(told)?;
+        let Some(permit) = out.permit.take() else {
+            return Ok(late(worker, told));
+        };
+        let key = out.key.clone();
+        let (directions, body) = if told.body_coming && !out.expired {
+            let (directions, body) = permit.heard(&report);
+            (directions, Some(body))
+        } else {
+            (permit.report(&report), None)
+        };
+        let next = self.next(&attempt, &report, &key, now);
+        let answered = Answered {
+            next,
+            rate: directions.rate,
+            hold_until: directions.hold_until,
+        };
+        let answer = answered.clone().answer(told, now, directions.late);
+        if let (Some(body), Some(Entry::Out(out))) = (body, shard.get(number)) {
+            out.heard = Some((body, answered));
+        } else {
+            self.0.permits.settle(&mut shard, number, answered);
+            aftermath.gone.push(number.0);
+        }
+        drop(shard);
+        if directions.late {
+            worker.late();
+        } else {
+            worker.reported(report.signal);
+        }
+        self.0.watch.heard(now, &key, &report, &directions);
+        if directions.event {
+            self.0.watch.event(now, &self.0.limiter, &key, &report);
+        }
+        if report.signal != Signal::Ok && directions.hold_until > now || directions.event {
+            aftermath.held.push(key);
+        }
+        Ok(answer)
+    }
+
+    fn next(&self, attempt: &Attempt, report: &Report, key: &Key, now: Timestamp) -> Next {
+        let Inner {
+            budgets, policy, ..
+        } = &*self.0;
+        match budgets.decide(policy, attempt, report, key, now, true) {
+            None | Some(Decided::Done) => Next::Done,
+            Some(Decided::Retry { after, .. }) => Next::Retry {
+                after_ms: after.as_millis() as u64,
+            },
+            Some(Decided::GiveUp(reason)) => Next::GiveUp {
+                reason: reason.to_string(),
+            },
+        }
+    }
+
+    fn classify(&self, told: &Told) -> Result<Report, wire::Error> {
+        let latency_s = told.latency_ms / 1e3;
+        if latency_s.is_nan() || latency_s < 0.0 {
+            return Err(error("latency_ms", "must be a number of at least 0"));
+        }
+        let latency = Duration::try_from_secs_f64(latency_s)
+            .unwrap_or(LATENCY_MAX)
+            .min(LATENCY_MAX);
+        let headers;
+        let outcome = match (told.status, told.error) {
+            (Some(status), None) => {
+                headers = header_map(told);
+                Outcome::Answered {
+                    status: StatusCode::from_u16(status)
+                        .map_err(|_| error("status", "must be from 100 to 999"))?,
+                    headers: &headers,
+                    body_start: told
+                        .body_start
+                        .as_deref()
+                        .map_or(&[], |body| &body.as_bytes()[..body.len().min(BODY_SCANNED)]),
+                }
+            }
+            (None, Some(kind)) => Outcome::Failed(Failure::from(kind)),
+            (Some(_), Some(_)) => return Err(error("error", "there was a status as well")),
+            (None, None) => return Err(error("status", "a status or an error must be told")),
+        };
+        let classifier = &self.0.classifier;
+        Ok(classifier.classify(&outcome, wall_clock(), latency, told.bytes))
+    }
+}
+
+impl Answered {
+    fn answer(self, told: &Told, now: Timestamp, late: bool) -> ToldAnswer {
+        ToldAnswer {
+            permit: told.permit.clone(),
+            next: self.next,
+            late,
+            rate: finite(self.rate),
+            hold_ms: ms_up(self.hold_until.since(now)),
+            error: None,
+        }
+    }
+}
+
+/// Nothing is known of it: it was reported long ago, or never given.
+fn late(worker: &Worker, told: &Told) -> ToldAnswer {
+    worker.late();
+    ToldAnswer {
+        permit: told.permit.clone(),
+        late: true,
+        ..ToldAnswer::default()
+    }
+}
+
+/// What cannot be a header is not one.
+fn header_map(told: &Told) -> HeaderMap {
+    let headers = told.headers.iter().filter_map(|(name, value)| {
+        Some((
+            HeaderName::from_bytes(name.as_bytes()).ok()?,
+            HeaderValue::from_str(value).ok()?,
+        ))
+    });
+    headers.collect()
+}
+
+fn attempt(told: &Told) -> Result<Attempt, wire::Error> {
+    let method = match &told.method {
+        None => Method::GET,
+        Some(method) => {
+            Method::from_bytes(method.as_bytes()).map_err(|_| error("method", "is not a method"))?
+        }
+    };
+    Ok(Attempt {
+        number: u32::from(told.attempt.max(1)),
+        refusals: u32::from(told.refused),
+        ..Attempt::first(method)
+    })
+}
+
+pub(super) fn error(field: &str, detail: &str) -> wire::Error {
+    wire::Error {
+        field: field.to_owned(),
+        detail: detail.to_owned(),
+    }
+}
+
+/// JSON has no infinity.
+pub(crate) fn finite(rate: f64) -> f64 {
+    rate.min(1e9)
+}
+
+/// Whole milliseconds, rounded up: nobody comes early.
+pub(crate) fn ms_up(length: Duration) -> u64 {
+    length.as_micros().div_ceil(1_000) as u64
+}

@@ -1,0 +1,687 @@
+//! Acquire and report without HTTP, in virtual time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use politely::Clock;
+use politely::core::config::Config;
+use politely::core::key::Key;
+use politely::wire::{Answer, Grant, Item, KeyPatch, Next, Told, ToldAnswer, Want};
+
+use super::{Aftermath, Coordinator, Settings};
+use crate::watch::Worker;
+
+const AT_ONCE: Duration = Duration::ZERO;
+
+/// Under a config, in tokio's time, tended.
+fn coordinator(config: Config) -> Coordinator {
+    let settings = Settings {
+        config,
+        clock: Clock::tokio(),
+        ..Settings::default()
+    };
+    let coordinator = Coordinator::new(settings).unwrap();
+    tokio::spawn(coordinator.clone().tend());
+    coordinator
+}
+
+fn item(key: &str, id: &str) -> Item {
+    Item {
+        key: Some(key.to_owned()),
+        id: (!id.is_empty()).then(|| id.to_owned()),
+        cost: 1,
+        slots: 1,
+        ..Item::default()
+    }
+}
+
+fn told(grant: &Grant) -> Told {
+    Told {
+        permit: grant.permit.clone(),
+        status: Some(200),
+        latency_ms: 20.0,
+        attempt: 1,
+        ..Told::default()
+    }
+}
+
+fn refusal(grant: &Grant, retry_after: &str) -> Told {
+    Told {
+        status: Some(429),
+        headers: BTreeMap::from([("Retry-After".to_owned(), retry_after.to_owned())]),
+        ..told(grant)
+    }
+}
+
+impl Coordinator {
+    async fn one(&self, worker: &Arc<Worker>, item: Item, wait: Duration) -> Answer {
+        let mut outcome = self.acquire(worker, &[item], Want::All, wait).await;
+        assert_eq!(outcome.answers.len(), 1);
+        outcome.answers.remove(0)
+    }
+
+    fn tell(&self, worker: &Worker, told: &Told) -> ToldAnswer {
+        self.report(worker, told, &mut Aftermath::default())
+    }
+}
+
+trait Unwrapped {
+    fn granted(self) -> Grant;
+    fn wait(self) -> (u64, String, u32);
+    fn refused(self) -> String;
+}
+
+impl Unwrapped for Answer {
+    fn granted(self) -> Grant {
+        match self {
+            Self::Granted(grant) => grant,
+            other => panic!("not granted: {other:?}"),
+        }
+    }
+
+    fn wait(self) -> (u64, String, u32) {
+        match self {
+            Self::Wait {
+                retry_in_ms,
+                reason,
+                position,
+                ..
+            } => (retry_in_ms, reason, position),
+            other => panic!("not told to wait: {other:?}"),
+        }
+    }
+
+    fn refused(self) -> String {
+        match self {
+            Self::Refused { reason, .. } => reason,
+            other => panic!("not refused: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn asked_again_under_its_id_the_same_permit_is_answered_and_charged_once() {
+    let coordinator = coordinator(Config::fixed(1.0, 1.0));
+    let worker = coordinator.worker("a");
+    let first = coordinator
+        .one(&worker, item("h.example", "1"), AT_ONCE)
+        .await
+        .granted();
+    let again = coordinator
+        .one(&worker, item("h.example", "1"), AT_ONCE)
+        .await
+        .granted();
+    assert_eq!(first.permit, again.permit);
+    assert_eq!(coordinator.limiter().stats().granted, 1);
+    // Another worker's 1 is another wish.
+    let other = coordinator.worker("b");
+    coordinator
+        .one(&other, item("h.example", "1"), AT_ONCE)
+        .await
+        .wait();
+    // Once reported, the id is used up.
+    assert!(!coordinator.tell(&worker, &told(&first)).late);
+    let reason = coordinator
+        .one(&worker, item("h.example", "1"), AT_ONCE)
+        .await
+        .refused();
+    assert!(reason.contains("a new id"), "{reason}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_report_twice_is_answered_the_same_and_counts_once() {
+    let coordinator = coordinator(Config::crawler());
+    let worker = coordinator.worker("a");
+    let grant = coordinator
+        .one(&worker, item("h.example", ""), AT_ONCE)
+        .await
+        .granted();
+    let first = coordinator.tell(&worker, &refusal(&grant, "30"));
+    assert_eq!(
+        (first.late, first.hold_ms / 1_000),
+        (false, first.hold_ms / 1_000)
+    );
+    assert!(
+        (30_000..33_000).contains(&first.hold_ms),
+        "{}",
+        first.hold_ms
+    );
+    assert_eq!(first.next, Next::Retry { after_ms: 0 });
+    let again = coordinator.tell(&worker, &refusal(&grant, "30"));
+    assert_eq!((again.late, &again.next), (true, &first.next));
+    assert_eq!(coordinator.limiter().stats().refused, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_reports_what_another_holds() {
+    let coordinator = coordinator(Config::crawler());
+    let (a, b) = (coordinator.worker("a"), coordinator.worker("b"));
+    let grant = coordinator
+        .one(&a, item("h.example", ""), AT_ONCE)
+        .await
+        .granted();
+    let stranger = coordinator.tell(&b, &refusal(&grant, "30"));
+    assert_eq!(stranger.error.unwrap().field, "permit");
+    let (cancelled, renewed) = (
+        coordinator.cancel(&b, std::slice::from_ref(&grant.permit), false),
+        coordinator.renew(&b, std::slice::from_ref(&grant.permit)),
+    );
+    assert_eq!((cancelled.lost.len(), renewed.lost.len()), (1, 1));
+    assert!(!coordinator.tell(&a, &told(&grant)).late);
+    assert_eq!(coordinator.limiter().stats().refused, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lies_and_nonsense_are_named_and_move_nothing() {
+    let coordinator = coordinator(Config::crawler());
+    let worker = coordinator.worker("a");
+    let grant = coordinator
+        .one(&worker, item("h.example", ""), AT_ONCE)
+        .await
+        .granted();
+    type Spoil = fn(&mut Told);
+    let bad: [(&str, Spoil); 6] = [
+        ("permit", |told| told.permit = "zz".to_owned()),
+        ("latency_ms", |told| told.latency_ms = -1.0),
+        ("latency_ms", |told| told.latency_ms = f64::NAN),
+        ("status", |told| told.status = None),
+        ("status", |told| told.status = Some(7)),
+        ("method", |told| told.method = Some("G ET".to_owned())),
+    ];
+    for (field, spoil) in bad {
+        let mut lie = told(&grant);
+        spoil(&mut lie);
+        assert_eq!(coordinator.tell(&worker, &lie).error.unwrap().field, field);
+    }
+    let mut unknown = told(&grant);
+    unknown.permit = "ffffffffffffffff".to_owned();
+    unknown.slot = u16::MAX;
+    assert!(coordinator.tell(&worker, &unknown).late);
+    let mut slow = told(&grant);
+    slow.latency_ms = 1e300;
+    assert!(!coordinator.tell(&worker, &slow).late);
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_wait_are_served_in_the_order_they_came() {
+    let coordinator = coordinator(Config::fixed(10.0, 1.0));
+    let mut calls = Vec::new();
+    for i in 0..200 {
+        let coordinator = coordinator.clone();
+        calls.push(tokio::spawn(async move {
+            let worker = coordinator.worker(&format!("w{}", i % 7));
+            let wait = Duration::from_secs(60);
+            let grant = coordinator
+                .one(&worker, item("h.example", ""), wait)
+                .await
+                .granted();
+            let at = coordinator.now();
+            coordinator.tell(&worker, &told(&grant));
+            (at, i)
+        }));
+        tokio::task::yield_now().await;
+    }
+    let mut served = Vec::new();
+    for call in calls {
+        served.push(call.await.unwrap());
+    }
+    assert!(served.is_sorted(), "{served:?}");
+    let took = served[199].0.since(served[0].0);
+    assert!((took.as_secs_f64() - 19.9).abs() < 0.2, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_in_line_is_kept_for_who_asks_again() {
+    let coordinator = coordinator(Config::fixed(1.0, 1.0));
+    let worker = coordinator.worker("a");
+    coordinator
+        .one(&worker, item("h.example", ""), AT_ONCE)
+        .await
+        .granted();
+    let first = coordinator.one(
+        &worker,
+        item("h.example", "first"),
+        Duration::from_millis(100),
+    );
+    assert_eq!(first.await.wait().2, 0);
+    let later = coordinator.clone();
+    let second = tokio::spawn(async move {
+        let worker = later.worker("b");
+        let grant = later
+            .one(&worker, item("h.example", "second"), Duration::from_secs(5))
+            .await
+            .granted();
+        later.tell(&worker, &told(&grant));
+        later.now()
+    });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let wait = Duration::from_secs(5);
+    let grant = coordinator
+        .one(&worker, item("h.example", "first"), wait)
+        .await
+        .granted();
+    let at = coordinator.now();
+    coordinator.tell(&worker, &told(&grant));
+    assert!(
+        at < second.await.unwrap(),
+        "who came first was served second"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn priority_goes_first_and_nobody_starves() {
+    let coordinator = coordinator(Config::fixed(1.0, 1.0));
+    let worker = coordinator.worker("a");
+    coordinator
+        .one(&worker, item("h.example", ""), AT_ONCE)
+        .await
+        .granted();
+    let mut calls = Vec::new();
+    for (name, priority, after) in [
+        ("old", 0, 0),
+        ("low", 0, 11),
+        ("high", 1, 2),
+        ("new", 1, 12),
+    ] {
+        let coordinator = coordinator.clone();
+        calls.push(tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(after)).await;
+            let worker = coordinator.worker("b");
+            let item = Item {
+                priority,
+                ..item("h.example", name)
+            };
+            let grant = coordinator
+                .one(&worker, item, Duration::from_secs(9))
+                .await
+                .granted();
+            coordinator.tell(&worker, &told(&grant));
+            (coordinator.now(), name)
+        }));
+    }
+    let mut served = Vec::new();
+    for call in calls {
+        served.push(call.await.unwrap());
+    }
+    served.sort_unstable();
+    let order: Vec<_> = served.into_iter().map(|(_, name)| name).collect();
+    assert_eq!(order, ["high", "new", "old", "low"]);
+    // Ten seconds of waiting are worth a step: whoever came long before goes first.
+    let (early, late) = (coordinator.limiter().turn(), {
+        tokio::time::sleep(Duration::from_secs(11)).await;
+        coordinator
+            .limiter()
+            .turn()
+            .earlier(Duration::from_secs(10))
+    });
+    assert!(early < late);
+}
+
+#[tokio::test(start_paused = true)]
+async fn any_takes_the_first_that_may_leave_and_nothing_of_the_others() {
+    let coordinator = coordinator(Config::fixed(1.0, 1.0));
+    let worker = coordinator.worker("a");
+    let hosts: Vec<Item> = (0..300)
+        .map(|i| item(&format!("h{i}.example"), ""))
+        .collect();
+    let all = coordinator
+        .acquire(&worker, &hosts, Want::All, AT_ONCE)
+        .await;
+    assert_eq!(all.answers.len(), 300);
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    let free = item("free.example", "");
+    let mut asked = hosts.clone();
+    asked.push(free);
+    let wait = Duration::from_secs(5);
+    let one = coordinator
+        .acquire(&worker, &asked, Want::Any(1), wait)
+        .await;
+    assert_eq!(one.answers.len(), 1);
+    assert_eq!(one.answers[0].clone().granted().key, "free.example");
+    let two = coordinator
+        .acquire(&worker, &hosts, Want::Any(2), wait)
+        .await;
+    assert_eq!(two.answers.len(), 2);
+    assert!(
+        two.answers
+            .iter()
+            .all(|answer| matches!(answer, Answer::Granted(_)))
+    );
+    // Nobody stands in line any more, and nothing was taken: the other 298 may leave at once.
+    assert_eq!(coordinator.limiter().stats().waiting, 0);
+    let rest = coordinator
+        .acquire(&worker, &hosts, Want::All, AT_ONCE)
+        .await;
+    let granted = rest
+        .answers
+        .iter()
+        .filter(|answer| matches!(answer, Answer::Granted(_)));
+    assert_eq!(granted.count(), 298);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reservation_ahead_is_one_call() {
+    let coordinator = coordinator(Config::fixed(2.0, 1.0));
+    let worker = coordinator.worker("a");
+    let ahead = |ms| Item {
+        max_wait_ms: Some(ms),
+        ..item("h.example", "")
+    };
+    let mut starts = Vec::new();
+    for _ in 0..4 {
+        starts.push(
+            coordinator
+                .one(&worker, ahead(1_500), AT_ONCE)
+                .await
+                .granted()
+                .start_in_ms,
+        );
+    }
+    assert_eq!(starts, [0, 500, 1_000, 1_500]);
+    assert_eq!(
+        coordinator
+            .one(&worker, ahead(1_500), AT_ONCE)
+            .await
+            .wait()
+            .0,
+        500
+    );
+    let run = Item {
+        slots: 3,
+        max_wait_ms: Some(2_000),
+        ..item("h.example", "")
+    };
+    let run = coordinator.one(&worker, run, AT_ONCE).await.granted();
+    assert_eq!(
+        (run.start_in_ms, run.slots, run.interval_ms as u32),
+        (2_000, 3, 500)
+    );
+    for slot in 0..3 {
+        let told = Told { slot, ..told(&run) };
+        assert!(!coordinator.tell(&worker, &told).late);
+    }
+    let fourth = Told {
+        slot: 3,
+        ..told(&run)
+    };
+    assert!(coordinator.tell(&worker, &fourth).late);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_never_reports_leaks_nothing() {
+    let mut config = Config::fixed(100.0, 4.0);
+    config.limits.in_flight = 2;
+    config.lease = Duration::from_secs(30);
+    let coordinator = coordinator(config);
+    let (dead, alive) = (coordinator.worker("dead"), coordinator.worker("alive"));
+    for _ in 0..2 {
+        coordinator
+            .one(&dead, item("h.example", ""), AT_ONCE)
+            .await
+            .granted();
+    }
+    let began = coordinator.now();
+    let grant = coordinator
+        .one(&alive, item("h.example", ""), Duration::from_secs(60))
+        .await
+        .granted();
+    let waited = coordinator.now().since(began);
+    assert!((29.0..31.0).contains(&waited.as_secs_f64()), "{waited:?}");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!((coordinator.expired(), coordinator.live()), (2, 1));
+    let stats = coordinator.watch().workers.stats(coordinator.now(), 9);
+    let idle = |name: &str| {
+        stats
+            .iter()
+            .find(|worker| worker.client == name)
+            .map(|worker| worker.expired)
+    };
+    assert_eq!((idle("dead"), idle("alive")), (Some(2), Some(0)));
+    coordinator.tell(&alive, &told(&grant));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_report_still_extends_the_hold_and_moves_no_rate() {
+    let mut config = Config::crawler();
+    config.lease = Duration::from_secs(5);
+    let coordinator = coordinator(config);
+    let worker = coordinator.worker("a");
+    let grant = coordinator
+        .one(&worker, item("h.example", ""), AT_ONCE)
+        .await
+        .granted();
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let answer = coordinator.tell(&worker, &refusal(&grant, "60"));
+    assert!(answer.late && answer.hold_ms >= 60_000, "{answer:?}");
+    assert_eq!((coordinator.live(), coordinator.expired()), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_slot_of_a_body_that_is_coming_stays_taken() {
+    let mut config = Config::fixed(100.0, 4.0);
+    config.limits.in_flight = 1;
+    let coordinator = coordinator(config);
+    let worker = coordinator.worker("a");
+    let grant = coordinator
+        .one(&worker, item("h.example", ""), AT_ONCE)
+        .await
+        .granted();
+    let head = Told {
+        body_coming: true,
+        ..told(&grant)
+    };
+    assert!(!coordinator.tell(&worker, &head).late);
+    assert!(
+        coordinator.tell(&worker, &head).late,
+        "the head is told once"
+    );
+    coordinator
+        .one(&worker, item("h.example", ""), AT_ONCE)
+        .await
+        .wait();
+    assert_eq!(
+        coordinator
+            .renew(&worker, std::slice::from_ref(&grant.permit))
+            .renewed
+            .len(),
+        1
+    );
+    assert!(!coordinator.tell(&worker, &told(&grant)).late);
+    coordinator
+        .one(&worker, item("h.example", ""), AT_ONCE)
+        .await
+        .granted();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_cancelled_gives_its_token_back() {
+    let coordinator = coordinator(Config::fixed(0.1, 1.0));
+    let worker = coordinator.worker("a");
+    for _ in 0..3 {
+        let grant = coordinator
+            .one(&worker, item("h.example", "x"), AT_ONCE)
+            .await
+            .granted();
+        let cancelled = coordinator.cancel(&worker, std::slice::from_ref(&grant.permit), false);
+        assert_eq!(cancelled.cancelled, [grant.permit.clone()]);
+        let again = coordinator.cancel(&worker, std::slice::from_ref(&grant.permit), false);
+        assert_eq!(again.lost, [grant.permit]);
+    }
+    let grant = coordinator
+        .one(&worker, item("h.example", ""), AT_ONCE)
+        .await
+        .granted();
+    coordinator.cancel(&worker, &[grant.permit], true);
+    coordinator
+        .one(&worker, item("h.example", ""), AT_ONCE)
+        .await
+        .wait();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_gives_up_waiting_takes_nothing_along() {
+    let coordinator = coordinator(Config::fixed(1.0, 1.0));
+    let worker = coordinator.worker("a");
+    coordinator
+        .one(&worker, item("h.example", ""), AT_ONCE)
+        .await
+        .granted();
+    for _ in 0..50 {
+        // The caller's connection breaks.
+        let call = coordinator.one(&worker, item("h.example", "gone"), Duration::from_secs(30));
+        assert!(
+            tokio::time::timeout(Duration::from_millis(5), call)
+                .await
+                .is_err()
+        );
+    }
+    assert_eq!(coordinator.limiter().stats().waiting, 0);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    coordinator
+        .one(&worker, item("h.example", "gone"), AT_ONCE)
+        .await
+        .granted();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operators_numbers_hold_at_once() {
+    let coordinator = coordinator(Config::crawler());
+    let key = Key::host("h.example").unwrap();
+    let worker = coordinator.worker("a");
+    let patch = |patch: &str| serde_json::from_str::<KeyPatch>(patch).unwrap();
+    coordinator
+        .patch_key(&key, &patch(r#"{"hold_ms": 20000}"#))
+        .await
+        .unwrap();
+    let (retry, reason, _) = coordinator
+        .one(&worker, item("h.example", ""), AT_ONCE)
+        .await
+        .wait();
+    assert_eq!((retry, reason.as_str()), (20_000, "hold, operator"));
+    coordinator
+        .patch_key(&key, &patch(r#"{"unpark": true, "rate": 0.25}"#))
+        .await
+        .unwrap();
+    coordinator
+        .one(&worker, item("h.example", ""), AT_ONCE)
+        .await
+        .granted();
+    let (retry, ..) = coordinator
+        .one(&worker, item("h.example", ""), AT_ONCE)
+        .await
+        .wait();
+    assert!((3_900..=4_000).contains(&retry), "{retry}");
+    assert_eq!(coordinator.numbers(&key).rate, Some(0.25));
+    coordinator
+        .patch_key(&key, &patch(r#"{"forget": true}"#))
+        .await
+        .unwrap();
+    assert_eq!(coordinator.numbers(&key), KeyPatch::default());
+    for (field, bad) in [
+        ("rate", r#"{"rate": 0}"#),
+        ("burst", r#"{"burst": 0.5}"#),
+        ("in_flight", r#"{"in_flight": 0}"#),
+    ] {
+        assert_eq!(
+            coordinator
+                .patch_key(&key, &patch(bad))
+                .await
+                .unwrap_err()
+                .field,
+            field
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_control_call_is_applied_while_running() {
+    let coordinator = coordinator(Config::fixed(100.0, 1.0));
+    let worker = coordinator.worker("a");
+    let patch =
+        serde_json::from_str(r#"{"crawling":{"rate_per_host":2.0,"rate_burst":5}}"#).unwrap();
+    coordinator.patch_config(&patch).await.unwrap();
+    let config = coordinator.config();
+    assert_eq!(
+        (
+            config.crawling.rate_per_host,
+            config.crawling.rate_burst,
+            config.version
+        ),
+        (Some(2.0), 5.0, 2)
+    );
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    for _ in 0..5 {
+        coordinator
+            .one(&worker, item("h.example", ""), AT_ONCE)
+            .await
+            .granted();
+    }
+    assert_eq!(
+        coordinator
+            .one(&worker, item("h.example", ""), AT_ONCE)
+            .await
+            .wait()
+            .0,
+        500
+    );
+    let wrong = serde_json::from_str(r#"{"crawling":{"rate_per_host":-1}}"#).unwrap();
+    let wrong = coordinator.patch_config(&wrong).await.unwrap_err();
+    assert_eq!(wrong.field, "crawling.rate_per_host");
+    assert_eq!(coordinator.config().version, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_wait_for_one_host_and_one_for_each_of_a_hundred_thousand() {
+    let coordinator = coordinator(Config::fixed(1_000.0, 1.0));
+    let mut calls = tokio::task::JoinSet::new();
+    for i in 0..10_000 {
+        let coordinator = coordinator.clone();
+        calls.spawn(async move {
+            let worker = coordinator.worker(&format!("w{}", i % 100));
+            let grant = coordinator
+                .one(&worker, item("h.example", ""), Duration::from_secs(60))
+                .await
+                .granted();
+            coordinator.tell(&worker, &told(&grant));
+        });
+    }
+    while let Some(served) = calls.join_next().await {
+        served.unwrap();
+    }
+    let stats = coordinator.limiter().stats();
+    // One call per permit: nobody was sent away.
+    assert_eq!(
+        (stats.granted, stats.reported, stats.waiting),
+        (10_000, 10_000, 0)
+    );
+
+    let worker = coordinator.worker("many");
+    let hosts: Vec<Vec<Item>> = (0..25)
+        .map(|call| {
+            (0..4_000)
+                .map(|i| item(&format!("h{}.example", call * 4_000 + i), ""))
+                .collect()
+        })
+        .collect();
+    for call in &hosts {
+        let outcome = coordinator.acquire(&worker, call, Want::All, AT_ONCE).await;
+        assert!(
+            outcome
+                .answers
+                .iter()
+                .all(|answer| matches!(answer, Answer::Granted(_)))
+        );
+    }
+    let waits = hosts
+        .iter()
+        .map(|call| coordinator.acquire(&worker, call, Want::All, Duration::from_secs(5)));
+    for outcome in futures_util::future::join_all(waits).await {
+        assert!(
+            outcome
+                .answers
+                .iter()
+                .all(|answer| matches!(answer, Answer::Granted(_)))
+        );
+    }
+}

@@ -1,0 +1,99 @@
+//! What the store did and what it could not do. A failure is said in the log once, until something succeeds again.
+
+use std::fmt::Display;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// Since the store was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Transactions committed.
+    pub commits: u64,
+    /// Key states in them.
+    pub states: u64,
+    /// Transactions that failed.
+    pub failures: u64,
+    /// Key states given up after failures: too many waited for the disk to recover.
+    pub dropped: u64,
+    /// Calls of the journal that failed: their permits, or their ends, are forgotten by a crash.
+    pub journal_failures: u64,
+    /// Times the journal was begun anew with the live permits.
+    pub journal_replaced: u64,
+    /// Length of the journal.
+    pub journal_bytes: u64,
+    /// Permits out, as far as the journal knows.
+    pub permits_live: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    commits: AtomicU64,
+    states: AtomicU64,
+    failures: AtomicU64,
+    dropped: AtomicU64,
+    journal_failures: AtomicU64,
+    journal_replaced: AtomicU64,
+    failing: AtomicBool,
+    journal_failing: AtomicBool,
+}
+
+impl Counts {
+    pub(super) fn read(&self) -> Counters {
+        Counters {
+            commits: self.commits.load(Relaxed),
+            states: self.states.load(Relaxed),
+            failures: self.failures.load(Relaxed),
+            dropped: self.dropped.load(Relaxed),
+            journal_failures: self.journal_failures.load(Relaxed),
+            journal_replaced: self.journal_replaced.load(Relaxed),
+            journal_bytes: 0,
+            permits_live: 0,
+        }
+    }
+
+    pub(super) fn committed(&self, states: usize) {
+        self.commits.fetch_add(1, Relaxed);
+        self.states.fetch_add(states as u64, Relaxed);
+        if self.failing.swap(false, Relaxed) {
+            tracing::info!("politely.redb: written again");
+        }
+    }
+
+    pub(super) fn failed(&self, why: &dyn Display, dropped: usize) {
+        self.failures.fetch_add(1, Relaxed);
+        self.dropped.fetch_add(dropped as u64, Relaxed);
+        if !self.failing.swap(true, Relaxed) {
+            tracing::error!("politely.redb: {why}; what is learned now is lost by a crash");
+        }
+    }
+
+    pub(super) fn journaled(&self, written: &io::Result<()>) {
+        match written {
+            Ok(()) => {
+                if self.journal_failing.load(Relaxed) && self.journal_failing.swap(false, Relaxed) {
+                    tracing::info!("permits.journal: written again");
+                }
+            }
+            Err(why) => {
+                self.journal_failures.fetch_add(1, Relaxed);
+                if !self.journal_failing.swap(true, Relaxed) {
+                    tracing::error!(
+                        "permits.journal: {why}; permits granted now are forgotten by a crash"
+                    );
+                }
+            }
+        }
+    }
+
+    pub(super) fn replaced(&self, replaced: io::Result<()>) {
+        match replaced {
+            Ok(()) => {
+                self.journal_replaced.fetch_add(1, Relaxed);
+            }
+            Err(why) => {
+                self.journal_failures.fetch_add(1, Relaxed);
+                tracing::error!("permits.journal: {why}; it cannot be begun anew and grows on");
+            }
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! `permits.journal`: which permits are out, written with one `write` before each answer, so that a kill -9 forgets no
+//! permit a worker holds. There is no fsync: after a power loss the workers' permits are past their leases.
+//!
+//! Once large, a new file begins with the live permits, and the full one stays as `permits.journal.old` until the next
+//! time: when a key's last permit was granted is known for longer than its learned state takes to be kept, though that
+//! permit is gone. What is in memory for a live permit is its number and where it was written: 17 bytes.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+
+use super::OpenError;
+use super::count::Counts;
+use super::record::{self, Granted, HEADER, Header, Reader, Record};
+
+type Map<K, V> = hashbrown::HashMap<K, V, foldhash::fast::RandomState>;
+
+pub(super) struct Journal {
+    path: PathBuf,
+    /// A file longer than this is replaced.
+    bytes_max: u64,
+    open: Mutex<Open>,
+}
+
+struct Open {
+    file: File,
+    /// Bytes that are whole records.
+    len: u64,
+    /// Half a record may lie behind `len`, which would hide all later ones.
+    torn: bool,
+    /// Bytes the file began with, for permits of the file before.
+    carried: u64,
+    /// Where each live permit was last written.
+    live: Map<u64, u64>,
+    buffer: Vec<u8>,
+}
+
+/// What the files of earlier runs say.
+#[derive(Default)]
+pub(super) struct Found {
+    /// Permits granted and not gone, with where in its file each was last written.
+    live: Map<u64, (u64, Granted<'static>)>,
+    /// Per key, the latest start granted.
+    pub(super) newest: HashMap<String, u64>,
+    /// Bytes cut off.
+    pub(super) damaged: u64,
+}
+
+impl Found {
+    pub(super) fn into_live(self) -> Vec<Granted<'static>> {
+        self.live.into_values().map(|(_, permit)| permit).collect()
+    }
+}
+
+/// Where a permit lies that is only in the file before.
+const BEFORE: u64 = u64::MAX;
+
+impl Journal {
+    /// Opens or makes the journal in `dir` and reads what it says.
+    pub(super) fn open(
+        dir: &Path,
+        bytes_max: u64,
+        counts: &Counts,
+    ) -> Result<(Self, Found), OpenError> {
+        let path = dir.join("permits.journal");
+        let old = with(&path, ".old");
+        let io = |path: &Path, why| OpenError::io(path, why);
+        let there = |path: &Path| path.try_exists().map_err(|why| io(path, why));
+        let mut found = Found::default();
+        if there(&old)? {
+            if there(&path)? {
+                replay(&old, &mut found)?;
+                for (at, _) in found.live.values_mut() {
+                    *at = BEFORE;
+                }
+            } else {
+                // Killed between the two renames of a replacement.
+                fs::rename(&old, &path).map_err(|why| io(&old, why))?;
+            }
+        }
+        let (file, len) = replay(&path, &mut found)?;
+        let live = found.live.iter().map(|(&permit, &(at, _))| (permit, at));
+        let journal = Self {
+            bytes_max,
+            open: Mutex::new(Open {
+                file,
+                len,
+                torn: false,
+                carried: 0,
+                live: live.collect(),
+                buffer: Vec::new(),
+            }),
+            path,
+        };
+        // There are some only if a power loss took what was carried over.
+        let stranded = found.live.values().filter(|(at, _)| *at == BEFORE);
+        let stranded: Vec<_> = stranded.map(|(_, permit)| permit.clone()).collect();
+        journal.granted(&stranded, counts);
+        Ok((journal, found))
+    }
+
+    /// These permits are out.
+    pub(super) fn granted(&self, permits: &[Granted<'_>], counts: &Counts) {
+        let open = &mut *self.open.lock();
+        open.buffer.clear();
+        let mut refused = None;
+        for permit in permits {
+            let at = open.len + open.buffer.len() as u64;
+            match record::granted(&mut open.buffer, permit) {
+                Ok(()) => {
+                    open.live.insert(permit.permit, at);
+                }
+                Err(why) => refused = Some(why),
+            }
+        }
+        let written = open.append(counts);
+        if !written {
+            for permit in permits {
+                open.live.remove(&permit.permit);
+            }
+        }
+        if let Some(why) = refused {
+            counts.journaled(&Err(why));
+        }
+    }
+
+    /// These permits are out no longer. Those the journal does not know are passed over.
+    pub(super) fn gone(&self, permits: &[u64], counts: &Counts) {
+        let open = &mut *self.open.lock();
+        open.buffer.clear();
+        for &permit in permits {
+            if open.live.remove(&permit).is_some() {
+                record::gone(&mut open.buffer, permit);
+            }
+        }
+        open.append(counts);
+    }
+
+    /// The leases of these permits now end so many milliseconds after their starts. Those not out are passed over.
+    pub(super) fn renewed(&self, permits: &[(u64, u32)], counts: &Counts) {
+        let open = &mut *self.open.lock();
+        open.buffer.clear();
+        match open.renewals(permits) {
+            Ok(places) => {
+                if open.append(counts) {
+                    open.live.extend(places);
+                }
+            }
+            failed => counts.journaled(&failed.map(drop)),
+        }
+    }
+
+    /// Begins a new file if this one is full. What goes wrong is counted, and the file grows on.
+    pub(super) fn replace_if_full(&self, counts: &Counts) -> bool {
+        let open = &mut *self.open.lock();
+        // Twice what is live: otherwise each replacement would be full at once.
+        let full = open.len > self.bytes_max.max(2 * open.carried);
+        if full {
+            let replaced = open.replace(&self.path);
+            counts.replaced(replaced);
+        }
+        full
+    }
+
+    /// Hands what was written to the disk itself.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.open.lock().file.sync_data()
+    }
+
+    /// Length of the file in bytes, and permits out.
+    pub(super) fn size(&self) -> (u64, usize) {
+        let open = self.open.lock();
+        (open.len, open.live.len())
+    }
+}
+
+impl Open {
+    /// Writes the buffer. `false`: nothing of it is there.
+    fn append(&mut self, counts: &Counts) -> bool {
+        if self.buffer.is_empty() {
+            return true;
+        }
+        let written = self.write();
+        counts.journaled(&written);
+        written.is_ok()
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        if self.torn {
+            self.file.set_len(self.len)?;
+            self.torn = false;
+        }
+        if let Err(why) = self.file.write_all(&self.buffer) {
+            self.torn = self.file.set_len(self.len).is_err();
+            return Err(why);
+        }
+        self.len += self.buffer.len() as u64;
+        Ok(())
+    }
+
+    /// Puts the permits into the buffer once more, with their new leases, and says where they will lie.
+    fn renewals(&mut self, permits: &[(u64, u32)]) -> io::Result<Vec<(u64, u64)>> {
+        let mut places = Vec::with_capacity(permits.len());
+        for &(permit, lease_ms) in permits {
+            let Some(&place) = self.live.get(&permit) else {
+                continue;
+            };
+            (&self.file).seek(SeekFrom::Start(place))?;
+            let mut reader = Reader::new(&self.file);
+            let renewed = Granted {
+                lease_ms,
+                ..written_for(permit, &mut reader)?
+            };
+            places.push((permit, self.len + self.buffer.len() as u64));
+            record::granted(&mut self.buffer, &renewed)?;
+        }
+        Ok(places)
+    }
+
+    fn replace(&mut self, path: &Path) -> io::Result<()> {
+        let (new, old) = (with(path, ".new"), with(path, ".old"));
+        let mut places: Vec<_> = self
+            .live
+            .iter()
+            .map(|(&permit, &at)| (at, permit))
+            .collect();
+        places.sort_unstable();
+        let mut file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .open(&new)?;
+        file.set_len(0)?;
+        file.write_all(HEADER)?;
+        let mut len = HEADER.len() as u64;
+        let mut from = BufReader::with_capacity(256 * 1024, &self.file);
+        let mut at = from.seek(SeekFrom::Start(0))?;
+        self.buffer.clear();
+        for (place, permit) in &mut places {
+            from.seek_relative((*place - at).cast_signed())?;
+            let mut reader = Reader::new(&mut from);
+            let permit = written_for(*permit, &mut reader)?;
+            let now = len + self.buffer.len() as u64;
+            record::granted(&mut self.buffer, &permit)?;
+            at = *place + reader.whole();
+            *place = now;
+            if self.buffer.len() > 256 * 1024 {
+                file.write_all(&self.buffer)?;
+                len += self.buffer.len() as u64;
+                self.buffer.clear();
+            }
+        }
+        record::carried(&mut self.buffer);
+        file.write_all(&self.buffer)?;
+        len += self.buffer.len() as u64;
+        fs::rename(path, &old)?;
+        if let Err(why) = fs::rename(&new, path) {
+            // If this fails too, it is what the next start does.
+            let _ = fs::rename(&old, path);
+            return Err(why);
+        }
+        let live = places.into_iter().map(|(at, permit)| (permit, at));
+        (self.live, self.file, self.len) = (live.collect(), file, len);
+        (self.torn, self.carried) = (false, len);
+        Ok(())
+    }
+}
+
+/// The record of `permit`, which is the next.
+fn written_for<R: Read>(permit: u64, reader: &mut Reader<R>) -> io::Result<Granted<'_>> {
+    match reader.record()? {
+        Some(Record::Granted(granted)) if granted.permit == permit => Ok(granted),
+        _ => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the journal is not what was written to it",
+        )),
+    }
+}
+
+/// Adds what the file at `path` says and cuts off what is no record. A file that is not there is made.
+fn replay(path: &Path, found: &mut Found) -> Result<(File, u64), OpenError> {
+    let io = |why| OpenError::io(path, why);
+    let mut file = OpenOptions::new()
+        .read(true)
+        .append(true)
+        .create(true)
+        .open(path)
+        .map_err(io)?;
+    let mut reader = Reader::new(BufReader::with_capacity(256 * 1024, &file));
+    match reader.header().map_err(io)? {
+        Header::Ours | Header::Torn => {}
+        Header::Version(other) => {
+            return Err(OpenError::Version {
+                path: path.to_owned(),
+                format: other.to_string(),
+            });
+        }
+        Header::Foreign => {
+            return Err(OpenError::NotOurs {
+                path: path.to_owned(),
+                why: "not a journal of permits".to_owned(),
+            });
+        }
+    }
+    if reader.whole() > 0 {
+        found.read(&mut reader).map_err(io)?;
+    }
+    let mut whole = reader.whole();
+    let len = file.metadata().map_err(io)?.len();
+    if len > whole {
+        found.damaged += len - whole;
+        file.set_len(whole).map_err(io)?;
+    }
+    if whole == 0 {
+        file.write_all(HEADER).map_err(io)?;
+        whole = HEADER.len() as u64;
+    }
+    Ok((file, whole))
+}
+
+impl Found {
+    fn read<R: Read>(&mut self, reader: &mut Reader<R>) -> io::Result<()> {
+        loop {
+            let at = reader.whole();
+            match reader.record()? {
+                Some(Record::Granted(granted)) => {
+                    match self.newest.get_mut(&*granted.key) {
+                        Some(newest) => *newest = granted.start_us.max(*newest),
+                        None => {
+                            let key = granted.key.clone().into_owned();
+                            self.newest.insert(key, granted.start_us);
+                        }
+                    }
+                    self.live.insert(granted.permit, (at, granted.into_owned()));
+                }
+                Some(Record::Gone(permit)) => {
+                    self.live.remove(&permit);
+                }
+                Some(Record::Carried) => self.live.retain(|_, (at, _)| *at != BEFORE),
+                None => return Ok(()),
+            }
+        }
+    }
+}
+
+fn with(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,257 @@
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use tempfile::tempdir;
+
+use super::*;
+
+const LARGE: u64 = u64::MAX / 4;
+
+fn permit(permit: u64) -> Granted<'static> {
+    Granted {
+        permit,
+        key: format!("host-{}", permit % 3).into(),
+        start_us: 1_000 + permit,
+        lease_ms: 100,
+        wish: permit / 2,
+        client: "worker".into(),
+    }
+}
+
+/// A journal with its counts, and the permits that were live.
+fn open(dir: &Path, bytes_max: u64) -> (Journal, Counts, Found) {
+    let counts = Counts::default();
+    let (journal, found) = Journal::open(dir, bytes_max, &counts).unwrap();
+    (journal, counts, found)
+}
+
+fn live(dir: &Path) -> Vec<Granted<'static>> {
+    let mut live = open(dir, LARGE).2.into_live();
+    live.sort_by_key(|granted| granted.permit);
+    live
+}
+
+fn permits(numbers: impl IntoIterator<Item = u64>) -> Vec<Granted<'static>> {
+    numbers.into_iter().map(permit).collect()
+}
+
+#[test]
+fn what_is_out_is_out_after_a_restart_and_nothing_else() {
+    let dir = tempdir().unwrap();
+    let (journal, counts, found) = open(dir.path(), LARGE);
+    assert!(found.live.is_empty() && found.newest.is_empty());
+    journal.granted(&permits([1, 2]), &counts);
+    journal.granted(&permits([3, 4]), &counts);
+    journal.gone(&[2, 99], &counts);
+    journal.renewed(&[(3, 5_000), (2, 7)], &counts);
+    drop(journal);
+
+    let (journal, counts, found) = open(dir.path(), LARGE);
+    let newest = [("host-0", 1_003), ("host-1", 1_004), ("host-2", 1_002)];
+    let newest = newest.map(|(key, start)| (key.to_owned(), start));
+    assert_eq!(found.newest, newest.into_iter().collect());
+    assert_eq!(found.damaged, 0);
+    // What an earlier run granted can be renewed and end in this one.
+    journal.renewed(&[(4, 6_000)], &counts);
+    journal.gone(&[1], &counts);
+    let (three, four) = (permit(3), permit(4));
+    let renewed = [
+        Granted {
+            lease_ms: 5_000,
+            ..three
+        },
+        Granted {
+            lease_ms: 6_000,
+            ..four
+        },
+    ];
+    assert_eq!(live(dir.path()), renewed);
+    assert_eq!(counts.read().journal_failures, 0);
+}
+
+#[test]
+fn a_torn_tail_is_cut_at_every_byte() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("permits.journal");
+    let (journal, counts, _) = open(dir.path(), LARGE);
+    journal.granted(&permits([1]), &counts);
+    let whole = journal.size().0;
+    journal.granted(&permits([2]), &counts);
+    drop(journal);
+    let bytes = fs::read(&path).unwrap();
+    for tail in usize::try_from(whole).unwrap()..bytes.len() {
+        // Ends there; is zeros from there; is other from there.
+        let short = bytes[..tail].to_vec();
+        let mut zeros = short.clone();
+        zeros.resize(bytes.len() + 9, 0);
+        let mut other = bytes.clone();
+        other[tail] ^= 0x10;
+        for damaged in [short, zeros, other] {
+            fs::write(&path, &damaged).unwrap();
+            let (journal, counts, found) = open(dir.path(), LARGE);
+            assert_eq!(found.damaged, damaged.len() as u64 - whole, "at {tail}");
+            assert_eq!(found.into_live(), permits([1]), "at {tail}");
+            journal.granted(&permits([3]), &counts);
+            assert_eq!(live(dir.path()), permits([1, 3]), "at {tail}");
+        }
+    }
+}
+
+#[test]
+fn half_a_header_is_an_empty_journal() {
+    let dir = tempdir().unwrap();
+    for len in 0..HEADER.len() {
+        fs::write(dir.path().join("permits.journal"), &HEADER[..len]).unwrap();
+        let (journal, counts, found) = open(dir.path(), LARGE);
+        assert_eq!(found.damaged, len as u64);
+        journal.granted(&permits([1]), &counts);
+        assert_eq!(live(dir.path()), permits([1]));
+    }
+}
+
+#[test]
+fn a_new_file_begins_with_the_live_and_remembers_who_was_granted_last() {
+    let dir = tempdir().unwrap();
+    let (journal, counts, _) = open(dir.path(), 10_000);
+    journal.granted(&permits(0..1_000), &counts);
+    journal.gone(&(0..990).collect::<Vec<_>>(), &counts);
+    let full = journal.size().0;
+    assert!(journal.replace_if_full(&counts));
+    assert!(!journal.replace_if_full(&counts));
+    assert!(journal.size().0 < full / 20);
+    journal.granted(&permits([2_000]), &counts);
+    journal.gone(&[995], &counts);
+    journal.renewed(&[(996, 9)], &counts);
+
+    let (_, _, found) = open(dir.path(), LARGE);
+    assert_eq!(found.newest["host-0"], 1_999);
+    let mut expected = permits((990..1_000).chain([2_000]));
+    expected.retain(|granted| granted.permit != 995);
+    expected[5].lease_ms = 9;
+    assert_eq!(live(dir.path()), expected);
+    assert_eq!(counts.read().journal_replaced, 1);
+    assert_eq!(counts.read().journal_failures, 0);
+}
+
+#[test]
+fn a_journal_of_live_permits_alone_is_not_begun_anew_each_time() {
+    let dir = tempdir().unwrap();
+    let (journal, counts, _) = open(dir.path(), 1);
+    journal.granted(&permits(0..100), &counts);
+    assert!(journal.replace_if_full(&counts));
+    journal.granted(&permits([100]), &counts);
+    assert!(!journal.replace_if_full(&counts));
+    journal.granted(&permits(101..300), &counts);
+    assert!(journal.replace_if_full(&counts));
+    assert_eq!(live(dir.path()), permits(0..300));
+}
+
+#[test]
+fn killed_or_without_power_at_any_step_of_a_replacement_nothing_is_lost() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("permits.journal");
+    let (old, new) = (with(&path, ".old"), with(&path, ".new"));
+    let (journal, counts, _) = open(dir.path(), 1);
+    journal.granted(&permits(0..4), &counts);
+    journal.gone(&[0], &counts);
+    let before = fs::read(&path).unwrap();
+    assert!(journal.replace_if_full(&counts));
+    drop(journal);
+    let after = fs::read(&path).unwrap();
+    let put = |path: &Path, bytes: Option<&[u8]>| match bytes {
+        Some(bytes) => fs::write(path, bytes).unwrap(),
+        None => drop(fs::remove_file(path)),
+    };
+    // Killed while the new file was written, and between the renames.
+    for written in 0..=after.len() {
+        let after = Some(&after[..written]);
+        for (now, was) in [
+            (Some(before.as_slice()), None),
+            (None, Some(before.as_slice())),
+        ] {
+            put(&path, now);
+            put(&old, was);
+            put(&new, after);
+            assert_eq!(live(dir.path()), permits(1..4), "{written}");
+        }
+    }
+    // Renamed, and the power was gone before the new file reached the disk: what it lacks is in the old one.
+    for written in 0..=after.len() {
+        put(&path, Some(&after[..written]));
+        put(&old, Some(&before));
+        put(&new, None);
+        assert_eq!(live(dir.path()), permits(1..4), "{written}");
+        // … and from then on in the new one.
+        put(&old, None);
+        assert_eq!(live(dir.path()), permits(1..4), "{written}");
+    }
+}
+
+#[test]
+fn replacements_among_writers_lose_nothing() {
+    let dir = tempdir().unwrap();
+    let (journal, counts, _) = open(dir.path(), 4_096);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let replacing = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                journal.replace_if_full(&counts);
+            }
+        });
+        let writers = (0..3).map(|writer| {
+            let (journal, counts) = (&journal, &counts);
+            scope.spawn(move || {
+                for i in 0..3_000 {
+                    let number = writer * 1_000_000 + i;
+                    journal.granted(&permits([number]), counts);
+                    if i % 7 != 0 {
+                        journal.gone(&[number], counts);
+                    } else if i % 2 == 0 {
+                        journal.renewed(&[(number, 7)], counts);
+                    }
+                }
+            })
+        });
+        for writer in writers.collect::<Vec<_>>() {
+            writer.join().unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+        replacing.join().unwrap();
+    });
+    assert!(counts.read().journal_replaced > 3, "{:?}", counts.read());
+    assert_eq!(counts.read().journal_failures, 0);
+    let expected: BTreeSet<(u64, u32)> = (0..3)
+        .flat_map(|writer| (0..3_000).step_by(7).map(move |i| (writer, i)))
+        .map(|(writer, i)| (writer * 1_000_000 + i, if i % 2 == 0 { 7 } else { 100 }))
+        .collect();
+    let found = live(dir.path());
+    let found: BTreeSet<_> = found.iter().map(|one| (one.permit, one.lease_ms)).collect();
+    assert!(found == expected, "{} of {}", found.len(), expected.len());
+}
+
+#[test]
+fn other_files_are_refused_in_one_line() {
+    let dir = tempdir().unwrap();
+    for (name, bytes, told) in [
+        ("permits.journal", "politely permits 7\n", "another version"),
+        ("permits.journal", "a letter to a friend", "not a journal"),
+        (
+            "permits.journal.old",
+            "a letter to a friend",
+            "not a journal",
+        ),
+    ] {
+        let path = dir.path().join(name);
+        fs::write(dir.path().join("permits.journal"), HEADER).unwrap();
+        fs::write(&path, bytes).unwrap();
+        let error = Journal::open(dir.path(), LARGE, &Counts::default()).err();
+        let error = error.unwrap().to_string();
+        assert!(
+            error.contains(told) && error.lines().count() == 1,
+            "{error}"
+        );
+        assert_eq!(fs::read_to_string(&path).unwrap(), bytes);
+        fs::remove_file(&path).unwrap();
+    }
+}

@@ -1,0 +1,286 @@
+//! The journal's bytes: a header that says whose file it is, then records, each with its length and checksum.
+//!
+//! A record is `length u16 · crc32 u32 · kind u8 · postcard`, little-endian; length and checksum are of kind and postcard.
+//! What a killed process wrote is whole up to some byte, so the first record that is not whole ends the file.
+
+use std::borrow::Cow;
+use std::io::{self, Read};
+
+use serde::{Deserialize, Serialize};
+
+/// Whose file, and one byte for the format: raised when a record's meaning changes.
+pub(crate) const HEADER: &[u8; 19] = b"politely permits 1\n";
+const FORMAT_AT: usize = HEADER.len() - 2;
+const HEAD: usize = 6;
+
+const GRANTED: u8 = b'G';
+const GONE: u8 = b'X';
+const CARRIED: u8 = b'C';
+
+/// A permit that is out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Granted<'a> {
+    /// Its number.
+    pub permit: u64,
+    /// The key it was granted for.
+    #[serde(borrow)]
+    pub key: Cow<'a, str>,
+    /// When its request may leave, in microseconds of the coordinator's clock.
+    pub start_us: u64,
+    /// Its lease ends so many milliseconds after its start.
+    pub lease_ms: u32,
+    /// Hash of client and item id, by which a repeated wish is known; 0: the caller gave none.
+    pub wish: u64,
+    /// Who asked.
+    #[serde(borrow)]
+    pub client: Cow<'a, str>,
+}
+
+impl Granted<'_> {
+    /// The same, holding its own texts.
+    pub fn into_owned(self) -> Granted<'static> {
+        Granted {
+            key: Cow::Owned(self.key.into_owned()),
+            client: Cow::Owned(self.client.into_owned()),
+            ..self
+        }
+    }
+}
+
+/// What the journal is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Record<'a> {
+    /// A permit is out. Said again, the later one holds.
+    Granted(Granted<'a>),
+    /// A permit is out no longer: reported, cancelled or expired.
+    Gone(u64),
+    /// Every permit of the file before that was still out has been said.
+    Carried,
+}
+
+/// Appends a permit to `bytes`. An error leaves them as they were: its texts are longer than a record can be.
+pub(crate) fn granted(bytes: &mut Vec<u8>, granted: &Granted<'_>) -> io::Result<()> {
+    seal(bytes, GRANTED, granted)
+}
+
+/// Appends the end of a permit to `bytes`.
+pub(crate) fn gone(bytes: &mut Vec<u8>, permit: u64) {
+    seal(bytes, GONE, &permit).expect("eleven bytes fit");
+}
+
+/// Appends the end of what was carried over to `bytes`.
+pub(crate) fn carried(bytes: &mut Vec<u8>) {
+    seal(bytes, CARRIED, &()).expect("one byte fits");
+}
+
+/// Appends `body` as a record of `kind`.
+pub(crate) fn seal(bytes: &mut Vec<u8>, kind: u8, body: &impl Serialize) -> io::Result<()> {
+    let start = bytes.len();
+    bytes.extend_from_slice(&[0; HEAD]);
+    bytes.push(kind);
+    let written = postcard::to_io(body, &mut *bytes).map(|_| ());
+    let payload = &bytes[start + HEAD..];
+    let Some(len) = written.ok().and_then(|()| payload.len().try_into().ok()) else {
+        bytes.truncate(start);
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "a permit whose texts are longer than a record",
+        ));
+    };
+    let (len, sum): (u16, u32) = (len, crc32fast::hash(payload));
+    bytes[start..start + 2].copy_from_slice(&len.to_le_bytes());
+    bytes[start + 2..start + HEAD].copy_from_slice(&sum.to_le_bytes());
+    Ok(())
+}
+
+/// How a file begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Header {
+    Ours,
+    /// Nothing, half a header, or the zeros a power loss leaves: there is nothing in it.
+    Torn,
+    /// Of another version, by its format's character.
+    Version(char),
+    /// Not a journal at all.
+    Foreign,
+}
+
+/// Reads records from a file or from memory.
+pub(crate) struct Reader<R> {
+    from: R,
+    payload: Vec<u8>,
+    /// Bytes that are whole: the header and the records read.
+    whole: u64,
+}
+
+impl<R: Read> Reader<R> {
+    /// Of a whole file: [`Self::header`] comes first.
+    pub(crate) fn new(from: R) -> Self {
+        Self {
+            from,
+            payload: Vec::new(),
+            whole: 0,
+        }
+    }
+
+    pub(crate) fn whole(&self) -> u64 {
+        self.whole
+    }
+
+    pub(crate) fn header(&mut self) -> io::Result<Header> {
+        let mut begin = [0; HEADER.len()];
+        let len = fill(&mut self.from, &mut begin)?;
+        let begin = &begin[..len];
+        if begin == HEADER {
+            self.whole = HEADER.len() as u64;
+            return Ok(Header::Ours);
+        }
+        let same = begin.iter().zip(HEADER).take_while(|(a, b)| a == b).count();
+        Ok(if same == len || begin.iter().all(|&byte| byte == 0) {
+            Header::Torn
+        } else if same == FORMAT_AT {
+            Header::Version(char::from(begin[FORMAT_AT]))
+        } else {
+            Header::Foreign
+        })
+    }
+
+    /// The next record. `None`: the end, or something that is not a whole record; what follows means nothing.
+    pub(crate) fn record(&mut self) -> io::Result<Option<Record<'_>>> {
+        let mut head = [0; HEAD];
+        if fill(&mut self.from, &mut head)? < HEAD {
+            return Ok(None);
+        }
+        let [a, b, sum @ ..] = head;
+        let len = usize::from(u16::from_le_bytes([a, b]));
+        self.payload.resize(len, 0);
+        if fill(&mut self.from, &mut self.payload)? < len
+            || crc32fast::hash(&self.payload) != u32::from_le_bytes(sum)
+        {
+            return Ok(None);
+        }
+        let record = decode(&self.payload);
+        if record.is_some() {
+            self.whole += (HEAD + len) as u64;
+        }
+        Ok(record)
+    }
+}
+
+fn decode(payload: &[u8]) -> Option<Record<'_>> {
+    let (&kind, body) = payload.split_first()?;
+    match kind {
+        GRANTED => body_of(body).map(Record::Granted),
+        GONE => body_of(body).map(Record::Gone),
+        CARRIED => body_of(body).map(|()| Record::Carried),
+        _ => None,
+    }
+}
+
+fn body_of<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Option<T> {
+    match postcard::take_from_bytes(body) {
+        Ok((body, [])) => Some(body),
+        _ => None,
+    }
+}
+
+/// Reads until `buffer` is full or there is no more, and says how much there was.
+fn fill(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut len = 0;
+    while len < buffer.len() {
+        match from.read(&mut buffer[len..]) {
+            Ok(0) => break,
+            Ok(more) => len += more,
+            Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+            Err(why) => return Err(why),
+        }
+    }
+    Ok(len)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn sample(permit: u64) -> Granted<'static> {
+        Granted {
+            permit,
+            key: "example.com".into(),
+            start_us: 1_700_000_000_000_000,
+            lease_ms: 30_000,
+            wish: 7,
+            client: "worker-1".into(),
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let mut bytes = HEADER.to_vec();
+        granted(&mut bytes, &sample(u64::MAX)).unwrap();
+        gone(&mut bytes, u64::MAX);
+        let mut reader = Reader::new(bytes.as_slice());
+        assert_eq!(reader.header().unwrap(), Header::Ours);
+        assert_eq!(
+            reader.record().unwrap(),
+            Some(Record::Granted(sample(u64::MAX)))
+        );
+        assert_eq!(reader.record().unwrap(), Some(Record::Gone(u64::MAX)));
+        assert_eq!(reader.record().unwrap(), None);
+        assert_eq!(reader.whole(), bytes.len() as u64);
+    }
+
+    #[test]
+    fn a_text_too_long_for_a_record_is_refused_and_leaves_nothing() {
+        let long = Granted {
+            key: "x".repeat(1 << 16).into(),
+            ..sample(1)
+        };
+        let mut bytes = b"before".to_vec();
+        assert!(granted(&mut bytes, &long).is_err());
+        assert_eq!(bytes, b"before");
+    }
+
+    #[test]
+    fn a_header_says_whose_file_it_is() {
+        let header = |bytes: &[u8]| Reader::new(bytes).header().unwrap();
+        assert_eq!(header(HEADER), Header::Ours);
+        for torn in 0..HEADER.len() {
+            assert_eq!(header(&HEADER[..torn]), Header::Torn);
+            assert_eq!(header(&vec![0; torn * 9]), Header::Torn);
+        }
+        assert_eq!(header(b"politely permits 2\nmore"), Header::Version('2'));
+        assert_eq!(header(b"something else entirely"), Header::Foreign);
+        assert_eq!(header(b"else"), Header::Foreign);
+    }
+
+    proptest! {
+           /// Chance makes no checksum, so half of the cases are sealed.
+           #[test]
+           fn no_bytes_panic(bytes in vec(any::<u8>(), 0..300), kind in prop_oneof![Just(GRANTED), Just(GONE), Just(CARRIED), any::<u8>()]) {
+               let mut sealed = Vec::new();
+               seal(&mut sealed, kind, &bytes.as_slice()).unwrap();
+               // Without the length postcard put before the bytes, they are the body themselves.
+               let raw = [&[kind], bytes.as_slice()].concat();
+               let mut body = (raw.len() as u16).to_le_bytes().to_vec();
+               body.extend_from_slice(&crc32fast::hash(&raw).to_le_bytes());
+               body.extend_from_slice(&raw);
+               for bytes in [bytes, sealed, body] {
+                   let mut reader = Reader::new(bytes.as_slice());
+                   while let Some(record) = reader.record().unwrap() {
+                       let mut again = Vec::new();
+                       match &record {
+                           Record::Granted(permit) => granted(&mut again, permit).unwrap(),
+                           Record::Gone(permit) => gone(&mut again, *permit),
+                           Record::Carried => carried(&mut again),
+                       }
+                       let mut reader = Reader::new(again.as_slice());
+    prop_assert_eq!(reader.record().unwrap(), Some(record));
+                   }
+                   prop_assert!(reader.whole() <= bytes.len() as u64);
+               }
+           }
+       }
+}

@@ -1,0 +1,211 @@
+//! A disk that refuses, and one that takes its time.
+
+use std::io::BufRead;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use parking_lot::{Condvar, Mutex};
+use redb::{StorageBackend, backends::FileBackend};
+
+use super::kill::{child, folder, say};
+use super::*;
+
+/// A file whose writes fail, and whose syncs wait, on demand.
+#[derive(Debug)]
+struct Disk {
+    file: FileBackend,
+    moods: Arc<Moods>,
+}
+
+#[derive(Debug, Default)]
+struct Moods {
+    full: AtomicBool,
+    /// Syncs wait while this is set; how many do.
+    slow: Mutex<(bool, usize)>,
+    changed: Condvar,
+}
+
+impl Moods {
+    fn set_slow(&self, slow: bool) {
+        self.slow.lock().0 = slow;
+        self.changed.notify_all();
+    }
+
+    /// Returns once somebody waits for the disk.
+    fn wait_until_stuck(&self) {
+        let mut slow = self.slow.lock();
+        self.changed.wait_while(&mut slow, |slow| slow.1 == 0);
+    }
+}
+
+impl StorageBackend for Disk {
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.file.read(offset, out)
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+    fn sync_data(&self) -> io::Result<()> {
+        let mut slow = self.moods.slow.lock();
+        slow.1 += 1;
+        self.moods.changed.notify_all();
+        self.moods.changed.wait_while(&mut slow, |slow| slow.0);
+        slow.1 -= 1;
+        self.file.sync_data()
+    }
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        if self.moods.full.load(SeqCst) {
+            return Err(io::Error::new(io::ErrorKind::StorageFull, "no room"));
+        }
+        self.file.write(offset, data)
+    }
+    fn close(&self) -> io::Result<()> {
+        self.file.close()
+    }
+}
+
+/// A store on such a disk.
+fn store(dir: &Path) -> (Store, Arc<Moods>) {
+    let moods = Arc::<Moods>::default();
+    let path = dir.join("politely.redb");
+    let opener = {
+        let (path, moods) = (path.clone(), moods.clone());
+        move || {
+            let mut options = fs::OpenOptions::new();
+            let options = options.read(true).write(true).create(true).truncate(false);
+            let file = FileBackend::new(options.open(&path)?)?;
+            let moods = moods.clone();
+            redb::Database::builder().create_with_backend(Disk { file, moods })
+        }
+    };
+    let (tables, _) = Tables::open_with(&path, Box::new(opener)).unwrap();
+    let counts = Arc::new(Counts::default());
+    let (journal, _) = Journal::open(dir, JOURNAL_BYTES_MAX, &counts).unwrap();
+    let (tables, journal) = (Arc::new(tables), Arc::new(journal));
+    let ends = (tables.clone(), journal.clone(), counts.clone());
+    let store = Store {
+        committer: Committer::start(ends, REPLACE_EVERY).unwrap(),
+        tables,
+        journal,
+        counts,
+    };
+    (store, moods)
+}
+
+#[tokio::test]
+async fn a_full_disk_is_told_and_survived() {
+    let dir = tempdir().unwrap();
+    let (store, moods) = store(dir.path());
+    store.keep_now(vec![("a".into(), state(1))]).await.unwrap();
+    moods.full.store(true, SeqCst);
+    store.learned([("b".to_owned(), state(1))]);
+    for number in 2..5 {
+        let kept = store.keep_now(vec![("a".into(), state(number))]).await;
+        let said = kept.unwrap_err().to_string();
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    assert!(store.keep_config(b"x".to_vec()).await.is_err());
+    assert!(store.counters().failures >= 4);
+    moods.full.store(false, SeqCst);
+    // The file is opened again, and what was refused is tried again, all but the configuration.
+    store.keep_now(vec![("c".into(), state(1))]).await.unwrap();
+    store.close();
+    let expected = [("a", 4), ("b", 1), ("c", 1)].map(|(key, state)| (key.to_owned(), state));
+    assert_eq!(states(&store), expected.into());
+    drop(store);
+    assert_eq!(Store::open(dir.path()).unwrap().1.config, None);
+}
+
+#[tokio::test]
+async fn all_that_arrives_during_a_transaction_shares_the_next() {
+    let dir = tempdir().unwrap();
+    let (store, moods) = store(dir.path());
+    moods.set_slow(true);
+    let first = store.keep_now(vec![("first".into(), state(0))]);
+    moods.wait_until_stuck();
+    let more: Vec<_> = (0..100)
+        .map(|i| store.keep_now(vec![(format!("host-{}", i % 50), state(i))]))
+        .collect();
+    moods.set_slow(false);
+    first.await.unwrap();
+    for one in more {
+        one.await.unwrap();
+    }
+    let counters = store.counters();
+    assert_eq!((counters.commits, counters.states), (2, 51));
+    assert_eq!(states(&store)["host-7"], 57);
+}
+
+#[test]
+fn fills_its_disk() {
+    let Some(dir) = folder() else { return };
+    let (store, _) = Store::open(&dir).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    let runtime = runtime.expect("a runtime");
+    let refused = |counters: Counters| counters.failures.min(counters.journal_failures) > 2;
+    for number in 0..100_000 {
+        let failures = store.counters().journal_failures;
+        // Of different lengths, so that the end of the disk is in the middle of some.
+        let key = "x".repeat(number as usize % 300);
+        store.granted(&[permit(number, &key)]);
+        if store.counters().journal_failures == failures {
+            say(&format!("granted {number}"));
+        }
+        let blob = vec![1; 50_000];
+        if runtime.block_on(store.keep_config(blob)).is_err() && refused(store.counters()) {
+            store.close();
+            say("refused");
+            return;
+        }
+        let key = format!("{number}-{}", "x".repeat(30_000));
+        if runtime
+            .block_on(store.keep_now(vec![(key, state(number))]))
+            .is_ok()
+        {
+            say(&format!("held {number}"));
+        }
+    }
+}
+
+/// The shell's limit on a file's size is a real disk that takes half a write.
+#[test]
+fn a_disk_full_in_the_middle_of_a_write_loses_nothing_acknowledged() {
+    let dir = tempdir().unwrap();
+    drop(Store::open(dir.path()).unwrap());
+    let database = fs::metadata(dir.path().join("politely.redb"))
+        .unwrap()
+        .len();
+    // The journal is as long as the database, but for a few records; in blocks of 512 bytes.
+    let limit = database + (1 << 20);
+    let (journal, counts) = (dir.path(), Counts::default());
+    let (journal, _) = Journal::open(journal, JOURNAL_BYTES_MAX, &counts).unwrap();
+    let long = "x".repeat(30_000);
+    while journal.size().0 + 100_000 < limit {
+        journal.granted(&[permit(1 << 40, &long)], &counts);
+    }
+    drop(journal);
+    let shell = format!("trap '' XFSZ; ulimit -f {};", limit / 512);
+    let (mut child, out) = child("store::tests::failing::fills_its_disk", dir.path(), &shell);
+    let (mut granted, mut held, mut refused) = (Vec::new(), Vec::new(), false);
+    for line in out.lines() {
+        let line = line.unwrap();
+        match line.split_once(' ') {
+            Some(("granted", number)) => granted.push(number.parse::<u64>().unwrap()),
+            Some(("held", number)) => held.push(number.parse::<u64>().unwrap()),
+            _ => refused |= line == "refused",
+        }
+    }
+    assert!(child.wait().unwrap().success() && refused);
+    assert!(!granted.is_empty() && !held.is_empty());
+
+    let (store, kept) = Store::open(dir.path()).unwrap();
+    assert_eq!(kept.damaged, 0, "half a record was left");
+    let mut live: Vec<_> = kept.live.iter().map(|one| one.permit).collect();
+    live.sort_unstable();
+    granted.push(1 << 40);
+    assert_eq!(live, granted);
+    let found: Vec<u64> = states(&store).into_values().collect();
+    assert!(held.iter().all(|number| found.contains(number)));
+}

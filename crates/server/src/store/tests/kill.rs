@@ -1,0 +1,176 @@
+//! kill -9 for real: a child grants, ends, holds and learns, and prints what was acknowledged.
+
+use std::collections::{BTreeSet, HashMap};
+use std::env;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread;
+
+use super::*;
+
+const FOLDER: &str = "POLITELY_STORE_CHILD";
+
+/// Starts this test program again, to do nothing but `test` in `dir`.
+pub(super) fn child(test: &str, dir: &Path, shell: &str) -> (Child, BufReader<ChildStdout>) {
+    let mut child = Command::new("sh")
+        .args(["-c", &format!("{shell} exec \"$@\""), "sh"])
+        .arg(env::current_exe().expect("a program"))
+        .args(["--exact", test, "--nocapture"])
+        .env(FOLDER, dir)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("sh");
+    let out = child.stdout.take().expect("piped");
+    (child, BufReader::new(out))
+}
+
+/// The folder, in a child.
+pub(super) fn folder() -> Option<PathBuf> {
+    env::var_os(FOLDER).map(PathBuf::from)
+}
+
+/// One line, in one write: past the test harness, which keeps what tests print.
+pub(super) fn say(line: &str) {
+    let mut out = io::stdout().lock();
+    out.write_all(format!("\n{line}\n").as_bytes())
+        .and_then(|()| out.flush())
+        .expect("the parent listens");
+}
+
+fn open(dir: &Path) -> (Store, Kept) {
+    // Small and at once: the journal is begun anew many times in a life of the child.
+    Store::open_with(dir, 4_096, Duration::ZERO).unwrap()
+}
+
+#[test]
+fn lives_until_it_is_killed() {
+    let Some(dir) = folder() else { return };
+    let (store, kept) = open(&dir);
+    let (store, boot) = (&store, kept.boot);
+    let end = |permit: u64| {
+        say(&format!("ending {permit}"));
+        store.gone(&[permit]);
+        say(&format!("ended {permit}"));
+    };
+    kept.live.iter().step_by(2).for_each(|old| end(old.permit));
+    let grants = |writer: u64| {
+        for number in (boot << 32 | writer << 24).. {
+            say(&format!("granting {number}"));
+            store.granted(&[permit(number, &format!("host-{}", number % 3))]);
+            say(&format!("granted {number}"));
+            if number % 8 != 0 {
+                end(number);
+            }
+        }
+    };
+    let holds = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let runtime = runtime.expect("a runtime");
+        for number in boot << 32.. {
+            store.learned([
+                ("held".to_owned(), state(number)),
+                (format!("learned-{}", number % 99), state(number)),
+            ]);
+            let kept = store.keep_now(vec![("held".to_owned(), state(number))]);
+            runtime.block_on(kept).expect("kept");
+            say(&format!("held {number}"));
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| grants(0));
+        scope.spawn(|| grants(1));
+        scope.spawn(holds);
+    });
+}
+
+/// What the child said, in the order it said it.
+#[derive(Default)]
+struct Said {
+    /// Said to be out, and not even said to be ending.
+    out: BTreeSet<u64>,
+    /// Begun and not acknowledged: either way is right.
+    either: BTreeSet<u64>,
+    newest: HashMap<String, u64>,
+    held: u64,
+}
+
+impl Said {
+    fn hear(&mut self, line: &str) {
+        let Some((word, number)) = line.split_once(' ') else {
+            return;
+        };
+        let Ok(number) = number.parse() else { return };
+        match word {
+            "granting" => {
+                self.either.insert(number);
+            }
+            "granted" => {
+                self.either.remove(&number);
+                self.out.insert(number);
+                let newest = self
+                    .newest
+                    .entry(format!("host-{}", number % 3))
+                    .or_default();
+                *newest = number.max(*newest);
+            }
+            "ending" => {
+                self.out.remove(&number);
+                self.either.insert(number);
+            }
+            "ended" => {
+                self.either.remove(&number);
+            }
+            "held" => self.held = number,
+            _ => {}
+        }
+    }
+}
+
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn killed_twenty_times_it_forgets_nothing_acknowledged() {
+    let dir = tempdir().unwrap();
+    let mut said = Said::default();
+    let mut replaced = false;
+    for life in 1..=20_usize {
+        let (child, out) = child(
+            "store::tests::kill::lives_until_it_is_killed",
+            dir.path(),
+            "",
+        );
+        let mut child = Killed(child);
+        let mut lines = out.lines().map(|line| line.expect("text"));
+        // Anything from the first line to thousands, spread by a multiplication; the moment is the scheduler's.
+        let until = life * 7_919 % 4_001;
+        lines.by_ref().take(until).for_each(|line| said.hear(&line));
+        child.0.kill().unwrap();
+        lines.for_each(|line| said.hear(&line));
+        child.0.wait().unwrap();
+
+        let (store, kept) = open(dir.path());
+        let live: BTreeSet<u64> = kept.live.iter().map(|granted| granted.permit).collect();
+        let lost: Vec<_> = said.out.difference(&live).collect();
+        assert!(lost.is_empty(), "life {life}: out and forgotten: {lost:?}");
+        let mut risen = live
+            .difference(&said.out)
+            .filter(|one| !said.either.contains(one));
+        assert_eq!(risen.next(), None, "life {life}: gone and live again");
+        for (key, number) in &said.newest {
+            let newest = kept.newest.get(key).copied().unwrap_or_default();
+            assert!(newest >= number * 10, "life {life}: {key}");
+        }
+        let held = states(&store).get("held").copied().unwrap_or_default();
+        assert!(held >= said.held, "life {life}: {held} was {}", said.held);
+        replaced |= dir.path().join("permits.journal.old").exists();
+        (said.out, said.either) = (live, BTreeSet::new());
+    }
+    assert!(replaced && said.held > 0 && !said.newest.is_empty());
+}

@@ -1,0 +1,23 @@
+//! `/metrics`, in Prometheus' words.
+
+use std::sync::OnceLock;
+
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+
+use crate::coordinator::Coordinator;
+
+static RECORDER: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
+
+/// Listens to what this process measures. Once per process; a recorder of somebody else's is left alone.
+pub(crate) fn install() {
+    RECORDER.get_or_init(|| PrometheusBuilder::new().install_recorder().ok());
+}
+
+/// What there is to scrape now.
+pub(crate) fn scrape(coordinator: &Coordinator) -> Option<String> {
+    let handle = RECORDER.get()?.as_ref()?;
+    coordinator.limiter().stats().emit();
+    ::metrics::gauge!("politely_live_permits").set(coordinator.live() as f64);
+    handle.run_upkeep();
+    Some(handle.render())
+}

@@ -1,0 +1,194 @@
+//! The past of the keys at work: a point every ten seconds, a quarter of an hour back, and what was decided.
+
+use std::collections::VecDeque;
+use std::hash::BuildHasher;
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use parking_lot::{Mutex, MutexGuard};
+use politely::Directions;
+use politely::core::Timestamp;
+use politely::core::control::Latency;
+use politely::core::key::Key;
+use politely::core::signal::{Report, Signal};
+use politely::wire::{Decision, Point};
+
+/// Length of a step.
+pub(crate) const STEP: Duration = Duration::from_secs(10);
+/// Steps kept.
+const STEPS: usize = 90;
+/// Decisions kept.
+const DECISIONS: usize = 30;
+const SHARDS: usize = 64;
+/// Keys with a past, per shard: 8,192 in all, at most 10 KB each.
+const KEYS: usize = 128;
+/// A rate that moves by less than this share is not worth a word.
+const MOVED: f64 = 0.1;
+/// … nor one that moved this short a while ago.
+const QUIET: Duration = Duration::from_secs(1);
+
+type Shard = HashMap<Key, Box<Past>, foldhash::fast::RandomState>;
+
+pub(crate) struct Pasts {
+    shards: Box<[Mutex<Shard>]>,
+    hasher: foldhash::fast::RandomState,
+}
+
+#[derive(Default)]
+struct Past {
+    steps: VecDeque<Step>,
+    decisions: VecDeque<(Timestamp, String)>,
+    /// The rate last told, and when.
+    rate: f64,
+    told: Timestamp,
+    touched: Timestamp,
+}
+
+#[derive(Default)]
+struct Step {
+    began: Timestamp,
+    rate: f64,
+    granted: u32,
+    ok: u32,
+    refused: u32,
+    failed: u32,
+    blocked: u32,
+    latency: Latency,
+}
+
+impl Default for Pasts {
+    fn default() -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            hasher: foldhash::fast::RandomState::default(),
+        }
+    }
+}
+
+impl Pasts {
+    pub(crate) fn granted(&self, now: Timestamp, key: &Key, slots: u16) {
+        self.with(now, key, |past| past.step(now).granted += u32::from(slots));
+    }
+
+    /// Enters an outcome; the rate before and after, if it moved.
+    pub(crate) fn heard(
+        &self,
+        now: Timestamp,
+        key: &Key,
+        report: &Report,
+        directions: &Directions,
+    ) -> Option<(f64, f64)> {
+        self.with(now, key, |past| {
+            let step = past.step(now);
+            step.rate = directions.rate;
+            match report.signal {
+                Signal::Ok | Signal::UrlError => step.ok += 1,
+                Signal::RateLimited => step.refused += 1,
+                Signal::Overloaded | Signal::Unreachable => step.failed += 1,
+                Signal::Blocked => step.blocked += 1,
+            }
+            if report.signal == Signal::Ok {
+                step.latency.record(report.latency);
+            }
+            let (from, to) = (past.rate, directions.rate);
+            if from == 0.0 {
+                past.rate = to;
+                return None;
+            }
+            let moved = (to - from).abs() > from * MOVED && to.is_finite();
+            if !moved || now.since(past.told) < QUIET {
+                return None;
+            }
+            (past.rate, past.told) = (to, now);
+            past.decide(now, format!("{from:.2}/s -> {to:.2}/s"));
+            Some((from, to))
+        })?
+    }
+
+    pub(crate) fn decided(&self, now: Timestamp, key: &Key, text: String) {
+        self.with(now, key, |past| past.decide(now, text));
+    }
+
+    /// What is known of `key`: points, oldest first; decisions, newest first.
+    pub(crate) fn of(&self, now: Timestamp, key: &Key) -> (Vec<Point>, Vec<Decision>) {
+        let shard = self.shard(key);
+        let Some(past) = shard.get(key) else {
+            return (Vec::new(), Vec::new());
+        };
+        let ms = |at: Timestamp| now.since(at).as_millis() as u64;
+        let latency = |of: Option<Duration>| of.unwrap_or_default().as_secs_f64() * 1e3;
+        let points = past.steps.iter().map(|step| Point {
+            ago_ms: ms(step.began),
+            rate: step.rate.min(1e9),
+            granted: step.granted,
+            ok: step.ok,
+            refused: step.refused,
+            failed: step.failed,
+            blocked: step.blocked,
+            latency_p50_ms: latency(step.latency.p50()),
+            latency_p95_ms: latency(step.latency.p95()),
+        });
+        let decisions = past.decisions.iter().rev().map(|(at, text)| Decision {
+            ago_ms: ms(*at),
+            text: text.clone(),
+        });
+        (points.collect(), decisions.collect())
+    }
+
+    fn shard(&self, key: &Key) -> MutexGuard<'_, Shard> {
+        self.shards[self.hasher.hash_one(key) as usize % SHARDS].lock()
+    }
+
+    /// Calls `enter` with the past of `key`, unless all places are taken by keys at work.
+    fn with<T>(&self, now: Timestamp, key: &Key, enter: impl FnOnce(&mut Past) -> T) -> Option<T> {
+        let mut shard = self.shard(key);
+        if let Some(past) = shard.get_mut(key) {
+            past.touched = now;
+            return Some(enter(past));
+        }
+        if shard.len() >= KEYS {
+            // Whoever is idle for longest of the first few met, if idle at all.
+            let (idle, touched) = shard
+                .iter()
+                .take(8)
+                .map(|(key, past)| (key, past.touched))
+                .min_by_key(|(_, touched)| *touched)?;
+            if now.since(touched) < STEP {
+                return None;
+            }
+            let idle = idle.clone();
+            shard.remove(&idle);
+        }
+        let past = shard.entry(key.clone()).or_default();
+        past.touched = now;
+        Some(enter(past))
+    }
+}
+
+impl Past {
+    fn step(&mut self, now: Timestamp) -> &mut Step {
+        let fresh = |step: &Step| now.since(step.began) < STEP;
+        if !self.steps.back().is_some_and(fresh) {
+            let micros = STEP.as_micros() as u64;
+            let began = Timestamp::from_micros(now.as_micros() / micros * micros);
+            if self.steps.len() >= STEPS {
+                self.steps.pop_front();
+            }
+            self.steps.push_back(Step {
+                began,
+                rate: self.rate,
+                ..Step::default()
+            });
+        }
+        self.steps
+            .back_mut()
+            .expect("one was just pushed, or was there")
+    }
+
+    fn decide(&mut self, now: Timestamp, text: String) {
+        if self.decisions.len() >= DECISIONS {
+            self.decisions.pop_front();
+        }
+        self.decisions.push_back((now, text));
+    }
+}

@@ -1,0 +1,176 @@
+//! The table of all keys: made anew at most once a second, searched and sorted for each reader.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use politely::core::Timestamp;
+use politely::core::key::Key;
+use politely::wire::{KeyPage, KeyRow, KeyState, KeysQuery, SortBy};
+use politely::{Explanation, Limiter, Reason};
+
+use crate::coordinator::ms_up;
+
+/// A table is shown for so long, and for ten times as long as it took to make.
+const FRESH: Duration = Duration::from_millis(500);
+/// Most rows of a page.
+const ROWS_MAX: u32 = 1_000;
+
+/// One key, without words.
+#[derive(Clone, Debug)]
+pub(crate) struct Glance {
+    pub(crate) key: Key,
+    pub(crate) state: KeyState,
+    ready: Timestamp,
+    rate: f64,
+    ceiling: Option<f64>,
+    in_flight: (u32, u32),
+    waiting: u32,
+    granted: u64,
+    reported: u64,
+    refused: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Table(Mutex<Made>);
+
+#[derive(Clone, Default)]
+struct Made {
+    at: Timestamp,
+    took: Duration,
+    glances: Arc<Vec<Glance>>,
+}
+
+pub(crate) fn glance(key: &Key, explained: &Explanation, waiting: usize, now: Timestamp) -> Glance {
+    let state = match explained.wait.map(|wait| wait.reason) {
+        None => KeyState::Ready,
+        Some(Reason::Pace) => KeyState::Pacing,
+        Some(Reason::InFlight) => KeyState::Full,
+        Some(Reason::Bytes) => KeyState::Bytes,
+        Some(Reason::Hold(_)) => KeyState::Hold,
+        Some(Reason::Parked(_)) => KeyState::Parked,
+        Some(Reason::Breaker) => KeyState::Breaker,
+        Some(Reason::Quarantine) => KeyState::Quarantine,
+    };
+    Glance {
+        key: key.clone(),
+        state,
+        ready: explained.wait.map_or(now, |wait| wait.at),
+        rate: explained.rate,
+        ceiling: explained.law.ceiling,
+        in_flight: explained.in_flight,
+        waiting: waiting as u32,
+        granted: explained.tally.granted,
+        reported: explained.tally.reported,
+        refused: explained.refused,
+    }
+}
+
+/// One key, in words.
+pub(crate) fn row(key: &Key, explained: &Explanation, waiting: usize, now: Timestamp) -> KeyRow {
+    let glance = glance(key, explained, waiting, now);
+    let ms = |latency: Duration| latency.as_secs_f64() * 1e3;
+    KeyRow {
+        key: key.as_str().to_owned(),
+        state: glance.state,
+        why: explained.line(now),
+        ready_in_ms: ms_up(glance.ready.since(now)),
+        rate: glance.rate.is_finite().then_some(glance.rate),
+        ceiling: glance.ceiling,
+        in_flight: glance.in_flight.0,
+        in_flight_max: glance.in_flight.1,
+        waiting: glance.waiting,
+        granted: glance.granted,
+        reported: glance.reported,
+        refused: glance.refused,
+        refused_share: glance.refused_share(),
+        latency_p50_ms: explained.latency.map(|(p50, _)| ms(p50)),
+        latency_p95_ms: explained.latency.map(|(_, p95)| ms(p95)),
+    }
+}
+
+impl Table {
+    /// The rows that `query` asks for. Takes a while at a million keys: not for an async thread.
+    pub(crate) fn page(&self, limiter: &Limiter, query: &KeysQuery) -> KeyPage {
+        let glances = self.glances(limiter);
+        let text = query.q.as_deref().unwrap_or("").to_ascii_lowercase();
+        let matches = |glance: &&Glance| {
+            glance.key.as_str().contains(&text)
+                && query.state.is_none_or(|state| glance.state == state)
+        };
+        let mut found: Vec<&Glance> = glances.iter().filter(matches).collect();
+        let matching = found.len();
+        let order = |a: &&Glance, b: &&Glance| {
+            let order = a.compare(b, query.sort);
+            let order = if query.descending {
+                order.reverse()
+            } else {
+                order
+            };
+            order.then_with(|| a.key.as_str().cmp(b.key.as_str()))
+        };
+        let first = query.offset as usize;
+        let last = first.saturating_add(query.limit.unwrap_or(100).min(ROWS_MAX) as usize);
+        if last < found.len() {
+            found.select_nth_unstable_by(last, order);
+            found.truncate(last);
+        }
+        found.sort_unstable_by(order);
+        let now = limiter.now();
+        let rows = found.into_iter().skip(first).filter_map(|glance| {
+            let explained = limiter.explain(&glance.key)?;
+            Some(row(&glance.key, &explained, glance.waiting as usize, now))
+        });
+        KeyPage {
+            keys: rows.collect(),
+            matching: matching as u32,
+            total: glances.len() as u32,
+        }
+    }
+
+    fn glances(&self, limiter: &Limiter) -> Arc<Vec<Glance>> {
+        let mut made = self.0.lock();
+        let now = limiter.now();
+        if made.at == Timestamp::ZERO || now.since(made.at) >= FRESH.max(made.took * 10) {
+            let mut glances = Vec::with_capacity(made.glances.len());
+            limiter
+                .each(|key, explained, waiting| glances.push(glance(key, explained, waiting, now)));
+            *made = Made {
+                at: now,
+                took: limiter.now().since(now),
+                glances: Arc::new(glances),
+            };
+        }
+        Arc::clone(&made.glances)
+    }
+
+    /// What was just set shows at once.
+    pub(crate) fn stale(&self) {
+        self.0.lock().at = Timestamp::ZERO;
+    }
+}
+
+impl Glance {
+    fn refused_share(&self) -> f64 {
+        if self.reported == 0 {
+            0.0
+        } else {
+            self.refused as f64 / self.reported as f64
+        }
+    }
+
+    fn compare(&self, other: &Self, by: SortBy) -> Ordering {
+        let number = |of: fn(&Self) -> f64| of(self).total_cmp(&of(other));
+        match by {
+            SortBy::Name => Ordering::Equal,
+            SortBy::Rate => number(|glance| glance.rate),
+            SortBy::Ceiling => number(|glance| glance.ceiling.unwrap_or(0.0)),
+            SortBy::InFlight => self.in_flight.cmp(&other.in_flight),
+            SortBy::Waiting => self.waiting.cmp(&other.waiting),
+            SortBy::RefusedShare => number(Self::refused_share),
+            SortBy::Granted => self.granted.cmp(&other.granted),
+            SortBy::ReadyIn => self.ready.cmp(&other.ready),
+        }
+    }
+}
