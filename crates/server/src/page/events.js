@@ -9,7 +9,7 @@ const SHOW_MS = 400;
 const AGAIN_MS = 5_000;
 const KINDS = ["hold", "rate", "breaker", "quarantine", "operator", "config", "missed"];
 const TONES = { hold: "warn", breaker: "bad", quarantine: "bad", missed: "bad", operator: "calm", config: "calm", rate: "good" };
-const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 
 /** Newest first: `{ at, kind, key, text }`. */
 const heard = [];

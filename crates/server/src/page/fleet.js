@@ -13,16 +13,17 @@ const AWAY_MS = 60_000;
 const [WIDTH, HEIGHT] = [96, 24];
 
 const refusedShare = (stats) => stats.refused_per_s / Math.max(stats.granted_per_s, stats.refused_per_s, 1e-9);
+const perSecond = (number) => (number < 100_000 ? words.rate(number) : words.brief(number));
 const atWork = (stats) => stats.workers.filter((worker) => worker.seen_ago_ms < AWAY_MS).length;
 
 /** Label, number, how it reads, what it is. */
 const TOTALS = [
-  ["granted/s", (stats) => stats.granted_per_s, words.rate, "Permits per second, over the last ten seconds"],
-  ["refused/s", (stats) => stats.refused_per_s, words.rate, "Refusals per second, over the last ten seconds"],
+  ["granted/s", (stats) => stats.granted_per_s, perSecond, "Permits per second, over the last ten seconds"],
+  ["refused/s", (stats) => stats.refused_per_s, perSecond, "Refusals per second, over the last ten seconds"],
   ["refused share", refusedShare, words.share, "Refusals by permits, over the last ten seconds"],
-  ["keys", (stats) => stats.keys, words.count, "Keys known"],
-  ["waiting", (stats) => stats.waiting, words.count, "Items waiting in lines"],
-  ["live permits", (stats) => stats.live, words.count, "Permits out"],
+  ["keys", (stats) => stats.keys, words.brief, "Keys known"],
+  ["waiting", (stats) => stats.waiting, words.brief, "Items waiting in lines"],
+  ["live permits", (stats) => stats.live, words.brief, "Permits out"],
   ["workers", atWork, words.count, "Workers heard of in the last minute"],
 ];
 

@@ -1,12 +1,18 @@
 // Numbers as a person reads them, with their units.
 
 const WHOLE = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const SHORT = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 const ONE = new Intl.NumberFormat("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
 const TWO = new Intl.NumberFormat("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
 
 /** 12,345 */
 export function count(number) {
   return WHOLE.format(number);
+}
+
+/** The same, but short from a million on: `1.23M`. */
+export function brief(number) {
+  return number < 1_000_000 ? WHOLE.format(number) : SHORT.format(number);
 }
 
 /** Per second, without the unit: `0.25`, `12.5`, `1,250`; absent is unbounded. */
@@ -36,7 +42,8 @@ export function duration(ms) {
 
 /** `12 s ago`; what is younger than a second is now. */
 export function ago(ms) {
-  return ms < 1000 ? "now" : `${duration(Math.floor(ms / 1000) * 1000)} ago`;
+  if (ms < 1000) return "now";
+  return ms < 60_000 ? `${Math.floor(ms / 1000)} s ago` : `${duration(ms)} ago`;
 }
 
 /** `3.4 MB` */
