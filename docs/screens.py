@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Takes the pictures in docs/screens/: a coordinator, a small fleet that crawls hosts with hidden limits, and Chromium.
 
-    cargo build --release -p politely-cli && python3 docs/screens.py [MINUTES]
+    cargo build -p politely-cli && python3 docs/screens.py [MINUTES]
 
 The fleet works for some minutes first (default 8), so that there is a past to show. The hosts are played by the workers
 themselves: nothing is fetched.
@@ -133,7 +133,7 @@ def take(browser, address, key):
 def main():
     minutes = float(sys.argv[1]) if len(sys.argv) > 1 else 8
     OUT.mkdir(exist_ok=True)
-    serve = start(str(ROOT / "target" / "release" / "politely"), "serve", "--memory", "--bind=127.0.0.1:0", "--profile=api")
+    serve = start(str(ROOT / "target" / "debug" / "politely"), "serve", "--memory", "--bind=127.0.0.1:0", "--profile=api")
     driver = start("chromedriver", "--port=0")
     ended = threading.Event()
     try:

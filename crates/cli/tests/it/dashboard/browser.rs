@@ -35,8 +35,7 @@ where
     B: FnOnce(Page, Coordinator) -> F,
     F: Future<Output = ()> + Send + 'static,
 {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all();
-    let runtime = runtime.build().expect("a runtime");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let folder = tempfile::tempdir().expect("a folder");
     tool("chromium"); // chromedriver only says that the session could not be made
     let mut driver = Server::start(

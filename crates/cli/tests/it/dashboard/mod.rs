@@ -112,6 +112,61 @@ fn a_hundred_thousand_keys_are_a_screenful() {
 }
 
 #[test]
+fn a_slow_answer_is_not_shown_over_a_newer_one() {
+    browse(Screen::Desk, |page, coordinator| async move {
+        let keys = ["ant.example", "bee.example"];
+        coordinator.visit("worker", &keys, 200, json!({})).await;
+        page.until_rows(&keys).await;
+        // The answer to `ant` comes when it is let through, aborted or not.
+        page.js("const asked = window.fetch;
+             window.fetch = async (url, options) => {
+               if (!url.includes('q=ant')) return asked(url, options);
+               const answer = await asked(url, { ...options, signal: undefined });
+               await new Promise((through) => { window.through = through; });
+               return answer;
+             };")
+            .await;
+        page.fill("#search", "ant").await;
+        page.until("window.through").await;
+        page.fill("#search", "bee").await;
+        page.until_rows(&["bee.example"]).await;
+        // A turn of the page's loop later it would be shown.
+        page.js("through(); return new Promise((told) => setTimeout(told, 200))")
+            .await;
+        page.until_rows(&["bee.example"]).await;
+    });
+}
+
+#[test]
+fn nothing_is_asked_while_nobody_looks() {
+    browse(Screen::Desk, |page, coordinator| async move {
+        coordinator
+            .visit("worker", &["a.example"], 200, json!({}))
+            .await;
+        page.until_rows(&["a.example"]).await;
+        page.js("window.asked = 0;
+             const fetched = window.fetch;
+             window.fetch = (...call) => { window.asked += 1; return fetched(...call); };
+             window.look = (hidden) => {
+               Object.defineProperty(document, 'hidden', { value: hidden, configurable: true });
+               document.dispatchEvent(new Event('visibilitychange'));
+             };
+             look(true);")
+            .await;
+        // Twice as long as the longest pause between two questions.
+        let asked = page
+            .js("return new Promise((told) => setTimeout(() => told(window.asked), 4000))")
+            .await;
+        assert_eq!(asked, json!(0));
+        coordinator
+            .visit("worker", &["b.example"], 200, json!({}))
+            .await;
+        page.js("look(false)").await;
+        page.until_rows(&["a.example", "b.example"]).await;
+    });
+}
+
+#[test]
 fn a_key_tells_its_past() {
     browse(Screen::Desk, |page, coordinator| async move {
         for _ in 0..5 {
