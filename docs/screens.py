@@ -51,7 +51,7 @@ class Host:
     def __init__(self, name, seed):
         draw = random.Random(seed)
         self.name, self.rate = name, draw.choice([0.5, 1, 2, 3, 5, 8])
-        self.broken, self.slow = draw.random() < 0.05, draw.uniform(0.04, 0.25)
+        self.broken, self.slow = draw.random() < 0.06, draw.uniform(0.04, 0.25)
         self.tokens, self.at, self.lock = 3.0, time.monotonic(), threading.Lock()
 
     def answer(self):
@@ -91,7 +91,7 @@ class Browser:
         self.url = f"{driver}/session/{session}"
 
     def ask(self, method, path, body=None):
-        return call(method, f"{self.url}/{path}", body)["value"]
+        return call(method, f"{self.url}/{path}".rstrip("/"), body)["value"]
 
     def tool(self, command, **params):
         self.ask("POST", "goog/cdp/execute", {"cmd": command, "params": params})
@@ -114,9 +114,9 @@ class Browser:
 
 
 def take(browser, address, key):
-    browser.size(1280, 800)
+    browser.size(1180, 660)
     browser.theme("light")
-    browser.open(f"{address}/#/?sort=granted&descending=")
+    browser.open(f"{address}/")
     time.sleep(110)  # until the sparklines are drawn
     browser.picture("keys-light")
     browser.theme("dark")
@@ -126,7 +126,8 @@ def take(browser, address, key):
     browser.open(f"{address}/#/key/{key}")
     browser.picture("key")
     browser.size(360, 740)
-    browser.open(f"{address}/#/?sort=granted&descending=")
+    browser.open("about:blank")
+    browser.open(f"{address}/")
     browser.picture("phone")
 
 

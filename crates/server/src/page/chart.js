@@ -39,7 +39,7 @@ function sample(kind) {
  * `read` writes a number of the axis.
  */
 export function makeScale({ width, span_ms, most, unit, read = String }) {
-  const step = niceStep(most / 3);
+  const step = niceStep(most / 4);
   const top = Math.max(Math.ceil(most / step - 1e-9), 1) * step;
   const right = width - MARGIN.right;
   const bottom = HEIGHT - MARGIN.bottom;
