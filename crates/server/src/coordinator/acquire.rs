@@ -6,7 +6,6 @@
 //!
 //! [`Limiter::acquire_in_turn`]: politely::Limiter::acquire_in_turn
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -47,7 +46,8 @@ struct Wanted<'a> {
     item: u32,
     keys: Vec<Key>,
     ask: Ask,
-    turn: Turn,
+    /// Where it stands in line, if that is known before it has to stand there.
+    turn: Option<Turn>,
     /// If it has a name.
     claim: Option<Claim<'a>>,
     /// It may start no later than this from now.
@@ -71,7 +71,7 @@ impl Coordinator {
             coordinator: self,
             worker,
             began: self.now(),
-            answers: BTreeMap::new(),
+            answers: vec![None; items.len()],
             granted: Vec::new(),
             found: 0,
             soonest: None,
@@ -86,25 +86,19 @@ impl Coordinator {
                 Err(Quick::Error(error)) => call.answer(Answer::Error { item, error }),
                 Err(Quick::Granted(number)) => call.again(item, number),
                 Err(Quick::AskedTwice) => call.wait(item, call.began + AGAIN, "asked already", 0),
-                Ok(wanted) => {
-                    match self
-                        .0
-                        .limiter
-                        .try_in_turn(&wanted.keys, wanted.ask, wanted.turn)
-                    {
-                        Ok(permit) => call.grant(&wanted, permit),
-                        Err(refusal) => match refusal.reason {
-                            RefusalReason::Wait(Reason::Parked(_))
-                            | RefusalReason::Closed
-                            | RefusalReason::Full => {
-                                call.refuse(&wanted, &refusal.reason.to_string(), refusal.at);
-                            }
-                            RefusalReason::Wait(_) | RefusalReason::Line => {
-                                waiting.push((wanted, refusal));
-                            }
-                        },
-                    }
-                }
+                Ok(wanted) => match self.try_now(&wanted) {
+                    Ok(permit) => call.grant(&wanted, permit),
+                    Err(refusal) => match refusal.reason {
+                        RefusalReason::Wait(Reason::Parked(_))
+                        | RefusalReason::Closed
+                        | RefusalReason::Full => {
+                            call.refuse(&wanted, &refusal.reason.to_string(), refusal.at);
+                        }
+                        RefusalReason::Wait(_) | RefusalReason::Line => {
+                            waiting.push((wanted, refusal));
+                        }
+                    },
+                },
             }
         }
         if call.found >= enough || wait.is_zero() {
@@ -116,6 +110,11 @@ impl Coordinator {
         }
         let any = matches!(want, Want::Any(_));
         call.outcome(any)
+    }
+
+    fn try_now(&self, wanted: &Wanted<'_>) -> Result<Permit, Refusal> {
+        let turn = wanted.turn.unwrap_or(Turn::LAST);
+        self.0.limiter.try_in_turn(&wanted.keys, wanted.ask, turn)
     }
 
     fn understand(
@@ -143,12 +142,12 @@ impl Coordinator {
         let ahead = patience
             .saturating_sub(wait)
             .min(Duration::from_millis(u64::from(wire::AHEAD_MAX_MS)));
-        let turn = || {
+        let placed = || {
             let earlier = PRIORITY_STEP * u32::from(asked.priority);
             self.0.limiter.turn().earlier(earlier)
         };
         let (claim, turn) = match &asked.id {
-            None => (None, turn()),
+            None => (None, (asked.priority > 0).then(placed)),
             Some(id) => {
                 check(
                     !id.is_empty() && id.len() <= wire::NAME_MAX,
@@ -156,8 +155,8 @@ impl Coordinator {
                     "must be 1 to 128 bytes long",
                 )?;
                 let wish = Wishes::hash(worker.name(), id);
-                match self.0.wishes.ask(wish, self.now(), turn) {
-                    Known::Wanted(claim, turn) => (Some(claim), turn),
+                match self.0.wishes.ask(wish, self.now(), placed) {
+                    Known::Wanted(claim, turn) => (Some(claim), Some(turn)),
                     Known::AskedTwice => return Err(Quick::AskedTwice),
                     Known::Granted(number) => return Err(Quick::Granted(number)),
                 }
@@ -226,7 +225,8 @@ struct Call<'a> {
     coordinator: &'a Coordinator,
     worker: &'a Arc<Worker>,
     began: Timestamp,
-    answers: BTreeMap<u32, Answer>,
+    /// By item.
+    answers: Vec<Option<Answer>>,
     granted: Vec<Leaving>,
     /// Permits found so far.
     found: usize,
@@ -254,8 +254,9 @@ impl Call<'_> {
             .enumerate()
             .map(|(index, (wanted, _))| async move {
                 let patience = wanted.patience.min(wait);
-                let turn = limiter.acquire_in_turn(&wanted.keys, wanted.ask, wanted.turn);
-                (index, tokio::time::timeout(patience, turn).await)
+                let turn = wanted.turn.unwrap_or_else(|| limiter.turn());
+                let served = limiter.acquire_in_turn(&wanted.keys, wanted.ask, turn);
+                (index, tokio::time::timeout(patience, served).await)
             })
             .collect();
         let mut open: Vec<bool> = vec![true; waiting.len()];
@@ -290,7 +291,7 @@ impl Call<'_> {
             | Answer::Refused { item, .. }
             | Answer::Error { item, .. } => *item,
         };
-        self.answers.insert(item, answer);
+        self.answers[item as usize] = Some(answer);
     }
 
     /// Writes the permit down and answers it.
@@ -403,7 +404,7 @@ impl Call<'_> {
         let now = self.coordinator.now();
         let key = wanted.keys.get(refusal.index()).unwrap_or(&wanted.keys[0]);
         let explained = limiter.explain(key);
-        let position = limiter.position(key, wanted.turn) as u32;
+        let position = limiter.position(key, wanted.turn.unwrap_or(Turn::LAST)) as u32;
         let wait = explained.as_ref().and_then(|explained| explained.wait);
         let rate = explained.map_or(1.0, |explained| explained.rate);
         let first = wait.map_or(now, |wait| wait.at);
@@ -442,7 +443,7 @@ impl Call<'_> {
         self.coordinator.keep_granted(self.worker, &self.granted);
         let told = |answer: &Answer| !(any && matches!(answer, Answer::Wait { .. }));
         Outcome {
-            answers: self.answers.into_values().filter(told).collect(),
+            answers: self.answers.into_iter().flatten().filter(told).collect(),
             retry_in: self.soonest.map(|at| at.since(now)),
         }
     }

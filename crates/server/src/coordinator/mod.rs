@@ -178,6 +178,11 @@ impl Coordinator {
         self.0.closing.subscribe()
     }
 
+    /// Items standing in lines now.
+    pub fn waiting(&self) -> u64 {
+        self.0.limiter.stats().waiting
+    }
+
     /// Permits never heard of again.
     pub(crate) fn expired(&self) -> u64 {
         self.0.expired.load(Ordering::Relaxed)
@@ -191,7 +196,8 @@ impl Coordinator {
         &self.0.watch
     }
 
-    pub(crate) fn limiter(&self) -> &Limiter {
+    /// The keys and what is known of them.
+    pub fn limiter(&self) -> &Limiter {
         &self.0.limiter
     }
 

@@ -1,7 +1,6 @@
 //! What happened, and what to do next.
 
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
@@ -57,7 +56,7 @@ impl Coordinator {
             }
             Some(Entry::Out(out)) => out,
         };
-        if !std::ptr::eq(Arc::as_ptr(&out.worker), worker) {
+        if !out.is_held_by(worker) {
             return Err(error("permit", "another worker holds it"));
         }
         if let Some((mut body, answered)) = out.heard.take() {

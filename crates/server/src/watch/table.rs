@@ -163,7 +163,7 @@ impl Glance {
     fn compare(&self, other: &Self, by: SortBy) -> Ordering {
         let number = |of: fn(&Self) -> f64| of(self).total_cmp(&of(other));
         match by {
-            SortBy::Name => Ordering::Equal,
+            SortBy::Name => self.key.as_str().cmp(other.key.as_str()),
             SortBy::Rate => number(|glance| glance.rate),
             SortBy::Ceiling => number(|glance| glance.ceiling.unwrap_or(0.0)),
             SortBy::InFlight => self.in_flight.cmp(&other.in_flight),
