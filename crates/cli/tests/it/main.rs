@@ -4,6 +4,7 @@
 #![expect(clippy::disallowed_methods, reason = "real servers run in real time")]
 
 mod bad_input;
+mod dashboard;
 mod fetch_pages;
 mod misbehaving;
 mod python_client;
