@@ -91,9 +91,12 @@ impl Bench {
 
     pub(crate) fn reserve(&mut self, horizon_s: f64) -> Grant {
         let horizon = Duration::from_secs_f64(horizon_s);
+        let (slots, cost, bytes) = (1, 1, 0);
         match self.ask(Ask {
+            slots,
             horizon,
-            ..Ask::default()
+            cost,
+            bytes,
         }) {
             Decision::Granted(grant) => grant,
             Decision::Wait(wait) => panic!("{wait:?}"),
