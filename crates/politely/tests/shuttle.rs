@@ -24,12 +24,18 @@ mod limiter;
 mod permit;
 #[path = "../src/registry.rs"]
 mod registry;
+#[cfg(feature = "coordinator")]
+#[path = "../src/remote/mod.rs"]
+mod remote;
 #[path = "../src/slab.rs"]
 mod slab;
 #[path = "../src/stats.rs"]
 mod stats;
 #[path = "../src/waiters.rs"]
 mod waiters;
+
+#[cfg(feature = "coordinator")]
+use politely::wire;
 
 mod sync {
     use std::future::poll_fn;

@@ -99,7 +99,7 @@ impl Coordinator {
                             | RefusalReason::Full => {
                                 call.refuse(&wanted, &refusal.reason.to_string(), refusal.at);
                             }
-                            RefusalReason::Wait(_) | RefusalReason::Line => {
+                            RefusalReason::Wait(_) | RefusalReason::Line | RefusalReason::Asked => {
                                 waiting.push((wanted, refusal));
                             }
                         },

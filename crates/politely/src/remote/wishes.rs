@@ -1,0 +1,166 @@
+//! What `try_acquire` was refused for: asked of the coordinator in the background, and kept until it is asked for again.
+
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use politely_core::Timestamp;
+use politely_core::gate::HoldReason;
+use politely_core::host::Reason;
+use politely_core::key::Key;
+
+use super::claim::Granted;
+use super::lines::KeySet;
+use crate::asked::RefusalReason;
+
+/// A wish nobody came back for is forgotten.
+const KEPT: Duration = Duration::from_secs(5);
+/// … and so many are kept, about 300 bytes each.
+const WISHES_MAX: usize = 1 << 14;
+/// Without a call to be woken, ask again after so long.
+pub(super) const AGAIN: Duration = Duration::from_secs(1);
+/// A parked key of which nobody knows until when.
+const PARKED: Duration = Duration::from_hours(2);
+
+#[derive(Default)]
+pub(super) struct Wishes(HashMap<KeySet, Wish, foldhash::fast::RandomState>);
+
+struct Wish {
+    touched: Timestamp,
+    /// Its place in line.
+    asked: Option<u64>,
+    kept: Option<Granted>,
+    /// The coordinator said no, until then.
+    refused: Option<(Timestamp, RefusalReason)>,
+}
+
+/// What a call of `try_acquire` finds.
+pub(super) enum Found {
+    Permit(Granted),
+    /// Ask again then.
+    No(RefusalReason, Timestamp),
+    /// The same, and it must join the line.
+    New(KeySet),
+}
+
+impl Wishes {
+    /// Somebody calls for a permit of `keys`.
+    pub(super) fn call(&mut self, keys: &[Key], now: Timestamp) -> Found {
+        if let Some(wish) = self.0.get_mut(keys) {
+            wish.touched = now;
+            if wish
+                .kept
+                .as_ref()
+                .is_some_and(|kept| kept.start <= now && now <= kept.valid_until)
+            {
+                return wish
+                    .kept
+                    .take()
+                    .map_or(Found::No(RefusalReason::Asked, now), Found::Permit);
+            }
+            if let Some((at, reason)) = wish.refused.filter(|(at, _)| *at > now) {
+                return Found::No(reason, at);
+            }
+            if let Some(kept) = wish.kept.as_ref().filter(|kept| kept.start > now) {
+                return Found::No(RefusalReason::Asked, kept.start);
+            }
+            return if wish.asked.is_some() || wish.kept.is_some() {
+                Found::No(RefusalReason::Asked, now + AGAIN)
+            } else {
+                Found::New(KeySet::from(keys))
+            };
+        }
+        if self.0.len() >= WISHES_MAX {
+            return Found::No(RefusalReason::Asked, now + AGAIN);
+        }
+        let keys = KeySet::from(keys);
+        let wish = Wish {
+            touched: now,
+            asked: None,
+            kept: None,
+            refused: None,
+        };
+        self.0.insert(KeySet::clone(&keys), wish);
+        Found::New(keys)
+    }
+
+    /// It stands in line.
+    pub(super) fn joined(&mut self, keys: &[Key], number: u64) {
+        if let Some(wish) = self.0.get_mut(keys) {
+            wish.asked = Some(number);
+        }
+    }
+
+    /// Keeps a permit that came; one that nobody wants any more comes back.
+    pub(super) fn came(&mut self, keys: &[Key], granted: Granted) -> Option<Granted> {
+        let Some(wish) = self.0.get_mut(keys) else {
+            return Some(granted);
+        };
+        wish.asked = None;
+        wish.kept.replace(granted)
+    }
+
+    /// The coordinator said no.
+    pub(super) fn refused(&mut self, keys: &[Key], reason: RefusalReason, until: Timestamp) {
+        if let Some(wish) = self.0.get_mut(keys) {
+            wish.asked = None;
+            wish.refused = Some((until, reason));
+        }
+    }
+
+    /// Takes out the permits nobody took in time; and forgets wishes nobody came back for, as far as `withdraw` lets it.
+    pub(super) fn sweep(
+        &mut self,
+        now: Timestamp,
+        mut withdraw: impl FnMut(u64) -> bool,
+    ) -> Vec<Granted> {
+        let mut lapsed = Vec::new();
+        self.0.retain(|_, wish| {
+            if wish
+                .kept
+                .as_ref()
+                .is_some_and(|kept| now > kept.valid_until)
+            {
+                lapsed.extend(wish.kept.take());
+            }
+            let forgotten = now.since(wish.touched) >= KEPT && wish.kept.is_none();
+            let refused = wish.refused.is_some_and(|(at, _)| at > now);
+            !(forgotten && !refused && wish.asked.is_none_or(&mut withdraw))
+        });
+        lapsed
+    }
+
+    /// When a kept permit lapses next; or when to look for forgotten wishes.
+    pub(super) fn due(&self, now: Timestamp) -> Option<Timestamp> {
+        let kept = self
+            .0
+            .values()
+            .filter_map(|wish| Some(wish.kept.as_ref()?.valid_until));
+        let kept = kept.min().map(|at| at + Duration::from_millis(1));
+        (!self.0.is_empty()).then(|| kept.unwrap_or(now + KEPT).min(now + KEPT))
+    }
+
+    /// All permits that are kept.
+    pub(super) fn drain(&mut self) -> Vec<Granted> {
+        self.0.drain().filter_map(|(_, wish)| wish.kept).collect()
+    }
+}
+
+/// Until when a parked key is parked, and as which reason.
+pub(super) fn parked(said: &str, rest_ms: Option<u64>) -> Option<(Duration, Reason)> {
+    let why = said.strip_prefix("parked")?;
+    let all = [
+        HoldReason::RetryAfter,
+        HoldReason::QuotaSpent,
+        HoldReason::Backoff,
+        HoldReason::CrawlDelay,
+        HoldReason::Operator,
+    ];
+    let reason = all
+        .into_iter()
+        .find(|reason| why.ends_with(reason.as_str()));
+    let rest = rest_ms.map_or(PARKED, Duration::from_millis);
+    Some((
+        rest,
+        Reason::Parked(reason.unwrap_or(HoldReason::RetryAfter)),
+    ))
+}
