@@ -71,7 +71,7 @@ impl Permit {
 
     /// A coordinator's.
     #[cfg(feature = "coordinator")]
-    pub(crate) fn claimed(claim: Box<Claim>) -> Self {
+    pub(crate) fn claimed(claim: Claim) -> Self {
         let departure = Departure {
             start: claim.start(),
             interval: Duration::ZERO,
@@ -83,7 +83,7 @@ impl Permit {
             sent: false,
             given: true,
             departure,
-            claim: Some(claim),
+            claim: Some(Box::new(claim)),
         }
     }
 

@@ -61,7 +61,7 @@ impl Lease {
 
 /// A little less, for what passed between the coordinator's clock and ours.
 fn safely(lease: Duration) -> Duration {
-    lease - (lease / 10).min(Duration::from_secs(1))
+    lease.saturating_sub((lease / 10).min(Duration::from_secs(1)))
 }
 
 /// Held until it is reported; dropped before, it is cancelled.
@@ -77,17 +77,17 @@ pub(crate) struct Claim {
 
 impl Claim {
     /// A claim on `granted`, whose lease is renewed from now on.
-    pub(super) fn new(shared: &Arc<Shared>, granted: Granted) -> Box<Self> {
+    pub(super) fn new(shared: &Arc<Shared>, granted: Granted) -> Self {
         let lease = Arc::new(Lease::new(&granted));
         shared.desk.lock().hold(&granted, &lease);
-        Box::new(Self {
+        Self {
             shared: Arc::clone(shared),
             granted,
             lease,
             sent: false,
             heard: None,
             over: false,
-        })
+        }
     }
 
     pub(crate) const fn start(&self) -> Timestamp {
@@ -112,11 +112,11 @@ impl Claim {
     }
 
     /// Nobody will report it: its lease runs out by itself.
-    pub(crate) fn abandon(mut self: Box<Self>) {
+    pub(crate) fn abandon(mut self) {
         self.over = true;
     }
 
-    pub(crate) fn report(mut self: Box<Self>, report: &Report) -> Directions {
+    pub(crate) fn report(mut self, report: &Report) -> Directions {
         self.over = true;
         let said = told(&self.granted.permit, report, false);
         self.tell(said, report)

@@ -30,7 +30,7 @@ const KEEPALIVE: (Duration, u32) = (Duration::from_secs(5), 2);
 /// The longest answer that is read.
 const ANSWER_MAX: usize = 16 << 20;
 /// No Retry-After of a coordinator is longer.
-const BUSY_MAX: Duration = Duration::from_secs(60);
+const BUSY_MAX: Duration = Duration::from_mins(1);
 
 /// A coordinator's address and how to speak with it.
 #[derive(Clone)]

@@ -21,12 +21,12 @@ const FRONT: usize = 32;
 /// The keys of one request, the first of which hears its outcome.
 pub(super) type KeySet = Arc<[Key]>;
 /// How a caller hears.
-pub(super) type Answer = oneshot::Sender<Result<Box<Claim>, AcquireError>>;
+pub(super) type Answer = oneshot::Sender<Result<Claim, AcquireError>>;
 
 /// All lines.
 #[derive(Default)]
 pub(super) struct Lines {
-    lines: HashMap<KeySet, Line, foldhash::fast::RandomState>,
+    of: HashMap<KeySet, Line, foldhash::fast::RandomState>,
     open: HashMap<u64, Open, foldhash::fast::RandomState>,
     next: u64,
 }
@@ -69,7 +69,7 @@ impl Lines {
     pub(super) fn join(&mut self, keys: KeySet, ask: Ask, who: Who) -> u64 {
         let number = self.next;
         self.next += 1;
-        let line = self.lines.entry(Arc::clone(&keys)).or_default();
+        let line = self.of.entry(Arc::clone(&keys)).or_default();
         line.waiting.push_back(number);
         let open = Open {
             keys,
@@ -84,13 +84,13 @@ impl Lines {
     /// Is anybody there to be asked for?
     pub(super) fn any_waiting(&self) -> bool {
         let asks = |line: &Line| !line.waiting.is_empty() && line.asked < FRONT;
-        self.lines.values().any(asks)
+        self.of.values().any(asks)
     }
 
     /// Takes up to `most` out of the lines' heads to be asked for, by number and item.
     pub(super) fn take(&mut self, most: usize, prefix: &str) -> (Vec<u64>, Vec<Item>) {
         let (mut numbers, mut items) = (Vec::new(), Vec::new());
-        self.lines.retain(|keys, line| {
+        self.of.retain(|keys, line| {
             while line.asked < FRONT && numbers.len() < most {
                 let Some(number) = line.waiting.pop_front() else {
                     break;
@@ -121,7 +121,7 @@ impl Lines {
         let Some(open) = self.open.get(&number) else {
             return;
         };
-        if let Some(line) = self.lines.get_mut(&open.keys) {
+        if let Some(line) = self.of.get_mut(&open.keys) {
             line.asked -= 1;
             line.waiting.push_front(number);
         }
@@ -139,7 +139,7 @@ impl Lines {
     /// It was asked for and has its answer.
     pub(super) fn served(&mut self, number: u64) -> Option<Open> {
         let open = self.open.remove(&number)?;
-        if let Some(line) = self.lines.get_mut(&open.keys) {
+        if let Some(line) = self.of.get_mut(&open.keys) {
             line.asked -= 1;
         }
         Some(open)
@@ -150,7 +150,7 @@ impl Lines {
         let Some(open) = self.open.get(&number) else {
             return true;
         };
-        let Some(line) = self.lines.get_mut(&open.keys) else {
+        let Some(line) = self.of.get_mut(&open.keys) else {
             return true;
         };
         let Some(at) = line.waiting.iter().position(|other| *other == number) else {
@@ -163,7 +163,7 @@ impl Lines {
 
     /// Everybody leaves.
     pub(super) fn drain(&mut self) -> Vec<Open> {
-        self.lines.clear();
+        self.of.clear();
         self.open.drain().map(|(_, open)| open).collect()
     }
 }

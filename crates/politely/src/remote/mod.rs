@@ -274,6 +274,8 @@ impl Limiter {
         let quiet = async {
             loop {
                 let said = remote.0.said.notified();
+                tokio::pin!(said);
+                said.as_mut().enable();
                 if remote.0.desk.lock().is_quiet() {
                     return;
                 }
@@ -281,6 +283,27 @@ impl Limiter {
             }
         };
         tokio::time::timeout(patience, quiet).await.is_ok()
+    }
+
+    /// Calls the coordinator once: whether it will listen to us. One that cannot be reached now may later.
+    ///
+    /// # Errors
+    /// What it has against us: a wrong token, say, or it is no coordinator.
+    pub async fn greet(&self) -> Result<(), String> {
+        let Some(remote) = self.by_coordinator() else {
+            return Ok(());
+        };
+        let before = remote.0.desk.lock().greet();
+        remote.0.wake.notify_one();
+        loop {
+            let said = remote.0.said.notified();
+            tokio::pin!(said);
+            said.as_mut().enable();
+            if let Some(greeted) = remote.0.desk.lock().greeted(before) {
+                return greeted;
+            }
+            said.await;
+        }
     }
 
     /// Why the coordinator did not answer the last call, if it did not.

@@ -43,6 +43,7 @@ impl Desk {
         now: Timestamp,
     ) -> Vec<Delivery> {
         self.under_way.ended(sent.kind);
+        self.answers += 1;
         match reply {
             Ok(reply) => {
                 (self.failures, self.trouble) = (0, None);
@@ -94,6 +95,7 @@ impl Desk {
 
     /// The coordinator will not hear it, however often it is said.
     fn refused(&mut self, sent: Sent, why: &str, now: Timestamp) -> Vec<Delivery> {
+        self.failures = 0;
         tracing::warn!(%why, "the coordinator refuses a call");
         let until = now + AGAIN;
         let mut deliveries = Vec::new();

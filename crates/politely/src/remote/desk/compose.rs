@@ -76,7 +76,8 @@ impl Desk {
                 return Ok((call, Vec::new(), Kind::Errand));
             }
         }
-        if !self.under_way.quick && !self.reports.is_empty() {
+        if !self.under_way.quick && (self.greet || !self.reports.is_empty()) {
+            self.greet = false;
             return Ok(self.exchange(Kind::Quick));
         }
         let mut due = self.wishes.due(now).unwrap_or(Timestamp::NEVER);

@@ -62,6 +62,10 @@ pub(super) struct Desk {
     failures: u32,
     not_before: Timestamp,
     trouble: Option<String>,
+    /// The coordinator is called even if there is nothing to say.
+    greet: bool,
+    /// Calls that had an answer, or none.
+    answers: u64,
     closed: bool,
 }
 
@@ -127,6 +131,8 @@ impl Desk {
             failures: 0,
             not_before: Timestamp::ZERO,
             trouble: None,
+            greet: false,
+            answers: 0,
             closed: false,
         }
     }
@@ -260,6 +266,20 @@ impl Desk {
     pub(super) fn waited(&mut self, waited: Duration) {
         self.stats.waits += 1;
         self.stats.waited += waited;
+    }
+
+    /// Calls the coordinator even if there is nothing to say; how many calls were answered before.
+    pub(super) const fn greet(&mut self) -> u64 {
+        self.greet = true;
+        self.answers
+    }
+
+    /// What came of calls since `before` were answered: `Some(Err)` if the last was refused.
+    pub(super) fn greeted(&self, before: u64) -> Option<Result<(), String>> {
+        (self.answers > before).then(|| match &self.trouble {
+            Some(why) if self.failures == 0 => Err(why.clone()),
+            _ => Ok(()),
+        })
     }
 
     /// Nobody is served any more; what is to be said is said.
