@@ -43,7 +43,7 @@ impl Lease {
     }
 
     /// Still so long, unless it is gone.
-    fn left(&self, now: Timestamp) -> Option<Duration> {
+    pub(super) fn left(&self, now: Timestamp) -> Option<Duration> {
         let left = Timestamp::from_micros(self.until.load(Ordering::Acquire)).since(now);
         (!left.is_zero() && !self.lost.load(Ordering::Acquire)).then_some(left)
     }

@@ -319,3 +319,6 @@ impl Limiter {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
