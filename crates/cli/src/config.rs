@@ -266,19 +266,6 @@ impl Settings {
                 ));
             }
         }
-        if knobs.coordinator.is_some() {
-            let given = [
-                ("rate", knobs.rate.is_some()),
-                ("burst", knobs.burst.is_some()),
-                ("in-flight", knobs.in_flight.is_some()),
-                ("law", knobs.law.is_some()),
-            ];
-            if let Some((name, _)) = given.into_iter().find(|(_, given)| *given) {
-                return Err(format!(
-                    "--{name}: with --coordinator that is the coordinator's to say (politely serve --{name})"
-                ));
-            }
-        }
         let user_agent = knobs.user_agent.unwrap_or_else(|| USER_AGENT.to_owned());
         if http::HeaderValue::from_str(&user_agent).is_err() || user_agent.trim().is_empty() {
             return Err("--user-agent: must be visible characters on one line".to_owned());

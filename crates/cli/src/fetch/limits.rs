@@ -344,6 +344,17 @@ fn coordinator(settings: &Settings, clock: Clock) -> Result<Option<Limiter>, Wro
     let Some(url) = &settings.coordinator else {
         return Ok(None);
     };
+    let given = [
+        ("rate", settings.rate.is_some()),
+        ("burst", settings.burst.is_some()),
+        ("in-flight", settings.in_flight.is_some()),
+        ("law", settings.law.is_some()),
+    ];
+    if let Some((name, _)) = given.into_iter().find(|(_, given)| *given) {
+        return Err(Wrong(format!(
+            "--{name}: with --coordinator that is the coordinator's to say (politely serve --{name})"
+        )));
+    }
     let builder = Limiter::builder().clock(clock).coordinator(url);
     let builder = match token::read(settings.token_file.as_deref())? {
         Some(token) => builder.token(token.text),

@@ -187,7 +187,7 @@ async fn who_tries_is_called_when_the_permit_is_there() {
     let key = key();
     for _ in 0..20 {
         assert!(limiter.try_acquire(&key).is_err());
-        assert_eq!(limiter.ready().await, [key.clone()]);
+        assert_eq!(limiter.ready().await, std::slice::from_ref(&key));
         limiter
             .try_acquire(&key)
             .unwrap()
