@@ -27,7 +27,7 @@
 //! | [`mod@reqwest`]`::client` | `reqwest` | a reqwest client, ready, redirects paced too |
 //!
 //! With the feature `coordinator`, `Limiter::builder().coordinator(url)` makes a limiter that shares its hosts with other
-//! processes and machines; everything above works the same through it.
+//! processes and machines (module `remote`); everything above works the same through it.
 //!
 //! The three ready ones pace, classify, report and retry by one law, told in [`mod@attempts`]. What all of
 //! them do can be watched: [`Limiter::explain`] (why does this key wait?), [`Stats::emit`] (numbers for a
@@ -51,7 +51,7 @@ mod limiter;
 mod permit;
 mod registry;
 #[cfg(feature = "coordinator")]
-mod remote;
+pub mod remote;
 #[cfg(feature = "reqwest")]
 pub mod reqwest;
 #[cfg(feature = "robots")]
@@ -75,8 +75,6 @@ pub use politely_core::host::{Ask, Directions, Explanation, OperatorNumbers, Rea
 pub use politely_core::key::Key;
 pub use politely_core::signal::{Failure, Outcome, Report, Signal};
 pub use registry::Full;
-#[cfg(feature = "coordinator")]
-pub use remote::{RemoteBuilder, RemoteError};
 pub use stats::Stats;
 pub use waiters::Turn;
 

@@ -306,14 +306,14 @@ fn a_library_client_is_one_line_from_local_to_shared() {
         assert!(limiter.settled(Duration::from_secs(30)).await);
         let stats = limiter.stats();
         assert_eq!(stats.granted, stats.reported);
-        let answer = client_of(&coordinator, "keys").await;
+        let answer = shown_at(&coordinator, "keys").await;
         let row = &answer["keys"][0];
         assert_eq!(row["in_flight"], 0, "{answer}");
     });
 }
 
 /// What the coordinator shows at `/api/v1/{what}`.
-async fn client_of(coordinator: &Coordinator, what: &str) -> serde_json::Value {
+async fn shown_at(coordinator: &Coordinator, what: &str) -> serde_json::Value {
     let url = format!("{}/api/v1/{what}", coordinator.url);
     let client = reqwest::Client::builder()
         .no_proxy()
