@@ -18,11 +18,25 @@ const KEPT: Duration = Duration::from_secs(5);
 const WISHES_MAX: usize = 1 << 14;
 /// Without a call to be woken, ask again after so long.
 pub(super) const AGAIN: Duration = Duration::from_secs(1);
+/// A permit may leave until its time, inclusive.
+const MOMENT: Duration = Duration::from_millis(1);
 /// A parked key of which nobody knows until when.
 const PARKED: Duration = Duration::from_hours(2);
 
-#[derive(Default)]
-pub(super) struct Wishes(HashMap<KeySet, Wish, foldhash::fast::RandomState>);
+pub(super) struct Wishes {
+    of: HashMap<KeySet, Wish, foldhash::fast::RandomState>,
+    /// When the next kept permit lapses or a wish may be forgotten: all are looked at then, not before.
+    due: Timestamp,
+}
+
+impl Default for Wishes {
+    fn default() -> Self {
+        Self {
+            of: HashMap::default(),
+            due: Timestamp::NEVER,
+        }
+    }
+}
 
 struct Wish {
     touched: Timestamp,
@@ -45,7 +59,7 @@ pub(super) enum Found {
 impl Wishes {
     /// Somebody calls for a permit of `keys`.
     pub(super) fn call(&mut self, keys: &[Key], now: Timestamp) -> Found {
-        if let Some(wish) = self.0.get_mut(keys) {
+        if let Some(wish) = self.of.get_mut(keys) {
             wish.touched = now;
             if wish
                 .kept
@@ -69,7 +83,7 @@ impl Wishes {
                 Found::New(KeySet::from(keys))
             };
         }
-        if self.0.len() >= WISHES_MAX {
+        if self.of.len() >= WISHES_MAX {
             return Found::No(RefusalReason::Asked, now + AGAIN);
         }
         let keys = KeySet::from(keys);
@@ -79,29 +93,31 @@ impl Wishes {
             kept: None,
             refused: None,
         };
-        self.0.insert(KeySet::clone(&keys), wish);
+        self.of.insert(KeySet::clone(&keys), wish);
+        self.due = self.due.min(now + KEPT);
         Found::New(keys)
     }
 
     /// It stands in line.
     pub(super) fn joined(&mut self, keys: &[Key], number: u64) {
-        if let Some(wish) = self.0.get_mut(keys) {
+        if let Some(wish) = self.of.get_mut(keys) {
             wish.asked = Some(number);
         }
     }
 
     /// Keeps a permit that came; one that nobody wants any more comes back.
     pub(super) fn came(&mut self, keys: &[Key], granted: Granted) -> Option<Granted> {
-        let Some(wish) = self.0.get_mut(keys) else {
+        let Some(wish) = self.of.get_mut(keys) else {
             return Some(granted);
         };
         wish.asked = None;
+        self.due = self.due.min(granted.valid_until + MOMENT);
         wish.kept.replace(granted)
     }
 
     /// The coordinator said no.
     pub(super) fn refused(&mut self, keys: &[Key], reason: RefusalReason, until: Timestamp) {
-        if let Some(wish) = self.0.get_mut(keys) {
+        if let Some(wish) = self.of.get_mut(keys) {
             wish.asked = None;
             wish.refused = Some((until, reason));
         }
@@ -114,7 +130,10 @@ impl Wishes {
         mut withdraw: impl FnMut(u64) -> bool,
     ) -> Vec<Granted> {
         let mut lapsed = Vec::new();
-        self.0.retain(|_, wish| {
+        if now < self.due {
+            return lapsed;
+        }
+        self.of.retain(|_, wish| {
             if wish
                 .kept
                 .as_ref()
@@ -126,22 +145,24 @@ impl Wishes {
             let refused = wish.refused.is_some_and(|(at, _)| at > now);
             !(forgotten && !refused && wish.asked.is_none_or(&mut withdraw))
         });
+        let kept = self.of.values().filter_map(|wish| wish.kept.as_ref());
+        let lapses = kept.map(|kept| kept.valid_until + MOMENT).min();
+        self.due = if self.of.is_empty() {
+            Timestamp::NEVER
+        } else {
+            lapses.unwrap_or(Timestamp::NEVER).min(now + KEPT)
+        };
         lapsed
     }
 
-    /// When a kept permit lapses next; or when to look for forgotten wishes.
-    pub(super) fn due(&self, now: Timestamp) -> Option<Timestamp> {
-        let kept = self
-            .0
-            .values()
-            .filter_map(|wish| Some(wish.kept.as_ref()?.valid_until));
-        let kept = kept.min().map(|at| at + Duration::from_millis(1));
-        (!self.0.is_empty()).then(|| kept.unwrap_or(now + KEPT).min(now + KEPT))
+    /// When to sweep again.
+    pub(super) const fn due(&self) -> Timestamp {
+        self.due
     }
 
     /// All permits that are kept.
     pub(super) fn drain(&mut self) -> Vec<Granted> {
-        self.0.drain().filter_map(|(_, wish)| wish.kept).collect()
+        self.of.drain().filter_map(|(_, wish)| wish.kept).collect()
     }
 }
 

@@ -80,8 +80,11 @@ impl Desk {
             self.greet = false;
             return Ok(self.exchange(Kind::Quick));
         }
-        let mut due = self.wishes.due(now).unwrap_or(Timestamp::NEVER);
-        if let Some(((at, _), _)) = self.leases.first_key_value() {
+        let mut due = self.wishes.due();
+        // While an errand is under way its end comes first.
+        if let Some(((at, _), _)) = self.leases.first_key_value()
+            && !self.under_way.errand
+        {
             due = due.min(*at);
         }
         if !self.lines.any_waiting() {
