@@ -10,9 +10,10 @@ use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
-use politely::core::Rng;
 use politely::core::config::Limits;
 use politely::core::gate::Refill;
+use politely::core::host::{Ask, Decision, Host};
+use politely::core::{Rng, Timestamp};
 use politely::{Config, Key, Limiter, Report, Signal};
 
 const ROUNDS: usize = 7;
@@ -20,8 +21,11 @@ const CALLS_PER_ROUND: usize = 1_000_000;
 
 /// Runs everything and prints the table.
 pub(crate) fn run() {
-    // First of all: later, memory that earlier rounds gave back would be used again and not be seen to grow.
-    memory(1_000_000);
+    // First of all, and kept until all were measured: memory that was given back would be used again and not be
+    // seen to grow.
+    let learned = learned(20_000, 300);
+    let kept = ["discover", "aimd"].map(|law| memory(law, 1_000_000));
+    drop((learned, kept));
     println!("limiter: ns per call, median of {ROUNDS} rounds of {CALLS_PER_ROUND} calls");
     println!("| keys | threads | governor check | grant | ratio | acquire + report | ratio |");
     println!("| --- | --- | --- | --- | --- | --- | --- |");
@@ -140,10 +144,12 @@ fn per_call(threads: usize, order: &[usize], call: impl Fn(usize) + Sync) -> f64
     times.iter().max().expect("a thread").as_nanos() as f64 / share as f64
 }
 
-fn memory(keys: usize) {
+/// One request each, under the default configuration with this law.
+fn memory(law: &str, keys: usize) -> Limiter {
     let names = names(keys);
     let before = resident();
     let limiter = Limiter::builder()
+        .config(Config::default().with_law(law.parse().expect("a law's name")))
         .capacity(keys)
         .build()
         .expect("a valid configuration");
@@ -152,10 +158,45 @@ fn memory(keys: usize) {
     }
     let grown = resident().saturating_sub(before);
     println!(
-        "memory per idle key incl. its name, {keys} keys: {} bytes resident, {} by its own count",
+        "memory per idle key incl. its name, {keys} keys, {law}: {} bytes resident, {} by its own count",
         grown / keys as u64,
         limiter.stats().memory / keys as u64
     );
+    limiter
+}
+
+/// The bare states of keys that were each sent so many requests as fast as the default law allows.
+fn learned(keys: usize, requests: u32) -> Vec<Host> {
+    let config = Config::default();
+    let before = resident();
+    let hosts: Vec<Host> = (0..keys).map(|_| busy_key(&config, requests)).collect();
+    let grown = resident().saturating_sub(before);
+    println!(
+        "memory per key without its name after {requests} requests at the full pace, none refused: {} bytes resident",
+        grown / keys as u64
+    );
+    hosts
+}
+
+fn busy_key(config: &Config, requests: u32) -> Host {
+    let (mut rng, mut now) = (Rng::new(1), Timestamp::from_micros(1_800_000_000_000_000));
+    let mut host = Host::new(config, now);
+    let report = Report {
+        latency: Duration::from_millis(50),
+        ..Report::of(Signal::Ok)
+    };
+    let mut served = 0;
+    while served < requests {
+        match host.request(now, Ask::default(), config) {
+            Decision::Granted(grant) => {
+                now = grant.start + report.latency;
+                host.report(now, grant.lease, &report, config, &mut rng);
+                served += 1;
+            }
+            Decision::Wait(wait) => now = wait.at,
+        }
+    }
+    host
 }
 
 fn unlimited(keys: usize) -> Limiter {
@@ -205,7 +246,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// Resident bytes of this process.
-fn resident() -> u64 {
+pub(crate) fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = statm
         .split(' ')

@@ -1,9 +1,10 @@
 //! Side-by-side measurements against peers, as tables of ratios within one run.
 //!
-//! `cargo run --release -p politely-benches [fetch|limiter|queue]`; without a name, all of them.
+//! `cargo run --release -p politely-benches [coordinator|fetch|limiter|queue]`; without a name, all of them.
 
 #![expect(clippy::disallowed_methods, reason = "benchmarks look at the clock")]
 
+mod coordinator;
 mod fetch;
 mod limiter;
 mod queue;
@@ -15,6 +16,7 @@ fn main() {
             bench();
         }
     };
+    run("coordinator", coordinator::run);
     run("fetch", fetch::run);
     run("limiter", limiter::run);
     run("queue", || {

@@ -493,20 +493,15 @@ impl Host {
         rng: &mut Rng,
     ) {
         let refused = matches!(report.signal, Signal::RateLimited | Signal::Overloaded);
-        let spent = report.quota.and_then(|quota: Quota| {
+        // To a law that paces by the quota, nothing left is a window that slides or a bucket that holds little:
+        // by the time its pace lets the next one go, there is one left.
+        let spent = (report.quota).filter(|_| refused || !self.law.reads_quota());
+        let spent = spent.and_then(|quota: Quota| {
             // Those still under way are not yet counted in what the server says remains.
             let remaining = quota
                 .remaining?
                 .saturating_sub(self.leases.unheard() as u64);
-            // A law that paces by the quota comes to its end only where a window slides: a moment is enough.
-            let reset = match (quota.reset, self.law.reads_quota() && !refused) {
-                (Some(reset), true) => {
-                    let rate = self.bounds(now, config).rate;
-                    Some(reset.min(rate.interval()))
-                }
-                (reset, _) => reset,
-            };
-            reset.filter(|reset| remaining == 0 && !reset.is_zero())
+            (quota.reset).filter(|reset| remaining == 0 && !reset.is_zero())
         });
         let asked = match (report.retry_after, spent) {
             (Some(after), _) => Some((after, HoldReason::RetryAfter)),

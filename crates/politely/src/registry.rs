@@ -22,7 +22,7 @@ use crate::clock::Clock;
 use crate::index::Index;
 use crate::slab::Slab;
 use crate::stats::Stats;
-use crate::sync::{AtomicUsize, Mutex, MutexGuard};
+use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard};
 use crate::waiters::Waiters;
 
 /// Enough that two threads seldom meet; measured no slower at one (research: 64 against 1,024).
@@ -31,12 +31,16 @@ const SHARDS: usize = 64;
 const LEARNED_KEPT: Duration = Duration::from_hours(24);
 /// A full registry looks at this many keys for one that may go before it looks at all of the shard.
 const EVICTION_LOOKS: u32 = 32;
+/// … and after all of them in vain not again for so long: strangers' keys must not cost a walk each.
+const FULL_FOR: Duration = Duration::from_millis(50);
 
 pub(crate) struct Registry {
     shards: Box<[Arc<SharedShard>]>,
     hasher: foldhash::fast::RandomState,
     keys: AtomicUsize,
     capacity: usize,
+    /// Every key was looked at and none could go: not again before this, in microseconds.
+    full_until: AtomicU64,
 }
 
 /// A shard behind its lock. Permits own a share of it, so that two threads with permits of different keys
@@ -109,6 +113,7 @@ impl Registry {
             hasher: foldhash::fast::RandomState::default(),
             keys: AtomicUsize::new(0),
             capacity,
+            full_until: AtomicU64::new(0),
         }
     }
 
@@ -156,6 +161,11 @@ impl Registry {
         Ok(shard.insert(slot, hash, &self.hasher))
     }
 
+    /// Something was saved: a key that could not go may go now.
+    pub(crate) fn look_again(&self) {
+        self.full_until.store(0, Ordering::Relaxed);
+    }
+
     /// Looking and counting is one step: two newcomers must not both take the last place.
     fn count_one_more(&self) -> bool {
         let one_more = |keys| (keys < self.capacity).then_some(keys + 1);
@@ -166,13 +176,22 @@ impl Registry {
 
     /// Evicts a key, whose place in the count goes to the newcomer.
     fn make_room(&self, shard: &mut Shard, now: Timestamp) -> bool {
+        if self.full_until.load(Ordering::Relaxed) > now.as_micros() {
+            return false;
+        }
         let here = shard.evict_one(now, &self.hasher);
         // Elsewhere only if nobody is at work there: two newcomers must not wait for each other.
-        here || self
-            .shards
-            .iter()
-            .filter_map(|other| other.state.try_lock())
-            .any(|mut other| other.evict_one(now, &self.hasher))
+        let made = here
+            || self
+                .shards
+                .iter()
+                .filter_map(|other| other.state.try_lock())
+                .any(|mut other| other.evict_one(now, &self.hasher));
+        if !made {
+            let until = now + FULL_FOR;
+            self.full_until.store(until.as_micros(), Ordering::Relaxed);
+        }
+        made
     }
 }
 

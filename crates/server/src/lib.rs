@@ -20,6 +20,7 @@
 
 mod api;
 mod coordinator;
+mod page;
 mod serve;
 pub mod store;
 mod watch;

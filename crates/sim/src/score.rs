@@ -1,6 +1,7 @@
 //! What came of a run, against the exact offline optimum.
 
 use politely_core::Timestamp;
+use politely_target::model::{FaultSpec, LimitSpec};
 use serde::Serialize;
 
 use crate::optimum;
@@ -59,6 +60,9 @@ pub struct Score {
     pub attempts_per_page: f64,
     /// How long the run took.
     pub time_s: f64,
+    /// From an outage's end or a new limit until goodput over ten seconds was 90 % of the optimum's: the longest of
+    /// them, at most until the next; `None`: there is none.
+    pub recovery_s: Option<f64>,
 }
 
 /// Scores a run.
@@ -116,7 +120,7 @@ pub fn score(scenario: &Scenario, law: &str, seed: u64, trace: &Trace) -> Score 
         utilisation,
         refused_share: ratio(refused.len(), sent.len()),
         refused_worst_minute: most_within(&refused, 60.0),
-        t90_s: t90(&served, &best, trace.end),
+        t90_s: reached(&served, &best, 0.0, trace.end.as_secs_f64()),
         overshoot_1s: most_within(&sent, 1.0) as f64 / most_within(&best, 1.0).max(1) as f64,
         latency_p50_ms: quantile(0.5),
         latency_p95_ms: quantile(0.95),
@@ -140,6 +144,7 @@ pub fn score(scenario: &Scenario, law: &str, seed: u64, trace: &Trace) -> Score 
         blocked,
         attempts_per_page: ratio(sent.len(), served.len()),
         time_s: trace.end.as_secs_f64(),
+        recovery_s: recovery(scenario, &served, &best, trace.end.as_secs_f64()),
     }
 }
 
@@ -163,20 +168,85 @@ fn most_within(times: &[Timestamp], secs: f64) -> u64 {
     most as u64
 }
 
-fn t90(served: &[Timestamp], best: &[Timestamp], end: Timestamp) -> Option<f64> {
-    let within = |times: &[Timestamp], from: f64| {
-        let (from, to) = (from, from + T90_WINDOW_S);
+/// The longest return to what the host allows anew.
+fn recovery(
+    scenario: &Scenario,
+    served: &[Timestamp],
+    best: &[Timestamp],
+    end: f64,
+) -> Option<f64> {
+    let outages = scenario.faults.iter().filter_map(|fault| match fault {
+        FaultSpec::Outage { to_s, .. } => Some(*to_s),
+        _ => None,
+    });
+    let steps = match &scenario.limit {
+        LimitSpec::Steps { at } => at.iter().map(|(from, _)| *from).collect(),
+        _ => Vec::new(),
+    };
+    let mut changes: Vec<f64> = (outages.chain(steps))
+        .filter(|at| *at > 0.0 && *at < end)
+        .collect();
+    changes.sort_unstable_by(f64::total_cmp);
+    let nexts = changes.iter().skip(1).copied().chain([end]);
+    (changes.iter().zip(nexts))
+        .map(|(&from, to)| reached(served, best, from, to).unwrap_or(to - from))
+        .max_by(f64::total_cmp)
+}
+
+/// Seconds from `from` on until ten seconds of goodput were 90 % of the optimum's, if that was before `to`.
+fn reached(served: &[Timestamp], best: &[Timestamp], from: f64, to: f64) -> Option<f64> {
+    let count = |times: &[Timestamp], from: f64, to: f64| {
         times.partition_point(|t| t.as_secs_f64() < to)
             - times.partition_point(|t| t.as_secs_f64() < from)
     };
     // The optimum spends a window's quota at once; on average is what can be asked.
-    let average = best.len() as f64 / end.as_secs_f64() * T90_WINDOW_S;
-    let ends = (end.as_secs_f64() - T90_WINDOW_S).floor();
-    (0..=ends as u32)
+    let average = count(best, from, to) as f64 / (to - from) * T90_WINDOW_S;
+    let last = (to - from - T90_WINDOW_S).floor();
+    (0..=last as u32)
         .map(f64::from)
-        .find(|from| {
-            let got = within(served, *from) as f64;
-            ends >= 0.0 && got >= 0.9 * (within(best, *from) as f64).min(average)
+        .find(|after| {
+            let (begins, ends) = (from + after, from + after + T90_WINDOW_S);
+            let (got, most) = (count(served, begins, ends), count(best, begins, ends));
+            last >= 0.0 && got as f64 >= 0.9 * (most as f64).min(average)
         })
-        .map(|from| from + T90_WINDOW_S)
+        .map(|after| after + T90_WINDOW_S)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One a second, but none between `from` and `to`.
+    fn pause(from: u32, to: u32) -> Vec<Timestamp> {
+        (0..1_000)
+            .filter(|second| !(from..to).contains(second))
+            .map(|second| Timestamp::from_secs_f64(f64::from(second)))
+            .collect()
+    }
+
+    #[test]
+    fn who_comes_back_late_has_reached_it_ten_seconds_later() {
+        let best = pause(0, 0);
+        assert_eq!(reached(&pause(0, 0), &best, 300.0, 600.0), Some(10.0));
+        // Nine of ten are enough.
+        assert_eq!(reached(&pause(300, 321), &best, 300.0, 600.0), Some(30.0));
+        assert_eq!(reached(&pause(300, 600), &best, 300.0, 600.0), None);
+    }
+
+    #[test]
+    fn recovery_is_the_longest_and_there_is_none_where_nothing_changes() {
+        let mut scenario = crate::suite().swap_remove(0);
+        let best = pause(0, 0);
+        assert_eq!(recovery(&scenario, &best, &best, 1_000.0), None);
+        let outage = FaultSpec::Outage {
+            from_s: 200.0,
+            to_s: 300.0,
+            status: 503,
+        };
+        scenario.faults.push(outage);
+        let late = recovery(&scenario, &pause(200, 321), &best, 1_000.0);
+        assert_eq!(late, Some(30.0));
+        let never = recovery(&scenario, &pause(200, 1_000), &best, 1_000.0);
+        assert_eq!(never, Some(700.0));
+    }
 }

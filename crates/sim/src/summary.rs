@@ -135,6 +135,7 @@ mod tests {
             blocked: 0,
             attempts_per_page: 1.0,
             time_s: 900.0,
+            recovery_s: None,
         }
     }
 

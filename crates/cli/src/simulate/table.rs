@@ -29,13 +29,14 @@ impl Widths {
     pub(super) fn head(self) -> String {
         let Self { scenario, law } = self;
         format!(
-            "{:<scenario$}  {:<law$}  {:>7} {:>9} {:>9} {:>8} {:>9} {:>8} {:>8}",
+            "{:<scenario$}  {:<law$}  {:>7} {:>9} {:>9} {:>8} {:>10} {:>9} {:>8} {:>8}",
             "scenario",
             "law",
             "used %",
             "refused %",
             "worst min",
             "t90 s",
+            "recovery s",
             "overshoot",
             "p50 ms",
             "p95 ms",
@@ -54,8 +55,16 @@ impl Widths {
         } else {
             "never".to_owned()
         };
+        let recovery = if first.recovery_s.is_some() {
+            format!(
+                "{:.0}",
+                middle(|run| run.recovery_s.unwrap_or(f64::INFINITY))
+            )
+        } else {
+            "-".to_owned()
+        };
         format!(
-            "{:<scenario$}  {:<law$}  {:>7.2} {:>9.3} {:>9.0} {t90:>8} {:>9.2} {:>8.0} {:>8.0}",
+            "{:<scenario$}  {:<law$}  {:>7.2} {:>9.3} {:>9.0} {t90:>8} {recovery:>10} {:>9.2} {:>8.0} {:>8.0}",
             first.scenario,
             first.law,
             middle(|run| run.utilisation) * 100.0,

@@ -5,8 +5,10 @@
 
 mod bad_input;
 mod coordinator_fetch;
+mod dashboard;
 mod fetch_pages;
 mod misbehaving;
+mod python_client;
 mod resume;
 mod run;
 mod servers;

@@ -154,7 +154,7 @@ pub enum KeyLaw {
     /// See [`Advice`].
     Advice(Advice),
     /// See [`Discover`].
-    Discover(Box<Discover>),
+    Discover(Discover),
 }
 
 impl KeyLaw {
@@ -166,7 +166,7 @@ impl KeyLaw {
             LawConfig::Aimd(config) => Self::Aimd(Aimd::new(Arc::clone(config), start.rate, now)),
             LawConfig::Advice(config) => Self::Advice(Advice::new(Arc::clone(config), start.rate)),
             LawConfig::Discover(config) => {
-                Self::Discover(Box::new(Discover::new(Arc::clone(config), start.rate, now)))
+                Self::Discover(Discover::new(Arc::clone(config), start.rate, now))
             }
         }
     }

@@ -7,6 +7,19 @@ fn a_key_is_small() {
     assert!(size_of::<Host>() <= 208, "{}", size_of::<Host>());
 }
 
+/// The default law adds nothing to that before it has something to learn: see `control/discover/quiet.rs`.
+#[test]
+fn no_law_of_a_quiet_key_needs_more_than_its_place_in_the_key() {
+    use crate::control::{Aimd, Discover};
+
+    let sizes = (
+        size_of::<KeyLaw>(),
+        size_of::<Discover>(),
+        size_of::<Aimd>(),
+    );
+    assert!(sizes.0 <= 48 && sizes.1 <= 48, "{sizes:?}");
+}
+
 /// Before this, the answer that said "one left" was itself counted as under way, and the key was held.
 #[test]
 fn an_answer_heard_is_not_under_way() {
@@ -60,4 +73,28 @@ fn where_nothing_is_learned_an_operators_number_is_the_rate() {
     // A law that learns starts at 1 and may not pass 10.
     let config = Config::crawler();
     assert_eq!([tenths(&config, 50.0), tenths(&config, 0.5)], [10, 5]);
+}
+
+/// Before this, a bucket of one was used at four fifths: every answer said that nothing was left for now.
+#[test]
+fn nothing_left_holds_a_key_only_if_its_law_does_not_pace_by_the_quota() {
+    let now = Timestamp::from_micros(1_000_000);
+    let spent = Report {
+        quota: Some(Quota {
+            limit: Some(20),
+            remaining: Some(0),
+            reset: Some(Duration::from_secs(10)),
+            window: Some(Duration::from_secs(20)),
+        }),
+        ..Report::of(Signal::Ok)
+    };
+    for (law, held) in [("discover", false), ("aimd", true)] {
+        let config = Config::api().with_law(law.parse().expect("a law"));
+        let mut host = Host::new(&config, now);
+        let Decision::Granted(grant) = host.request(now, Ask::default(), &config) else {
+            panic!("a new key grants")
+        };
+        let told = host.report(now, grant.lease, &spent, &config, &mut Rng::new(1));
+        assert_eq!(told.hold_until > now, held, "{law}");
+    }
 }

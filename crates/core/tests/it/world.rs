@@ -151,7 +151,8 @@ impl World {
                 }
             }
             Op::SetRate { rate, burst } => {
-                self.host.set(self.now, OperatorNumbers::rate(rate, burst), &self.config);
+                self.host
+                    .set(self.now, OperatorNumbers::rate(rate, burst), &self.config);
                 self.burst_max = self.burst_max.max(burst);
                 self.operator = true;
             }

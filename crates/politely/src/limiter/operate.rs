@@ -224,16 +224,19 @@ impl Limiter {
         let slot = shard.find(key, hash)?;
         let entry = shard.get(slot);
         *entry.saved = true;
-        Some(entry.host.snapshot())
+        let state = entry.host.snapshot();
+        self.0.registry.look_again();
+        Some(state)
     }
 
     /// The states that learned something since this was last called, each key once, to be kept and given to
     /// [`Limiter::restore`] after a restart. Call it once a second or so; one shard is locked at a time.
     pub fn take_learned(&self) -> Vec<(Key, Vec<u8>)> {
         let shards = self.0.registry.shards().iter();
-        shards
-            .flat_map(|shard| shard.lock().take_learned())
-            .collect()
+        let learned = shards.flat_map(|shard| shard.lock().take_learned());
+        let learned = learned.collect();
+        self.0.registry.look_again();
+        learned
     }
 
     /// Takes a state back that [`Limiter::snapshot`] gave, in place of what is known of `key`. The holders

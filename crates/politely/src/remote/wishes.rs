@@ -167,8 +167,7 @@ impl Wishes {
 }
 
 /// Until when a parked key is parked, and as which reason.
-pub(super) fn parked(said: &str, rest_ms: Option<u64>) -> Option<(Duration, Reason)> {
-    let why = said.strip_prefix("parked")?;
+pub(super) fn parked(said: &str, rest_ms: Option<u64>) -> (Duration, Reason) {
     let all = [
         HoldReason::RetryAfter,
         HoldReason::QuotaSpent,
@@ -178,10 +177,10 @@ pub(super) fn parked(said: &str, rest_ms: Option<u64>) -> Option<(Duration, Reas
     ];
     let reason = all
         .into_iter()
-        .find(|reason| why.ends_with(reason.as_str()));
+        .find(|reason| said.ends_with(reason.as_str()));
     let rest = rest_ms.map_or(PARKED, Duration::from_millis);
-    Some((
+    (
         rest,
         Reason::Parked(reason.unwrap_or(HoldReason::RetryAfter)),
-    ))
+    )
 }

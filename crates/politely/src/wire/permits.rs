@@ -15,7 +15,8 @@ pub struct Acquire {
     /// The call may be held open this long for permits to come free, at most 60,000. Default 0: at once.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub wait_ms: u32,
-    /// A permit for every item, or the first n of them.
+    /// Every item is answered, or the first n that may leave. Where some must wait, the call is held open until the first
+    /// of them may leave, and answered then: a permit that waits for others grows old.
     #[serde(default)]
     pub want: Want,
     /// What is asked for, 1 to 4,096.
@@ -120,7 +121,9 @@ pub enum Answer {
     Refused {
         /// Its place in `items`.
         item: u32,
-        /// Why: `parked, …`, `no room for another key`, `the line is full`, `shutting down`.
+        /// Why, for programs.
+        code: RefusedCode,
+        /// Why, for people.
         reason: String,
         /// When it may be different.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -133,6 +136,23 @@ pub enum Answer {
         /// Which field is wrong, and why.
         error: Error,
     },
+}
+
+/// Why an item is not granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum RefusedCode {
+    /// The id's permit was reported or has expired: a new request needs a new id.
+    IdUsed,
+    /// The key is on hold for longer than anybody should wait.
+    Parked,
+    /// No room for another key.
+    Full,
+    /// As many wait for the key as may.
+    LineFull,
+    /// The coordinator is ending.
+    Closing,
 }
 
 /// Leave to send.
@@ -217,7 +237,7 @@ pub struct Told {
     /// How many times this request was sent, this time included. Default 1.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub attempt: u16,
-    /// How many of the times before were refused.
+    /// How many of the times before were refused: were told to retry after 0 ms.
     #[serde(default, skip_serializing_if = "is_zero_16")]
     pub refused: u16,
     /// What the worker made of the answer, if it judges answers itself: then status, error, headers and body are

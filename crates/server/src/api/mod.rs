@@ -83,6 +83,7 @@ pub(crate) fn routes(coordinator: Coordinator, access: Access) -> Router {
         .split_for_parts();
     let description = Bytes::from(description.to_json().unwrap_or_default());
     router
+        .merge(crate::page::routes())
         .route(
             "/api/v1/openapi.json",
             get(move || async move { ([(header::CONTENT_TYPE, "application/json")], description) }),

@@ -6,16 +6,15 @@
 //!
 //! [`Limiter::acquire_in_turn`]: politely::Limiter::acquire_in_turn
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use politely::core::Timestamp;
 use politely::core::key::Key;
-use politely::wire::{self, Answer, Item, Want};
+use politely::wire::{self, Answer, Item, RefusedCode, Want};
 use politely::{AcquireError, Ask, Permit, Reason, Refusal, RefusalReason, Turn};
 use url::Url;
 
@@ -47,7 +46,8 @@ struct Wanted<'a> {
     item: u32,
     keys: Vec<Key>,
     ask: Ask,
-    turn: Turn,
+    /// Where it stands in line, if that is known before it has to stand there.
+    turn: Option<Turn>,
     /// If it has a name.
     claim: Option<Claim<'a>>,
     /// It may start no later than this from now.
@@ -71,7 +71,7 @@ impl Coordinator {
             coordinator: self,
             worker,
             began: self.now(),
-            answers: BTreeMap::new(),
+            answers: vec![None; items.len()],
             granted: Vec::new(),
             found: 0,
             soonest: None,
@@ -86,28 +86,24 @@ impl Coordinator {
                 Err(Quick::Error(error)) => call.answer(Answer::Error { item, error }),
                 Err(Quick::Granted(number)) => call.again(item, number),
                 Err(Quick::AskedTwice) => call.wait(item, call.began + AGAIN, "asked already", 0),
-                Ok(wanted) => {
-                    match self
-                        .0
-                        .limiter
-                        .try_in_turn(&wanted.keys, wanted.ask, wanted.turn)
-                    {
-                        Ok(permit) => call.grant(&wanted, permit),
-                        Err(refusal) => match refusal.reason {
-                            RefusalReason::Wait(Reason::Parked(_))
-                            | RefusalReason::Closed
-                            | RefusalReason::Full => {
-                                call.refuse(&wanted, &refusal.reason.to_string(), refusal.at);
-                            }
+                Ok(wanted) => match self.try_now(&wanted) {
+                    Ok(permit) => call.grant(&wanted, permit),
+                    Err(refusal) => {
+                        let code = match refusal.reason {
+                            RefusalReason::Wait(Reason::Parked(_)) => RefusedCode::Parked,
+                            RefusalReason::Closed => RefusedCode::Closing,
+                            RefusalReason::Full => RefusedCode::Full,
                             RefusalReason::Wait(_) | RefusalReason::Line | RefusalReason::Asked => {
                                 waiting.push((wanted, refusal));
+                                continue;
                             }
-                        },
+                        };
+                        call.refuse(&wanted, code, &refusal.reason.to_string(), refusal.at);
                     }
-                }
+                },
             }
         }
-        if call.found >= enough || wait.is_zero() {
+        if call.found > 0 || wait.is_zero() {
             for (wanted, refusal) in waiting {
                 call.give_up(&wanted, &refusal);
             }
@@ -116,6 +112,11 @@ impl Coordinator {
         }
         let any = matches!(want, Want::Any(_));
         call.outcome(any)
+    }
+
+    fn try_now(&self, wanted: &Wanted<'_>) -> Result<Permit, Refusal> {
+        let turn = wanted.turn.unwrap_or(Turn::LAST);
+        self.0.limiter.try_in_turn(&wanted.keys, wanted.ask, turn)
     }
 
     fn understand(
@@ -143,12 +144,12 @@ impl Coordinator {
         let ahead = patience
             .saturating_sub(wait)
             .min(Duration::from_millis(u64::from(wire::AHEAD_MAX_MS)));
-        let turn = || {
+        let placed = || {
             let earlier = PRIORITY_STEP * u32::from(asked.priority);
             self.0.limiter.turn().earlier(earlier)
         };
         let (claim, turn) = match &asked.id {
-            None => (None, turn()),
+            None => (None, (asked.priority > 0).then(placed)),
             Some(id) => {
                 check(
                     !id.is_empty() && id.len() <= wire::NAME_MAX,
@@ -156,8 +157,8 @@ impl Coordinator {
                     "must be 1 to 128 bytes long",
                 )?;
                 let wish = Wishes::hash(worker.name(), id);
-                match self.0.wishes.ask(wish, self.now(), turn) {
-                    Known::Wanted(claim, turn) => (Some(claim), turn),
+                match self.0.wishes.ask(wish, self.now(), placed) {
+                    Known::Wanted(claim, turn) => (Some(claim), Some(turn)),
                     Known::AskedTwice => return Err(Quick::AskedTwice),
                     Known::Granted(number) => return Err(Quick::Granted(number)),
                 }
@@ -226,7 +227,8 @@ struct Call<'a> {
     coordinator: &'a Coordinator,
     worker: &'a Arc<Worker>,
     began: Timestamp,
-    answers: BTreeMap<u32, Answer>,
+    /// By item.
+    answers: Vec<Option<Answer>>,
     granted: Vec<Leaving>,
     /// Permits found so far.
     found: usize,
@@ -254,26 +256,26 @@ impl Call<'_> {
             .enumerate()
             .map(|(index, (wanted, _))| async move {
                 let patience = wanted.patience.min(wait);
-                let turn = limiter.acquire_in_turn(&wanted.keys, wanted.ask, wanted.turn);
-                (index, tokio::time::timeout(patience, turn).await)
+                let turn = wanted.turn.unwrap_or_else(|| limiter.turn());
+                let served = limiter.acquire_in_turn(&wanted.keys, wanted.ask, turn);
+                (index, tokio::time::timeout(patience, served).await)
             })
             .collect();
         let mut open: Vec<bool> = vec![true; waiting.len()];
-        while self.found < enough
-            && let Some((index, served)) = lines.next().await
-        {
+        let before = self.found;
+        while self.found < enough {
+            // Once there is a permit, only what is ready by now is taken along: a permit that waits for others grows old.
+            let next = if self.found > before {
+                lines.next().now_or_never().flatten()
+            } else {
+                lines.next().await
+            };
+            let Some((index, served)) = next else { break };
             let (wanted, refusal) = &waiting[index];
             open[index] = false;
             match served {
                 Ok(Ok(permit)) => self.grant(wanted, permit),
-                Ok(Err(AcquireError::Parked(_, rest))) => {
-                    let now = self.coordinator.now();
-                    self.refuse(wanted, "parked", now + rest);
-                }
-                Ok(Err(why)) => {
-                    let now = self.coordinator.now();
-                    self.refuse(wanted, &why.to_string(), now + AGAIN);
-                }
+                Ok(Err(why)) => self.refuse_waiting(wanted, &why),
                 Err(_elapsed) => self.give_up(wanted, refusal),
             }
         }
@@ -283,6 +285,17 @@ impl Call<'_> {
         }
     }
 
+    fn refuse_waiting(&mut self, wanted: &Wanted<'_>, why: &AcquireError) {
+        let now = self.coordinator.now();
+        let (code, at) = match why {
+            AcquireError::Parked(_, rest) => (RefusedCode::Parked, now + *rest),
+            AcquireError::Full => (RefusedCode::Full, now + AGAIN),
+            AcquireError::LineFull(_) => (RefusedCode::LineFull, now + AGAIN),
+            AcquireError::Closed | AcquireError::NoKey => (RefusedCode::Closing, now + AGAIN),
+        };
+        self.refuse(wanted, code, &why.to_string(), at);
+    }
+
     fn answer(&mut self, answer: Answer) {
         let item = match &answer {
             Answer::Granted(grant) => grant.item,
@@ -290,7 +303,7 @@ impl Call<'_> {
             | Answer::Refused { item, .. }
             | Answer::Error { item, .. } => *item,
         };
-        self.answers.insert(item, answer);
+        self.answers[item as usize] = Some(answer);
     }
 
     /// Writes the permit down and answers it.
@@ -353,6 +366,7 @@ impl Call<'_> {
         } else {
             self.answer(Answer::Refused {
                 item,
+                code: RefusedCode::IdUsed,
                 reason: "its permit was reported or has expired: a new request needs a new id"
                     .to_owned(),
                 retry_in_ms: None,
@@ -388,10 +402,11 @@ impl Call<'_> {
         }));
     }
 
-    fn refuse(&mut self, wanted: &Wanted<'_>, reason: &str, at: Timestamp) {
+    fn refuse(&mut self, wanted: &Wanted<'_>, code: RefusedCode, reason: &str, at: Timestamp) {
         let now = self.coordinator.now();
         self.answer(Answer::Refused {
             item: wanted.item,
+            code,
             reason: reason.to_owned(),
             retry_in_ms: (at != Timestamp::NEVER).then(|| ms_up(at.since(now))),
         });
@@ -403,7 +418,7 @@ impl Call<'_> {
         let now = self.coordinator.now();
         let key = wanted.keys.get(refusal.index()).unwrap_or(&wanted.keys[0]);
         let explained = limiter.explain(key);
-        let position = limiter.position(key, wanted.turn) as u32;
+        let position = limiter.position(key, wanted.turn.unwrap_or(Turn::LAST)) as u32;
         let wait = explained.as_ref().and_then(|explained| explained.wait);
         let rate = explained.map_or(1.0, |explained| explained.rate);
         let first = wait.map_or(now, |wait| wait.at);
@@ -442,7 +457,7 @@ impl Call<'_> {
         self.coordinator.keep_granted(self.worker, &self.granted);
         let told = |answer: &Answer| !(any && matches!(answer, Answer::Wait { .. }));
         Outcome {
-            answers: self.answers.into_values().filter(told).collect(),
+            answers: self.answers.into_iter().flatten().filter(told).collect(),
             retry_in: self.soonest.map(|at| at.since(now)),
         }
     }

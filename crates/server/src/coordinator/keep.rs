@@ -20,7 +20,7 @@ use crate::store::{Granted, Kept, Store};
 use crate::watch::Worker;
 
 /// How often what was learned is handed to the store.
-const KEEP_EVERY: Duration = Duration::from_millis(250);
+const KEEP_EVERY: Duration = Duration::from_millis(500);
 
 /// What a call of reports leaves to be done before it is answered.
 #[derive(Default)]

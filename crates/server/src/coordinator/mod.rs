@@ -117,7 +117,9 @@ impl Coordinator {
     /// # Errors
     /// A number that makes no sense.
     pub fn new(settings: Settings) -> Result<Self, StartError> {
-        Self::with(settings, 0, None)
+        // Nobody counts its starts: the second it was made in stands for them, so that no permit is named like one from before.
+        let boot = settings.clock.now().as_micros() / 1_000_000 % (1 << 23);
+        Self::with(settings, (1 << 23) + boot, None)
     }
 
     fn with(settings: Settings, boot: u64, store: Option<Store>) -> Result<Self, StartError> {
@@ -178,6 +180,11 @@ impl Coordinator {
         self.0.closing.subscribe()
     }
 
+    /// Items standing in lines now.
+    pub fn waiting(&self) -> u64 {
+        self.0.limiter.stats().waiting
+    }
+
     /// Permits never heard of again.
     pub(crate) fn expired(&self) -> u64 {
         self.0.expired.load(Ordering::Relaxed)
@@ -191,7 +198,8 @@ impl Coordinator {
         &self.0.watch
     }
 
-    pub(crate) fn limiter(&self) -> &Limiter {
+    /// The keys and what is known of them.
+    pub fn limiter(&self) -> &Limiter {
         &self.0.limiter
     }
 

@@ -1,7 +1,6 @@
 //! What operators see and set; and permits that need more time, or none.
 
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use politely::OperatorNumbers;
@@ -32,7 +31,7 @@ impl Coordinator {
                 let Some(Entry::Out(out)) = shard.get(number) else {
                     return None;
                 };
-                if out.expired || !std::ptr::eq(Arc::as_ptr(&out.worker), worker) {
+                if out.expired || !out.is_held_by(worker) {
                     return None;
                 }
                 let lease = match (&out.permit, &mut out.heard) {

@@ -71,9 +71,10 @@ pub(crate) struct Answered {
     pub(crate) hold_until: Timestamp,
 }
 
-pub(crate) enum Entry {
-    Out(Box<Out>),
-    Answered(Answered),
+/// What is known of a number.
+pub(crate) enum Entry<'a> {
+    Out(&'a mut Out),
+    Answered(&'a Answered),
 }
 
 pub(crate) struct Permits {
@@ -84,10 +85,10 @@ pub(crate) struct Permits {
 
 #[derive(Default)]
 pub(crate) struct Shard {
-    entries: HashMap<u64, Entry, foldhash::fast::RandomState>,
-    /// When which is looked at again; about in order, since leases are about equally long.
-    due: VecDeque<(Timestamp, Number)>,
-    answered: VecDeque<Number>,
+    out: HashMap<u64, Box<Out>, foldhash::fast::RandomState>,
+    answered: HashMap<u64, Answered, foldhash::fast::RandomState>,
+    /// In the order they were answered.
+    order: VecDeque<Number>,
 }
 
 impl Permits {
@@ -115,75 +116,53 @@ impl Permits {
 
     pub(crate) fn put(&self, number: Number, out: Out) {
         self.live.fetch_add(1, Ordering::Relaxed);
-        let mut shard = self.shard(number);
-        shard.due.push_back((out.until, number));
-        shard.entries.insert(number.0, Entry::Out(Box::new(out)));
+        self.shard(number).out.insert(number.0, Box::new(out));
     }
 
-    /// Takes a permit off the list for good.
+    /// Takes a permit that `worker` holds off the list for good.
     pub(crate) fn take(&self, number: Number, worker: &Worker) -> Option<Box<Out>> {
         let mut shard = self.shard(number);
-        match shard.entries.get(&number.0) {
-            Some(Entry::Out(out)) if std::ptr::eq(Arc::as_ptr(&out.worker), worker) => {}
-            _ => return None,
-        }
-        let Some(Entry::Out(out)) = shard.entries.remove(&number.0) else {
+        if !shard.out.get(&number.0)?.is_held_by(worker) {
             return None;
-        };
-        if !out.expired {
-            self.live.fetch_sub(1, Ordering::Relaxed);
         }
-        Some(out)
+        self.remove(&mut shard, number)
     }
 
     /// Takes what was reported off the list and remembers what was answered.
-    pub(crate) fn settle(
-        &self,
-        shard: &mut Shard,
-        number: Number,
-        answered: Answered,
-    ) -> Option<Box<Out>> {
-        let before = shard.entries.insert(number.0, Entry::Answered(answered));
-        shard.answered.push_back(number);
-        if shard.answered.len() > REMEMBERED
-            && let Some(oldest) = shard.answered.pop_front()
+    pub(crate) fn settle(&self, shard: &mut Shard, number: Number, answered: Answered) {
+        self.remove(shard, number);
+        if shard.order.len() >= REMEMBERED
+            && let Some(oldest) = shard.order.pop_front()
         {
-            shard.entries.remove(&oldest.0);
+            shard.answered.remove(&oldest.0);
         }
-        let Some(Entry::Out(out)) = before else {
-            return None;
-        };
-        if !out.expired {
-            self.live.fetch_sub(1, Ordering::Relaxed);
-        }
+        shard.order.push_back(number);
+        shard.answered.insert(number.0, answered);
+    }
+
+    fn remove(&self, shard: &mut Shard, number: Number) -> Option<Box<Out>> {
+        let out = shard.out.remove(&number.0)?;
+        self.live
+            .fetch_sub(u64::from(!out.expired), Ordering::Relaxed);
         Some(out)
     }
 
-    /// Calls `gone` with each permit whose lease ran out and, a while later, forgets it.
+    /// Calls `gone` with each permit whose lease ran out and, a while later, forgets it. Looks at all that are out:
+    /// they are few beside those that come and go meanwhile.
     pub(crate) fn sweep(&self, now: Timestamp, mut gone: impl FnMut(Number, &Out)) {
         for shard in &self.shards {
             let mut shard = shard.lock();
-            while let Some(&(at, number)) = shard.due.front()
-                && at <= now
-            {
-                shard.due.pop_front();
-                let Some(Entry::Out(out)) = shard.entries.get_mut(&number.0) else {
-                    continue;
-                };
-                let again = if out.expired {
-                    None
-                } else if out.until > now {
-                    Some(out.until)
-                } else {
+            for (_, out) in shard.out.extract_if(|number, out| {
+                if !out.expired && out.until <= now {
                     out.expired = true;
                     self.live.fetch_sub(1, Ordering::Relaxed);
-                    gone(number, out);
-                    // A body that never came leaves nothing to report.
-                    out.permit.is_some().then(|| now + LATE)
-                };
-                match again {
-                    Some(at) => shard.due.push_back((at, number)),
-                    None => shard.forget(number),
+                    gone(Number(*number), out);
+                }
+                // A body that never came leaves nothing to report.
+                out.expired && (out.permit.is_none() || out.until + LATE <= now)
+            }) {
+                if let Some(permit) = out.permit {
+                    permit.abandon();
                 }
             }
         }
@@ -198,11 +177,8 @@ impl Permits {
     ) -> Vec<T> {
         let mut found = Vec::new();
         for shard in &self.shards {
-            for (&number, entry) in &shard.lock().entries {
-                if let Entry::Out(out) = entry
-                    && out.key == *key
-                    && !out.expired
-                {
+            for (&number, out) in &shard.lock().out {
+                if out.key == *key && !out.expired {
                     found.push((out.start, Number(number), show(Number(number), out)));
                 }
             }
@@ -214,15 +190,17 @@ impl Permits {
 }
 
 impl Shard {
-    pub(crate) fn get(&mut self, number: Number) -> Option<&mut Entry> {
-        self.entries.get_mut(&number.0)
-    }
-
-    fn forget(&mut self, number: Number) {
-        if let Some(Entry::Out(out)) = self.entries.remove(&number.0)
-            && let Some(permit) = out.permit
-        {
-            permit.abandon();
+    pub(crate) fn get(&mut self, number: Number) -> Option<Entry<'_>> {
+        let Self { out, answered, .. } = self;
+        match out.get_mut(&number.0) {
+            Some(out) => Some(Entry::Out(out)),
+            None => answered.get(&number.0).map(Entry::Answered),
         }
+    }
+}
+
+impl Out {
+    pub(crate) fn is_held_by(&self, worker: &Worker) -> bool {
+        std::ptr::eq(Arc::as_ptr(&self.worker), worker)
     }
 }

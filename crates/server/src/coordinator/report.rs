@@ -1,7 +1,6 @@
 //! What happened, and what to do next.
 
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
@@ -52,14 +51,17 @@ impl Coordinator {
         let now = self.now();
         let mut shard = self.0.permits.shard(number);
         let out = match shard.get(number) {
-            None => return Ok(late(worker, told)),
+            None => {
+                drop(shard);
+                return self.unknown(worker, told, now);
+            }
             Some(Entry::Answered(answered)) => {
                 worker.late();
                 return Ok(answered.clone().answer(told, now, true));
             }
             Some(Entry::Out(out)) => out,
         };
-        if !std::ptr::eq(Arc::as_ptr(&out.worker), worker) {
+        if !out.is_held_by(worker) {
             return Err(error("permit", "another worker holds it"));
         }
         if let Some((mut body, answered)) = out.heard.take() {
@@ -78,7 +80,8 @@ impl Coordinator {
         let report = self.classify(told)?;
         let attempt = attempt(told)?;
         let Some(permit) = out.permit.take() else {
-            return Ok(late(worker, told));
+            drop(shard);
+            return self.unknown(worker, told, now);
         };
         let key = out.key.clone();
         let (directions, body) = if told.body_coming && !out.expired {
@@ -114,6 +117,25 @@ impl Coordinator {
             aftermath.held.push(key);
         }
         Ok(answer)
+    }
+
+    /// Nothing is known of the permit: it was reported long ago, or never given. What to do next does not depend on it.
+    fn unknown(
+        &self,
+        worker: &Worker,
+        told: &Told,
+        now: Timestamp,
+    ) -> Result<ToldAnswer, wire::Error> {
+        worker.late();
+        let (report, attempt) = (self.classify(told)?, attempt(told)?);
+        let key =
+            Key::custom("unknown-permits").map_err(|why| error("permit", &why.to_string()))?;
+        Ok(ToldAnswer {
+            permit: told.permit.clone(),
+            next: self.next(&attempt, &report, &key, now),
+            late: true,
+            ..ToldAnswer::default()
+        })
     }
 
     fn next(&self, attempt: &Attempt, report: &Report, key: &Key, now: Timestamp) -> Next {
@@ -198,16 +220,6 @@ fn judged(told: &Told, meaning: &Meaning, latency: Duration) -> Report {
             .filter(|ms| *ms > 0)
             .map(|ms| Duration::from_millis(ms).min(WAIT_MAX)),
         quota: (quota != Quota::default()).then_some(quota),
-    }
-}
-
-/// Nothing is known of it: it was reported long ago, or never given.
-fn late(worker: &Worker, told: &Told) -> ToldAnswer {
-    worker.late();
-    ToldAnswer {
-        permit: told.permit.clone(),
-        late: true,
-        ..ToldAnswer::default()
     }
 }
 

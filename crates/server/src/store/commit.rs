@@ -6,7 +6,7 @@
 //! a key: a state to be kept now throws an older one out of the learned, and is itself committed before a newer
 //! learned one.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -22,11 +22,11 @@ use super::tables::Tables;
 /// How often learned states are written. Half of the second they may be old, for those who gather them need time too.
 const LEARNED_EVERY: Duration = Duration::from_millis(500);
 
-/// Learned states in one transaction, about 10 ms of work that a hold may have to wait for.
+/// Learned states in one transaction, about 30 ms that a hold may have to wait for.
 const LEARNED_PER_COMMIT: usize = 4_096;
 
 /// States that wait while the disk refuses them, about 30 MB. More are given up.
-const RETRIED_MAX: usize = 100_000;
+const WAITING_MAX: usize = 100_000;
 
 /// What was not kept, and why.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -46,7 +46,7 @@ type Kept = Result<(), KeepError>;
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     /// An empty state: the key is forgotten.
-    pub(super) states: HashMap<String, Vec<u8>>,
+    pub(super) states: BTreeMap<String, Vec<u8>>,
     pub(super) config: Option<Vec<u8>>,
 }
 
@@ -54,8 +54,25 @@ pub(super) struct Batch {
 struct Queue {
     now: Batch,
     waiting: Vec<oneshot::Sender<Kept>>,
-    learned: HashMap<String, Vec<u8>>,
+    learned: BTreeMap<String, Vec<u8>>,
+    /// Learned states whose turn it is. In the order of keys: neighbours share pages, which halves the work.
+    turn: BTreeMap<String, Vec<u8>>,
     closing: bool,
+}
+
+impl Queue {
+    /// Moves up to `count` learned states into `batch`. Those that arrive during a turn wait for the next.
+    fn take_learned(&mut self, count: usize, batch: &mut BTreeMap<String, Vec<u8>>) {
+        if self.turn.is_empty() && count > 0 {
+            self.turn = mem::take(&mut self.learned);
+        }
+        for _ in 0..count {
+            let Some((key, state)) = self.turn.pop_first() else {
+                break;
+            };
+            batch.insert(key, state);
+        }
+    }
 }
 
 struct Shared {
@@ -115,6 +132,7 @@ impl Committer {
             }
             for (key, state) in add.states {
                 queue.learned.remove(&key);
+                queue.turn.remove(&key);
                 queue.now.states.insert(key, state);
             }
             queue.now.config = add.config.or(queue.now.config.take());
@@ -173,13 +191,7 @@ impl Shared {
         let (mut batch, waiting) = {
             let mut queue = self.queue.lock();
             let mut batch = mem::take(&mut queue.now);
-            if queue.learned.len() <= learned {
-                // The newer ones.
-                batch.states.extend(mem::take(&mut queue.learned));
-            } else {
-                let some = queue.learned.extract_if(|_, _| true).take(learned);
-                batch.states.extend(some);
-            }
+            queue.take_learned(learned, &mut batch.states);
             (batch, mem::take(&mut queue.waiting))
         };
         if batch.states.is_empty() && batch.config.is_none() && waiting.is_empty() {
@@ -205,18 +217,18 @@ impl Shared {
 
     /// States whose transaction failed wait for the next with the learned ones, unless there are newer ones. How many had
     /// no room.
-    fn put_back(&self, states: HashMap<String, Vec<u8>>) -> usize {
-        let mut queue = self.queue.lock();
-        let mut dropped = 0;
+    fn put_back(&self, states: BTreeMap<String, Vec<u8>>) -> usize {
+        let queue = &mut *self.queue.lock();
         for (key, state) in states {
-            if queue.now.states.contains_key(&key) || queue.learned.contains_key(&key) {
-                continue;
+            let newer = queue.now.states.contains_key(&key) || queue.turn.contains_key(&key);
+            if !newer {
+                queue.learned.entry(key).or_insert(state);
             }
-            if queue.learned.len() < RETRIED_MAX {
-                queue.learned.insert(key, state);
-            } else {
-                dropped += 1;
-            }
+        }
+        let waiting = queue.learned.len() + queue.turn.len();
+        let dropped = waiting.saturating_sub(WAITING_MAX);
+        for _ in 0..dropped {
+            let _ = queue.turn.pop_last().or_else(|| queue.learned.pop_last());
         }
         dropped
     }

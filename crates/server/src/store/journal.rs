@@ -327,12 +327,11 @@ impl Found {
             let at = reader.whole();
             match reader.record()? {
                 Some(Record::Granted(granted)) => {
-                    match self.newest.get_mut(&*granted.key) {
-                        Some(newest) => *newest = granted.start_us.max(*newest),
-                        None => {
-                            let key = granted.key.clone().into_owned();
-                            self.newest.insert(key, granted.start_us);
-                        }
+                    if let Some(newest) = self.newest.get_mut(&*granted.key) {
+                        *newest = granted.start_us.max(*newest);
+                    } else {
+                        let key = granted.key.clone().into_owned();
+                        self.newest.insert(key, granted.start_us);
                     }
                     self.live.insert(granted.permit, (at, granted.into_owned()));
                 }

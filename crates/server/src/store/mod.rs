@@ -17,7 +17,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -182,7 +182,7 @@ impl Store {
         config: Vec<u8>,
     ) -> impl Future<Output = Result<(), KeepError>> + use<> {
         self.commit(Batch {
-            states: HashMap::new(),
+            states: BTreeMap::new(),
             config: Some(config),
         })
     }

@@ -96,7 +96,7 @@ impl Table {
         let glances = self.glances(limiter);
         let text = query.q.as_deref().unwrap_or("").to_ascii_lowercase();
         let matches = |glance: &&Glance| {
-            glance.key.as_str().contains(&text)
+            contains(glance.key.as_str(), &text)
                 && query.state.is_none_or(|state| glance.state == state)
         };
         let mut found: Vec<&Glance> = glances.iter().filter(matches).collect();
@@ -151,6 +151,11 @@ impl Table {
     }
 }
 
+/// Does `name` contain `text`, which is in lower case? Only custom keys have capitals.
+fn contains(name: &str, text: &str) -> bool {
+    name.contains(text) || name.to_ascii_lowercase().contains(text)
+}
+
 impl Glance {
     fn refused_share(&self) -> f64 {
         if self.reported == 0 {
@@ -163,7 +168,7 @@ impl Glance {
     fn compare(&self, other: &Self, by: SortBy) -> Ordering {
         let number = |of: fn(&Self) -> f64| of(self).total_cmp(&of(other));
         match by {
-            SortBy::Name => Ordering::Equal,
+            SortBy::Name => self.key.as_str().cmp(other.key.as_str()),
             SortBy::Rate => number(|glance| glance.rate),
             SortBy::Ceiling => number(|glance| glance.ceiling.unwrap_or(0.0)),
             SortBy::InFlight => self.in_flight.cmp(&other.in_flight),

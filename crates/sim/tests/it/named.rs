@@ -33,13 +33,13 @@ fn four_slots_that_queue_are_kept_busy_without_a_queue() {
         median(&runs, |run| run.utilisation),
         median(&runs, |run| run.latency_inflation),
     );
-    assert!(used >= 0.97 && slower <= 1.6, "{used} used, {slower} x");
+    assert!(used >= 0.97 && slower <= 1.5, "{used} used, {slower} x");
 }
 
 #[test]
 fn four_slots_that_refuse_are_told_from_a_rate() {
     let (used, refused) = used_and_refused("concurrency 4, rejecting");
-    assert!(used >= 0.87 && refused <= 0.0005, "{used}, {refused}");
+    assert!(used >= 0.89 && refused <= 0.0005, "{used}, {refused}");
 }
 
 #[test]
@@ -50,7 +50,17 @@ fn an_outage_is_hardly_asked_and_forgotten_when_over() {
         median(&runs, |run| run.utilisation),
     );
     assert!((1.0..=15.0).contains(&asked), "{asked}");
-    assert!(used >= 0.9, "{used}");
+    assert!(used >= 0.97, "{used}");
+    assert!(
+        runs.iter()
+            .all(|run| run.recovery_s.is_some_and(|s| s <= 60.0))
+    );
+}
+
+#[test]
+fn who_says_what_is_left_is_never_refused_and_hardly_anything_stays_unused() {
+    let (used, refused) = used_and_refused("fixed window 600/min, x headers");
+    assert!(used >= 0.99 && refused <= 0.0, "{used}, {refused}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ mod flask;
 mod kind;
 mod log;
 mod nginx;
-mod process;
+pub(crate) mod process;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

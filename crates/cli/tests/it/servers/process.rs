@@ -16,7 +16,7 @@ use super::Place;
 const START_DEADLINE: Duration = Duration::from_mins(1);
 
 /// One server process, ended when dropped.
-pub(super) struct Server {
+pub(crate) struct Server {
     name: &'static str,
     child: Child,
     /// Ends the server if this process ends without dropping it: it waits for the end of its input, which only we hold.
@@ -25,7 +25,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn start<S: AsRef<OsStr>>(
+    pub(crate) fn start<S: AsRef<OsStr>>(
         name: &'static str,
         folder: &Path,
         program: &Path,
@@ -60,6 +60,23 @@ impl Server {
 
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// The first line it said that contains `text`, once it has said it.
+    pub(crate) fn says(&mut self, text: &str) -> String {
+        let deadline = Instant::now() + START_DEADLINE;
+        loop {
+            let talk = fs::read_to_string(&self.talk).unwrap_or_default();
+            let whole = talk.rfind('\n').map_or("", |end| &talk[..end]);
+            if let Some(line) = whole.lines().find(|line| line.contains(text)) {
+                return line.to_owned();
+            }
+            self.demand_alive();
+            if Instant::now() > deadline {
+                self.give_up(&format!("never said `{text}`"));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     fn demand_alive(&mut self) {
@@ -117,7 +134,7 @@ pub(super) fn free_place() -> SocketAddr {
 }
 
 /// The path of a program, looked up where Debian puts servers as well.
-pub(super) fn tool(name: &str) -> PathBuf {
+pub(crate) fn tool(name: &str) -> PathBuf {
     let path = env::var_os("PATH").unwrap_or_default();
     let mut folders = env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
     let found =

@@ -17,7 +17,11 @@ use crate::Timestamp;
 const AFTER: Duration = Duration::from_millis(60);
 /// The second canary asks as if this much had passed: no window is shorter than a second.
 const SECOND: Duration = Duration::from_millis(400);
-/// A host in trouble is asked at least this often.
+/// A host in trouble is asked again after so much of the time it has been in trouble for …
+const OUTAGE_GROWTH: f64 = 1.5;
+/// … but no later than this, which grows to …
+const OUTAGE_SOON: Duration = Duration::from_secs(30);
+/// … this, as long as that is a tenth of that time.
 const OUTAGE_MAX: Duration = Duration::from_mins(1);
 /// From one canary to the next, the time since the refusal grows at least so much, and at most this.
 const GROWTH: (f64, f64) = (1.8, 3.2);
@@ -77,7 +81,8 @@ impl Block {
         let elapsed = self.heard.since(self.began).max(SECOND);
         if self.overloaded {
             // No window: trouble, and the breaker's to time.
-            return self.heard + elapsed.clamp(interval, OUTAGE_MAX);
+            let most = (elapsed / 10).clamp(OUTAGE_SOON, OUTAGE_MAX);
+            return self.heard + elapsed.mul_f64(OUTAGE_GROWTH).max(interval).min(most);
         }
         let (least, most) = (
             self.began + elapsed.mul_f64(GROWTH.0).max(interval),
@@ -193,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_in_trouble_is_asked_at_least_every_minute() {
+    fn a_host_in_trouble_is_asked_every_half_minute_and_later_every_minute() {
         let (window, ledger) = (Window::default(), Ledger::default());
         let mut block = Block {
             overloaded: true,
@@ -204,10 +209,14 @@ mod tests {
             .collect();
         for pair in asked.windows(2) {
             let apart = pair[1].since(pair[0]);
-            assert!(apart <= OUTAGE_MAX + ROUND_TRIP, "{apart:?}");
+            let early = pair[1] < at(300.0);
+            let most = if early { OUTAGE_SOON } else { OUTAGE_MAX };
+            assert!(apart <= most + ROUND_TRIP, "{apart:?}");
         }
-        // … and hardly more often, once it lasts.
-        assert!(asked[39] > at(29.0 * 60.0), "{asked:?}");
+        // With the refusal that began it, an outage of five minutes is asked fifteen times, and one that lasts
+        // hardly more than every minute.
+        assert!(asked[14] > at(300.0), "{asked:?}");
+        assert!(asked[39] > at(25.0 * 60.0), "{asked:?}");
     }
 
     proptest! {

@@ -11,6 +11,8 @@ use crate::Timestamp;
 
 /// Points kept.
 const POINTS: usize = 48;
+/// Room is made for so many at a time.
+const ROOM: usize = 16;
 
 /// When and how many so far.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -65,6 +67,8 @@ impl Ledger {
             _ => {
                 if self.points.len() >= POINTS {
                     self.thin(at);
+                } else if self.points.len() == self.points.capacity() {
+                    self.points.reserve_exact(ROOM);
                 }
                 self.points.push(Point { at, served });
             }

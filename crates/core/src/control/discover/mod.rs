@@ -2,6 +2,8 @@
 //!
 //! | file | its part |
 //! | --- | --- |
+//! | `quiet.rs` | a key that nobody waits for: a few numbers, inline |
+//! | `learning.rs` | what is known once it learns, and what each outcome does to it |
 //! | `stages.rs` | start, trial, cruise, probe, recover: what a served request moves |
 //! | `canary.rs` | after a refusal: when the single request goes that asks whether it is over |
 //! | `verdict.rs` | what a block that has ended tells of the limit |
@@ -21,11 +23,13 @@
 //! Kleinberg and Leighton (2003) for asking ever less often, `research/adaptive.md` for windows and canaries.
 
 mod canary;
+mod learning;
 mod ledger;
 mod mechanism;
 mod noise;
 mod probing;
 mod queue;
+mod quiet;
 mod quota;
 mod restore;
 mod slots;
@@ -42,15 +46,9 @@ use super::{Law, Metrics, Sample, Setpoint};
 use crate::Timestamp;
 use crate::config::Limits;
 use crate::signal::Signal;
-use canary::Block;
-use ledger::Ledger;
+use learning::Learning;
 pub use mechanism::{DiscoverConfig, Mechanism};
-use noise::Noise;
-use probing::Probing;
-use queue::Queue;
-use quota::Announced;
-use slots::Slots;
-use window::Window;
+use quiet::Quiet;
 
 /// No round trip is taken to be longer.
 const ROUND_TRIP_MAX: Duration = Duration::from_mins(1);
@@ -59,441 +57,73 @@ const RATE_MIN: f64 = 0.002;
 /// … and the most it asks for.
 const RATE_MAX: f64 = 1e6;
 
-/// What it is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Stage {
-    /// Growing by strides until the first refusal.
-    Start,
-    /// Narrowing the bracket.
-    Trial,
-    /// Riding just below the ceiling.
-    Cruise,
-    /// Asking for more.
-    Probe,
-    /// Back from a block or an outage, by doublings.
-    Recover,
-}
-
-/// The law's state for one key.
+/// The law's state for one key: 48 bytes until it learns, then a kilobyte.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Discover {
-    stage: Stage,
-    rate: f64,
-    ceiling: f64,
-    stage_began: Timestamp,
-    /// Served since, of what was sent since.
-    stage_served: u32,
-    /// The rate is certainly sustained (low) or certainly refused (high).
-    low: f64,
-    high: f64,
-    /// A refused request, and how many had been served by then: the bucket was empty.
-    anchor: Timestamp,
-    anchor_served: u32,
-    /// The highest rate that passed a trial since the last refusal.
-    passed: f64,
-    /// What a full bucket holds beyond the rate, as far as probes have shown.
-    bank: f64,
-    /// What the probe under test found beyond the ceiling.
-    excess: f64,
-    verifying: bool,
-    /// Refusals while cruising, of late.
-    strikes: u8,
-    last_soft: Timestamp,
-    round_trip: Duration,
-    block: Option<Block>,
-    /// The canary after the last refusal.
-    next_canary: Timestamp,
-    window: Window,
-    probing: Probing,
-    queue: Queue,
-    slots: Slots,
-    noise: Noise,
-    ledger: Ledger,
-    cuts: u32,
-    /// When the last outage was over.
-    outage_over: Option<Timestamp>,
-    /// How many had been served when a block page last came.
-    blocked_after: Option<u32>,
-    /// The rate the server announces, as long as it was true.
-    announced: Announced,
-    #[serde(skip)]
-    config: Arc<DiscoverConfig>,
+pub struct Discover(State);
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+enum State {
+    Quiet(Quiet),
+    Learning(Box<Learning>),
 }
 
 impl Discover {
     /// Starts at `rate` requests per second.
     pub fn new(config: Arc<DiscoverConfig>, rate: f64, now: Timestamp) -> Self {
-        Self {
-            stage: Stage::Start,
-            rate: rate.clamp(RATE_MIN, RATE_MAX),
-            ceiling: 0.0,
-            stage_began: now,
-            stage_served: 0,
-            low: 0.0,
-            high: f64::INFINITY,
-            anchor: now,
-            anchor_served: 0,
-            passed: 0.0,
-            bank: 0.0,
-            excess: 0.0,
-            verifying: false,
-            strikes: 0,
-            last_soft: Timestamp::ZERO,
-            round_trip: Duration::from_millis(100),
-            block: None,
-            next_canary: Timestamp::ZERO,
-            window: Window::default(),
-            probing: Probing::new(now),
-            queue: Queue::default(),
-            slots: Slots::default(),
-            noise: Noise::default(),
-            ledger: Ledger::default(),
-            cuts: 0,
-            outage_over: None,
-            blocked_after: None,
-            announced: Announced::default(),
-            config,
+        Self(State::Quiet(Quiet::new(config, rate, now)))
+    }
+
+    /// Takes up what was learned; with a clock that was set back, all its times go back as far.
+    pub(super) fn adopt(&mut self, config: &Arc<DiscoverConfig>, back: Duration) {
+        match &mut self.0 {
+            State::Quiet(quiet) => quiet.adopt(config, back),
+            State::Learning(law) => law.adopt(config, back),
         }
     }
 
-    fn has(&self, mechanism: Mechanism) -> bool {
-        self.config.without != Some(mechanism)
-    }
-
-    fn served(&mut self, sample: &Sample) {
-        let now = sample.now;
-        self.ledger.serve(sample.sent);
-        self.probing.earn();
-        self.round_trip = (self.round_trip * 9 + sample.latency.min(ROUND_TRIP_MAX)) / 10;
-        self.slots.served(sample.beside);
-        let starting = self.stage == Stage::Start && self.cuts == 0;
-        let queue = self.has(Mechanism::Queue)
-            && self.queue.served(sample.latency, sample.beside, starting);
-        if let Some(block) = self.block {
-            if sample.sent >= block.heard {
-                self.block = None;
-                self.block_over(&block, sample);
-            }
-            return;
-        }
-        if queue && self.stage == Stage::Start {
-            self.cruise(self.rate, now);
-            self.probing.rest(now);
-        }
-        if !sample.pressed {
-            // Demand sets the pace: what follows begins anew.
-            self.stage_began = now;
-            self.stage_served = 0;
-        } else if sample.sent >= self.stage_began {
-            self.stage_served = self.stage_served.saturating_add(1);
-            if self.stage == Stage::Cruise
-                && self.stage_served == noise::PROOF
-                && !self.held_back(now)
-            {
-                self.noise.prove(self.rate, now);
-            }
-            self.step(now);
-        }
-    }
-
-    fn refused(&mut self, sample: &Sample) {
-        if !sample.fresh {
-            return;
-        }
-        self.probing.pay();
-        if sample.signal == Signal::RateLimited {
-            self.announced.refused(sample.quota, sample.beside);
-        }
-        let mut block = if let Some(block) = self.block {
-            Block {
-                canaries: block.canaries.saturating_add(1),
-                refused: sample.sent,
-                heard: sample.now,
-                ..block
-            }
-        } else {
-            self.cuts = self.cuts.saturating_add(1);
-            Block {
-                began: sample.sent,
-                refused: sample.sent,
-                heard: sample.now,
-                canaries: 0,
-                rate: self.rate_at(sample.now),
-                beside: sample.beside,
-                overloaded: false,
-                told: false,
-            }
-        };
-        block.overloaded |= sample.signal == Signal::Overloaded;
-        if let Some(after) = sample.retry_after {
-            block.told = true;
-            let until = sample.now + after.saturating_sub(Duration::from_secs(1));
-            block.refused = block.refused.max(until);
-        }
-        self.block = Some(block);
-        let rate = if self.ceiling > 0.0 {
-            self.ceiling
-        } else {
-            block.rate
-        };
-        let rounds = self.has(Mechanism::Rounds);
-        self.next_canary =
-            block.next_canary(&self.window, &self.ledger, rate, self.round_trip, rounds);
-    }
-
-    /// A block page: whatever rate that was, half of it, and no more asking for a day. Those that follow with
-    /// nothing served in between are the same block.
-    fn blocked(&mut self, now: Timestamp) {
-        self.probing.forbid(now);
-        if self.blocked_after.replace(self.ledger.served()) == Some(self.ledger.served()) {
-            return;
-        }
-        self.cuts = self.cuts.saturating_add(1);
-        let rate = self.rate_at(now);
-        self.cruise(rate * 0.5, now);
-    }
-
-    fn rate_at(&self, now: Timestamp) -> f64 {
-        match self.stage {
-            // What flows in while a canary is under way must not send the next one too soon.
-            _ if self.block.is_some() && self.ceiling > 0.0 => self.rate.min(self.ceiling * 0.98),
-            _ if self.block.is_some() => self.rate * 0.5,
-            Stage::Probe => self.probe_rate(now),
-            _ => self.rate,
+    /// Could it have learned this? Bytes read back may be anything.
+    pub(super) fn plausible(&self) -> bool {
+        match &self.0 {
+            State::Quiet(quiet) => quiet.plausible(),
+            State::Learning(law) => law.plausible(),
         }
     }
 }
 
 impl Law for Discover {
+    #[inline]
     fn on_sample(&mut self, sample: &Sample) {
-        if self.has(Mechanism::Quota) {
-            self.announced.hear(sample.quota, sample.beside);
-        }
-        match sample.signal {
-            Signal::Ok => self.served(sample),
-            Signal::RateLimited | Signal::Overloaded => self.refused(sample),
-            Signal::Blocked if sample.fresh => self.blocked(sample.now),
-            _ => {}
+        match &mut self.0 {
+            State::Quiet(quiet) => {
+                if !quiet.keeps(sample) {
+                    let mut law = quiet.learning(sample);
+                    law.on_sample(sample);
+                    self.0 = State::Learning(law);
+                }
+            }
+            State::Learning(law) => law.on_sample(sample),
         }
     }
 
+    #[inline]
     fn setpoint(&mut self, now: Timestamp, limits: &Limits) -> Setpoint {
-        let queue = if self.has(Mechanism::Queue) {
-            self.queue.cap()
-        } else {
-            limits.in_flight
-        };
-        let cap = queue.min(self.slots.cap().unwrap_or(u32::MAX));
-        Setpoint {
-            rate: match self.announced.rate() {
-                Some(announced) if self.block.is_none() => announced,
-                _ => self.rate_at(now),
-            },
-            in_flight: cap.min(limits.in_flight).max(1),
-            burst: limits.burst,
+        match &mut self.0 {
+            State::Quiet(quiet) => quiet.setpoint(limits),
+            State::Learning(law) => law.setpoint(now, limits),
         }
     }
 
     fn rest_until(&self) -> Option<Timestamp> {
-        Some(self.next_canary)
+        match &self.0 {
+            State::Quiet(_) => None,
+            State::Learning(law) => law.rest_until(),
+        }
     }
 
     fn metrics(&self) -> Metrics {
-        // While it narrows down, what is known to pass, or at least what is refused.
-        let known = [
-            self.ceiling,
-            self.low.max(self.passed),
-            self.high.min(self.rate),
-        ];
-        Metrics {
-            ceiling: (self.cuts > 0)
-                .then(|| known.into_iter().find(|rate| *rate > 0.0))
-                .flatten()
-                .or(self.announced.rate()),
-            suggested: None,
-            cuts: self.cuts,
+        match &self.0 {
+            State::Quiet(_) => Metrics::default(),
+            State::Learning(law) => law.metrics(),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::tests::sample;
-    use super::*;
-    use crate::config::Config;
-    use crate::signal::Quota;
-
-    /// Microseconds since 1970, in seconds.
-    const EPOCH_S: f64 = 1.8e9;
-
-    fn at(secs: f64) -> Timestamp {
-        Timestamp::from_secs_f64(EPOCH_S + secs)
-    }
-
-    /// A fresh law that starts at 1 request per second.
-    pub(super) fn fresh() -> Discover {
-        Discover::new(Arc::default(), 1.0, at(0.0))
-    }
-
-    /// One that rides below 10 requests per second.
-    pub(super) fn cruising() -> Discover {
-        let mut law = fresh();
-        law.cuts = 3;
-        law.cruise(10.0, at(0.0));
-        law.probing.forbid(at(0.0));
-        law
-    }
-
-    /// Hears of a request sent at once.
-    pub(super) fn hear(law: &mut Discover, secs: f64, signal: Signal) {
-        law.on_sample(&sample(EPOCH_S + secs, signal));
-    }
-
-    fn rate(law: &mut Discover, secs: f64) -> f64 {
-        law.setpoint(at(secs), &Config::api().limits).rate
-    }
-
-    #[track_caller]
-    fn near(found: f64, expected: f64) {
-        assert!(
-            (found / expected - 1.0).abs() < 1e-9,
-            "{found}, not {expected}"
-        );
-    }
-
-    #[test]
-    fn what_is_pressed_grows_and_what_idles_learns_nothing() {
-        for (pressed, grows) in [(true, true), (false, false)] {
-            let mut law = fresh();
-            for i in 0..8 {
-                let ok = sample(EPOCH_S + f64::from(i), Signal::Ok);
-                law.on_sample(&Sample { pressed, ..ok });
-            }
-            assert_eq!(rate(&mut law, 8.0) > 1.5, grows, "{law:?}");
-        }
-    }
-
-    #[test]
-    fn a_burst_of_refusals_is_one() {
-        let mut law = cruising();
-        hear(&mut law, 10.0, Signal::RateLimited);
-        let once = law.clone();
-        let late = sample(EPOCH_S + 10.1, Signal::RateLimited);
-        for _ in 0..9 {
-            law.on_sample(&Sample {
-                fresh: false,
-                ..late
-            });
-        }
-        assert_eq!(law, once);
-        assert_eq!(law.metrics().cuts, 4);
-    }
-
-    #[test]
-    fn a_refusal_stands_until_what_was_sent_after_it_is_served() {
-        let mut law = cruising();
-        hear(&mut law, 10.0, Signal::RateLimited);
-        let before = Sample {
-            sent: at(9.9),
-            ..sample(EPOCH_S + 10.2, Signal::Ok)
-        };
-        law.on_sample(&before);
-        assert!(law.block.is_some());
-        hear(&mut law, 10.3, Signal::Ok);
-        assert!(law.block.is_none());
-    }
-
-    #[test]
-    fn while_a_refusal_stands_no_announcement_speeds_it_up() {
-        let mut law = cruising();
-        let quota = Quota {
-            limit: Some(6_000),
-            window: Some(Duration::from_mins(1)),
-            ..Quota::default()
-        };
-        let ok = Sample {
-            quota: Some(quota),
-            ..sample(EPOCH_S + 9.0, Signal::Ok)
-        };
-        law.on_sample(&ok);
-        near(rate(&mut law, 9.0), 99.7);
-        hear(&mut law, 10.0, Signal::RateLimited);
-        assert!(rate(&mut law, 10.0) <= 9.9);
-    }
-
-    #[test]
-    fn a_block_page_halves_the_rate_and_stops_the_asking_for_a_day() {
-        let mut law = fresh();
-        law.cruise(10.0, at(0.0));
-        hear(&mut law, 1.0, Signal::Blocked);
-        near(rate(&mut law, 1.0), 10.0 * 0.99 * 0.5 * 0.99);
-        assert!(!law.probing.due(at(86_000.0), false));
-    }
-
-    #[test]
-    fn what_the_operator_allows_at_once_is_never_exceeded_and_one_always_may() {
-        let mut law = cruising();
-        for i in 0..20_000 {
-            let ok = Sample {
-                latency: Duration::from_millis(200),
-                beside: 99,
-                ..sample(EPOCH_S + f64::from(i) / 10.0, Signal::Ok)
-            };
-            law.on_sample(&ok);
-        }
-        let mut limits = Config::api().limits;
-        for in_flight in [1, 7] {
-            limits.in_flight = in_flight;
-            assert_eq!(law.setpoint(at(2_000.0), &limits).in_flight, in_flight);
-        }
-    }
-
-    #[test]
-    fn a_comeback_doubles_up_to_just_below_the_ceiling() {
-        let mut law = cruising();
-        law.recover(at(0.0));
-        let mut rates = vec![rate(&mut law, 0.0)];
-        for i in 1..=12 {
-            hear(&mut law, f64::from(i), Signal::Ok);
-            rates.push(rate(&mut law, f64::from(i)));
-        }
-        rates.dedup();
-        assert_eq!(rates, [2.5, 5.0, 9.9]);
-    }
-
-    #[test]
-    fn a_probe_is_gentle_at_first_and_then_steep() {
-        let mut law = cruising();
-        law.enter(Stage::Probe, law.ceiling, at(0.0));
-        near(rate(&mut law, 0.0), 10.0);
-        assert!(rate(&mut law, 5.0) < 10.2);
-        near(rate(&mut law, 20.0), 20.0);
-        assert!(rate(&mut law, 40.0) > 80.0);
-    }
-
-    #[test]
-    fn a_bracket_that_is_narrow_enough_is_ridden_just_below_what_passed() {
-        let mut law = fresh();
-        (law.low, law.passed, law.high) = (9.0, 10.0, 10.1);
-        law.next_trial(at(0.0));
-        assert_eq!(law.stage, Stage::Cruise);
-        near(rate(&mut law, 0.0), 9.95 * 0.99);
-        (law.low, law.passed, law.high) = (9.0, 10.0, 12.0);
-        law.next_trial(at(0.0));
-        assert_eq!(law.stage, Stage::Trial);
-        near(rate(&mut law, 0.0), 10.7);
-    }
-
-    #[test]
-    fn one_block_halves_the_rate_once() {
-        let mut law = Discover::new(Arc::default(), 8.0, Timestamp::ZERO);
-        law.on_sample(&sample(1.0, Signal::Ok));
-        for now_s in [2.0, 62.0, 182.0] {
-            law.on_sample(&sample(now_s, Signal::Blocked));
-        }
-        assert!((law.ceiling - 4.0).abs() < 1e-9, "{law:?}");
-        law.on_sample(&sample(500.0, Signal::Ok));
-        law.on_sample(&sample(501.0, Signal::Blocked));
-        assert!(law.ceiling < 2.0 + 1e-9, "{law:?}");
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 /// What is allowed at first.
-const START: f32 = 2.0;
+pub(super) const START: f32 = 2.0;
 /// The quantile looked at.
 const QUANTILE: f32 = 0.3;
 /// Latencies per look, at least.
@@ -117,7 +117,7 @@ impl Queue {
         if queue {
             self.before = self.low;
             self.cap = (self.cap.min(under_way) - ((queued - 1.0) / 2.0).max(1.0)).max(1.0);
-        } else if self.held_back && queued < 0.3 + 0.15 * under_way {
+        } else if self.held_back && queued < 0.25 + 0.15 * under_way {
             self.cap += if eager {
                 (self.cap * 0.5).max(1.0)
             } else {

@@ -77,11 +77,13 @@ impl Announced {
             Some(remaining) if reset >= TELLING => {
                 let remaining = remaining.saturating_sub(u64::from(beside)) as f64;
                 let left = remaining / reset.as_secs_f64();
+                // Rounded up: it may be that much sooner, and slowing down for nothing leaves the rest unused.
+                let sooner = remaining / reset.saturating_sub(SECOND).as_secs_f64();
                 let share = remaining / (limit as f64 * NEARLY_SPENT);
                 // Part of a window went unused; or it is nearly spent, by others or by us.
                 policy
                     .max(left.min(2.0 * policy))
-                    .min(left.max(policy * share.max(SLOWEST)))
+                    .min(sooner.max(policy * share.max(SLOWEST)))
             }
             _ => policy,
         };
@@ -152,6 +154,12 @@ mod tests {
     #[test]
     fn a_window_that_slides_is_spent_all_the_time_and_frees_a_little() {
         near(&heard(&[quota(Some(60), 0, 50.0)]), POLICY * SLOWEST);
+    }
+
+    /// Three seconds to go may be two, and 25 are what two and a half are for.
+    #[test]
+    fn a_reset_that_was_rounded_up_slows_nothing_down() {
+        near(&heard(&[quota(Some(60), 25, 3.0)]), POLICY);
     }
 
     #[test]

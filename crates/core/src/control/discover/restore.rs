@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Discover, DiscoverConfig, RATE_MIN, ROUND_TRIP_MAX};
+use super::learning::Learning;
+use super::{DiscoverConfig, RATE_MIN, ROUND_TRIP_MAX};
 
-impl Discover {
+impl Learning {
     /// Takes up what was learned; with a clock that was set back, all its times go back as far.
-    pub(in crate::control) fn adopt(&mut self, config: &Arc<DiscoverConfig>, back: Duration) {
+    pub(super) fn adopt(&mut self, config: &Arc<DiscoverConfig>, back: Duration) {
         self.config = Arc::clone(config);
         for time in [
             &mut self.stage_began,
@@ -30,7 +31,7 @@ impl Discover {
     }
 
     /// Could it have learned this? Bytes read back may be anything.
-    pub(in crate::control) fn plausible(&self) -> bool {
+    pub(super) fn plausible(&self) -> bool {
         let rates = [
             self.ceiling,
             self.low,

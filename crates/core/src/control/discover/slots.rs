@@ -13,27 +13,17 @@ const REFUSALS: u16 = 3;
 const SHARE: f64 = 0.25;
 
 /// Outcomes by how many were under way beside them.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Slots {
-    served: Vec<u16>,
-    refused: Vec<u16>,
+    served: [u16; EXACT],
+    refused: [u16; EXACT],
     /// The learned cap; zero: none.
     cap: u16,
 }
 
-impl Default for Slots {
-    fn default() -> Self {
-        Self {
-            served: vec![0; EXACT],
-            refused: vec![0; EXACT],
-            cap: 0,
-        }
-    }
-}
-
 impl Slots {
     pub(super) fn plausible(&self) -> bool {
-        self.served.len() == EXACT && self.refused.len() == EXACT && usize::from(self.cap) < EXACT
+        usize::from(self.cap) < EXACT
     }
 
     /// The learned cap.

@@ -5,7 +5,8 @@
 //! asks for more, gently at first and then steeply, so that a small rise is found as surely as a large one.
 //! *Recover* comes back from a block or an outage by doublings.
 
-use super::{Discover, Mechanism, RATE_MAX, RATE_MIN, Stage};
+use super::learning::{Learning, Stage};
+use super::{Mechanism, RATE_MAX, RATE_MIN};
 use crate::Timestamp;
 
 /// The bracket is narrow enough.
@@ -13,7 +14,7 @@ const PRECISE: f64 = 0.012;
 /// Where in the bracket the next trial goes: nearer the lower end, since a refusal costs more than time.
 const TRIAL_AT: f64 = 0.35;
 /// So many refusals are owed that any bracket is good enough.
-const TOO_DEEP: f32 = -12.0;
+const TOO_DEEP: f32 = -3.0;
 /// What a ceiling lies below a rate that passed.
 const PASSED: f64 = 0.995;
 /// A trial lasts this long over the precision that is asked of it, seconds: a bucket of a second's rate shows.
@@ -23,7 +24,7 @@ const COMEBACK: f64 = 0.25;
 /// A probe has grown to twice the ceiling after so many seconds, or requests, or a window.
 const PROBE_SCALE: f64 = 20.0;
 
-impl Discover {
+impl Learning {
     pub(super) fn enter(&mut self, stage: Stage, rate: f64, now: Timestamp) {
         self.stage = stage;
         self.rate = rate.clamp(RATE_MIN, RATE_MAX);

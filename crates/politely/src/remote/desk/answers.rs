@@ -13,7 +13,7 @@ use super::super::lines::{Open, Who};
 use super::super::wishes::{AGAIN, parked};
 use super::{Delivery, Desk, KNOWN_MAX, Known};
 use crate::asked::{AcquireError, RefusalReason};
-use crate::wire::{self, Answer as Said};
+use crate::wire::{self, Answer as Said, RefusedCode};
 
 /// The pause after a call without an answer is anywhere below this at first …
 const PAUSE: Duration = Duration::from_millis(50);
@@ -212,26 +212,29 @@ impl Desk {
             }
             Said::Wait { .. } => Verdict::Back,
             Said::Refused {
+                code,
                 reason,
                 retry_in_ms,
                 ..
-            } => {
-                if let Some((rest, why)) = parked(&reason, retry_in_ms) {
+            } => match code {
+                RefusedCode::Parked => {
+                    let (rest, why) = parked(&reason, retry_in_ms);
                     no(
                         AcquireError::Parked(key, rest),
                         RefusalReason::Wait(why),
                         rest,
                     )
-                } else if reason.contains("no room") {
-                    no(AcquireError::Full, RefusalReason::Full, AGAIN)
-                } else if reason.contains("line") {
+                }
+                RefusedCode::Full => no(AcquireError::Full, RefusalReason::Full, AGAIN),
+                RefusedCode::LineFull => {
                     no(AcquireError::LineFull(key), RefusalReason::Asked, AGAIN)
-                } else {
-                    // Its permit is gone, or the coordinator is about to go: another id will do, a little later.
+                }
+                // Its permit is gone, or the coordinator is about to go: another id will do, a little later.
+                RefusedCode::IdUsed | RefusedCode::Closing => {
                     self.not_before = self.not_before.max(now + self.jitter(SOON));
                     Verdict::Anew
                 }
-            }
+            },
             Said::Error { error, .. } => {
                 let detail = format!("{}: {}", error.field, error.detail);
                 no(

@@ -117,8 +117,8 @@ impl Desk {
             Kind::Poll | Kind::Errand => Vec::new(),
         };
         let (wait, want) = match kind {
-            Kind::Poll => (WAIT, Want::Any(1)),
             _ if acquire.is_empty() => (Duration::ZERO, Want::All),
+            Kind::Poll => (WAIT, Want::Any(acquire.len() as u32)),
             _ => (Duration::ZERO, Want::Any(acquire.len() as u32)),
         };
         let (keys, report) = reports.into_iter().unzip();

@@ -11,7 +11,7 @@ use super::super::claim::{Granted, Lease};
 use super::super::told::told;
 use super::{Desk, Step};
 use crate::asked::{AcquireError, RefusalReason};
-use crate::wire::{Answer, Exchange, Exchanged, Grant, Renewed, RenewedPermit, Want};
+use crate::wire::{Answer, Exchange, Exchanged, Grant, RefusedCode, Renewed, RenewedPermit, Want};
 
 const START: Timestamp = Timestamp::from_micros(1_000_000_000);
 
@@ -92,7 +92,7 @@ fn callers_of_many_hosts_share_a_call() {
     assert_eq!(exchange(&sent).acquire.len(), 100);
     assert_eq!(
         (exchange(&sent).want, sent.kind),
-        (Want::Any(1), Kind::Poll)
+        (Want::Any(100), Kind::Poll)
     );
     // Two are served; the others are asked for once more, in one call and under the same ids.
     let ids_before = ids(&sent);
@@ -230,21 +230,19 @@ fn a_coordinator_that_refuses_is_no_reason_to_wait() {
 
 #[test]
 fn what_the_coordinator_says_of_an_item_is_what_the_caller_hears() {
-    let refused = |reason: &str| Answer::Refused {
+    let refused = |code: RefusedCode| Answer::Refused {
         item: 0,
-        reason: reason.to_owned(),
+        code,
+        reason: "parked, Retry-After".to_owned(),
         retry_in_ms: Some(7_000),
     };
     let cases = [
         (
-            "parked, Retry-After",
+            RefusedCode::Parked,
             AcquireError::Parked(key(0), Duration::from_secs(7)),
         ),
-        ("no room for another key", AcquireError::Full),
-        (
-            "the line of h0.example is full",
-            AcquireError::LineFull(key(0)),
-        ),
+        (RefusedCode::Full, AcquireError::Full),
+        (RefusedCode::LineFull, AcquireError::LineFull(key(0))),
     ];
     for (said, heard) in cases {
         let mut desk = desk();
@@ -254,11 +252,7 @@ fn what_the_coordinator_says_of_an_item_is_what_the_caller_hears() {
         assert_eq!(deliveries.pop().unwrap().1.unwrap_err(), heard);
     }
     // A coordinator that is about to end is asked again, as is one that has done with the id.
-    for said in [
-        "closed",
-        "the limiter is closed",
-        "its permit was reported or has expired",
-    ] {
+    for said in [RefusedCode::Closing, RefusedCode::IdUsed] {
         let mut desk = desk();
         let _comes = ask(&mut desk, 0);
         let sent = call(&mut desk, START).unwrap();
@@ -268,7 +262,7 @@ fn what_the_coordinator_says_of_an_item_is_what_the_caller_hears() {
                 .is_empty()
         );
         let sent = call(&mut desk, after(300)).unwrap();
-        assert_ne!(ids(&sent), before, "{said}");
+        assert_ne!(ids(&sent), before, "{said:?}");
     }
 }
 
@@ -326,6 +320,7 @@ fn a_parked_key_is_told_to_who_tries() {
     let sent = call(&mut desk, START).unwrap();
     let parked = Answer::Refused {
         item: 0,
+        code: RefusedCode::Parked,
         reason: "parked, Retry-After".to_owned(),
         retry_in_ms: Some(7_200_000),
     };

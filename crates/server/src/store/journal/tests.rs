@@ -1,5 +1,4 @@
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use tempfile::tempdir;
@@ -192,14 +191,8 @@ fn killed_or_without_power_at_any_step_of_a_replacement_nothing_is_lost() {
 fn replacements_among_writers_lose_nothing() {
     let dir = tempdir().unwrap();
     let (journal, counts, _) = open(dir.path(), 4_096);
-    let done = AtomicBool::new(false);
     thread::scope(|scope| {
-        let replacing = scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
-                journal.replace_if_full(&counts);
-            }
-        });
-        let writers = (0..3).map(|writer| {
+        for writer in 0..3 {
             let (journal, counts) = (&journal, &counts);
             scope.spawn(move || {
                 for i in 0..3_000 {
@@ -210,14 +203,12 @@ fn replacements_among_writers_lose_nothing() {
                     } else if i % 2 == 0 {
                         journal.renewed(&[(number, 7)], counts);
                     }
+                    if i % 10 == 0 {
+                        journal.replace_if_full(counts);
+                    }
                 }
-            })
-        });
-        for writer in writers.collect::<Vec<_>>() {
-            writer.join().unwrap();
+            });
         }
-        done.store(true, Ordering::Relaxed);
-        replacing.join().unwrap();
     });
     assert!(counts.read().journal_replaced > 3, "{:?}", counts.read());
     assert_eq!(counts.read().journal_failures, 0);

@@ -37,6 +37,15 @@ impl Moods {
     }
 }
 
+impl Disk {
+    fn refuse_if_full(&self) -> io::Result<()> {
+        if self.moods.full.load(SeqCst) {
+            return Err(io::Error::new(io::ErrorKind::StorageFull, "no room"));
+        }
+        Ok(())
+    }
+}
+
 impl StorageBackend for Disk {
     fn len(&self) -> io::Result<u64> {
         self.file.len()
@@ -53,12 +62,11 @@ impl StorageBackend for Disk {
         self.moods.changed.notify_all();
         self.moods.changed.wait_while(&mut slow, |slow| slow.0);
         slow.1 -= 1;
+        self.refuse_if_full()?;
         self.file.sync_data()
     }
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        if self.moods.full.load(SeqCst) {
-            return Err(io::Error::new(io::ErrorKind::StorageFull, "no room"));
-        }
+        self.refuse_if_full()?;
         self.file.write(offset, data)
     }
     fn close(&self) -> io::Result<()> {
@@ -116,6 +124,42 @@ async fn a_full_disk_is_told_and_survived() {
     assert_eq!(states(&store), expected.into());
     drop(store);
     assert_eq!(Store::open(dir.path()).unwrap().1.config, None);
+}
+
+#[tokio::test]
+async fn what_failed_does_not_come_back_over_what_is_newer() {
+    let dir = tempdir().unwrap();
+    let (store, moods) = store(dir.path());
+    moods.set_slow(true);
+    let failing = store.keep_now(vec![("a".into(), state(1)), ("b".into(), state(1))]);
+    moods.wait_until_stuck();
+    store.learned([("a".to_owned(), state(2))]);
+    let newer = store.keep_now(vec![("b".into(), state(2))]);
+    moods.full.store(true, SeqCst);
+    moods.set_slow(false);
+    failing.await.unwrap_err();
+    // It may have been tried before or after there was room again.
+    moods.full.store(false, SeqCst);
+    drop(newer);
+    store.close();
+    let expected = [("a".to_owned(), 2), ("b".to_owned(), 2)];
+    assert_eq!(states(&store), expected.into());
+}
+
+#[tokio::test]
+async fn a_hold_among_many_learned_states_is_not_undone_by_an_older_one() {
+    let dir = tempdir().unwrap();
+    let (store, moods) = store(dir.path());
+    moods.set_slow(true);
+    store.learned((0..10_000).map(|i| (format!("host-{i:05}"), state(1))));
+    moods.wait_until_stuck();
+    // The first transaction is under way, and this key's older state waits for the third.
+    let held = store.keep_now(vec![("host-09999".into(), state(2))]);
+    moods.set_slow(false);
+    held.await.unwrap();
+    store.close();
+    let states = states(&store);
+    assert_eq!((states.len(), states["host-09999"]), (10_000, 2));
 }
 
 #[tokio::test]

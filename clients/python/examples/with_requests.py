@@ -1,0 +1,30 @@
+"""A worker with requests that lets a coordinator direct it. usage: with_requests.py COORDINATOR URL…"""
+
+import sys
+
+import requests
+
+from politely import Coordinator
+
+
+def fetch(coordinator: Coordinator, url: str) -> requests.Response | None:
+    """The last answer, after as many attempts as the coordinator says; `None` if there was none."""
+    response = None
+    for permit in coordinator.attempts(url):
+        try:
+            response = requests.get(url, timeout=permit.lease_left)
+        except requests.RequestException as error:
+            permit.failed(error)
+        else:
+            permit.report(response)
+    return response
+
+
+if __name__ == "__main__":
+    lost = 0
+    with Coordinator(sys.argv[1]) as coordinator:
+        for url in sys.argv[2:]:
+            response = fetch(coordinator, url)
+            lost += response is None or not response.ok
+            print(url, response.status_code if response is not None else "no answer")
+    sys.exit(1 if lost else 0)

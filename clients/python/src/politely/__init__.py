@@ -1,0 +1,35 @@
+"""Ask a politely coordinator (`politely serve`) before each request, and tell it what came of it.
+
+>>> from politely import Coordinator
+>>> coordinator = Coordinator("http://127.0.0.1:7077")
+>>> with coordinator.permit(url) as permit:                                      # doctest: +SKIP
+...     permit.report(httpx.get(url, timeout=permit.lease_left))
+
+`Coordinator` blocks, `AsyncCoordinator` is awaited. With httpx nothing more is needed than `politely.httpx`'s transports,
+with requests `politely.requests`, with Scrapy `politely.scrapy`. Times are seconds.
+"""
+
+from politely.aio import AsyncCoordinator, AsyncPermit
+from politely.attempts import Attempts
+from politely.bodies import ErrorKind, Next, Outcome, Wish
+from politely.coordinator import Coordinator, Permit
+from politely.errors import Away, BadCall, LeaseLost, PolitelyError, Refused, TimedOut, TooLate
+
+__all__ = [
+    "AsyncCoordinator",
+    "AsyncPermit",
+    "Attempts",
+    "Away",
+    "BadCall",
+    "Coordinator",
+    "ErrorKind",
+    "LeaseLost",
+    "Next",
+    "Outcome",
+    "Permit",
+    "PolitelyError",
+    "Refused",
+    "TimedOut",
+    "TooLate",
+    "Wish",
+]

@@ -1,0 +1,322 @@
+"""The coordinator for asyncio: the same words as `politely.coordinator`, awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Generator, Iterable, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+import httpx
+
+from politely import shell
+from politely.attempts import Attempts
+from politely.bodies import Grant, Next, Outcome, Wish
+from politely.errors import BadCall, LeaseLost, PolitelyError, Refused, TooLate
+from politely.flow import Call, Flow, Reply
+from politely.outcome import error_kind
+from politely.state import PermitState
+
+log = logging.getLogger("politely")
+
+T = TypeVar("T")
+
+
+class AsyncCoordinator:
+    """A `politely serve`, asked before each request and told after it. Parameters as of `politely.Coordinator`."""
+
+    def __init__(
+        self,
+        url: str = shell.DEFAULT_URL,
+        *,
+        client: str | None = None,
+        token: str | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._talk = shell.talk(client)
+        self._http = httpx.AsyncClient(**shell.settings(url, token), transport=transport)
+
+    @property
+    def client(self) -> str:
+        """Who asks."""
+        return self._talk.client
+
+    async def acquire(
+        self,
+        url: str | None = None,
+        *,
+        key: str | None = None,
+        wait: float | None = None,
+        max_wait: float | None = None,
+        also: Iterable[str] = (),
+        priority: int = 0,
+        slots: int = 1,
+        cost: int = 1,
+        bytes: int = 0,
+        retry: bool = False,
+    ) -> AsyncPermit:
+        """Returns when the request may leave, in line all the time.
+
+        Raises `Refused`, `TimedOut` after ``wait`` seconds (`Away` if the coordinator is), `BadCall`. Cancelled, it leaves
+        the line; a permit that was just being granted comes back with the end of its lease.
+        """
+        wish = Wish(url, key, tuple(also), retry, cost, bytes, priority, max_wait, slots)
+        return AsyncPermit(self, await self._run(self._talk.acquire(wish, wait)))
+
+    def permit(self, url: str | None = None, **asked: Any) -> Permitted:
+        """For ``async with coordinator.permit(url) as permit``; ``asked`` as in `acquire`."""
+        return Permitted(self, url, asked)
+
+    async def acquire_any(
+        self, targets: Iterable[str | Wish], n: int = 1, *, wait: float | None = None
+    ) -> list[AsyncPermit]:
+        """As `politely.Coordinator.acquire_any`."""
+        wishes = [Wish.of(target) for target in targets]
+        states = await self._run(self._talk.acquire_any(wishes, n, wait))
+        return [AsyncPermit(self, state) for state in states]
+
+    async def poll(
+        self, wishes: Sequence[Wish], n: int, wait: float
+    ) -> tuple[list[tuple[Wish, Grant | Refused | BadCall]], float]:
+        """For loops that keep wishes standing: one long poll for the first ``n`` permits to be had of them.
+
+        A wish that is not answered keeps its place in line: ask again with it. The number is the seconds until that is
+        worth it.
+        """
+        return await self._run(self._talk.poll(wishes, n, wait))
+
+    async def attempts(
+        self, url: str, *, method: str = "GET", **asked: Any
+    ) -> AsyncIterator[AsyncPermit]:
+        """As `politely.Coordinator.attempts`."""
+        attempts = Attempts(method)
+        while True:
+            permit = await self.acquire(url, retry=attempts.number > 1, **asked)
+            permit.attempts = attempts
+            try:
+                yield permit
+            finally:
+                if not permit.state.over:
+                    await permit.cancel(sent=True)
+            pause = attempts.pause()
+            if pause is None:
+                return
+            await asyncio.sleep(pause)
+
+    async def exchange(
+        self,
+        told: Iterable[tuple[AsyncPermit, Outcome]],
+        targets: Iterable[str | Wish],
+        n: int = 0,
+        *,
+        wait: float | None = None,
+    ) -> tuple[list[Next], list[AsyncPermit]]:
+        """As `politely.Coordinator.exchange`."""
+        pairs = [(permit.state, outcome) for permit, outcome in told]
+        wishes = [Wish.of(target) for target in targets]
+        nexts, states = await self._run(self._talk.exchange(pairs, wishes, n, wait))
+        return nexts, [AsyncPermit(self, state) for state in states]
+
+    async def report(self, told: Iterable[tuple[AsyncPermit, Outcome]]) -> list[Next]:
+        """What happened to several requests, in one call."""
+        pairs = [(permit.state, outcome) for permit, outcome in told]
+        return await self._run(self._talk.report(pairs))
+
+    async def renew(self, permits: Iterable[AsyncPermit]) -> None:
+        """As `politely.Coordinator.renew`."""
+        await self._run(self._talk.renew([permit.state for permit in permits]))
+
+    async def cancel(self, permits: Iterable[AsyncPermit], *, sent: bool = False) -> None:
+        """As `politely.Coordinator.cancel`."""
+        await self._run(self._talk.cancel([permit.state for permit in permits], sent))
+
+    async def aclose(self) -> None:
+        """Closes the connections; permits that are out end with their leases."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> AsyncCoordinator:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def _run(self, flow: Flow[T]) -> T:
+        reply = None
+        while True:
+            try:
+                step = flow.send(reply)
+            except StopIteration as end:
+                done: T = end.value
+                return done
+            if isinstance(step, Call):
+                reply = await self._send(step)
+            else:
+                await asyncio.sleep(step.seconds)
+                reply = None
+
+    async def _send(self, call: Call) -> Reply | None:
+        try:
+            return shell.reply_of(await self._http.post(**shell.request_of(call)))
+        except httpx.TransportError as error:
+            log.debug("%s: %r", call.path, error)
+            return None
+
+
+class Permitted:
+    """A permit to be: entered as a context, or awaited."""
+
+    def __init__(
+        self, coordinator: AsyncCoordinator, url: str | None, asked: dict[str, Any]
+    ) -> None:
+        self._coordinator, self._url, self._asked = coordinator, url, asked
+        self._permit: AsyncPermit | None = None
+
+    def __await__(self) -> Generator[Any, None, AsyncPermit]:
+        return self._coordinator.acquire(self._url, **self._asked).__await__()
+
+    async def __aenter__(self) -> AsyncPermit:
+        self._permit = await self
+        return await self._permit.__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._permit:
+            await self._permit.__aexit__(kind, error, traceback)
+
+
+class AsyncPermit:
+    """Leave for one request to start now and to take as long as its lease.
+
+    As a context it waits for its start, renews its lease while the body runs, cancels the body with `LeaseLost` if that
+    fails, and is given back if it is left without a report; an exception that comes from the request is reported as
+    what it says about the host.
+    """
+
+    def __init__(self, coordinator: AsyncCoordinator, state: PermitState) -> None:
+        self._coordinator = coordinator
+        self.state = state
+        self.attempts: Attempts | None = None
+        """Which attempt at its request this is, if somebody counts."""
+        self._keeper: asyncio.Task[None] | None = None
+        self._aborted = False
+
+    @property
+    def key(self) -> str:
+        """The key whose limits it keeps."""
+        return self.state.key
+
+    @property
+    def target(self) -> str:
+        """The URL or key that was asked for."""
+        return self.state.target
+
+    @property
+    def slots(self) -> int:
+        """Departures granted; iterate over the permit for all of them."""
+        return self.state.grant.slots
+
+    @property
+    def lost(self) -> bool:
+        """Whether the lease is over: the request must be aborted."""
+        return self.state.is_lost(time.monotonic())
+
+    @property
+    def lease_left(self) -> float:
+        """Seconds until the request must be over: a good time-out."""
+        return self.state.lease_left(time.monotonic())
+
+    async def begin(self) -> None:
+        """Waits for the start. Raises `TooLate` if that is too long ago; the permit is given back then."""
+        if not await self._coordinator._run(self._coordinator._talk.begin(self.state)):
+            raise TooLate(f"{self.key}: the permit was not used in time")
+
+    async def report(
+        self, response: Any = None, *, outcome: Outcome | None = None, **told: Any
+    ) -> Next:
+        """As `politely.Permit.report`."""
+        counted = {**self.attempts.fields(), **told} if self.attempts else told
+        what = shell.outcome_of(response, outcome, counted)
+        (next,) = await self._coordinator.report([(self, what)])
+        if self.attempts and not what.body_coming:
+            self.attempts.heard(next)
+        return next
+
+    async def failed(self, error: BaseException, **told: Any) -> Next:
+        """The request raised this. Reported if it says something about the host, otherwise given back as sent."""
+        if kind := error_kind(error):
+            return await self.report(error=kind, **told)
+        if self.slots == 1:
+            await self.cancel(sent=True)
+        return Next("give_up", reason=repr(error))
+
+    async def renew(self) -> None:
+        """The lease lasts longer from now on. Raises `LeaseLost`: abort the request."""
+        await self._coordinator._run(self._coordinator._talk.renew_one(self.state))
+
+    async def cancel(self, *, sent: bool = False) -> None:
+        """Gives the permit back. ``sent``: the request may have left."""
+        await self._coordinator.cancel([self], sent=sent)
+
+    async def __aiter__(self) -> AsyncIterator[AsyncPermit]:
+        """Each departure at its time, as a permit to be reported on its own."""
+        for slot in range(self.slots):
+            departure = AsyncPermit(self._coordinator, PermitState(self.state.grant, slot))
+            await departure.begin()
+            yield departure
+
+    async def __aenter__(self) -> AsyncPermit:
+        await self.begin()
+        body = asyncio.current_task()
+        if body is not None:
+            self._keeper = asyncio.create_task(self._keep(body))
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._keeper:
+            self._keeper.cancel()
+        if self._aborted and isinstance(error, asyncio.CancelledError):
+            _forget_cancellation()
+            raise LeaseLost(f"{self.key}: the lease is over; the request was aborted") from error
+        if self.state.over:
+            return
+        try:
+            if error is not None:
+                await self.failed(error)
+            elif self.slots == 1:  # others of its departures may be under way
+                await self.cancel()
+        except PolitelyError as why:  # the request's own error matters more
+            log.warning("%s: not reported: %s", self.key, why)
+
+    async def _keep(self, body: asyncio.Task[Any]) -> None:
+        """Renews at half of each lease, until one is lost."""
+        while True:
+            await asyncio.sleep(max(0.0, self.lease_left - self.state.grant.lease / 2))
+            if self.state.over:
+                return
+            try:
+                await self.renew()
+            except PolitelyError as why:
+                log.warning("%s: %s", self.key, why)
+                await asyncio.sleep(self.lease_left)
+                if not self.state.over:
+                    self.state.lost = self._aborted = True
+                    body.cancel()
+                return
+
+
+def _forget_cancellation() -> None:
+    """From Python 3.11 on a task counts who cancelled it."""
+    task = asyncio.current_task()
+    if task is not None and hasattr(task, "uncancel"):
+        task.uncancel()

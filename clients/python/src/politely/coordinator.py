@@ -1,0 +1,283 @@
+"""The coordinator for threads: every call blocks."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Any, TypeVar
+
+import httpx
+
+from politely import shell
+from politely.attempts import Attempts
+from politely.bodies import Next, Outcome, Wish
+from politely.errors import PolitelyError, TooLate
+from politely.flow import Call, Flow, Reply
+from politely.outcome import error_kind
+from politely.state import PermitState
+
+log = logging.getLogger("politely")
+
+T = TypeVar("T")
+
+
+class Coordinator:
+    """A `politely serve`, asked before each request and told after it. Safe to share between threads.
+
+    ``url`` begins with ``http://`` or ``https://`` (`ValueError`). ``client`` is what the coordinator books this worker's requests under (default: host and process id); ``token``
+    defaults to ``POLITELY_TOKEN`` in the environment. ``transport`` is for tests.
+
+    Where ``wait`` is ``None`` a call waits for as long as it takes, the coordinator's absence included.
+    """
+
+    def __init__(
+        self,
+        url: str = shell.DEFAULT_URL,
+        *,
+        client: str | None = None,
+        token: str | None = None,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._talk = shell.talk(client)
+        self._http = httpx.Client(**shell.settings(url, token), transport=transport)
+
+    @property
+    def client(self) -> str:
+        """Who asks."""
+        return self._talk.client
+
+    def acquire(
+        self,
+        url: str | None = None,
+        *,
+        key: str | None = None,
+        wait: float | None = None,
+        max_wait: float | None = None,
+        also: Iterable[str] = (),
+        priority: int = 0,
+        slots: int = 1,
+        cost: int = 1,
+        bytes: int = 0,
+        retry: bool = False,
+    ) -> Permit:
+        """Blocks until the request may leave, in line all the time.
+
+        Raises `Refused`, `TimedOut` after ``wait`` seconds (`Away` if the coordinator is), `BadCall`.
+        """
+        wish = Wish(url, key, tuple(also), retry, cost, bytes, priority, max_wait, slots)
+        return Permit(self, self._run(self._talk.acquire(wish, wait)))
+
+    permit = acquire
+    """The same, said as in ``with coordinator.permit(url) as permit``."""
+
+    def acquire_any(
+        self, targets: Iterable[str | Wish], n: int = 1, *, wait: float | None = None
+    ) -> list[Permit]:
+        """The first permits to be had for up to 4,096 URLs or keys: at least one, at most ``n``, soonest first.
+
+        Nothing is taken of the others. `Permit.target` says which it is. A permit may start a little later: ``with
+        permit:`` (or `Permit.begin`) waits for that. Raises as `acquire`; `Refused` only if all are.
+        """
+        wishes = [Wish.of(target) for target in targets]
+        states = self._run(self._talk.acquire_any(wishes, n, wait))
+        return [Permit(self, state) for state in states]
+
+    def attempts(self, url: str, *, method: str = "GET", **asked: Any) -> Iterator[Permit]:
+        """A permit per attempt, until a report says that it is over; see `Permit.report`. ``asked`` as in `acquire`.
+
+        An attempt whose permit was not reported (`Permit.report`, `Permit.failed`) is the last.
+        """
+        attempts = Attempts(method)
+        while True:
+            permit = self.acquire(url, retry=attempts.number > 1, **asked)
+            permit.attempts = attempts
+            with permit:
+                yield permit
+            pause = attempts.pause()
+            if pause is None:
+                return
+            time.sleep(pause)
+
+    def exchange(
+        self,
+        told: Iterable[tuple[Permit, Outcome]],
+        targets: Iterable[str | Wish],
+        n: int = 0,
+        *,
+        wait: float | None = None,
+    ) -> tuple[list[Next], list[Permit]]:
+        """`report` and, in the same round trip, permits: for all targets, or with ``n`` as `acquire_any`."""
+        pairs = [(permit.state, outcome) for permit, outcome in told]
+        wishes = [Wish.of(target) for target in targets]
+        nexts, states = self._run(self._talk.exchange(pairs, wishes, n, wait))
+        return nexts, [Permit(self, state) for state in states]
+
+    def report(self, told: Iterable[tuple[Permit, Outcome]]) -> list[Next]:
+        """What happened to several requests, in one call."""
+        return self._run(self._talk.report((permit.state, outcome) for permit, outcome in told))
+
+    def renew(self, permits: Iterable[Permit]) -> None:
+        """Their leases last longer; those that are gone are `Permit.lost`, and their requests must be aborted."""
+        self._run(self._talk.renew([permit.state for permit in permits]))
+
+    def cancel(self, permits: Iterable[Permit], *, sent: bool = False) -> None:
+        """Gives permits back. ``sent``: the requests may have left, so their tokens stay spent."""
+        self._run(self._talk.cancel([permit.state for permit in permits], sent))
+
+    def close(self) -> None:
+        """Closes the connections; permits that are out end with their leases."""
+        self._http.close()
+
+    def __enter__(self) -> Coordinator:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _run(self, flow: Flow[T]) -> T:
+        reply = None
+        while True:
+            try:
+                step = flow.send(reply)
+            except StopIteration as end:
+                done: T = end.value
+                return done
+            if isinstance(step, Call):
+                reply = self._send(step)
+            else:
+                time.sleep(step.seconds)
+                reply = None
+
+    def _send(self, call: Call) -> Reply | None:
+        try:
+            return shell.reply_of(self._http.post(**shell.request_of(call)))
+        except httpx.TransportError as error:
+            log.debug("%s: %r", call.path, error)
+            return None
+
+
+class Permit:
+    """Leave for one request to start now and to take as long as its lease.
+
+    As a context it waits for its start, and is given back if it is left without a report; an exception that comes from
+    the request is reported as what it says about the host.
+    """
+
+    def __init__(self, coordinator: Coordinator, state: PermitState) -> None:
+        self._coordinator = coordinator
+        self.state = state
+        self.attempts: Attempts | None = None
+        """Which attempt at its request this is, if somebody counts."""
+        self._keeper: threading.Timer | None = None
+
+    @property
+    def key(self) -> str:
+        """The key whose limits it keeps."""
+        return self.state.key
+
+    @property
+    def target(self) -> str:
+        """The URL or key that was asked for."""
+        return self.state.target
+
+    @property
+    def slots(self) -> int:
+        """Departures granted; iterate over the permit for all of them."""
+        return self.state.grant.slots
+
+    @property
+    def lost(self) -> bool:
+        """Whether the lease is over: the request must be aborted."""
+        return self.state.is_lost(time.monotonic())
+
+    @property
+    def lease_left(self) -> float:
+        """Seconds until the request must be over: a good time-out."""
+        return self.state.lease_left(time.monotonic())
+
+    def begin(self) -> None:
+        """Waits for the start. Raises `TooLate` if that is too long ago; the permit is given back then."""
+        if not self._coordinator._run(self._coordinator._talk.begin(self.state)):
+            raise TooLate(f"{self.key}: the permit was not used in time")
+
+    def report(
+        self, response: Any = None, *, outcome: Outcome | None = None, **told: Any
+    ) -> Next:
+        """What happened: an ``httpx.Response`` or ``requests.Response``, an `Outcome`, or its fields by name.
+
+        Only headers that matter are sent, and the body's beginning where the status is one of block pages. Raises `Away`,
+        `BadCall`.
+        """
+        what = shell.outcome_of(response, outcome, self._count(told))
+        (next,) = self._coordinator.report([(self, what)])
+        if self.attempts and not what.body_coming:
+            self.attempts.heard(next)
+        return next
+
+    def failed(self, error: BaseException, **told: Any) -> Next:
+        """The request raised this. Reported if it says something about the host, otherwise given back as sent."""
+        if kind := error_kind(error):
+            return self.report(error=kind, **told)
+        if self.slots == 1:
+            self.cancel(sent=True)
+        return Next("give_up", reason=repr(error))
+
+    def renew(self) -> None:
+        """The lease lasts longer from now on. Raises `LeaseLost`: abort the request."""
+        self._coordinator._run(self._coordinator._talk.renew_one(self.state))
+
+    def cancel(self, *, sent: bool = False) -> None:
+        """Gives the permit back. ``sent``: the request may have left."""
+        self._coordinator.cancel([self], sent=sent)
+
+    def keep(self) -> None:
+        """Renews the lease in a thread of its own until the permit is over; `lost` says if that failed."""
+        pause = max(0.0, self.lease_left - self.state.grant.lease / 2)
+        self._keeper = threading.Timer(pause, self._keep)
+        self._keeper.daemon = True
+        self._keeper.start()
+
+    def _keep(self) -> None:
+        if self.state.over:
+            return
+        try:
+            self.renew()
+        except PolitelyError as error:
+            log.warning("%s: %s", self.key, error)
+        else:
+            self.keep()
+
+    def _count(self, told: dict[str, Any]) -> dict[str, Any]:
+        return {**self.attempts.fields(), **told} if self.attempts else told
+
+    def __iter__(self) -> Iterator[Permit]:
+        """Each departure at its time, as a permit to be reported on its own."""
+        for slot in range(self.slots):
+            departure = Permit(self._coordinator, PermitState(self.state.grant, slot))
+            departure.begin()
+            yield departure
+
+    def __enter__(self) -> Permit:
+        self.begin()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._keeper:
+            self._keeper.cancel()
+        if self.state.over:
+            return
+        try:
+            if error is not None:
+                self.failed(error)
+            elif self.slots == 1:  # others of its departures may be under way
+                self.cancel()
+        except PolitelyError as why:  # the request's own error matters more
+            log.warning("%s: not reported: %s", self.key, why)

@@ -1,0 +1,353 @@
+"""The conversation with the coordinator, without any I/O: what to say, when to say it again, how long to sleep.
+
+Every call is a generator that yields a `Call` or a `Sleep` and is sent the `Reply` (``None`` if none came). The sync and
+the asyncio shell differ in nothing but how they do these two things, so they cannot differ in what they say.
+
+A call that was not answered is made again under the same ids, after full jitter, until the caller's deadline: the
+coordinator answers a repeated id with the same permit and charges it once. Without an answer there is no permit, so
+nothing leaves while the coordinator is away.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, TypeVar
+
+from politely.bodies import Grant, Json, Next, Outcome, Wish, in_ms
+from politely.errors import Away, BadCall, LeaseLost, Refused, TimedOut
+from politely.state import PermitState
+
+log = logging.getLogger("politely")
+
+POLL_MAX = 30.0
+"""Seconds one call is held open. A place in line is kept for a minute, and proxies cut what is silent for long."""
+ASK_AGAIN_MAX = 45.0
+"""Seconds until a wish is repeated at the latest, so that its place in line is not forgotten."""
+PAUSE_MIN = 0.01
+"""Seconds between two questions, whatever the answer said."""
+ANSWER_TAKES_MAX = 10.0
+"""Seconds a call may take beyond the time it is held open."""
+BACKOFF_BASE, BACKOFF_CAP = 0.1, 1.0
+"""Seconds. The cap is low because a permit costs the coordinator little and a worker that sleeps fetches nothing."""
+REPORT_WITHIN = 30.0
+"""Seconds a report is worth repeating."""
+
+CLOSING = "closing"
+"""Refusals of a coordinator that is about to be away."""
+ID_USED = "id_used"
+"""In the refusal of a wish whose answer was lost for so long that the permit is gone."""
+
+ALONE_MAX = 5
+"""Attempts at a request of which nobody else judges."""
+
+_FOR_NOW = frozenset({408, 429, 500, 502, 503, 504})
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+_AWAY = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Call:
+    """POST ``body`` to ``path`` below ``/api/v1``; no answer within ``timeout`` seconds is no answer."""
+
+    path: str
+    body: Json
+    timeout: float
+
+
+@dataclass(frozen=True)
+class Sleep:
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Reply:
+    status: int
+    body: Any
+    retry_after: float | None = None
+
+
+Flow: TypeAlias = Generator["Call | Sleep", "Reply | None", T]
+
+
+@dataclass
+class Talk:
+    """What one client says. ``now`` is a monotonic clock, ``chance`` draws from 0 to 1."""
+
+    client: str
+    now: Callable[[], float]
+    chance: Callable[[], float] = random.random
+
+    def deadline(self, wait: float | None) -> float:
+        """``None`` waits for as long as it takes."""
+        return math.inf if wait is None else self.now() + wait
+
+    # Permits
+
+    def acquire(self, wish: Wish, wait: float | None) -> Flow[PermitState]:
+        """A permit whose request may leave now."""
+        deadline = self.deadline(wait)
+        while True:
+            (grant,) = yield from self.grants([wish], 0, deadline)
+            permit = PermitState(grant)
+            if (yield from self.begin(permit)):
+                return permit
+            wish = wish.again()  # this process slept over its start
+
+    def begin(self, permit: PermitState) -> Flow[bool]:
+        """Sleeps until the permit's start. If it is too late for it then, gives it back and says no.
+
+        A permit of several departures stays: its others may be under way.
+        """
+        while (early := permit.start - self.now()) > 0:
+            yield Sleep(early)
+        if permit.may_start(self.now()):
+            return True
+        if permit.grant.slots == 1:
+            yield from self.cancel([permit], sent=False)
+        return False
+
+    def acquire_any(
+        self, wishes: Sequence[Wish], n: int, wait: float | None
+    ) -> Flow[list[PermitState]]:
+        """The first permits to be had, at least one and at most ``n``, soonest first."""
+        grants = yield from self.grants(wishes, n, self.deadline(wait))
+        return sorted(map(PermitState, grants), key=lambda permit: permit.start)
+
+    def exchange(
+        self,
+        told: Iterable[tuple[PermitState, Outcome]],
+        wishes: Sequence[Wish],
+        n: int,
+        wait: float | None,
+    ) -> Flow[tuple[list[Next], list[PermitState]]]:
+        """Reports, then permits: for all of the wishes, or with ``n`` for the first so many."""
+        told, deadline = list(told), self.deadline(wait)
+        report = [self._told(permit, outcome) for permit, outcome in told]
+        asked = _Asked(self, wishes, n, deadline)
+
+        def body() -> Json:
+            return {**asked.body(), "report": report, "acquire": asked.items()}
+
+        exchanged = yield from self._ask("exchange", body, max(deadline, self.now() + REPORT_WITHIN))
+        nexts = self._heard(told, exchanged["report"])
+        pause = asked.hear({**exchanged, "items": exchanged["acquire"]})
+        if wishes and pause is not None:
+            yield from self._rest(pause, asked)
+            yield from self._until_granted(asked)
+        return nexts, sorted(map(PermitState, asked.grants), key=lambda permit: permit.start)
+
+    def grants(self, wishes: Sequence[Wish], n: int, deadline: float) -> Flow[list[Grant]]:
+        """Asks, and asks again under the same ids, until all (``n`` = 0) or some of the wishes are granted."""
+        asked = _Asked(self, wishes, n, deadline)
+        yield from self._until_granted(asked)
+        return asked.grants
+
+    def poll(
+        self, wishes: Sequence[Wish], n: int, wait: float
+    ) -> Flow[tuple[list[tuple[Wish, Grant | Refused | BadCall]], float]]:
+        """One long poll for the first ``n`` of the wishes, and seconds until it is worth asking for the others again."""
+        asked = _Asked(self, wishes, n, self.now() + wait)
+
+        def body() -> Json:
+            return {**asked.body(), "items": asked.items()}
+
+        answer = yield from self._ask("acquire", body, math.inf)
+        now = self.now()
+        items = [item for item in answer["items"] if item["status"] != "wait"]
+        answers = [(wishes[item["item"]], _read(wishes, item, now)) for item in items]
+        return answers, answer.get("retry_in_ms", 0) / 1000
+
+    def _until_granted(self, asked: _Asked) -> Flow[None]:
+        def body() -> Json:
+            return {**asked.body(), "items": asked.items()}
+
+        while True:
+            pause = asked.hear((yield from self._ask("acquire", body, asked.deadline)))
+            if pause is None:
+                return
+            yield from self._rest(pause, asked)
+
+    def _rest(self, pause: float, asked: _Asked) -> Flow[None]:
+        if self.now() + pause > asked.deadline:
+            raise asked.timed_out
+        yield Sleep(min(max(pause, PAUSE_MIN), ASK_AGAIN_MAX))
+
+    # Outcomes
+
+    def report(self, told: Iterable[tuple[PermitState, Outcome]]) -> Flow[list[Next]]:
+        """What happened, and what to do next. Repeated, it is counted once."""
+        told = list(told)
+        items = [self._told(permit, outcome) for permit, outcome in told]
+        answer = yield from self._ask(
+            "report", lambda: {"client": self.client, "items": items}, self.now() + REPORT_WITHIN
+        )
+        return self._heard(told, answer["items"])
+
+    def renew(self, permits: Sequence[PermitState]) -> Flow[None]:
+        """Their leases last longer; those that are gone are marked `lost`."""
+        names = {permit.name: permit for permit in permits}
+        until = max((permit.lease_until for permit in permits), default=self.now())
+        asked = self.now()
+        answer = yield from self._ask(
+            "renew", lambda: {"client": self.client, "permits": list(names)}, until
+        )
+        for renewed in answer["renewed"]:
+            # From when it was asked: the answer may have been long under way.
+            names[renewed["permit"]].lease_until = asked + renewed["lease_ms"] / 1000
+        for name in answer["lost"]:
+            names[name].lost = True
+
+    def renew_one(self, permit: PermitState) -> Flow[None]:
+        """As `renew`; a lost lease is an error."""
+        if not permit.is_lost(self.now()):
+            yield from self.renew([permit])
+        if permit.is_lost(self.now()):
+            raise LeaseLost(f"{permit.key}: the lease is over; abort the request")
+
+    def cancel(self, permits: Sequence[PermitState], sent: bool) -> Flow[None]:
+        """Gives permits back. Tried for a while only: a lease ends by itself."""
+        names = [permit.name for permit in permits if not permit.over]
+        body = {"client": self.client, "permits": names} | ({"sent": True} if sent else {})
+        for permit in permits:
+            permit.over = True
+        if not names:
+            return
+        try:
+            yield from self._ask("cancel", lambda: body, self.now() + BACKOFF_CAP)
+        except Away:
+            log.warning("%d permits were not given back; their leases will end", len(names))
+
+    def _told(self, permit: PermitState, outcome: Outcome) -> Json:
+        latency = outcome.latency
+        if latency is None:
+            latency = max(0.0, self.now() - permit.start)
+        return outcome.body(permit.name, permit.slot, latency)
+
+    def _heard(self, told: Iterable[tuple[PermitState, Outcome]], answers: Any) -> list[Next]:
+        nexts = []
+        for (permit, outcome), answer in zip(told, answers, strict=True):
+            if error := answer.get("error"):
+                raise BadCall(error["detail"], error["field"])
+            permit.over = not outcome.body_coming
+            next = Next.read(answer)
+            nexts.append(self._alone(outcome, next) if next.late else next)
+        return nexts
+
+    def _alone(self, outcome: Outcome, next: Next) -> Next:
+        """A coordinator that knows nothing of the permit (it was killed, the lease ran out) cannot judge the request; it
+        would be lost if nobody did."""
+        failed = outcome.error is not None or outcome.status in _FOR_NOW
+        judged = next.what != "done"
+        if judged or not failed or outcome.method not in _SAFE or outcome.attempt >= ALONE_MAX:
+            return next
+        return replace(next, what="retry", after=BACKOFF_CAP * (1 + self.chance()))
+
+    # Asking until there is an answer
+
+    def _ask(self, path: str, body: Callable[[], Json], deadline: float) -> Flow[Any]:
+        failures, why = 0, ""
+        while True:
+            said = body()
+            held = said.get("wait_ms", 0) / 1000
+            reply = yield Call(path, said, held + ANSWER_TAKES_MAX)
+            if reply is not None and reply.status < 300:
+                if failures:
+                    log.info("the coordinator is back")
+                return reply.body
+            if reply is not None and reply.status not in _AWAY:
+                raise _problem(reply)
+            why = "no answer" if reply is None else f"status {reply.status}"
+            pause = self.chance() * min(BACKOFF_CAP, BACKOFF_BASE * 2 ** min(failures, 16))
+            if reply is not None and reply.retry_after is not None:
+                pause += reply.retry_after
+            if self.now() + pause > deadline:
+                raise Away(why)
+            if not failures:
+                log.warning("the coordinator is away (%s); asking again", why)
+            failures += 1
+            yield Sleep(pause)
+
+
+class _Asked:
+    """Wishes on their way to being granted."""
+
+    def __init__(self, talk: Talk, wishes: Sequence[Wish], n: int, deadline: float) -> None:
+        self.talk, self.n, self.deadline = talk, n, deadline
+        self.open = list(wishes)
+        self.grants: list[Grant] = []
+        self.timed_out = TimedOut("no answer")
+
+    def body(self) -> Json:
+        left = min(POLL_MAX, max(0.0, self.deadline - self.talk.now()))
+        body: Json = {"client": self.talk.client, "wait_ms": in_ms(left)}
+        return body | ({"want": {"any": self.n}} if self.n else {})
+
+    def items(self) -> list[Json]:
+        return [wish.body() for wish in self.open]
+
+    def hear(self, answer: Json) -> float | None:
+        """Seconds until it is worth asking again; `None`: it is not."""
+        now = self.talk.now()
+        pause: float = answer.get("retry_in_ms", 0) / 1000
+        waiting: list[Wish] = []
+        refused: list[Refused] = []
+        settled: set[str] = set()
+        anew: dict[str, Wish] = {}
+        for item in answer["items"]:
+            wish = self.open[item["item"]]
+            if item["status"] == "wait":
+                waiting.append(wish)
+                self.timed_out = TimedOut(
+                    item["reason"], item["retry_in_ms"] / 1000, item["position"]
+                )
+                pause = max(pause, self.timed_out.retry_in)
+                continue
+            read = _read(self.open, item, now)
+            if isinstance(read, BadCall):
+                raise read
+            if isinstance(read, Refused) and read.code == ID_USED:
+                anew[wish.id] = wish.again()
+                waiting.append(wish)
+            elif isinstance(read, Refused) and read.code == CLOSING:
+                waiting.append(wish)
+                pause = max(pause, BACKOFF_CAP)
+            elif isinstance(read, Refused):
+                settled.add(wish.id)
+                refused.append(read)
+            else:
+                settled.add(wish.id)
+                self.grants.append(read)
+        self.open = [anew.get(wish.id, wish) for wish in self.open if wish.id not in settled]
+        # Of some among many, those not answered are waited for; of all, none may be missing.
+        enough = (self.grants or not self.open) if self.n else (refused or not waiting)
+        if enough and refused and not self.grants:
+            raise refused[0]
+        if self.n:  # the reason of one wish among many says little
+            self.timed_out = TimedOut("none of them may leave", pause)
+        return None if enough else pause
+
+
+def _read(wishes: Sequence[Wish], item: Json, came: float) -> Grant | Refused | BadCall:
+    wish = wishes[item["item"]]
+    match item["status"]:
+        case "granted":
+            return Grant.read(wish, item, came)
+        case "refused":
+            retry_in = item.get("retry_in_ms")
+            wait = None if retry_in is None else retry_in / 1000
+            return Refused(item["code"], item["reason"], wait)
+        case _:
+            error = item["error"]
+            return BadCall(error["detail"], f"{wish.target}: {error['field']}")
+
+
+def _problem(reply: Reply) -> BadCall:
+    problem = reply.body if isinstance(reply.body, dict) else {}
+    detail = problem.get("detail") or problem.get("title") or f"status {reply.status}"
+    return BadCall(str(detail), problem.get("field"), reply.status)

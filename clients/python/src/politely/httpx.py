@@ -1,0 +1,280 @@
+"""Transports for httpx: every request of a client is paced, reported and retried, with no further code.
+
+>>> client = httpx.Client(transport=PoliteTransport(Coordinator()))              # doctest: +SKIP
+
+What the coordinator says is to be sent again is sent again here, if its body can be; the caller sees the last answer.
+Error answers are read whole before they are handed on, because what becomes of the request is in them; other bodies stream, and
+the slot is taken until the body has come or is closed. A request that does not answer by the end of its lease times
+out; a body that comes for longer renews it.
+
+A wait for a permit does not count against httpx's time-outs; ``wait`` bounds it (`TimedOut` is raised as it is).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import httpx
+
+from politely.aio import AsyncCoordinator, AsyncPermit
+from politely.attempts import Attempts
+from politely.bodies import Outcome
+from politely.coordinator import Coordinator, Permit
+from politely.errors import LeaseLost, PolitelyError
+from politely.outcome import BLOCK_STATUSES, BODY_START_MAX, error_kind, headers_that_matter
+
+log = logging.getLogger("politely")
+
+
+class PoliteTransport(httpx.BaseTransport):
+    """Around another transport (default `httpx.HTTPTransport`). ``asked`` as in `Coordinator.acquire`."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        transport: httpx.BaseTransport | None = None,
+        **asked: Any,
+    ) -> None:
+        self._coordinator = coordinator
+        self._transport = transport or httpx.HTTPTransport()
+        self._asked = asked
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        attempts, repeatable = Attempts(request.method), _can_repeat(request)
+        while True:
+            permit = self._coordinator.acquire(
+                str(request.url), retry=attempts.number > 1, **self._asked
+            )
+            permit.attempts = attempts
+            response = self._attempt(request, permit)
+            pause = attempts.pause() if repeatable else None
+            if pause is None:
+                if isinstance(response, Exception):
+                    raise response
+                return response
+            time.sleep(pause)
+
+    def _attempt(self, request: httpx.Request, permit: Permit) -> httpx.Response | Exception:
+        """An answer, or the exception that the request ended in."""
+        _bound(request, permit.lease_left)
+        sent = time.monotonic()
+        try:
+            response = self._transport.handle_request(request)
+            heard = _Heard(response, time.monotonic() - sent)
+            if response.status_code >= 400:
+                heard.read(response.read(), response)
+                response.close()
+        except BaseException as error:
+            try:
+                permit.failed(error)
+            except PolitelyError as why:
+                log.warning("%s: not reported: %s", permit.key, why)
+            if isinstance(error, Exception):
+                return error
+            raise
+        if response.status_code < 400:
+            return heard.streaming(_Body(response, permit, heard))
+        _tell(permit, heard)
+        return heard.whole()
+
+    def close(self) -> None:
+        """Closes the transport within, not the coordinator."""
+        self._transport.close()
+
+
+class AsyncPoliteTransport(httpx.AsyncBaseTransport):
+    """As `PoliteTransport`, for `httpx.AsyncClient`."""
+
+    def __init__(
+        self,
+        coordinator: AsyncCoordinator,
+        transport: httpx.AsyncBaseTransport | None = None,
+        **asked: Any,
+    ) -> None:
+        self._coordinator = coordinator
+        self._transport = transport or httpx.AsyncHTTPTransport()
+        self._asked = asked
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        attempts, repeatable = Attempts(request.method), _can_repeat(request)
+        while True:
+            permit = await self._coordinator.acquire(
+                str(request.url), retry=attempts.number > 1, **self._asked
+            )
+            permit.attempts = attempts
+            response = await self._attempt(request, permit)
+            pause = attempts.pause() if repeatable else None
+            if pause is None:
+                if isinstance(response, Exception):
+                    raise response
+                return response
+            await asyncio.sleep(pause)
+
+    async def _attempt(
+        self, request: httpx.Request, permit: AsyncPermit
+    ) -> httpx.Response | Exception:
+        """An answer, or the exception that the request ended in."""
+        _bound(request, permit.lease_left)
+        sent = time.monotonic()
+        try:
+            response = await self._transport.handle_async_request(request)
+            heard = _Heard(response, time.monotonic() - sent)
+            if response.status_code >= 400:
+                heard.read(await response.aread(), response)
+                await response.aclose()
+        except BaseException as error:
+            try:
+                await permit.failed(error)
+            except PolitelyError as why:
+                log.warning("%s: not reported: %s", permit.key, why)
+            if isinstance(error, Exception):
+                return error
+            raise
+        if response.status_code < 400:
+            return heard.streaming(_AsyncBody(response, permit, heard))
+        await _tell_async(permit, heard)
+        return heard.whole()
+
+    async def aclose(self) -> None:
+        """Closes the transport within, not the coordinator."""
+        await self._transport.aclose()
+
+
+def _can_repeat(request: httpx.Request) -> bool:
+    """A body that was streamed is gone. Methods are the coordinator's business."""
+    return isinstance(request.stream, httpx.ByteStream)
+
+
+def _bound(request: httpx.Request, lease_left: float) -> None:
+    """No time-out is longer than the lease."""
+    timeouts = request.extensions.get("timeout", {})
+    bounded = {
+        name: lease_left if timeouts.get(name) is None else min(timeouts[name], lease_left)
+        for name in ("connect", "read", "write", "pool")
+    }
+    request.extensions = {**request.extensions, "timeout": bounded}
+
+
+class _Heard:
+    """What a response says, as it comes."""
+
+    def __init__(self, response: httpx.Response, latency: float) -> None:
+        self.status = response.status_code
+        self.headers = response.headers
+        self.extensions = response.extensions
+        self.latency = latency
+        self.bytes = 0
+        self.error: BaseException | None = None
+        self._body = b""
+
+    def read(self, body: bytes, response: httpx.Response) -> None:
+        self._body = body
+        self.bytes = response.num_bytes_downloaded
+
+    def fields(self) -> dict[str, Any]:
+        """For a report."""
+        if self.error is not None:
+            return {"error": error_kind(self.error) or "reset", "latency": self.latency}
+        body_start = None
+        if self._body and self.status in BLOCK_STATUSES:
+            body_start = self._body[:BODY_START_MAX].decode("utf-8", "replace")
+        return {
+            "status": self.status,
+            "headers": headers_that_matter(self.headers),
+            "body_start": body_start,
+            "latency": self.latency,
+            "bytes": self.bytes,
+        }
+
+    def whole(self) -> httpx.Response:
+        """The answer once more, its body decoded already."""
+        # An answer to HEAD keeps what it says of the body it does not have.
+        of_body = (b"content-encoding", b"content-length", b"transfer-encoding")
+        headers = [
+            (name, value)
+            for name, value in self.headers.raw
+            if not self._body or name.lower() not in of_body
+        ]
+        return httpx.Response(
+            self.status, headers=headers, content=self._body, extensions=self.extensions
+        )
+
+    def streaming(self, stream: httpx.SyncByteStream | httpx.AsyncByteStream) -> httpx.Response:
+        """The answer with a body that is watched."""
+        return httpx.Response(
+            self.status, headers=self.headers, stream=stream, extensions=self.extensions
+        )
+
+
+def _tell(permit: Permit, heard: _Heard) -> None:
+    if permit.state.over:
+        return
+    try:
+        permit.report(**heard.fields())
+    except PolitelyError as why:  # a page that came is not lost for it
+        log.warning("%s: not reported: %s", permit.key, why)
+
+
+async def _tell_async(permit: AsyncPermit, heard: _Heard) -> None:
+    if permit.state.over:
+        return
+    try:
+        await permit.report(**heard.fields())
+    except PolitelyError as why:
+        log.warning("%s: not reported: %s", permit.key, why)
+
+
+class _Body(httpx.SyncByteStream):
+    """A body that renews its lease while it comes, and reports when it has."""
+
+    def __init__(self, response: httpx.Response, permit: Permit, heard: _Heard) -> None:
+        self._response, self._permit, self._heard = response, permit, heard
+
+    def __iter__(self) -> Iterator[bytes]:
+        assert isinstance(self._response.stream, httpx.SyncByteStream)
+        try:
+            for chunk in self._response.stream:
+                self._heard.bytes += len(chunk)
+                yield chunk
+                if self._permit.state.wants_renewal(time.monotonic()):
+                    self._permit.renew()
+        except LeaseLost as lost:
+            self._heard.error = httpx.ReadTimeout(str(lost))
+            raise self._heard.error from lost
+        except Exception as error:
+            self._heard.error = error
+            raise
+
+    def close(self) -> None:
+        self._response.close()
+        _tell(self._permit, self._heard)
+
+
+class _AsyncBody(httpx.AsyncByteStream):
+    """As `_Body`."""
+
+    def __init__(self, response: httpx.Response, permit: AsyncPermit, heard: _Heard) -> None:
+        self._response, self._permit, self._heard = response, permit, heard
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        assert isinstance(self._response.stream, httpx.AsyncByteStream)
+        try:
+            async for chunk in self._response.stream:
+                self._heard.bytes += len(chunk)
+                yield chunk
+                if self._permit.state.wants_renewal(time.monotonic()):
+                    await self._permit.renew()
+        except LeaseLost as lost:
+            self._heard.error = httpx.ReadTimeout(str(lost))
+            raise self._heard.error from lost
+        except Exception as error:
+            self._heard.error = error
+            raise
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
+        await _tell_async(self._permit, self._heard)

@@ -1,0 +1,175 @@
+"""What a response or an exception says about the host: of httpx, requests, urllib3, Twisted and Scrapy alike.
+
+They are told apart by what they have and by their classes' names, so that none of them need be installed.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from politely.bodies import ErrorKind, Outcome
+
+BODY_START_MAX = 16 * 1024
+"""The coordinator looks at no more."""
+
+BLOCK_STATUSES = frozenset({401, 403, 405, 428, 429, 503})
+"""On other statuses nobody puts a block page."""
+
+_HEADERS = frozenset(
+    {"retry-after", "date", "server", "content-type", "cf-mitigated", "x-amzn-waf-action", "via"}
+)
+_HEADER_STARTS = ("ratelimit", "x-ratelimit", "x-rate-limit")
+
+
+def headers_that_matter(headers: Mapping[str, str]) -> dict[str, str]:
+    """Those that tell of limits and block pages; never cookies."""
+    lower = ((name.lower(), value) for name, value in headers.items())
+    return {
+        name: value
+        for name, value in lower
+        if name in _HEADERS or name.startswith(_HEADER_STARTS)
+    }
+
+
+def of_response(response: Any) -> Outcome:
+    """The outcome of an ``httpx.Response`` or a ``requests.Response``. A body that was not read is not touched."""
+    body = _body_if_read(response)
+    status: int = response.status_code
+    body_start = None
+    if body and status in BLOCK_STATUSES:
+        body_start = body[:BODY_START_MAX].decode("utf-8", "replace")
+    request = getattr(response, "request", None) if _has_request(response) else None
+    return Outcome(
+        status=status,
+        headers=headers_that_matter(response.headers),
+        body_start=body_start,
+        latency=_elapsed(response),
+        bytes=getattr(response, "num_bytes_downloaded", 0) or len(body or b""),
+        method=getattr(request, "method", None) or "GET",
+    )
+
+
+def _has_request(response: Any) -> bool:
+    # An httpx response without a request raises when asked for it.
+    return getattr(response, "_request", response) is not None
+
+
+def _body_if_read(response: Any) -> bytes | None:
+    """httpx keeps ``_content`` when it has read, requests ``False`` until then."""
+    content = getattr(response, "_content", None)
+    return content if isinstance(content, bytes) else None
+
+
+def _elapsed(response: Any) -> float | None:
+    try:
+        return float(response.elapsed.total_seconds())
+    except (AttributeError, RuntimeError):  # httpx: not closed yet
+        return None
+
+
+_TIMEOUTS = {
+    "ConnectTimeout",
+    "ReadTimeout",
+    "WriteTimeout",
+    "ConnectTimeoutError",
+    "ReadTimeoutError",
+    "DownloadTimeoutError",
+    "TCPTimedOutError",
+    "TimeoutError",
+    "Timeout",
+}
+_RESOLVER = {"CannotResolveHostError", "DNSLookupError", "NameResolutionError"}
+_TLS = {"SSLError", "VerificationError", "CertificateError"}
+_RESET = {
+    "ConnectionLost",
+    "ConnectionDone",
+    "ConnectionResetError",
+    "ConnectionAbortedError",
+    "BrokenPipeError",
+    "IncompleteRead",
+    "ChunkedEncodingError",
+    "RemoteDisconnected",
+    "ReadError",
+    "WriteError",
+    "CloseError",
+    "ResponseDataLossError",
+    "DownloadFailedError",
+}
+_CONNECT = {
+    "ConnectionRefusedError",
+    "ConnectError",
+    "ConnectionError",
+    "NewConnectionError",
+    "DownloadConnectionRefusedError",
+    "NoRouteError",
+}
+_MALFORMED = {
+    "RemoteProtocolError",
+    "DecodingError",
+    "ContentDecodingError",
+    "DecodeError",
+    "BadStatusLine",
+    "ParseError",
+}
+_NOT_THE_HOST = {"PoolTimeout", "LocalProtocolError", "InvalidURL", "UnsupportedProtocol"}
+"""Our own side's trouble."""
+
+_KINDS: tuple[tuple[ErrorKind, set[str]], ...] = (
+    # From the particular to the general: a failed lookup is a failed connection too.
+    ("tls", _TLS),
+    ("resolver", _RESOLVER),
+    ("timeout", _TIMEOUTS),
+    ("malformed", _MALFORMED),
+    ("reset", _RESET),
+    ("connect", _CONNECT),
+)
+_NAMES_NOBODY = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
+
+
+def error_kind(error: BaseException) -> ErrorKind | None:
+    """What kept the response from coming; ``None`` if this says nothing about the host."""
+    chain = list(_chain(error))
+    if type(error).__name__ in _NOT_THE_HOST:
+        return None
+    for each in chain:
+        if isinstance(each, socket.gaierror):
+            return "no_such_host" if each.errno in _NAMES_NOBODY else "resolver"
+        if isinstance(each, ssl.SSLError):
+            return "tls"
+        if type(each).__module__.startswith("OpenSSL"):
+            return "tls"
+    # Where the system's own error was not kept, its number is in the text.
+    text = " ".join(str(each) for each in chain)
+    if "[Errno -2]" in text or "[Errno -5]" in text:
+        return "no_such_host"
+    if "Server disconnected" in text or "peer closed connection" in text:
+        return "reset"
+    found = {_by_name(each) for each in chain}
+    return next((kind for kind, _ in _KINDS if kind in found), None)
+
+
+def _by_name(error: BaseException) -> ErrorKind | None:
+    """By the nearest of its classes that is known: urllib3 has failed connections be time-outs."""
+    for cls in type(error).__mro__:
+        for kind, names in _KINDS:
+            if cls.__name__ in names:
+                return kind
+    return None
+
+
+def _chain(error: BaseException, seen: set[int] | None = None) -> Iterator[BaseException]:
+    """The error, and whatever it says it came from. Bounded, since errors may go in circles."""
+    seen = set() if seen is None else seen
+    if id(error) in seen or len(seen) >= 20:
+        return
+    seen.add(id(error))
+    yield error
+    reasons = getattr(error, "reasons", None)  # Twisted: a list of failures
+    within = [error.__cause__, error.__context__, getattr(error, "reason", None), *error.args]
+    within += [getattr(each, "value", None) for each in reasons or ()]
+    for each in within:
+        if isinstance(each, BaseException):
+            yield from _chain(each, seen)

@@ -1,0 +1,157 @@
+"""Every download with a permit, every outcome reported, and what is to be sent again sent again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import zlib
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from scrapy import Request
+from scrapy.exceptions import IgnoreRequest
+from scrapy.http import Response
+
+from politely.aio import AsyncPermit
+from politely.attempts import Attempts
+from politely.bodies import Next
+from politely.errors import BadCall, PolitelyError, Refused
+from politely.outcome import BLOCK_STATUSES, BODY_START_MAX, error_kind, headers_that_matter
+from politely.scrapy.desk import KEY, Desk
+from politely.scrapy.queue import NOT_BEFORE
+
+if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
+
+log = logging.getLogger("politely")
+
+ATTEMPTS = "politely_attempts"
+"""In a request's meta: how many times it was sent before, and how many of these were refused."""
+
+
+class PolitelyMiddleware:
+    """A downloader middleware, next to the network (950).
+
+    A request the host refused, or failed for now, goes back to the scheduler as often as the coordinator says, and does not
+    count against RETRY_TIMES. Where the coordinator gives up, Scrapy's own RetryMiddleware does not try on.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        settings = crawler.settings
+        if settings.getfloat("DOWNLOAD_DELAY") or settings.getbool("AUTOTHROTTLE_ENABLED"):
+            raise ValueError(
+                "politely paces requests: DOWNLOAD_DELAY and AUTOTHROTTLE_ENABLED would let permits expire"
+            )
+        self._crawler = crawler
+        self._desk = Desk.of(crawler)
+        self._under_way: WeakKeyDictionary[Request, tuple[AsyncPermit, float]] = WeakKeyDictionary()
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> PolitelyMiddleware:
+        return cls(crawler)
+
+    async def process_request(self, request: Request) -> None:
+        try:
+            permit = self._desk.claim(request) or await self._acquire(request)
+        except (Refused, BadCall) as why:
+            self._count("not_sent")
+            raise IgnoreRequest(f"politely: {why}") from why
+        permit.attempts = Attempts(request.method, *request.meta.get(ATTEMPTS, (1, 0)))
+        now = time.monotonic()
+        # Scrapy cannot be told to abort later on, so it is told now.
+        timeout = request.meta.get("download_timeout") or permit.lease_left
+        request.meta["download_timeout"] = min(timeout, permit.lease_left)
+        self._under_way[request] = (permit, now)
+
+    async def process_response(self, request: Request, response: Response) -> Request | Response:
+        permit, sent = self._under_way.pop(request, (None, 0.0))
+        if permit is None:
+            return response
+        headers = {
+            name.decode("latin-1"): b", ".join(values).decode("latin-1")
+            for name, values in response.headers.items()
+        }
+        latency = request.meta.get("download_latency") or time.monotonic() - sent
+        outcome = {
+            "status": response.status,
+            "headers": headers_that_matter(headers),
+            "body_start": _body_start(response),
+            "latency": latency,
+            "bytes": len(response.body),
+        }
+        return await self._heard(request, permit, outcome) or response
+
+    async def process_exception(self, request: Request, exception: Exception) -> Request | None:
+        permit, sent = self._under_way.pop(request, (None, 0.0))
+        if permit is None:
+            return None
+        kind = error_kind(exception)
+        if kind is None:
+            await permit.cancel(sent=True)
+            return None
+        latency = time.monotonic() - sent
+        return await self._heard(request, permit, {"error": kind, "latency": latency})
+
+    async def _acquire(self, request: Request) -> AsyncPermit:
+        """For what does not come through the queue: robots.txt, downloads of the spider's own."""
+        again = request.meta.pop(NOT_BEFORE, None)
+        if again is not None:
+            await asyncio.sleep(max(0.0, again - time.monotonic()))
+        key = request.meta.get(KEY)
+        retry = ATTEMPTS in request.meta
+        return await self._desk.coordinator.acquire(
+            None if key else request.url, key=key, retry=retry
+        )
+
+    async def _heard(
+        self, request: Request, permit: AsyncPermit, outcome: dict[str, Any]
+    ) -> Request | None:
+        """Reports; the request once more if it is to be sent again."""
+        try:
+            next = await permit.report(**outcome)
+        except PolitelyError as why:  # a page that came is not lost for it; Scrapy's own retries do the rest
+            log.warning("%s: not reported: %s", request.url, why)
+            return None
+        self._count(f"next/{next.what}")
+        if next.what == "give_up":
+            request.meta["dont_retry"] = True
+            return None
+        if not next.retry:
+            return None
+        self._count("refused" if next.refused else "failed")
+        assert permit.attempts is not None
+        return _again(request, permit.attempts, next)
+
+    def _count(self, what: str) -> None:
+        if self._crawler.stats:
+            self._crawler.stats.inc_value(f"politely/{what}")
+
+
+def _again(request: Request, attempts: Attempts, next: Next) -> Request:
+    again = request.copy()
+    again.dont_filter = True
+    attempts.pause()
+    again.meta[ATTEMPTS] = (attempts.number, attempts.refused)
+    if next.after:
+        again.meta[NOT_BEFORE] = time.monotonic() + next.after
+    # Bounded by the last permit's lease; the next is another.
+    again.meta.pop("download_timeout", None)
+    return again
+
+
+def _body_start(response: Response) -> str | None:
+    """Where block pages may be. This near to the network it is still compressed."""
+    if response.status not in BLOCK_STATUSES or not response.body:
+        return None
+    encoding = (response.headers.get("Content-Encoding") or b"").strip().lower()
+    start = response.body[: 4 * BODY_START_MAX]
+    if encoding in (b"gzip", b"x-gzip", b"deflate"):
+        try:
+            start = zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(start, BODY_START_MAX)
+        except zlib.error:
+            return None
+    elif encoding:
+        return None
+    return start[:BODY_START_MAX].decode("utf-8", "replace")
+

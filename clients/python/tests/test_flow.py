@@ -1,0 +1,233 @@
+"""What is said to the coordinator and when, in virtual time."""
+
+import httpx
+import pytest
+from fake import RETRY, Clock, Fake, granted, refused, run, told, wait
+
+from politely import Away, BadCall, Outcome, Refused, TimedOut, Wish
+from politely.bodies import Grant
+from politely.flow import Talk
+from politely.state import PermitState
+
+AWAY = httpx.ConnectError("nobody listens")
+
+
+class Case:
+    def __init__(self, chance=0.5, **script):
+        self.fake, self.clock = Fake(**script), Clock()
+        self.talk = Talk("w1", self.clock, lambda: chance)
+
+    def run(self, flow, **more):
+        return run(flow, self.fake, self.clock, **more)
+
+    def acquire(self, wait=None, **wish):
+        return self.run(self.talk.acquire(Wish(url="http://a.example/x", **wish), wait))
+
+    def permit(self, **grant):
+        return PermitState(Grant.read(Wish(key="a.example"), granted(**grant), self.clock()))
+
+
+def test_a_wish_keeps_its_id_from_poll_to_poll():
+    case = Case(acquire=[(200, {"items": [wait(retry_in_ms=200)]}), (200, {"items": [granted()]})])
+    permit = case.acquire()
+    first, second = case.fake.of("acquire")
+    assert first["items"] == second["items"] and first["items"][0]["id"]
+    assert first["wait_ms"] == 30_000 and case.clock.slept == [0.2]
+    assert permit.name == "p1" and permit.key == "a.example"
+
+
+def test_a_far_wait_is_asked_for_again_before_its_place_is_forgotten():
+    far = (200, {"items": [wait(retry_in_ms=100_000, reason="hold, Retry-After")]})
+    case = Case(acquire=[far, far, (200, {"items": [granted()]})])
+    case.acquire()
+    assert case.clock.slept == [45.0, 45.0]
+
+
+def test_the_callers_time_bounds_the_poll_and_the_wait():
+    case = Case(acquire=[(200, {"items": [wait(retry_in_ms=6_000, reason="quarantine")]})])
+    with pytest.raises(TimedOut, match="quarantine") as said:
+        case.acquire(wait=5.0)
+    assert said.value.retry_in == 6.0 and said.value.position == 3
+    assert case.fake.of("acquire")[0]["wait_ms"] == 5_000
+    assert case.clock.slept == []  # it is known to be in vain
+
+
+def test_wait_zero_asks_once():
+    case = Case(acquire=[(200, {"items": [wait(retry_in_ms=1)]})])
+    with pytest.raises(TimedOut):
+        case.acquire(wait=0.0)
+    assert [body["wait_ms"] for body in case.fake.of("acquire")] == [0]
+
+
+def test_the_start_is_slept_until():
+    case = Case(acquire=[(200, {"items": [granted(start_in_ms=700)]})])
+    permit = case.acquire()
+    assert case.clock.slept == [pytest.approx(0.7)]
+    assert permit.may_start(case.clock())
+
+
+def test_who_oversleeps_gives_the_permit_back_and_asks_anew():
+    case = Case(acquire=[(200, {"items": [granted(start_in_ms=10, valid_for_ms=50)]})])
+
+    def stall():
+        case.clock.now += 0.1
+
+    permit = case.run(case.talk.acquire(Wish(key="a.example"), None), on_sleep=stall)
+    first, second = case.fake.of("acquire")
+    assert case.fake.of("cancel") == [{"client": "w1", "permits": ["p1"]}]
+    assert first["items"][0]["id"] != second["items"][0]["id"]
+    assert permit.may_start(case.clock())
+
+
+def test_a_coordinator_that_is_away_is_asked_again_under_the_same_id():
+    case = Case(acquire=[AWAY, (500, {}), (503, {}, {"Retry-After": "2"})])
+    case.acquire()
+    calls = case.fake.of("acquire")
+    assert len(calls) == 4 and len({body["items"][0]["id"] for body in calls}) == 1
+    assert case.clock.slept == pytest.approx([0.05, 0.1, 2.2])
+
+
+def test_backoff_is_full_jitter_below_a_second():
+    case = Case(chance=1.0, acquire=[AWAY] * 9)
+    case.acquire()
+    assert case.clock.slept == pytest.approx([0.1, 0.2, 0.4, 0.8, 1, 1, 1, 1, 1])
+
+
+def test_nothing_is_granted_while_the_coordinator_is_away():
+    case = Case(chance=1.0, acquire=[AWAY] * 99)
+    with pytest.raises(Away):
+        case.acquire(wait=3.0)
+    assert case.clock() <= 103.0
+
+
+def test_a_refusal_says_why_and_until_when():
+    case = Case(acquire=[(200, {"items": [refused(retry_in_ms=60_000)]})])
+    with pytest.raises(Refused, match="parked") as said:
+        case.acquire()
+    assert said.value.retry_in == 60.0
+
+
+def test_a_closing_coordinator_is_waited_for():
+    case = Case(acquire=[(200, {"items": [refused(code="closing")]}), AWAY])
+    case.acquire()
+    assert len({body["items"][0]["id"] for body in case.fake.of("acquire")}) == 1
+
+
+def test_a_permit_that_was_granted_unheard_and_is_gone_is_wished_for_anew():
+    case = Case(acquire=[AWAY, (200, {"items": [refused(code="id_used")]})])
+    case.acquire()
+    ids = [body["items"][0]["id"] for body in case.fake.of("acquire")]
+    assert ids[0] == ids[1] != ids[2]
+
+
+def test_a_wrong_call_names_the_field():
+    problem = {"type": "about:blank", "title": "Bad Request", "status": 400}
+    case = Case(acquire=[(400, problem | {"detail": "too long", "field": "client"})])
+    with pytest.raises(BadCall, match="client: too long"):
+        case.acquire()
+    error = {"status": "error", "item": 0, "error": {"field": "url", "detail": "no host"}}
+    case = Case(acquire=[(200, {"items": [error]})])
+    with pytest.raises(BadCall, match="http://a.example/x: url: no host"):
+        case.acquire()
+    case = Case(acquire=[(401, {"title": "Unauthorized"})])
+    with pytest.raises(BadCall, match="Unauthorized"):
+        case.acquire()
+
+
+def test_secrets_in_urls_stay_here():
+    case = Case()
+    case.run(case.talk.acquire(Wish(url="https://me:pw@a.example:81/x?token=1#f"), None))
+    assert case.fake.of("acquire")[0]["items"][0]["url"] == "https://a.example:81/x"
+
+
+def test_any_of_many_takes_the_first_and_waits_for_the_rest():
+    case = Case(acquire=[(200, {"items": [], "retry_in_ms": 40}), (200, {"items": [granted(1)]})])
+    wishes = [Wish.of("http://a.example/"), Wish.of("b.example")]
+    (permit,) = case.run(case.talk.acquire_any(wishes, 1, None))
+    assert permit.target == "b.example" and case.clock.slept == [0.04]
+    first, second = case.fake.of("acquire")
+    assert first["want"] == {"any": 1} and first["items"] == second["items"]
+
+
+def test_any_of_many_leaves_out_who_was_refused():
+    script = [(200, {"items": [refused(0)]}), (200, {"items": [granted(0)]})]
+    case = Case(acquire=script)
+    (permit,) = case.run(case.talk.acquire_any([Wish.of("a.example"), Wish.of("b.example")], 1, None))
+    assert permit.target == "b.example"
+    assert len(case.fake.of("acquire")[1]["items"]) == 1
+    case = Case(acquire=[(200, {"items": [refused(0), refused(1)]})])
+    with pytest.raises(Refused):
+        case.run(case.talk.acquire_any([Wish.of("a.example"), Wish.of("b.example")], 1, None))
+
+
+def test_exchange_reports_once_and_waits_with_acquire():
+    exchanged = {"report": [told("p1")], "acquire": [wait(retry_in_ms=100)]}
+    case = Case(exchange=[AWAY, (200, exchanged)], acquire=[(200, {"items": [granted(0, "p2")]})])
+    done = [(case.permit(), Outcome(status=200, latency=0.1))]
+    nexts, permits = case.run(case.talk.exchange(done, [Wish.of("a.example")], 0, None))
+    assert [next.what for next in nexts] == ["done"] and [each.name for each in permits] == ["p2"]
+    first, second = case.fake.of("exchange")
+    assert first == second
+    assert case.fake.of("acquire")[0]["items"] == first["acquire"]
+
+
+def test_a_report_is_repeated_and_says_what_is_next():
+    answer = told("p1", {"give_up": {"reason": "status 404"}}, hold_ms=1500)
+    case = Case(report=[AWAY, (200, {"items": [answer]})])
+    permit = case.permit()
+    case.clock.now += 0.25
+    (next,) = case.run(case.talk.report([(permit, Outcome(status=404))]))
+    assert (next.what, next.reason, next.hold, next.rate) == ("give_up", "status 404", 1.5, 2.0)
+    assert case.fake.reports()[0] == {"permit": "p1", "status": 404, "latency_ms": 250.0}
+    assert permit.over
+
+
+def test_a_refused_request_is_told_from_a_failed_one():
+    case = Case(
+        report=[
+            (200, {"items": [told("p1", RETRY)]}),
+            (200, {"items": [told("p1", {"retry": {"after_ms": 800}})]}),
+        ]
+    )
+    (refused,) = case.run(case.talk.report([(case.permit(), Outcome(status=429))]))
+    (failed,) = case.run(case.talk.report([(case.permit(), Outcome(error="reset"))]))
+    assert refused.retry and refused.refused
+    assert failed.retry and not failed.refused and failed.after == 0.8
+
+
+@pytest.mark.parametrize(
+    ("outcome", "what"),
+    [
+        (Outcome(status=429), "retry"),
+        (Outcome(error="timeout"), "retry"),
+        (Outcome(status=200), "done"),
+        (Outcome(status=404), "done"),
+        (Outcome(status=429, method="POST"), "done"),
+        (Outcome(status=429, attempt=5), "done"),
+    ],
+)
+def test_where_the_coordinator_forgot_the_permit_no_page_is_lost(outcome, what):
+    case = Case(report=[(200, {"items": [told("p1", late=True)]})])
+    (next,) = case.run(case.talk.report([(case.permit(), outcome)]))
+    assert next.what == what and next.late
+
+
+def test_renewing_counts_from_the_asking():
+    case = Case(renew=[AWAY, (200, {"renewed": [{"permit": "p1", "lease_ms": 1000}], "lost": []})])
+    permit, asked = case.permit(), case.clock()
+    case.run(case.talk.renew([permit]))
+    assert permit.lease_until == asked + 1.0 < case.clock() + 1.0
+
+
+def test_what_is_over_is_not_cancelled():
+    case = Case()
+    permit = case.permit()
+    case.run(case.talk.report([(permit, Outcome(status=200))]))
+    case.run(case.talk.cancel([permit], sent=False))
+    assert case.fake.of("cancel") == []
+
+
+def test_departures_are_one_interval_apart():
+    grant = Grant.read(Wish(key="a.example"), granted(slots=3, interval_ms=250.0), 10.0)
+    assert [PermitState(grant, slot).start for slot in range(3)] == [10.0, 10.25, 10.5]
+    assert PermitState(grant, 2).lease_until == 130.5

@@ -1,0 +1,139 @@
+"""What responses and exceptions are taken for."""
+
+import socket
+import ssl
+
+import httpx
+import pytest
+import requests
+import urllib3
+from scrapy import exceptions as scrapy
+
+from politely.outcome import error_kind, headers_that_matter, of_response
+
+
+def test_only_headers_that_matter_leave():
+    headers = {
+        "Retry-After": "3",
+        "Date": "now",
+        "Server": "nginx",
+        "Content-Type": "text/html",
+        "CF-Mitigated": "challenge",
+        "RateLimit-Policy": '"q";q=8',
+        "X-RateLimit-Remaining": "0",
+        "X-Rate-Limit-Reset": "9",
+        "Via": "1.1 x",
+        "Set-Cookie": "secret=1",
+        "X-Rated": "no",
+        "Content-Length": "7",
+    }
+    assert set(headers_that_matter(headers)) == {
+        "retry-after",
+        "date",
+        "server",
+        "content-type",
+        "cf-mitigated",
+        "ratelimit-policy",
+        "x-ratelimit-remaining",
+        "x-rate-limit-reset",
+        "via",
+    }
+
+
+def test_an_httpx_response():
+    request = httpx.Request("HEAD", "http://a.example/")
+    outcome = of_response(httpx.Response(403, text="x" * 20_000, request=request))
+    assert (outcome.status, outcome.method) == (403, "HEAD")
+    assert outcome.body_start == "x" * 16_384
+    assert of_response(httpx.Response(200, text="page")).body_start is None
+
+
+def test_a_body_that_was_not_read_is_not_touched():
+    def body():
+        raise AssertionError("read")
+        yield b""
+
+    assert of_response(httpx.Response(429, content=body())).body_start is None
+
+
+def test_a_requests_response():
+    response = requests.Response()
+    response.status_code, response._content = 503, b"busy"
+    response.headers["Retry-After"] = "1"
+    response.request = requests.Request("PUT", "http://a.example/").prepare()
+    outcome = of_response(response)
+    assert (outcome.status, outcome.method, outcome.body_start) == (503, "PUT", "busy")
+    assert outcome.headers == {"retry-after": "1"} and outcome.latency == 0.0
+
+
+def because(error, cause):
+    try:
+        raise error from cause
+    except type(error) as raised:
+        return raised
+
+
+NO_NAME = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+NOT_NOW = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+POOL = urllib3.HTTPConnectionPool("a.example")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (httpx.ConnectTimeout(""), "timeout"),
+        (httpx.ReadTimeout(""), "timeout"),
+        (httpx.PoolTimeout(""), None),
+        (httpx.ConnectError("[Errno 111] Connection refused"), "connect"),
+        (because(httpx.ConnectError(""), NO_NAME), "no_such_host"),
+        (httpx.ConnectError("[Errno -2] Name or service not known"), "no_such_host"),
+        (because(httpx.ConnectError(""), NOT_NOW), "resolver"),
+        (because(httpx.ConnectError(""), ssl.SSLError("bad")), "tls"),
+        (httpx.ReadError(""), "reset"),
+        (httpx.RemoteProtocolError("Server disconnected without sending a response."), "reset"),
+        (httpx.RemoteProtocolError("illegal status line"), "malformed"),
+        (httpx.DecodingError(""), "malformed"),
+        (httpx.TooManyRedirects(""), None),
+        (httpx.UnsupportedProtocol(""), None),
+        (requests.ConnectTimeout(), "timeout"),
+        (requests.ReadTimeout(), "timeout"),
+        (requests.exceptions.SSLError(), "tls"),
+        (requests.exceptions.ChunkedEncodingError(), "reset"),
+        (requests.exceptions.ContentDecodingError(), "malformed"),
+        (requests.TooManyRedirects(), None),
+        (
+            requests.ConnectionError(
+                urllib3.exceptions.MaxRetryError(
+                    POOL, "/", urllib3.exceptions.NameResolutionError("a", POOL, NO_NAME)
+                )
+            ),
+            "no_such_host",
+        ),
+        (
+            requests.ConnectionError(
+                urllib3.exceptions.ProtocolError("aborted", ConnectionResetError())
+            ),
+            "reset",
+        ),
+        (
+            requests.ConnectionError(urllib3.exceptions.NewConnectionError(POOL, "refused")),
+            "connect",
+        ),
+        (TimeoutError(), "timeout"),
+        (scrapy.DownloadTimeoutError(), "timeout"),
+        (scrapy.DownloadConnectionRefusedError(), "connect"),
+        (scrapy.CannotResolveHostError(), "resolver"),
+        (scrapy.ResponseDataLossError(), "reset"),
+        (scrapy.DownloadFailedError(), "reset"),
+        (ValueError("ours"), None),
+        (KeyboardInterrupt(), None),
+    ],
+)
+def test_errors(error, kind):
+    assert error_kind(error) == kind
+
+
+def test_an_error_that_goes_in_circles_ends():
+    error, other = ValueError(), ValueError()
+    error.__cause__, other.__cause__ = other, error
+    assert error_kind(error) is None

@@ -1,0 +1,139 @@
+"""Against a running coordinator, and limited hosts that log what they really saw."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+import requests
+
+from politely import AsyncCoordinator, BadCall, Coordinator, Outcome, TimedOut
+from politely.httpx import AsyncPoliteTransport
+from politely.requests import PoliteAdapter
+
+SLOW = {"limit": {"kind": "token_bucket", "rate": 5, "burst": 2}, "signals": {"retry_after": "seconds"}}
+WINDOW = {"limit": {"kind": "fixed_window", "count": 10, "window_s": 2, "aligned": True}}
+SLOTS = {"limit": {"kind": "concurrency_reject", "slots": 4}, "service": {"mean_ms": 20, "cv": 0.3}}
+OPEN = {"limit": {"kind": "none"}}
+
+
+def test_a_permit_is_granted_renewed_and_reported(serve):
+    with Coordinator(serve().url) as coordinator:
+        permit = coordinator.acquire("http://a.example/x")
+        assert permit.key == "a.example" and not permit.lost and permit.slots == 1
+        permit.renew()
+        next = permit.report(status=200, latency=0.1)
+        assert next.what == "done" and next.rate > 0 and not next.late
+        again = coordinator.report([(permit, Outcome(status=200))])
+        assert again[0].late
+
+
+def test_what_was_given_back_may_be_had_again(serve):
+    with Coordinator(serve("--in-flight", "1", "--rate", "100").url) as coordinator:
+        with coordinator.permit(key="a.example"):
+            with pytest.raises(TimedOut):
+                coordinator.acquire(key="a.example", wait=0.0)
+        with coordinator.permit(key="a.example", wait=30.0) as permit:
+            permit.report(status=200)
+
+
+def test_a_slot_goes_to_who_waits_for_it(serve):
+    """By a report from another thread, under one long poll."""
+    with Coordinator(serve("--in-flight", "1", "--rate", "100").url) as coordinator:
+        first = coordinator.acquire(key="a.example")
+        got = []
+        waiter = threading.Thread(target=lambda: got.append(coordinator.acquire(key="a.example")))
+        waiter.start()
+        first.report(status=200)
+        waiter.join()
+        got[0].report(status=200)
+
+
+def test_any_of_many_hosts(serve):
+    with Coordinator(serve().url) as coordinator:
+        taken = coordinator.acquire(key="a.example")
+        (permit,) = coordinator.acquire_any(["a.example", "http://b.example/x"])
+        assert permit.key == "b.example"
+        nexts, (other,) = coordinator.exchange([(permit, Outcome(status=200))], ["c.example"])
+        assert nexts[0].what == "done" and other.key == "c.example"
+        coordinator.cancel([taken, other])
+
+
+def test_a_wrong_item_and_a_wrong_token_are_named(serve, tmp_path):
+    with Coordinator(serve().url) as coordinator, pytest.raises(BadCall, match="url"):
+        coordinator.acquire("http://")
+    token = tmp_path / "token"
+    token.write_text("right-right-right-right-right-right")
+    url = serve("--token-file", str(token)).url
+    with Coordinator(url, token="wrong") as coordinator, pytest.raises(BadCall) as said:
+        coordinator.acquire(key="a.example")
+    assert said.value.status == 401
+    with Coordinator(url, token=token.read_text()) as coordinator:
+        coordinator.acquire(key="a.example").report(status=200)
+
+
+def test_workers_carry_on_when_the_coordinator_returns(serve, tmp_path):
+    first = serve("--state", str(tmp_path))
+    with Coordinator(first.url) as coordinator:
+        permit = coordinator.acquire(key="a.example")
+        first.end(signal.SIGKILL)
+        got = []
+        waiter = threading.Thread(target=lambda: got.append(coordinator.acquire(key="b.example")))
+        waiter.start()
+        serve("--state", str(tmp_path), bind=first.url.removeprefix("http://"))
+        waiter.join()
+        assert got[0].key == "b.example" and got[0].state.name != permit.state.name
+        assert permit.report(status=429).retry
+
+
+def check(judged, pages):
+    """Every page, and few refusals for runs as short as these."""
+    for name, host in judged.items():
+        assert host["pages"] == pages, (name, host)
+    refused = sum(host["refused"] for host in judged.values())
+    assert refused <= 0.2 * sum(host["arrivals"] for host in judged.values()), judged
+
+
+def test_asyncio_workers_get_every_page_of_limited_hosts(serve, town):
+    hosts = town(slow=SLOW, window=WINDOW, slots=SLOTS, open=OPEN)
+    url = serve("--profile", "api").url
+
+    async def main():
+        async with AsyncCoordinator(url) as coordinator:
+            transport = AsyncPoliteTransport(coordinator)
+            async with httpx.AsyncClient(transport=transport, timeout=30.0) as client:
+                pages = [f"{host}/page/{n}" for n in range(30) for host in hosts.urls.values()]
+                return await asyncio.gather(*map(client.get, pages))
+
+    assert {response.status_code for response in asyncio.run(main())} == {200}
+    check(hosts.judge(), 30)
+
+
+def test_threads_with_requests_get_every_page(serve, town):
+    hosts = town(slow=SLOW, slots=SLOTS)
+    with Coordinator(serve().url) as coordinator, requests.Session() as session:
+        session.trust_env = False
+        session.mount("http://", PoliteAdapter(coordinator))
+        pages = [f"{host}/page/{n}" for n in range(10) for host in hosts.urls.values()]
+        with ThreadPoolExecutor(8) as threads:
+            statuses = {response.status_code for response in threads.map(session.get, pages)}
+    assert statuses == {200}
+    check(hosts.judge(), 10)
+
+
+def test_the_example_runs(serve, town):
+    hosts = town(slow=SLOW)
+    script = Path(__file__).parents[1] / "examples/with_requests.py"
+    pages = [f"{hosts.urls['slow']}/page/{n}" for n in range(5)]
+    subprocess.run(
+        [sys.executable, script, serve().url, *pages],
+        check=True,
+        stdout=subprocess.PIPE,
+        env={"PYTHONPATH": str(Path(__file__).parents[1] / "src")},
+    )
+    check(hosts.judge(), 5)

@@ -1,0 +1,108 @@
+"""Scrapy itself, in a process of its own, directed by a running coordinator over limited hosts."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+HERE = Path(__file__).parent
+ADDON = {"ADDONS": {"politely.scrapy.Politely": 500}}
+MIDDLEWARE = {"DOWNLOADER_MIDDLEWARES": {"politely.scrapy.PolitelyMiddleware": 950}}
+BUCKET = {"limit": {"kind": "token_bucket", "rate": 4, "burst": 2}}
+OPEN = {"limit": {"kind": "none"}}
+
+
+def crawl(coordinator, urls, **settings):
+    settings = {"POLITELY_COORDINATOR": coordinator.url, **settings}
+    return subprocess.run(
+        [sys.executable, HERE / "spider.py", json.dumps(settings), *urls],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(HERE.parent / "src")},
+    )
+
+
+def stats(done):
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def pages(town, n):
+    return [f"{host}/page/{i}" for i in range(n) for host in town.urls.values()]
+
+
+@pytest.mark.parametrize("settings", [ADDON, MIDDLEWARE], ids=["addon", "middleware alone"])
+def test_no_page_is_lost_and_the_coordinator_hears_of_each(serve, town, settings):
+    hosts = town(bucket=BUCKET, open=OPEN)
+    coordinator = serve("--profile", "api", "--rate", "20")
+    seen = stats(crawl(coordinator, pages(hosts, 10), **settings))
+    assert seen["downloader/response_status_count/200"] == 20
+    assert "retry/count" not in seen, "refusals are not Scrapy's business"
+    judged = hosts.judge()
+    assert all(host["pages"] == 10 for host in judged.values())
+    assert sum(host["arrivals"] for host in judged.values()) == seen["politely/next/done"] + seen.get(
+        "politely/next/retry", 0
+    )
+
+
+def test_links_are_followed_and_robots_txt_waits_for_its_permit(serve, town):
+    hosts = town(open=OPEN)
+    seen = stats(
+        crawl(serve(), pages(hosts, 3), **ADDON, DEEPER=True, ROBOTSTXT_OBEY=True)
+    )
+    assert seen["downloader/response_status_count/200"] == 6
+    assert hosts.judge()["open"]["arrivals"] == seen["politely/next/done"] == 7
+
+
+def test_a_slow_host_takes_no_room_from_the_others(serve, town):
+    """Both of Scrapy's slots would be waiting for `slow` if requests waited in the downloader."""
+    hosts = town(slow=OPEN, open=OPEN)
+    coordinator = serve("--profile", "api", "--law", "fixed", "--rate", "100")
+    key = hosts.urls["slow"].removeprefix("http://")
+    httpx.patch(f"{coordinator.url}/api/v1/keys/{key}", json={"rate": 1, "burst": 1}).raise_for_status()
+    urls = [f"{hosts.urls['slow']}/page/{i}" for i in range(8)]
+    urls += [f"{hosts.urls['open']}/page/{i}" for i in range(40)]
+    stats(crawl(coordinator, urls, **ADDON, CONCURRENT_REQUESTS=2))
+    judged = hosts.judge()
+    assert (judged["slow"]["pages"], judged["open"]["pages"]) == (8, 40)
+    arrivals = hosts.arrivals()
+    last = len(arrivals) - arrivals[::-1].index("open")
+    assert arrivals[:last].count("slow") <= 4, arrivals
+
+
+def test_requests_to_a_parked_host_are_dropped(serve, town):
+    hosts = town(
+        parked={"limit": {"kind": "token_bucket", "rate": 0.01, "burst": 1}, "signals": {"retry_after": "absurd"}},
+        open=OPEN,
+    )
+    seen = stats(crawl(serve(), pages(hosts, 5), **ADDON))
+    assert seen["politely/not_sent"] == 3, "one was served, one refused for ten years"
+    assert hosts.judge()["open"]["pages"] == 5
+
+
+def test_failed_requests_wait_out_their_backoff_in_the_queue(serve, town):
+    hosts = town(down={**OPEN, "faults": [{"kind": "outage", "from_s": 0, "to_s": 1, "status": 503}]})
+    seen = stats(crawl(serve(), pages(hosts, 2), **ADDON))
+    assert seen["downloader/response_status_count/200"] == 2
+    assert hosts.judge()["down"]["pages"] == 2
+
+
+def test_scrapys_own_delays_are_not_mixed_in(serve):
+    done = crawl(serve(), [], **MIDDLEWARE, DOWNLOAD_DELAY=1, LOG_ENABLED=True)
+    assert "would let permits expire" in done.stderr
+
+
+def test_a_crawl_is_resumed_from_its_folder(serve, town, tmp_path):
+    hosts = town(open=OPEN)
+    coordinator, folder = serve(), str(tmp_path / "job")
+    first = crawl(
+        coordinator, pages(hosts, 12), **ADDON, JOBDIR=folder, CLOSESPIDER_PAGECOUNT=3
+    )
+    assert stats(first)["finish_reason"] == "closespider_pagecount"
+    assert stats(crawl(coordinator, [], **ADDON, JOBDIR=folder))["finish_reason"] == "finished"
+    assert hosts.judge()["open"]["pages"] == 12

@@ -1,0 +1,227 @@
+"""The httpx transports and the requests adapter over a fake coordinator: paced, reported, retried."""
+
+import asyncio
+import gzip
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import httpx
+import pytest
+import requests
+from fake import RETRY, Fake, granted, told
+
+from politely import AsyncCoordinator, Coordinator, TimedOut
+from politely.httpx import AsyncPoliteTransport, PoliteTransport
+from politely.requests import PoliteAdapter
+
+URL = "http://a.example/x"
+GIVE_UP = {"give_up": {"reason": "status 403"}}
+
+
+def answers(*nexts):
+    return [(200, {"items": [told(f"p{i + 1}", next)]}) for i, next in enumerate(nexts)]
+
+
+def client(fake, host, **asked):
+    coordinator = Coordinator("http://fake", client="w1", transport=httpx.MockTransport(fake))
+    return httpx.Client(transport=PoliteTransport(coordinator, httpx.MockTransport(host), **asked))
+
+
+def fetch(fake, host, method="GET", **request):
+    """By the sync client and the asyncio one, which must do the same."""
+    with client(fake, host) as http:
+        return http.request(method, URL, **request)
+
+
+def fetch_async(fake, host, method="GET", **request):
+    async def main():
+        mock = httpx.MockTransport(fake)
+        async with AsyncCoordinator("http://fake", client="w1", transport=mock) as coordinator:
+            transport = AsyncPoliteTransport(coordinator, httpx.MockTransport(host))
+            async with httpx.AsyncClient(transport=transport) as http:
+                return await http.request(method, URL, **request)
+
+    return asyncio.run(main())
+
+
+both = pytest.mark.parametrize("fetch", [fetch, fetch_async])
+
+
+class Host:
+    def __init__(self, *said):
+        self.said, self.requests = list(said), []
+
+    def __call__(self, request):
+        self.requests.append(request)
+        said = self.said.pop(0)
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+
+@both
+def test_a_page_is_paced_and_reported(fetch):
+    fake, host = Fake(), Host(httpx.Response(200, text="page", headers={"RateLimit": "r"}))
+    response = fetch(fake, host)
+    assert response.text == "page"
+    assert [path for path, _ in fake.calls] == ["acquire", "report"]
+    (report,) = fake.reports()
+    assert (report["status"], report["bytes"], report["headers"]["ratelimit"]) == (200, 4, "r")
+
+
+@both
+def test_a_refused_request_is_sent_again(fetch):
+    fake = Fake(report=answers(RETRY, RETRY, "done"))
+    host = Host(httpx.Response(429, text="slow"), httpx.ReadError(""), httpx.Response(200))
+    assert fetch(fake, host).status_code == 200
+    first, second, third = fake.reports()
+    assert first["body_start"] == "slow" and second["error"] == "reset"
+    assert (third["attempt"], third["refused"]) == (3, 2)
+
+
+@both
+def test_the_last_answer_is_the_callers(fetch):
+    fake = Fake(report=answers(GIVE_UP))
+    page = gzip.compress(b"<title>Just a moment...</title>")
+    host = Host(httpx.Response(403, content=page, headers={"Content-Encoding": "gzip"}))
+    response = fetch(fake, host)
+    assert response.status_code == 403 and "Just a moment" in response.text
+    assert "Just a moment" in fake.reports()[0]["body_start"]
+
+
+@both
+def test_the_last_error_is_the_callers(fetch):
+    fake = Fake(report=answers(GIVE_UP))
+    with pytest.raises(httpx.ConnectError):
+        fetch(fake, Host(httpx.ConnectError("refused")))
+    assert fake.reports()[0]["error"] == "connect"
+
+
+@both
+def test_a_body_that_is_gone_is_not_sent_again(fetch):
+    async def chunks():
+        yield b"once"
+
+    body = chunks() if fetch is fetch_async else iter([b"once"])
+    fake = Fake(report=answers(RETRY))
+    assert fetch(fake, Host(httpx.Response(429)), "POST", content=body).status_code == 429
+    assert fake.reports()[0]["method"] == "POST"
+
+
+@both
+def test_a_body_that_is_kept_is_sent_again(fetch):
+    fake, host = Fake(report=answers(RETRY)), Host(httpx.Response(429), httpx.Response(201))
+    assert fetch(fake, host, "PUT", content=b"kept").status_code == 201
+    assert [request.content for request in host.requests] == [b"kept", b"kept"]
+
+
+@both
+def test_time_outs_are_no_longer_than_the_lease(fetch):
+    fake = Fake(acquire=[(200, {"items": [granted(lease_ms=2_000)]})])
+    host = Host(httpx.Response(200))
+    fetch(fake, host, timeout=httpx.Timeout(None, connect=1.0))
+    timeouts = host.requests[0].extensions["timeout"]
+    assert timeouts["connect"] == 1.0 and 1.0 < timeouts["read"] <= 2.0
+
+
+@both
+def test_a_long_body_renews_its_lease_and_ends_with_it(fetch):
+    lost = {"renewed": [], "lost": ["p1"]}
+    fake = Fake(acquire=[(200, {"items": [granted(lease_ms=0)]})], renew=[(200, lost)])
+
+    class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
+        def __iter__(self):
+            yield b"1"
+            yield b"2"
+
+        async def __aiter__(self):
+            yield b"1"
+            yield b"2"
+
+    with pytest.raises(httpx.ReadTimeout, match="lease"):
+        fetch(fake, Host(httpx.Response(200, stream=Body())))
+    assert fake.reports()[0]["error"] == "timeout"
+
+
+def test_a_streamed_body_is_reported_when_it_is_closed():
+    fake = Fake()
+    with (
+        client(fake, Host(httpx.Response(200, text="page"))) as http,
+        http.stream("GET", URL) as response,
+    ):
+        assert response.status_code == 200 and fake.reports() == []
+    assert fake.reports()[0]["status"] == 200
+
+
+def test_the_wait_is_bounded_if_asked():
+    waits = {"status": "wait", "item": 0, "retry_in_ms": 9_000, "reason": "pace", "position": 0}
+    fake, host = Fake(acquire=[(200, {"items": [waits]})]), Host()
+    with pytest.raises(TimedOut), client(fake, host, wait=1.0) as http:
+        http.get(URL)
+    assert host.requests == []
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        status = self.server.statuses.pop(0)
+        if status is None:
+            self.connection.shutdown(socket.SHUT_RDWR)
+            self.close_connection = True
+            return
+        self.send_response(status)
+        self.send_header("Content-Length", "4")
+        self.end_headers()
+        self.wfile.write(b"page")
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def server():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def polite_session(fake, statuses, server):
+    server.statuses = statuses
+    coordinator = Coordinator("http://fake", client="w1", transport=httpx.MockTransport(fake))
+    session = requests.Session()
+    session.trust_env = False
+    session.mount("http://", PoliteAdapter(coordinator))
+    return session, f"http://127.0.0.1:{server.server_port}/x"
+
+
+def test_requests_sends_again_and_reports(server):
+    fake = Fake(report=answers(RETRY, RETRY))
+    session, url = polite_session(fake, [429, None, 200], server)
+    with session:
+        assert session.get(url).text == "page"
+    first, second, third = fake.reports()
+    assert first["body_start"] == "page" and second["error"] == "reset"
+    assert (third["status"], third["attempt"], third["bytes"]) == (200, 3, 4)
+
+
+def test_requests_raises_the_last_error(server):
+    fake = Fake(report=answers(GIVE_UP))
+    session, url = polite_session(fake, [None], server)
+    with session, pytest.raises(requests.ConnectionError):
+        session.get(url)
+
+
+def test_requests_holds_the_slot_of_a_stream_until_it_is_closed(server):
+    fake = Fake()
+    session, url = polite_session(fake, [200], server)
+    with session, session.get(url, stream=True) as response:
+        assert fake.reports()[0]["body_coming"]
+        assert response.content == b"page"
+    assert len(fake.reports()) == 2 and "body_coming" not in fake.reports()[1]

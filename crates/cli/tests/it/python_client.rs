@@ -1,0 +1,156 @@
+//! The Python client with the built binary: its own tests and types, and Scrapy directed over sixteen limited hosts.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+use serde_json::Value;
+
+use crate::run::politely;
+use crate::servers::repository;
+
+/// In each host of the town `demo`.
+const PAGES: u32 = 45;
+const HOSTS: usize = 16;
+/// Refused requests, as a share of all: seen were 1.6 to 2.4 %, as of `politely demo` (1.9). A host of 45 pages is hardly learned.
+const REFUSED_SHARE_MAX: f64 = 0.035;
+
+/// A `politely` that runs until it is interrupted, and the first lines it said.
+struct Running {
+    child: Child,
+    first: Vec<String>,
+}
+
+impl Running {
+    fn start(args: &[&str], lines: usize) -> Self {
+        let mut child = politely()
+            .args(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary runs");
+        let mut talk = BufReader::new(child.stderr.take().expect("piped"));
+        let first = talk
+            .by_ref()
+            .lines()
+            .take(lines)
+            .collect::<Result<Vec<_>, _>>();
+        let first = first.expect("UTF-8");
+        assert_eq!(first.len(), lines, "{args:?} said only {first:?}");
+        // A full pipe would stop it.
+        thread::spawn(move || std::io::copy(&mut talk, &mut std::io::sink()));
+        Self { child, first }
+    }
+
+    /// Ends it; what it wrote on standard output.
+    fn end(mut self) -> String {
+        let kill = Command::new("kill")
+            .args(["-INT", &self.child.id().to_string()])
+            .status();
+        assert!(kill.expect("kill").success());
+        let mut out = String::new();
+        let stdout = self.child.stdout.as_mut().expect("piped");
+        stdout.read_to_string(&mut out).expect("UTF-8");
+        out
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A tool of the environment that `scripts/setup` makes, in the client's folder.
+fn python(tool: &str) -> Command {
+    let tool = repository().join(".venv/bin").join(tool);
+    assert!(
+        tool.exists(),
+        "{} is missing: run scripts/setup",
+        tool.display()
+    );
+    let client = repository().join("clients/python");
+    let mut command = Command::new(tool);
+    command
+        .current_dir(&client)
+        .env("PYTHONPATH", client.join("src"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env_remove("POLITELY_TOKEN")
+        .stdin(Stdio::null());
+    command
+}
+
+fn succeeds(command: &mut Command) -> String {
+    let output = command.output().expect("it runs");
+    let out = String::from_utf8_lossy(&output.stdout).into_owned();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}\n{out}\n{err}");
+    out
+}
+
+#[test]
+fn its_own_tests_pass() {
+    succeeds(
+        python("python")
+            .args(["-m", "pytest"])
+            .env("POLITELY_BIN", env!("CARGO_BIN_EXE_politely")),
+    );
+}
+
+#[test]
+fn its_types_hold() {
+    let cache = tempfile::tempdir().expect("a temporary folder");
+    succeeds(python("mypy").arg("--cache-dir").arg(cache.path()));
+}
+
+#[test]
+fn scrapy_gets_every_page() {
+    let town = Running::start(&["target", "demo", "--json"], HOSTS);
+    let coordinator = Running::start(&["serve", "--memory", "--bind", "127.0.0.1:0"], 1);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let list = folder.path().join("urls.txt");
+    fs::write(&list, urls(&town.first)).expect("the list is written");
+
+    let url = coordinator.first[0].split_whitespace().last();
+    let said = succeeds(
+        python("python")
+            .arg(repository().join("benches/peers/directed.py"))
+            .arg(Path::new(&list))
+            .env("POLITELY_COORDINATOR", url.expect("its address")),
+    );
+    drop(coordinator);
+    let seen = town.end();
+    let story = format!("{said}\n{seen}");
+
+    let said: Value = serde_json::from_str(&said).expect("a line of JSON");
+    assert_eq!(said["lost"], 0, "{story}");
+    let seen: Value = serde_json::from_str(&seen).expect("the judge's JSON");
+    let sum = |field: &str| -> f64 {
+        let hosts = seen["hosts"].as_array().expect("a list");
+        hosts.iter().filter_map(|host| host[field].as_f64()).sum()
+    };
+    assert!(
+        sum("refused") <= REFUSED_SHARE_MAX * sum("arrivals"),
+        "{story}"
+    );
+    assert!(sum("blocked") < 1.0, "{story}");
+}
+
+/// All pages of the hosts, which take turns, as a crawler comes across them.
+fn urls(hosts: &[String]) -> String {
+    let hosts: Vec<_> = hosts
+        .iter()
+        .map(|line| line.split_whitespace().next().expect("a URL"))
+        .collect();
+    let mut urls = String::new();
+    for page in 0..PAGES {
+        for host in &hosts {
+            writeln!(urls, "{host}/page/{page}").expect("a string grows");
+        }
+    }
+    urls
+}

@@ -1,0 +1,188 @@
+//! A key that nobody waits for: a few numbers, inline.
+//!
+//! Demand sets its pace, so it teaches nothing, and most of a crawl's million keys are like that at any
+//! moment. Of what was served only the last request is kept; the rest of the law's state is made when a
+//! request was waited for, had another beside it, was refused or came back with a quota.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::learning::Learning;
+use super::queue;
+use super::{DiscoverConfig, Law, Limits, Mechanism, RATE_MAX, RATE_MIN, Sample, Setpoint, Signal};
+use crate::Timestamp;
+
+/// What is known of such a key.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Quiet {
+    rate: f64,
+    /// When the last request was sent; before the first, when the key was made.
+    sent: Timestamp,
+    /// When the last answer came, if one did, and how long it took.
+    heard: Timestamp,
+    latency_us: u32,
+    served: bool,
+    #[serde(skip)]
+    config: Arc<DiscoverConfig>,
+}
+
+impl Quiet {
+    pub(super) fn new(config: Arc<DiscoverConfig>, rate: f64, now: Timestamp) -> Self {
+        Self {
+            rate: rate.clamp(RATE_MIN, RATE_MAX),
+            sent: now,
+            heard: now,
+            latency_us: 0,
+            served: false,
+            config,
+        }
+    }
+
+    pub(super) fn adopt(&mut self, config: &Arc<DiscoverConfig>, back: Duration) {
+        self.config = Arc::clone(config);
+        (self.sent, self.heard) = (self.sent - back, self.heard - back);
+    }
+
+    pub(super) fn plausible(&self) -> bool {
+        (RATE_MIN..=RATE_MAX).contains(&self.rate)
+    }
+
+    /// Takes `sample` in, if there is nothing to learn from it.
+    pub(super) fn keeps(&mut self, sample: &Sample) -> bool {
+        if sample.quota.is_some() {
+            return false;
+        }
+        match sample.signal {
+            Signal::Ok if sample.pressed || sample.beside > 0 => false,
+            Signal::Ok => {
+                (self.sent, self.heard, self.served) = (sample.sent, sample.now, true);
+                self.latency_us = u32::try_from(sample.latency.as_micros()).unwrap_or(u32::MAX);
+                true
+            }
+            Signal::RateLimited | Signal::Overloaded | Signal::Blocked => false,
+            Signal::Unreachable | Signal::UrlError => true,
+        }
+    }
+
+    /// All that the law knows when `sample` is the first to learn from.
+    pub(super) fn learning(&self, sample: &Sample) -> Box<Learning> {
+        let mut law = Box::new(Learning::new(
+            Arc::clone(&self.config),
+            self.rate,
+            self.sent,
+        ));
+        if self.served {
+            law.on_sample(&Sample {
+                now: self.heard,
+                sent: self.sent,
+                signal: Signal::Ok,
+                pressed: false,
+                latency: Duration::from_micros(u64::from(self.latency_us)),
+                beside: 0,
+                quota: None,
+                ..*sample
+            });
+        }
+        law
+    }
+
+    pub(super) fn setpoint(&self, limits: &Limits) -> Setpoint {
+        let queue = self.config.without != Some(Mechanism::Queue);
+        let cap = if queue { queue::START as u32 } else { u32::MAX };
+        Setpoint {
+            rate: self.rate,
+            in_flight: cap.min(limits.in_flight).max(1),
+            burst: limits.burst,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::tests::sample;
+    use super::super::{Discover, State};
+    use super::*;
+    use crate::config::Config;
+    use crate::signal::Quota;
+
+    fn fresh() -> Discover {
+        Discover::new(Arc::default(), 1.0, Timestamp::ZERO)
+    }
+
+    fn idle(now_s: f64) -> Sample {
+        Sample {
+            pressed: false,
+            latency: Duration::from_millis(70),
+            ..sample(now_s, Signal::Ok)
+        }
+    }
+
+    #[test]
+    fn it_is_quiet_until_there_is_something_to_learn() {
+        let waited_for = sample(9.0, Signal::Ok);
+        let (beside, quota) = (1, Some(Quota::default()));
+        for (teaches, last) in [
+            (false, idle(9.0)),
+            (
+                false,
+                Sample {
+                    signal: Signal::Unreachable,
+                    ..idle(9.0)
+                },
+            ),
+            (true, waited_for),
+            (
+                true,
+                Sample {
+                    beside,
+                    ..idle(9.0)
+                },
+            ),
+            (true, Sample { quota, ..idle(9.0) }),
+            (
+                true,
+                Sample {
+                    signal: Signal::RateLimited,
+                    ..idle(9.0)
+                },
+            ),
+            (
+                true,
+                Sample {
+                    signal: Signal::Blocked,
+                    ..idle(9.0)
+                },
+            ),
+        ] {
+            let mut law = fresh();
+            (0..9).for_each(|i| law.on_sample(&idle(f64::from(i))));
+            assert!(matches!(law.0, State::Quiet(_)), "{law:?}");
+            law.on_sample(&last);
+            assert_eq!(matches!(law.0, State::Learning(_)), teaches, "{last:?}");
+        }
+    }
+
+    /// Nobody can tell from what it does whether a key was quiet at first.
+    #[test]
+    fn after_one_quiet_request_it_knows_what_it_would_have_learned() {
+        let mut whole = Learning::new(Arc::default(), 1.0, Timestamp::ZERO);
+        let mut law = fresh();
+        let first = Sample {
+            sent: Timestamp::ZERO,
+            ..idle(0.07)
+        };
+        let limits = Config::api().limits;
+        assert_eq!(
+            law.setpoint(first.now, &limits),
+            whole.setpoint(first.now, &limits)
+        );
+        assert_eq!(law.metrics(), whole.metrics());
+        for sample in [first, sample(1.0, Signal::Ok)] {
+            law.on_sample(&sample);
+            whole.on_sample(&sample);
+        }
+        assert_eq!(law.0, State::Learning(Box::new(whole)));
+    }
+}

@@ -1,0 +1,107 @@
+// What happened, as it happens: the last 200 events, kept for as long as the page is open.
+
+import { stream } from "./api.js";
+import { el, say, set } from "./dom.js";
+
+const KEPT = 200;
+/** Many events a second are shown together. */
+const SHOW_MS = 400;
+const AGAIN_MS = 5_000;
+const KINDS = ["hold", "rate", "breaker", "quarantine", "operator", "config", "missed"];
+const TONES = { hold: "warn", breaker: "bad", quarantine: "bad", missed: "bad", operator: "calm", config: "calm", rate: "good" };
+const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+
+/** Newest first: `{ at, kind, key, text }`. */
+const heard = [];
+let changed = () => {};
+
+/** Listens from now on, while the page is visible: a reader nobody looks at would only cost. */
+export function listen() {
+  let source;
+  let again;
+  let away = false;
+
+  function open() {
+    source = stream();
+    for (const kind of KINDS) source.addEventListener(kind, ({ data }) => enter(kind, data));
+    source.addEventListener("error", () => {
+      // The browser comes back by itself after a broken connection, but not after an answer that is no stream.
+      if (source.readyState === EventSource.CLOSED) again = setTimeout(open, AGAIN_MS);
+    });
+  }
+  function turn() {
+    clearTimeout(again);
+    source?.close();
+    if (document.hidden) {
+      away = true;
+      return;
+    }
+    if (away) keep({ kind: "missed", text: "The page was hidden: what happened meanwhile is not here." });
+    away = false;
+    open();
+  }
+  document.addEventListener("visibilitychange", turn);
+  turn();
+}
+
+function enter(kind, data) {
+  try {
+    const { key, text } = JSON.parse(data);
+    keep({ kind, key, text: String(text) });
+  } catch {
+    // Not an event of ours.
+  }
+}
+
+function keep(event) {
+  heard.unshift({ at: CLOCK.format(new Date()), ...event });
+  heard.length = Math.min(heard.length, KEPT);
+  changed();
+}
+
+/** Fills `place` with what was heard, and keeps it true. */
+export function events(place) {
+  const list = el("ol", { class: "events", "aria-label": "Events, the newest first" });
+  const none = el("p", { class: "none" }, "Nothing happened since this page was opened.");
+  const chosen = new Set(KINDS);
+  const boxes = KINDS.map((kind) => {
+    const box = el("input", { type: "checkbox", checked: true, change: choose });
+    function choose() {
+      if (box.checked) chosen.add(kind);
+      else chosen.delete(kind);
+      show();
+    }
+    return el("label", { class: "kind" }, box, kind);
+  });
+  place.append(el("h1", {}, "Events"), el("div", { class: "bar", role: "group", "aria-label": "Kinds shown" }, boxes), list, none);
+
+  let timer = null;
+  function show() {
+    timer = null;
+    const shown = heard.filter(({ kind }) => chosen.has(kind));
+    while (list.children.length > shown.length) list.lastElementChild.remove();
+    while (list.children.length < shown.length) list.append(el("li", {}, el("time"), el("span", { class: "badge" }), el("a"), el("span", { class: "what" })));
+    shown.forEach((event, i) => {
+      const [time, kind, key, text] = list.children[i].children;
+      say(time, event.at);
+      say(kind, event.kind);
+      set(kind, "data-tone", TONES[event.kind]);
+      say(key, event.key ?? "");
+      set(key, "href", event.key ? `#/key/${encodeURIComponent(event.key)}` : null);
+      say(text, event.text);
+    });
+    none.hidden = shown.length > 0;
+  }
+  changed = () => {
+    timer ??= setTimeout(show, SHOW_MS);
+  };
+  show();
+
+  return {
+    title: "Events",
+    stop() {
+      clearTimeout(timer);
+      changed = () => {};
+    },
+  };
+}

@@ -1,0 +1,35 @@
+// Keys for hands that do not want to leave them. What a page does with one is the page's: `press(key)` is true if it used it.
+
+const PAGES = { 1: "#/", 2: "#/workers", 3: "#/events", 4: "#/settings" };
+const help = document.getElementById("keyboard");
+
+function typing(element) {
+  return element.matches("input, select, textarea, [contenteditable]");
+}
+
+/** Listens; `page` tells which page is shown. */
+export function keyboard(page) {
+  document.getElementById("help").addEventListener("click", () => help.showModal());
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || help.open) return;
+    if (used(event, page())) event.preventDefault();
+  });
+}
+
+function used(event, page) {
+  const { key, target } = event;
+  if (typing(target)) {
+    if (key !== "Escape") return false;
+    target.blur();
+    return true;
+  }
+  if (page?.press?.(key)) return true;
+  if (key === "?") help.showModal();
+  else if (key === "t") theme.next();
+  else if (Object.hasOwn(PAGES, key)) location.hash = PAGES[key];
+  else if (key === "/") location.hash = "#/?find";
+  else if (key === "Escape" && target !== document.body) target.blur();
+  else if (key === "Escape") location.hash = "#/";
+  else return false;
+  return true;
+}

@@ -1,0 +1,262 @@
+//! Garbage, giants and crawlers of the slow kind: each has an answer, and nobody else notices.
+
+use std::time::Duration;
+
+use politely_server::Settings;
+use reqwest::Method;
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::client::serve;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_is_named() {
+    let served = serve(Settings::default(), None).await;
+    let cases = [
+        ("acquire", "", 400, None),
+        ("acquire", "{", 400, None),
+        ("acquire", "[]", 422, None),
+        (
+            "acquire",
+            r#"{"client":"w","itmes":[]}"#,
+            422,
+            Some("itmes"),
+        ),
+        (
+            "acquire",
+            r#"{"client":"w","items":[]}"#,
+            422,
+            Some("items"),
+        ),
+        (
+            "acquire",
+            r#"{"client":"","items":[{"key":"h"}]}"#,
+            422,
+            Some("client"),
+        ),
+        (
+            "acquire",
+            r#"{"client":"w","items":[{"key":"h"},{"key":7}]}"#,
+            422,
+            Some("items[1].key"),
+        ),
+        (
+            "acquire",
+            r#"{"client":"w","wait_ms":-1,"items":[{"key":"h"}]}"#,
+            422,
+            Some("wait_ms"),
+        ),
+        (
+            "acquire",
+            r#"{"client":"w","want":{"any":0},"items":[{"key":"h"}]}"#,
+            422,
+            Some("want.any"),
+        ),
+        (
+            "acquire",
+            r#"{"client":"w","want":"some","items":[{"key":"h"}]}"#,
+            422,
+            Some("want"),
+        ),
+        (
+            "report",
+            r#"{"client":"w","items":[{"permit":"1","status":"ok"}]}"#,
+            422,
+            Some("items[0].status"),
+        ),
+        (
+            "report",
+            r#"{"client":"w","items":[{"permit":"1","error":"sad"}]}"#,
+            422,
+            Some("items[0].error"),
+        ),
+        (
+            "exchange",
+            r#"{"client":"w","report":[{}]}"#,
+            422,
+            Some("report[0]"),
+        ),
+        (
+            "renew",
+            r#"{"client":"w","permits":[]}"#,
+            422,
+            Some("permits"),
+        ),
+    ];
+    for (call, body, status, field) in cases {
+        let (said, problem) = served
+            .call(Method::POST, &format!("/api/v1/{call}"), body)
+            .await;
+        assert_eq!(said.as_u16(), status, "{body}: {problem}");
+        assert_eq!(problem["field"].as_str(), field, "{body}: {problem}");
+        assert_eq!(problem["status"].as_u64(), Some(u64::from(status)));
+    }
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_operators_get_wrong_is_named() {
+    let served = serve(Settings::default(), None).await;
+    for (path, body, status, field) in [
+        ("/api/v1/keys/h.example", r#"{"rate":0}"#, 422, Some("rate")),
+        ("/api/v1/keys/%20", r"{}", 422, Some("key")),
+        (
+            "/api/v1/config",
+            r#"{"crawling":{"rate_per_hots":1}}"#,
+            422,
+            Some("crawling.rate_per_hots"),
+        ),
+        (
+            "/api/v1/config",
+            r#"{"crawling":{"rate_burst":0}}"#,
+            422,
+            Some("crawling.rate_burst"),
+        ),
+    ] {
+        let (said, problem) = served.call(Method::PATCH, path, body).await;
+        assert_eq!(
+            (said.as_u16(), problem["field"].as_str()),
+            (status, field),
+            "{problem}"
+        );
+    }
+    let (status, _) = served.call(Method::DELETE, "/api/v1/config", "").await;
+    assert_eq!(status, 405);
+    let (status, _) = served
+        .call(Method::GET, "/api/v1/keys/unknown.example", "")
+        .await;
+    assert_eq!(status, 404);
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_bad_item_does_not_spoil_the_others() {
+    let served = serve(Settings::default(), None).await;
+    let answer = served
+        .post("acquire", r#"{"client":"w","items":[{"key":"a.example"},{"url":"nonsense"},{},{"key":"b.example","priority":10},{"key":"c.example"}]}"#)
+        .await;
+    let of = |i: usize| {
+        (
+            answer["items"][i]["status"].as_str(),
+            answer["items"][i]["error"]["field"].as_str(),
+        )
+    };
+    assert_eq!([of(0), of(4)], [(Some("granted"), None); 2]);
+    assert_eq!(
+        [of(1).1, of(2).1, of(3).1],
+        [Some("url"), Some("key"), Some("priority")]
+    );
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_megabyte_of_garbage_and_more_than_may_be() {
+    let served = serve(Settings::default(), None).await;
+    let garbage: Vec<u8> = (0..1_u32 << 20)
+        .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect();
+    let send = |body: Vec<u8>| {
+        let request = served.http.post(served.url("/api/v1/acquire"));
+        request
+            .header("content-type", "application/json")
+            .body(body)
+            .send()
+    };
+    assert_eq!(send(garbage).await.unwrap().status(), 400);
+    assert_eq!(send(vec![b' '; 5 << 20]).await.unwrap().status(), 413);
+    assert_eq!(
+        send(vec![b'['; 1 << 20]).await.unwrap().status().as_u16() / 100,
+        4
+    );
+    let items: Vec<_> = (0..4_097)
+        .map(|i| json!({"key": format!("h{i}.example")}))
+        .collect();
+    let many = json!({"client": "w", "items": items}).to_string();
+    assert_eq!(send(many.into_bytes()).await.unwrap().status(), 413);
+    served.get("/healthz").await;
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_thousand_keys_of_one_client_push_nobody_out() {
+    let settings = Settings {
+        capacity: 10_000,
+        ..Settings::default()
+    };
+    let served = serve(settings, None).await;
+    let held = served
+        .post(
+            "acquire",
+            r#"{"client":"good","items":[{"key":"held.example"}]}"#,
+        )
+        .await;
+    let told = json!({"client": "good", "items": [{"permit": held["items"][0]["permit"], "status": 429, "headers": {"retry-after": "600"}}]});
+    served.post("report", &told.to_string()).await;
+    let mut refused = 0;
+    for call in 0..25 {
+        let items: Vec<_> = (0..4_000)
+            .map(|i| json!({"key": format!("h{}.example", call * 4_000 + i)}))
+            .collect();
+        let answer = served
+            .post(
+                "acquire",
+                &json!({"client": "greedy", "items": items}).to_string(),
+            )
+            .await;
+        let full = answer["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|item| item["status"] == "refused");
+        refused += full.count();
+    }
+    assert!(
+        refused >= 90_000,
+        "{refused}: keys with permits out are not forgotten"
+    );
+    let stats = served.get("/api/v1/stats").await;
+    assert!(stats["keys"].as_u64().unwrap() <= 10_000, "{stats}");
+    assert_eq!(
+        served.get("/api/v1/keys/held.example").await["state"],
+        "hold"
+    );
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_sends_slowly_is_sent_away() {
+    let served = serve(Settings::default(), None).await;
+    let mut heads = Vec::new();
+    for _ in 0..200 {
+        let mut slow = TcpStream::connect(served.address).await.unwrap();
+        slow.write_all(b"GET /healthz HTTP/1.1\r\nHost: loc")
+            .await
+            .unwrap();
+        heads.push(slow);
+    }
+    let mut body = TcpStream::connect(served.address).await.unwrap();
+    let head = "POST /api/v1/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{";
+    body.write_all(head.as_bytes()).await.unwrap();
+    served.get("/healthz").await;
+    let mut answer = Vec::new();
+    let read = body.read_to_end(&mut answer);
+    // Ten seconds is what they have; the bound is for a busy machine.
+    tokio::time::timeout(Duration::from_mins(1), read)
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(
+        answer.starts_with(b"HTTP/1.1 408"),
+        "{}",
+        String::from_utf8_lossy(&answer)
+    );
+    for mut slow in heads {
+        let mut rest = Vec::new();
+        let read = slow.read_to_end(&mut rest);
+        let _ = tokio::time::timeout(Duration::from_mins(1), read)
+            .await
+            .unwrap();
+    }
+    served.end().await;
+}

@@ -1,0 +1,7 @@
+//! The coordinator over HTTP.
+
+mod access;
+mod bad_input;
+mod calls;
+mod client;
+mod ends;
