@@ -15,6 +15,7 @@ mod serve;
 mod simulate;
 mod site_rps;
 mod target;
+mod token;
 mod units;
 
 use clap::Parser;
