@@ -23,6 +23,7 @@
 
 mod admin;
 mod permits;
+mod whole;
 
 pub use admin::{
     ConfigBody, ConfigPatch, Crawling, CrawlingPatch, Decision, Event, EventKind, FleetStats,
@@ -43,5 +44,5 @@ pub const WAIT_MAX_MS: u32 = 60_000;
 pub const AHEAD_MAX_MS: u32 = 2_000;
 /// The most departure slots of one permit.
 pub const SLOTS_MAX: u16 = 1_024;
-/// The longest client name and item id, bytes.
+/// The longest client name and item id, characters.
 pub const NAME_MAX: usize = 128;

@@ -88,7 +88,10 @@ pub(super) async fn patch_config(
 }
 
 /// The fleet: totals, and each worker's books.
-#[utoipa::path(get, path = "/stats", params(StatsQuery), responses((status = 200, body = FleetStats)))]
+#[utoipa::path(get, path = "/stats", params(StatsQuery), responses(
+    (status = 200, body = FleetStats),
+    (status = "4XX", body = Problem, content_type = "application/problem+json"),
+))]
 pub(super) async fn stats(
     State(api): State<Api>,
     Params(query): Params<StatsQuery>,
@@ -141,6 +144,6 @@ impl Api {
 }
 
 fn named(name: &str) -> Result<Key, Wrong> {
-    let wrong = |why: KeyError| Wrong::new(StatusCode::UNPROCESSABLE_ENTITY, why.to_string());
+    let wrong = |why: KeyError| Wrong::new(StatusCode::NOT_FOUND, why.to_string());
     Key::parse(name).map_err(|why| wrong(why).field("key"))
 }

@@ -152,9 +152,9 @@ impl Coordinator {
             None => (None, (asked.priority > 0).then(placed)),
             Some(id) => {
                 check(
-                    !id.is_empty() && id.len() <= wire::NAME_MAX,
+                    !id.is_empty() && id.chars().count() <= wire::NAME_MAX,
                     "id",
-                    "must be 1 to 128 bytes long",
+                    "must be 1 to 128 characters long",
                 )?;
                 let wish = Wishes::hash(worker.name(), id);
                 match self.0.wishes.ask(wish, self.now(), placed) {
