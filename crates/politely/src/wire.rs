@@ -16,7 +16,7 @@
 //! | `PATCH keys/{key}` | [`KeyPatch`] | [`KeyDetail`] |
 //! | `GET config`, `PATCH config` | [`ConfigPatch`] | [`ConfigBody`] |
 //! | `GET events` | server-sent events | [`Event`] |
-//! | `GET stats` | | [`FleetStats`] |
+//! | `GET stats` | query: [`StatsQuery`] | [`FleetStats`] |
 //!
 //! Whatever is wrong with a call as a whole is an RFC 9457 [`Problem`]; what is wrong with one item is that
 //! item's answer.
@@ -27,7 +27,7 @@ mod permits;
 pub use admin::{
     ConfigBody, ConfigPatch, Crawling, CrawlingPatch, Decision, Event, EventKind, FleetStats,
     KeyDetail, KeyPage, KeyPatch, KeyRow, KeyState, KeysQuery, Outstanding, Point, SortBy,
-    WorkerStats,
+    StatsQuery, WorkerStats,
 };
 pub use permits::{
     Acquire, Acquired, Answer, Cancel, Cancelled, Error, ErrorKind, Exchange, Exchanged, Grant,

@@ -308,6 +308,15 @@ pub enum EventKind {
     Missed,
 }
 
+/// How much of the fleet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams, utoipa::ToSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct StatsQuery {
+    /// How many workers, at most 1,000. Default 1,000.
+    pub workers: Option<u32>,
+}
+
 /// The fleet in numbers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
