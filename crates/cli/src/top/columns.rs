@@ -130,7 +130,11 @@ pub(super) fn fitting(width: u16) -> Vec<(Column, u16)> {
         chosen.push(column);
     }
     let why = chosen.contains(&Column::Why);
-    let key = if why { left.min(KEY_WANTED - KEY_MIN) } else { left };
+    let key = if why {
+        left.min(KEY_WANTED - KEY_MIN)
+    } else {
+        left
+    };
     let widths = ALL.into_iter().filter(|column| chosen.contains(column));
     widths
         .map(|column| match column {
@@ -146,7 +150,10 @@ mod tests {
     use super::*;
 
     fn titles(width: u16) -> Vec<&'static str> {
-        fitting(width).iter().map(|(column, _)| column.title()).collect()
+        fitting(width)
+            .iter()
+            .map(|(column, _)| column.title())
+            .collect()
     }
 
     #[test]
@@ -154,7 +161,15 @@ mod tests {
         assert_eq!(titles(120).len(), ALL.len());
         assert_eq!(
             titles(80),
-            ["key", "state", "rate/s", "ceiling", "in flight", "waiting", "refused"]
+            [
+                "key",
+                "state",
+                "rate/s",
+                "ceiling",
+                "in flight",
+                "waiting",
+                "refused"
+            ]
         );
         assert_eq!(titles(60), ["key", "state", "rate/s", "waiting", "refused"]);
         assert_eq!(titles(30), ["key", "state"]);

@@ -105,16 +105,43 @@ mod tests {
     fn numbers_are_short_and_never_round_into_another_width() {
         let rates = [0.25, 9.999, 12.34, 99.96, 1_250.4, 2e9].map(rate);
         assert_eq!(rates, ["0.25", "10.0", "12.3", "100", "1,250", "no bound"]);
-        assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
-        assert_eq!([0.0, 0.0001, 0.032, 1.0].map(share), ["0 %", "< 0.1 %", "3.2 %", "100.0 %"]);
+        assert_eq!(
+            [0, 999, 1_000, 1_234_567].map(count),
+            ["0", "999", "1,000", "1,234,567"]
+        );
+        assert_eq!(
+            [0.0, 0.0001, 0.032, 1.0].map(share),
+            ["0 %", "< 0.1 %", "3.2 %", "100.0 %"]
+        );
     }
 
     #[test]
     fn times_have_at_most_two_units() {
-        let times = [85, 3_200, 9_960, 59_400, 59_600, 125_000, 4_800_000, 273_600_000];
-        let said = ["85 ms", "3.2 s", "10 s", "59 s", "1 min", "2 min 5 s", "1 h 20 min", "3 d 4 h"];
+        let times = [
+            85,
+            3_200,
+            9_960,
+            59_400,
+            59_600,
+            125_000,
+            4_800_000,
+            273_600_000,
+        ];
+        let said = [
+            "85 ms",
+            "3.2 s",
+            "10 s",
+            "59 s",
+            "1 min",
+            "2 min 5 s",
+            "1 h 20 min",
+            "3 d 4 h",
+        ];
         assert_eq!(times.map(duration), said);
-        assert_eq!([999, 12_900, 60_000].map(ago), ["now", "12 s ago", "1 min ago"]);
+        assert_eq!(
+            [999, 12_900, 60_000].map(ago),
+            ["now", "12 s ago", "1 min ago"]
+        );
     }
 
     #[test]
