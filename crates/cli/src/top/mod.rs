@@ -11,6 +11,8 @@ mod paint;
 mod poll;
 mod press;
 mod state;
+#[cfg(test)]
+mod state_tests;
 mod words;
 
 use std::io::{self, IsTerminal, Write};
