@@ -61,12 +61,12 @@ fn once_prints_the_table() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let coordinator = Coordinator::start(folder.path(), &[]);
     coordinator.patch("shop.example", r#"{"rate": 2.0, "in_flight": 3}"#);
-    coordinator.patch("site%2Fheld.example", r#"{"hold_ms": 60000}"#);
+    coordinator.patch("custom%2Faccount-7", r#"{"hold_ms": 60000}"#);
 
     let said = run(&mut once(&coordinator.url));
     assert_eq!((said.code, said.err.as_str()), (0, ""));
     let lines: Vec<&str> = said.out.lines().collect();
-    let [fleet, titles, shop, held] = lines[..] else {
+    let [fleet, titles, held, shop] = lines[..] else {
         panic!("{}", said.out);
     };
     assert!(fleet.contains("keys 2, waiting 0, live 0"), "{fleet}");
@@ -81,7 +81,7 @@ fn once_prints_the_table() {
     };
     assert_eq!(words(shop)[..2], ["shop.example", "ready"]);
     assert!(shop.contains("  0/3  "), "{shop}");
-    assert!(words(held)[..2] == ["site/held.example", "hold"], "{held}");
+    assert_eq!(words(held)[..2], ["custom/account-7", "hold"]);
     assert!(held.contains("  waits ") && held.contains("hold"), "{held}");
 }
 

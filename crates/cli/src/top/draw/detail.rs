@@ -13,7 +13,7 @@ use super::super::state::Open;
 use super::super::words;
 
 /// Lines kept for decisions, with their title, before curves grow.
-const DECISIONS: u16 = 6;
+const DECISIONS: u16 = 5;
 /// How high a curve is, at most.
 const CURVE_MAX: u16 = 4;
 /// Rate, refusals, latency.

@@ -123,7 +123,7 @@ b.example:8080: waits 3.2 s: hold, Retry-After (429)
 
 #[test]
 fn a_wide_screen_shows_every_column() {
-    let shown = drawn(&filled(130, 10));
+    let shown = drawn(&filled(140, 10));
     let hold = shown.lines().nth(4).unwrap();
     let expected = "b.example:8080                   hold           9.80     10.0        1/4       12    3.2 %     1,234 \
                     waits 3.2 s: hold, Retry-After (429)";
@@ -298,16 +298,17 @@ granted 1,234  refused 32 (3.2 %)  cancelled 2  expired 1
 set by an operator: rate 20.0/s
 1 permits out; the oldest went 3 s ago to worker-1
 rate, at most 10.0/s
-                                                        ▄ █▇
+                                                          █▇
+                                                        █ ██
 refused and blocked, at most 3 in 10 s
-                                                          █▃
+                                                          █
+                                                          █▅
 latency p95, at most 80 ms
-                                                        ▄ █▆
+                                                          █▄
+                                                        █ ██
 decisions
        3 s ago  12.00/s -> 9.80/s
  2 min 5 s ago  held for 60.0 s
-
-
 
 
 
