@@ -62,7 +62,8 @@ impl Client {
                 "a URL is for everybody to see: the token goes into POLITELY_TOKEN or --token-file";
             return Err(Wrong(format!("--coordinator: {why}")));
         }
-        (base.set_query(None), base.set_fragment(None));
+        base.set_query(None);
+        base.set_fragment(None);
         let path = format!("{}/api/v1/", base.path().trim_end_matches('/'));
         base.set_path(&path);
         let mut headers = HeaderMap::new();

@@ -16,7 +16,7 @@ mod state_tests;
 mod words;
 
 use std::io::{self, IsTerminal, Write};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Sender};
 use std::thread;
 
 use politely::wire::KeysQuery;
@@ -109,8 +109,8 @@ fn live(
     });
     let paint = Paint::from_env();
     terminal.draw(|frame| draw::screen(frame, &state, paint))?;
-    while let Some(effect) = next(&events, &mut state) {
-        match effect {
+    for event in events {
+        match state.on(event) {
             Some(Effect::Quit) => break,
             Some(Effect::Set(order)) => set(runtime, client.clone(), order, tell.clone()),
             None => {}
@@ -124,11 +124,6 @@ fn live(
         terminal.draw(|frame| draw::screen(frame, &state, paint))?;
     }
     Ok(())
-}
-
-/// Waits for something to happen, and lets the state hear of it.
-fn next(events: &Receiver<Event>, state: &mut State) -> Option<Option<Effect>> {
-    events.recv().ok().map(|event| state.on(event))
 }
 
 /// Hands over what is typed. The thread ends with the process: reading cannot be interrupted.

@@ -165,7 +165,7 @@ impl State {
                 self.away = Some((fault, before + 1));
             }
             Event::Set(order, Ok(())) => {
-                self.notice = Some(format!("{} {}", order.key, order.what))
+                self.notice = Some(format!("{} {}", order.key, order.what));
             }
             Event::Set(order, Err(why)) => {
                 self.notice = Some(format!("{} not {}: {why}", order.key, order.what));

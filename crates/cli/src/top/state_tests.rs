@@ -1,7 +1,7 @@
 //! What follows from keys pressed and answers that come.
 
 use politely::wire::{
-    FleetStats, KeyDetail, KeyPage, KeyPatch, KeyRow, KeyState, KeysQuery, SortBy,
+    Decision, FleetStats, KeyDetail, KeyPage, KeyPatch, KeyRow, KeyState, KeysQuery, SortBy,
 };
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::layout::Size;
@@ -241,7 +241,7 @@ fn a_key_is_opened_scrolled_and_left() {
     let wanted = Wanted::Key("host-1".to_owned());
     assert_eq!(state.wanted(), wanted);
     let detail = KeyDetail {
-        decisions: vec![Default::default(), Default::default()],
+        decisions: vec![Decision::default(); 2],
         ..KeyDetail::default()
     };
     see(&mut state, wanted, Shown::Key(Some(Box::new(detail))));

@@ -2,14 +2,14 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::run::{politely, run};
-use crate::servers::process::{Server, tool};
+use crate::servers::process::{Server, free_place, tool};
 
 const TOKEN: &str = "a-token-of-the-tests";
 /// A loaded machine draws its first screen in a second or two.
@@ -22,13 +22,18 @@ struct Coordinator {
 
 impl Coordinator {
     fn start(folder: &Path, args: &[&str]) -> Self {
-        let all = ["serve", "--memory", "--bind", "127.0.0.1:0"];
+        Self::start_at(free_place(), folder, args)
+    }
+
+    fn start_at(place: SocketAddr, folder: &Path, args: &[&str]) -> Self {
+        let bind = format!("--bind={place}");
+        let all = ["serve", "--memory", &bind];
         let binary = Path::new(env!("CARGO_BIN_EXE_politely"));
         let mut server = Server::start("serve", folder, binary, all.iter().chain(args));
-        let line = server.says("politely: http://");
-        let url = line.split_whitespace().last().expect("its address");
+        let url = format!("http://{place}");
+        server.says(&url);
         Self {
-            url: url.to_owned(),
+            url,
             _server: server,
         }
     }
@@ -60,7 +65,7 @@ fn once(url: &str) -> Command {
 fn once_prints_the_table() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let coordinator = Coordinator::start(folder.path(), &[]);
-    coordinator.patch("shop.example", r#"{"rate": 2.0, "in_flight": 3}"#);
+    coordinator.patch("shop.example", r#"{"rate": 0.25, "in_flight": 1}"#);
     coordinator.patch("custom%2Faccount-7", r#"{"hold_ms": 60000}"#);
 
     let said = run(&mut once(&coordinator.url));
@@ -80,7 +85,10 @@ fn once_prints_the_table() {
             .collect::<Vec<_>>()
     };
     assert_eq!(words(shop)[..2], ["shop.example", "ready"]);
-    assert!(shop.contains("  0/3  "), "{shop}");
+    assert!(
+        shop.contains("  0.25  ") && shop.contains("  0/1  "),
+        "{shop}"
+    );
     assert_eq!(words(held)[..2], ["custom/account-7", "hold"]);
     assert!(held.contains("  waits ") && held.contains("hold"), "{held}");
 }
@@ -115,10 +123,7 @@ fn once_says_in_a_line_why_there_is_no_table() {
         0
     );
 
-    // Nobody listens at a port that is bound and closed again: it is not given to others so soon.
-    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    let nobody = format!("http://{}", free.local_addr().expect("an address"));
-    drop(free);
+    let nobody = format!("http://{}", free_place());
     let said = run(&mut once(&nobody));
     assert_eq!((said.code, said.out.as_str()), (2, ""));
     assert_eq!(
@@ -193,21 +198,19 @@ impl Drop for Screen {
 #[test]
 fn a_terminal_shows_the_keys_and_is_put_back() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let coordinator = Coordinator::start(folder.path(), &[]);
+    let place = free_place();
+    let mut screen = Screen::start(folder.path(), &format!("http://{place}"));
+    // Nobody is there yet: that is said, and it goes on trying.
+    screen.shows("refused;");
+    let coordinator = Coordinator::start_at(place, folder.path(), &[]);
     coordinator.patch("held.example", r#"{"hold_ms": 60000}"#);
-    let mut screen = Screen::start(folder.path(), &coordinator.url);
     screen.shows("held.example");
     screen.press("\r");
     screen.shows("latency");
-    drop(coordinator);
-    screen.press("\u{1b}");
     screen.press("\u{3}");
-    assert!(
-        screen.child.wait().expect("a child").success(),
-        "{:?}",
-        screen.all()
-    );
+    let ended = screen.child.wait().expect("a child");
     let all = screen.all();
+    assert!(ended.success(), "{all:?}");
     let (_, after) = all
         .rsplit_once("\u{1b}[?1049h")
         .expect("a screen of its own");

@@ -1,5 +1,7 @@
 //! The last lines: what is wrong or why the chosen key waits, and what is shown.
 
+use std::fmt::Write as _;
+
 use politely::wire::SortBy;
 use ratatui::Frame;
 use ratatui::layout::{Position, Rect};
@@ -86,7 +88,7 @@ fn shown(table: &Table) -> String {
             words::count(page.matching.into())
         );
         if page.matching != page.total {
-            text += &format!(" of {}", words::count(page.total.into()));
+            let _ = write!(text, " of {}", words::count(page.total.into()));
         }
         text + " keys"
     };
@@ -101,12 +103,16 @@ fn shown(table: &Table) -> String {
         (_, true) => "largest first",
         (_, false) => "smallest first",
     };
-    text += &format!(", by {}, {order}", by.map_or("", |column| column.title()));
+    let _ = write!(
+        text,
+        ", by {}, {order}",
+        by.map_or("", |column| column.title())
+    );
     if let Some(state) = table.filter {
-        text += &format!(", only {}", words::state(state));
+        let _ = write!(text, ", only {}", words::state(state));
     }
     if !table.text.is_empty() {
-        text += &format!(", named \"{}\"", words::harmless(&table.text));
+        let _ = write!(text, ", named \"{}\"", words::harmless(&table.text));
     }
     text
 }
