@@ -31,8 +31,8 @@ pub use admin::{
 };
 pub use permits::{
     Acquire, Acquired, Answer, Cancel, Cancelled, Error, ErrorKind, Exchange, Exchanged, Grant,
-    Item, Kind, Next, Permits, Problem, RefusedCode, Renewed, RenewedPermit, Report, Reported,
-    Told, ToldAnswer, Want,
+    Heard, Item, Kind, Meaning, Next, Permits, Problem, RefusedCode, Renewed, RenewedPermit,
+    Report, Reported, Told, ToldAnswer, Want,
 };
 
 /// The most items of one call.

@@ -4,6 +4,7 @@
 #![expect(clippy::disallowed_methods, reason = "real servers run in real time")]
 
 mod bad_input;
+mod coordinator_fetch;
 mod dashboard;
 mod fetch_pages;
 mod misbehaving;

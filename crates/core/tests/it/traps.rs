@@ -77,8 +77,8 @@ impl Bench {
     }
 
     fn set_rate(&mut self, rate: f64) {
-        let numbers = OperatorNumbers::rate(rate, 1.0);
-        self.host.set(self.now, numbers, &self.config);
+        self.host
+            .set(self.now, OperatorNumbers::rate(rate, 1.0), &self.config);
     }
 
     pub(crate) fn ask(&mut self, ask: Ask) -> Decision {
@@ -90,11 +90,7 @@ impl Bench {
     }
 
     pub(crate) fn reserve(&mut self, horizon_s: f64) -> Grant {
-        let horizon = Duration::from_secs_f64(horizon_s);
-        match self.ask(Ask {
-            horizon,
-            ..Ask::default()
-        }) {
+        match self.ask(Ask::within(Duration::from_secs_f64(horizon_s))) {
             Decision::Granted(grant) => grant,
             Decision::Wait(wait) => panic!("{wait:?}"),
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use politely_core::signal::Failure;
+use politely_core::signal::{Failure, Signal};
 use serde::{Deserialize, Serialize};
 
 /// May I send?
@@ -240,6 +240,79 @@ pub struct Told {
     /// How many of the times before were refused: were told to retry after 0 ms.
     #[serde(default, skip_serializing_if = "is_zero_16")]
     pub refused: u16,
+    /// What the worker made of the answer, if it judges answers itself: then status, error, headers and body are
+    /// not looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meaning: Option<Meaning>,
+}
+
+/// What an outcome means for its key, as its worker judged it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Meaning {
+    /// In one word.
+    pub signal: Heard,
+    /// How long the server asked to be left alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+    /// The tightest quota it named: requests per window.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+    /// … the window,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_ms: Option<u64>,
+    /// … the requests left,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remaining: Option<u64>,
+    /// … until the quota is whole again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reset_ms: Option<u64>,
+}
+
+/// An outcome in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Heard {
+    /// Served.
+    Ok,
+    /// The server limits us.
+    RateLimited,
+    /// The server is in trouble.
+    Overloaded,
+    /// Nobody answers.
+    Unreachable,
+    /// A challenge or block page.
+    Blocked,
+    /// This URL is at fault, not the host.
+    UrlError,
+}
+
+impl From<Heard> for Signal {
+    fn from(heard: Heard) -> Self {
+        match heard {
+            Heard::Ok => Self::Ok,
+            Heard::RateLimited => Self::RateLimited,
+            Heard::Overloaded => Self::Overloaded,
+            Heard::Unreachable => Self::Unreachable,
+            Heard::Blocked => Self::Blocked,
+            Heard::UrlError => Self::UrlError,
+        }
+    }
+}
+
+impl From<Signal> for Heard {
+    fn from(signal: Signal) -> Self {
+        match signal {
+            Signal::Ok => Self::Ok,
+            Signal::RateLimited => Self::RateLimited,
+            Signal::Overloaded => Self::Overloaded,
+            Signal::Unreachable => Self::Unreachable,
+            Signal::Blocked => Self::Blocked,
+            Signal::UrlError => Self::UrlError,
+        }
+    }
 }
 
 /// Why no response came.

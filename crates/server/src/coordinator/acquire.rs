@@ -93,7 +93,7 @@ impl Coordinator {
                             RefusalReason::Wait(Reason::Parked(_)) => RefusedCode::Parked,
                             RefusalReason::Closed => RefusedCode::Closing,
                             RefusalReason::Full => RefusedCode::Full,
-                            RefusalReason::Wait(_) | RefusalReason::Line => {
+                            RefusalReason::Wait(_) | RefusalReason::Line | RefusalReason::Asked => {
                                 waiting.push((wanted, refusal));
                                 continue;
                             }
@@ -291,7 +291,9 @@ impl Call<'_> {
             AcquireError::Parked(_, rest) => (RefusedCode::Parked, now + *rest),
             AcquireError::Full => (RefusedCode::Full, now + AGAIN),
             AcquireError::LineFull(_) => (RefusedCode::LineFull, now + AGAIN),
-            AcquireError::Closed | AcquireError::NoKey => (RefusedCode::Closing, now + AGAIN),
+            AcquireError::Closed | AcquireError::NoKey | AcquireError::Coordinator(_) => {
+                (RefusedCode::Closing, now + AGAIN)
+            }
         };
         self.refuse(wanted, code, &why.to_string(), at);
     }
