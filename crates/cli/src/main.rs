@@ -16,6 +16,7 @@ mod simulate;
 mod site_rps;
 mod target;
 mod token;
+mod top;
 mod units;
 
 use clap::Parser;
@@ -38,6 +39,7 @@ fn main() -> std::process::ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Top(args) => top::run(&args),
     };
     exit.unwrap_or_else(|wrong| {
         eprintln!("error: {wrong}");

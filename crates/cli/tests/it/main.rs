@@ -15,4 +15,5 @@ mod servers;
 mod servers_selftest;
 mod simulate;
 mod tidy;
+mod top;
 mod town;
