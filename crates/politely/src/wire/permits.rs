@@ -36,7 +36,7 @@ pub enum Want {
     #[default]
     All,
     /// The first so many that may leave; nothing is taken of the others, and they are not answered.
-    Any(u32),
+    Any(#[serde(deserialize_with = "whole")] u32),
 }
 
 /// One permit wanted.

@@ -83,6 +83,10 @@ fn describe(description: &utoipa::openapi::OpenApi) -> Vec<u8> {
     }
     let mut json = serde_json::to_value(description).unwrap_or_default();
     bound(&mut json);
+    // Either `"all"` or an object with nothing but `any`.
+    if let Some(any) = json.pointer_mut("/components/schemas/Want/oneOf/1") {
+        any["additionalProperties"] = false.into();
+    }
     serde_json::to_vec(&json).unwrap_or_default()
 }
 
