@@ -6,6 +6,7 @@
 mod bad_input;
 mod dashboard;
 mod fetch_pages;
+mod fleet;
 mod misbehaving;
 mod python_client;
 mod resume;
