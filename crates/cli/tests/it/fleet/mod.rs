@@ -35,7 +35,7 @@ use notes::{Note, What};
 use worker::{Freeze, Orders};
 
 /// A loaded machine takes its time; what has not come by now will not.
-const PATIENCE: Duration = Duration::from_mins(3);
+const PATIENCE: Duration = Duration::from_mins(2);
 /// One fleet at a time: two would measure each other.
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -382,6 +382,7 @@ impl Worker {
     /// SIGCONT.
     fn thaw(&self) {
         let process = self.process.as_ref().expect("it was started");
+        File::create(worker::thawed(&self.orders.notes)).expect("the folder can be written");
         let going = Command::new("kill")
             .args(["-CONT", &process.id().to_string()])
             .status();

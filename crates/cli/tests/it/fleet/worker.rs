@@ -25,8 +25,11 @@ use super::notes::{self, Notes, What};
 
 /// Names the file with a worker's orders; with it in its environment, this test binary is a worker.
 pub(super) const ORDERS: &str = "POLITELY_TEST_WORKER";
-/// Between two questions of a lane that has nothing to ask for, or nobody to ask.
+/// Between two looks of a lane that has nothing to ask for.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Until an unanswered call is repeated. Longer than an interval of these towns, so that another of the keys asked for has come
+/// free meanwhile: it must not be granted beside the one whose answer was lost.
+const AGAIN_AFTER: Duration = Duration::from_millis(300);
 /// A call may take so long beyond the time it is held open.
 const ANSWER_TAKES_MAX: Duration = Duration::from_secs(5);
 /// Times one page is asked for, at most: none of these towns refuses so often.
@@ -45,6 +48,11 @@ pub(super) struct Orders {
     pub(super) wait_ms: u32,
     /// Where it stops itself, once.
     pub(super) freeze: Option<Freeze>,
+}
+
+/// Made before a stopped worker is let go on.
+pub(super) fn thawed(notes: &Path) -> PathBuf {
+    notes.with_extension("thawed")
 }
 
 /// Where a worker sends itself SIGSTOP.
@@ -275,7 +283,7 @@ impl<'a> Lane<'a> {
                     )
                 }
                 // It is away, or ending.
-                Ok(_) | Err(_) => thread::sleep(PAUSE),
+                Ok(_) | Err(_) => thread::sleep(AGAIN_AFTER),
             }
         }
     }
@@ -402,6 +410,10 @@ impl Worker<'_> {
             .args(["-STOP", &process::id().to_string()])
             .status();
         assert!(stopped.is_ok_and(|status| status.success()), "kill -STOP");
+        // The signal may take effect a moment later: nothing goes on before whoever lets us go on has said so.
+        while !thawed(&self.orders.notes).exists() {
+            thread::sleep(Duration::from_millis(1));
+        }
         true
     }
 }
