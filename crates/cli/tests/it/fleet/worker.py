@@ -21,7 +21,7 @@ def note(what: str, url: str, permit: str = "", status: int = 0) -> None:
 
 
 def end_with_parent() -> None:
-    sys.stdin.buffer.read(1)
+    os.read(0, 1)
     os._exit(1)
 
 
