@@ -25,7 +25,7 @@ const HELD: &str = "custom/held";
 
 #[test]
 fn a_killed_coordinator_goes_on_where_it_was() {
-    let mut hosts = open_hosts(16, 130, 50.0);
+    let mut hosts = open_hosts(16, 120, 250.0);
     for host in &mut hosts[..2] {
         host.limit = LimitSpec::TokenBucket {
             rate: 2.0,
@@ -42,7 +42,7 @@ fn a_killed_coordinator_goes_on_where_it_was() {
     let mut serve: Vec<&str> = args.iter().map(String::as_str).collect();
     serve.extend(["--lease", "10s"]);
     let mut fleet = Fleet::start(hosts, &serve);
-    fleet.start_workers(8, 2);
+    fleet.start_workers(8, 3);
 
     let mut chance = Rng::new(20);
     let wanted = fleet.pages_wanted();

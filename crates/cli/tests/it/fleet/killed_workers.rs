@@ -11,14 +11,14 @@ const WORKERS: usize = 8;
 const NUMBERS: Numbers = Numbers {
     rate: 3.0,
     burst: 1.0,
-    in_flight: 3,
+    in_flight: 2,
 };
 /// Half an interval, which is how long a permit is good for.
 const GOOD_FOR_US: u64 = 166_667;
 
 #[test]
 fn killed_workers_cost_nothing_but_their_leases() {
-    let mut hosts = open_hosts(16, 130, 20.0);
+    let mut hosts = open_hosts(16, 110, 150.0);
     // Two that allow less than the operator thinks, and say for how long to stay away.
     for host in &mut hosts[..2] {
         host.limit = LimitSpec::TokenBucket {
@@ -30,11 +30,11 @@ fn killed_workers_cost_nothing_but_their_leases() {
             retry_after: RetryAfter::Seconds,
             headers: Headers::None,
         };
-        host.pages = 60;
+        host.pages = 50;
     }
     let args = NUMBERS.args();
     let mut serve: Vec<&str> = args.iter().map(String::as_str).collect();
-    serve.extend(["--lease", "3s"]);
+    serve.extend(["--lease", "2s"]);
     let mut fleet = Fleet::start(hosts, &serve);
     fleet.start_workers(WORKERS, 3);
 
