@@ -23,6 +23,7 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     Simulate(SimulateArgs),
     Serve(ServeArgs),
+    Top(TopArgs),
 }
 
 /// Direct a fleet: tell any worker, in any language, when it may send, and learn from what it reports.
@@ -77,6 +78,27 @@ pub(crate) struct ServeArgs {
     /// Keys kept, at most
     #[arg(long, value_name = "N", default_value_t = 1 << 20)]
     pub(crate) capacity: usize,
+}
+
+/// Show a coordinator's keys in the terminal: rates, holds, refusals, and why each waits.
+///
+/// Keys: arrows or j k move, / searches, s sorts, r reverses, f filters by state, Enter opens a key, Esc goes back, h holds a
+/// key for 60 s, u lifts its hold, ? says the rest, q quits. `NO_COLOR` is obeyed.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exit codes:
+  0  ended as asked
+  2  wrong usage, no terminal; with --once also: no coordinator answers, or it wants another token")]
+pub(crate) struct TopArgs {
+    /// Where the coordinator (politely serve) listens
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7077")]
+    pub(crate) coordinator: String,
+    /// The coordinator's token is in FILE; `POLITELY_TOKEN` may hold it instead
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Print the table once, as plain text: the first 1,000 keys by name
+    #[arg(long)]
+    pub(crate) once: bool,
 }
 
 /// What the limits of a URL attach to.

@@ -151,6 +151,12 @@ pub(crate) struct Knobs {
     /// Requests in flight by memory: up to 256MB 3, 512MB 5, 1GB 8, above 12 (a bare number is MB)
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory_cap: Option<Memory>,
+    /// Share hosts with other processes: their limits are kept by the coordinator (politely serve) at URL
+    #[arg(long, value_name = "URL")]
+    pub(crate) coordinator: Option<String>,
+    /// The coordinator's token is in FILE; `POLITELY_TOKEN` may hold it instead
+    #[arg(long, value_name = "FILE", requires = "coordinator")]
+    pub(crate) token_file: Option<PathBuf>,
     /// Which requests go again, and when
     #[arg(long, value_enum)]
     pub(crate) retry: Option<RetryName>,
@@ -200,6 +206,9 @@ pub(crate) struct Settings {
     /// Requests per second over all hosts.
     pub(crate) global_rps: Option<f64>,
     pub(crate) sites: SiteList,
+    /// Who keeps the hosts' limits, if not this process.
+    pub(crate) coordinator: Option<String>,
+    pub(crate) token_file: Option<PathBuf>,
     pub(crate) retry: RetryName,
     pub(crate) retries: Option<u32>,
     pub(crate) timeout: Duration,
@@ -283,6 +292,8 @@ impl Settings {
             concurrency,
             global_rps,
             sites: knobs.site_rps.unwrap_or_default(),
+            coordinator: knobs.coordinator,
+            token_file: knobs.token_file,
             retry: knobs.retry.unwrap_or_default(),
             retries: knobs.retries,
             timeout: knobs.timeout.map_or(TIMEOUT_DEFAULT, |span| span.0),
@@ -331,6 +342,8 @@ impl Knobs {
             max_rps: self.max_rps.or(under.max_rps),
             site_rps: self.site_rps.or(under.site_rps),
             memory_cap: self.memory_cap.or(under.memory_cap),
+            coordinator: self.coordinator.or(under.coordinator),
+            token_file: self.token_file.or(under.token_file),
             retry: self.retry.or(under.retry),
             retries: self.retries.or(under.retries),
             timeout: self.timeout.or(under.timeout),

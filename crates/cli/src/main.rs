@@ -15,6 +15,8 @@ mod serve;
 mod simulate;
 mod site_rps;
 mod target;
+mod token;
+mod top;
 mod units;
 
 use clap::Parser;
@@ -37,6 +39,7 @@ fn main() -> std::process::ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Top(args) => top::run(&args),
     };
     exit.unwrap_or_else(|wrong| {
         eprintln!("error: {wrong}");

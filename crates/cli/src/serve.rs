@@ -1,6 +1,6 @@
 //! `politely serve`: the coordinator, from `politely-server`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use politely::core::key::KeyKind;
 use politely_server::store::Store;
@@ -8,15 +8,13 @@ use politely_server::{Certificate, Coordinator, Options, Server, Settings, Token
 
 use crate::args::{ServeArgs, ServedKey};
 use crate::exit::{Exit, Wrong};
-
-/// Where the token may be, beside a file. Never an argument: those are for everybody to see.
-const TOKEN: &str = "POLITELY_TOKEN";
+use crate::token;
 
 pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
     let settings = settings(args);
     let options = Options {
         bind: args.bind,
-        token: token(args.token_file.as_deref())?,
+        token: secret(args)?,
         certificate: certificate(args),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -84,20 +82,13 @@ fn word(value: &impl clap::ValueEnum) -> String {
     word.map_or_else(String::new, |word| word.get_name().to_owned())
 }
 
-fn token(file: Option<&Path>) -> Result<Option<Token>, Wrong> {
-    let (text, place) = match file {
-        Some(file) => {
-            let text = std::fs::read_to_string(file).map_err(|why| Wrong::file(file, &why))?;
-            (text, file.display().to_string())
-        }
-        None => match std::env::var(TOKEN) {
-            Ok(text) => (text, TOKEN.to_owned()),
-            Err(std::env::VarError::NotPresent) => return Ok(None),
-            Err(why) => return Err(Wrong(format!("{TOKEN}: {why}"))),
-        },
+fn secret(args: &ServeArgs) -> Result<Option<Token>, Wrong> {
+    let Some(token) = token::read(args.token_file.as_deref())? else {
+        return Ok(None);
     };
-    let token = Token::new(&text).map_err(|why| Wrong(format!("{place}: {why}")))?;
-    Ok(Some(token))
+    let secret = Token::new(&token.text);
+    let secret = secret.map_err(|why| Wrong(format!("{}: {why}", token.place)))?;
+    Ok(Some(secret))
 }
 
 fn certificate(args: &ServeArgs) -> Option<Certificate> {

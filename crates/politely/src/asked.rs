@@ -60,6 +60,9 @@ pub enum RefusalReason {
     /// Others wait for the key already.
     #[error("others wait")]
     Line,
+    /// The coordinator is being asked, as long as somebody comes back to ask here.
+    #[error("the coordinator is asked")]
+    Asked,
     /// The registry is full of keys none of which can be forgotten.
     #[error("no room for another key")]
     Full,
@@ -93,6 +96,9 @@ pub enum AcquireError {
     /// No key was named.
     #[error("a request needs a key")]
     NoKey,
+    /// The coordinator cannot be asked so: a wrong token, a URL that is not its own.
+    #[error("the coordinator refuses: {0}")]
+    Coordinator(String),
 }
 
 /// Why a key is as it was.

@@ -26,6 +26,9 @@
 //! | [`reqwest::PoliteMiddleware`] | `reqwest` | a reqwest client of one's own |
 //! | [`mod@reqwest`]`::client` | `reqwest` | a reqwest client, ready, redirects paced too |
 //!
+//! With the feature `coordinator`, `Limiter::builder().coordinator(url)` makes a limiter that shares its hosts with other
+//! processes and machines (module `remote`); everything above works the same through it.
+//!
 //! The three ready ones pace, classify, report and retry by one law, told in [`mod@attempts`]. What all of
 //! them do can be watched: [`Limiter::explain`] (why does this key wait?), [`Stats::emit`] (numbers for a
 //! `metrics` recorder), and `tracing`: a span `politely.request` per attempt (`key`, `attempt`, `waited_ms`,
@@ -47,6 +50,8 @@ pub mod layer;
 mod limiter;
 mod permit;
 mod registry;
+#[cfg(feature = "coordinator")]
+pub mod remote;
 #[cfg(feature = "reqwest")]
 pub mod reqwest;
 #[cfg(feature = "robots")]

@@ -10,6 +10,8 @@ use politely_core::signal::{Report, Signal};
 use smallvec::SmallVec;
 
 use crate::registry::{Entry, SharedShard};
+#[cfg(feature = "coordinator")]
+use crate::remote::Claim;
 
 /// A body's chunks renew its lease this often: far below any sensible lease, far above a chunk's time.
 const RENEW_EVERY: Duration = Duration::from_secs(1);
@@ -25,6 +27,9 @@ pub struct Permit {
     /// Of all keys asked for: it is counted, by its first key.
     pub(crate) given: bool,
     departure: Departure,
+    /// A coordinator's permit has this and no parts.
+    #[cfg(feature = "coordinator")]
+    claim: Option<Box<Claim>>,
 }
 
 /// When a permit's requests may leave.
@@ -59,6 +64,26 @@ impl Permit {
             sent: false,
             given: false,
             departure,
+            #[cfg(feature = "coordinator")]
+            claim: None,
+        }
+    }
+
+    /// A coordinator's.
+    #[cfg(feature = "coordinator")]
+    pub(crate) fn claimed(claim: Claim) -> Self {
+        let departure = Departure {
+            start: claim.start(),
+            interval: Duration::ZERO,
+            slots: 1,
+            lease: claim.lease(),
+        };
+        Self {
+            parts: SmallVec::new(),
+            sent: false,
+            given: true,
+            departure,
+            claim: Some(Box::new(claim)),
         }
     }
 
@@ -85,6 +110,9 @@ impl Permit {
     /// One permit per departure.
     pub fn split(mut self) -> impl Iterator<Item = Self> {
         let parts = std::mem::take(&mut self.parts);
+        // Of a coordinator there is one departure.
+        #[cfg(feature = "coordinator")]
+        let mut claim = self.claim.take();
         let Departure {
             start,
             interval,
@@ -108,6 +136,8 @@ impl Permit {
                 sent: false,
                 given: true,
                 departure,
+                #[cfg(feature = "coordinator")]
+                claim: claim.take(),
             }
         })
     }
@@ -115,11 +145,19 @@ impl Permit {
     /// Nobody will report it: its leases run out by themselves.
     pub fn abandon(mut self) {
         self.parts.clear();
+        #[cfg(feature = "coordinator")]
+        if let Some(claim) = self.claim.take() {
+            claim.abandon();
+        }
     }
 
     /// The request is leaving: should the permit be dropped from now on, its token stays spent.
     pub fn sent(&mut self) {
         self.sent = true;
+        #[cfg(feature = "coordinator")]
+        if let Some(claim) = &mut self.claim {
+            claim.sent();
+        }
     }
 
     /// What became of the request; of several departures, [`Permit::split`] first. The first key named hears the signal and answers with its directions;
@@ -128,6 +166,10 @@ impl Permit {
     /// # Panics
     /// Never: a permit has at least one key.
     pub fn report(mut self, report: &Report) -> Directions {
+        #[cfg(feature = "coordinator")]
+        if let Some(claim) = self.claim.take() {
+            return claim.report(report);
+        }
         let parts = std::mem::take(&mut self.parts);
         let (first, rest) = parts.split_first().expect("a permit has a key");
         let now = first.shard.clock.now();
@@ -151,6 +193,17 @@ impl Permit {
     /// # Panics
     /// Never: a permit has at least one key.
     pub fn heard(mut self, report: &Report) -> (Directions, Slot) {
+        #[cfg(feature = "coordinator")]
+        if let Some(mut claim) = self.claim.take() {
+            let directions = claim.heard(report);
+            let slot = Slot {
+                parts: SmallVec::new(),
+                bytes: 0,
+                renewed: self.departure.start,
+                claim: Some(claim),
+            };
+            return (directions, slot);
+        }
         let parts = std::mem::take(&mut self.parts);
         let first = parts.first().expect("a permit has a key");
         let now = first.shard.clock.now();
@@ -163,6 +216,8 @@ impl Permit {
             parts,
             bytes: 0,
             renewed: now,
+            #[cfg(feature = "coordinator")]
+            claim: None,
         };
         (directions, slot)
     }
@@ -170,6 +225,10 @@ impl Permit {
     /// Extends the leases of a request that takes long: how long they last from now, or nothing if one has
     /// expired.
     pub fn renew(&self) -> Option<Duration> {
+        #[cfg(feature = "coordinator")]
+        if let Some(claim) = &self.claim {
+            return claim.renew();
+        }
         renew(&self.parts)
     }
 }
@@ -181,11 +240,17 @@ pub struct Slot {
     parts: SmallVec<[Part; 1]>,
     bytes: u64,
     renewed: Timestamp,
+    #[cfg(feature = "coordinator")]
+    claim: Option<Box<Claim>>,
 }
 
 impl Slot {
     /// Extends the leases of a body that takes long: by how much, or nothing if one has expired.
     pub fn renew(&mut self) -> Option<Duration> {
+        #[cfg(feature = "coordinator")]
+        if let Some(claim) = &self.claim {
+            return claim.renew();
+        }
         renew(&self.parts)
     }
 
@@ -193,6 +258,10 @@ impl Slot {
     /// coming keeps its lease.
     pub fn received(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
+        #[cfg(feature = "coordinator")]
+        if let Some(claim) = &mut self.claim {
+            claim.received(bytes);
+        }
         let Some(part) = self.parts.first() else {
             return;
         };

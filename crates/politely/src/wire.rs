@@ -16,23 +16,24 @@
 //! | `PATCH keys/{key}` | [`KeyPatch`] | [`KeyDetail`] |
 //! | `GET config`, `PATCH config` | [`ConfigPatch`] | [`ConfigBody`] |
 //! | `GET events` | server-sent events | [`Event`] |
-//! | `GET stats` | | [`FleetStats`] |
+//! | `GET stats` | query: [`StatsQuery`] | [`FleetStats`] |
 //!
 //! Whatever is wrong with a call as a whole is an RFC 9457 [`Problem`]; what is wrong with one item is that
 //! item's answer.
 
 mod admin;
 mod permits;
+mod whole;
 
 pub use admin::{
     ConfigBody, ConfigPatch, Crawling, CrawlingPatch, Decision, Event, EventKind, FleetStats,
     KeyDetail, KeyPage, KeyPatch, KeyRow, KeyState, KeysQuery, Outstanding, Point, SortBy,
-    WorkerStats,
+    StatsQuery, WorkerStats,
 };
 pub use permits::{
     Acquire, Acquired, Answer, Cancel, Cancelled, Error, ErrorKind, Exchange, Exchanged, Grant,
-    Item, Kind, Next, Permits, Problem, RefusedCode, Renewed, RenewedPermit, Report, Reported,
-    Told, ToldAnswer, Want,
+    Heard, Item, Kind, Meaning, Next, Permits, Problem, RefusedCode, Renewed, RenewedPermit,
+    Report, Reported, Told, ToldAnswer, Want,
 };
 
 /// The most items of one call.
@@ -43,5 +44,5 @@ pub const WAIT_MAX_MS: u32 = 60_000;
 pub const AHEAD_MAX_MS: u32 = 2_000;
 /// The most departure slots of one permit.
 pub const SLOTS_MAX: u16 = 1_024;
-/// The longest client name and item id, bytes.
+/// The longest client name and item id, characters.
 pub const NAME_MAX: usize = 128;

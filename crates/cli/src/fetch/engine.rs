@@ -137,6 +137,35 @@ impl Engine {
         self.watch.notify_one();
     }
 
+    /// Wakes who waits for hosts that the coordinator has answered for, and says when it does not answer; until the run
+    /// ends.
+    pub(crate) async fn heed(self: Arc<Self>) {
+        let mut away = false;
+        loop {
+            let ready = tokio::time::timeout(KEEP_EVERY, self.limits.ready()).await;
+            let trouble = self.limits.trouble();
+            if trouble.is_some() != away {
+                away = trouble.is_some();
+                self.talk.say(&trouble.map_or_else(
+                    || "the coordinator answers again".to_owned(),
+                    |why| {
+                        format!(
+                            "the coordinator does not answer ({why}): nothing leaves until it does"
+                        )
+                    },
+                ));
+            }
+            let Ok(keys) = ready else { continue };
+            let mut shared = self.lock();
+            let now = self.limits.now();
+            for key in &keys {
+                shared.frontier.ask_again(key, now);
+            }
+            drop(shared);
+            self.look_again();
+        }
+    }
+
     pub(crate) fn hosts(&self) -> usize {
         self.hosts.load(Ordering::Relaxed)
     }

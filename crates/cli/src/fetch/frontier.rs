@@ -100,6 +100,8 @@ pub(crate) enum Refused {
     At(Timestamp),
     /// Ask again then, or when a request of this key has come back.
     Slot(Timestamp, Key),
+    /// Ask again then, or when the coordinator has answered for one of its keys.
+    Asked(Timestamp),
     /// The same, of a key that many lanes share.
     Shared(Timestamp, Key),
     /// Longer than anybody should wait, and why.
@@ -319,18 +321,23 @@ impl Frontier {
         if !self.parked.is_empty() || !self.gates.is_empty() {
             let keys = std::mem::take(&mut self.lanes[id as usize].keys);
             for key in keys.iter().flatten() {
-                if let Some(&gate) = self.gate_of.get(key) {
-                    self.schedule_gate(gate, now);
-                }
-                for waiter in self.parked.remove(key).unwrap_or_default() {
-                    self.schedule(waiter, now);
-                }
+                self.ask_again(key, now);
             }
             self.lanes[id as usize].keys = keys;
         }
         let lane = &self.lanes[id as usize];
         if lane.due.is_none() && !lane.is_empty() {
             self.schedule(id, now);
+        }
+    }
+
+    /// Whoever waits for `key` may have more luck now.
+    pub(crate) fn ask_again(&mut self, key: &Key, now: Timestamp) {
+        if let Some(&gate) = self.gate_of.get(key) {
+            self.schedule_gate(gate, now);
+        }
+        for waiter in self.parked.remove(key).unwrap_or_default() {
+            self.schedule(waiter, now);
         }
     }
 
@@ -446,6 +453,15 @@ impl Frontier {
                 let waiters = self.parked.entry(key).or_default();
                 if waiters.last() != Some(&id) {
                     waiters.push(id);
+                }
+            }
+            Refused::Asked(at) => {
+                self.schedule(id, at);
+                for keys in &self.lanes[id as usize].keys {
+                    let waiters = self.parked.entry(keys[0].clone()).or_default();
+                    if waiters.last() != Some(&id) {
+                        waiters.push(id);
+                    }
                 }
             }
             Refused::Shared(at, key) => {

@@ -11,7 +11,7 @@ use politely::core::Timestamp;
 use politely::core::gate::HoldReason;
 use politely::core::key::KeyError;
 use politely::{
-    Config, Directions, Explanation, Key, Limiter, Permit, Reason, Refusal, RefusalReason, Report,
+    Clock, Config, Directions, Key, Limiter, Permit, Reason, Refusal, RefusalReason, Report, Signal,
 };
 use url::Url;
 
@@ -19,10 +19,13 @@ use super::frontier::{Lane, Refused};
 use crate::config::{KeyKind, Settings};
 use crate::exit::Wrong;
 use crate::site_rps::SiteRps;
+use crate::token;
 
 /// All limits of a run.
 pub(crate) struct Limits {
     limiter: Limiter,
+    /// Where the hosts' permits come from, if not from `limiter`.
+    coordinator: Option<Limiter>,
     sites: Vec<(SiteRps, Key)>,
     run: Option<Key>,
     kind: KeyKind,
@@ -38,10 +41,14 @@ pub(crate) type KeySet = Box<[Key]>;
 /// Leave to send one request.
 pub(crate) struct Leave {
     permit: Permit,
+    /// Of this process's own keys, where `permit` is the coordinator's.
+    own: Option<Permit>,
     /// Which proxy to send through.
     pub(crate) egress: usize,
 }
 
+/// At the end of a run the coordinator has so long to hear the last reports.
+const SETTLE: Duration = Duration::from_secs(3);
 /// Waits longer than this are not waited for: the host is set aside.
 const WAIT_MAX: Duration = Duration::from_hours(1);
 
@@ -49,7 +56,9 @@ impl Limits {
     pub(crate) fn new(settings: &Settings) -> Result<Self, Wrong> {
         let config = config(settings);
         let per_host = config.limits.in_flight as usize;
+        let clock = Clock::system();
         let limiter = Limiter::builder()
+            .clock(clock.clone())
             .config(config)
             // Every host of the run may be known at once.
             .capacity(usize::MAX)
@@ -80,6 +89,7 @@ impl Limits {
             .map(|rps| shared("max-rps", rps, 1.0, settings.concurrency))
             .transpose()?;
         Ok(Self {
+            coordinator: coordinator(settings, clock)?,
             limiter,
             sites,
             run,
@@ -155,13 +165,17 @@ impl Limits {
         // A turn is taken by leaving, not by asking; asking is done under the frontier's lock.
         let ways = self.egresses.len().max(1);
         let turn = self.turn.load(Ordering::Relaxed) % ways;
-        let leave = |permit, egress| {
+        let leave = |(permit, own), egress| {
             self.turn.store(egress + 1, Ordering::Relaxed);
-            Ok(Leave { permit, egress })
+            Ok(Leave {
+                permit,
+                own,
+                egress,
+            })
         };
         if let [keys] = &*lane.keys {
-            return match self.limiter.try_acquire(&**keys) {
-                Ok(permit) => leave(permit, turn),
+            return match self.ask(keys) {
+                Ok(permits) => leave(permits, turn),
                 Err(refusal) => Err(self.refused(refusal)),
             };
         }
@@ -169,8 +183,8 @@ impl Limits {
         let mut soonest: Option<Refusal> = None;
         let count = lane.keys.len();
         for egress in (0..count).map(|i| (turn + i) % count) {
-            match self.limiter.try_acquire(&*lane.keys[egress]) {
-                Ok(permit) => return leave(permit, egress),
+            match self.ask(&lane.keys[egress]) {
+                Ok(permits) => return leave(permits, egress),
                 Err(refusal) if soonest.as_ref().is_none_or(|known| refusal.at < known.at) => {
                     soonest = Some(refusal);
                 }
@@ -182,20 +196,32 @@ impl Limits {
         }))
     }
 
+    /// Our own keys first: a permit of the coordinator's that waited for them would lapse.
+    fn ask(&self, keys: &KeySet) -> Result<(Permit, Option<Permit>), Refusal> {
+        let Some(coordinator) = &self.coordinator else {
+            return Ok((self.limiter.try_acquire(&**keys)?, None));
+        };
+        let own = match &keys[1..] {
+            [] => None,
+            own => Some(self.limiter.try_acquire(own)?),
+        };
+        Ok((coordinator.try_acquire(&keys[0])?, own))
+    }
+
     fn refused(&self, refusal: Refusal) -> Refused {
         let now = self.now();
         if refusal.at.since(now) > WAIT_MAX && refusal.at != Timestamp::NEVER {
             let why = self
                 .limiter
                 .explain(&refusal.key)
-                .map(|explained| explained.line(now))
-                .unwrap_or_default();
+                .map_or_else(|| refusal.reason.to_string(), |known| known.line(now));
             return Refused::SetAside(format!("{} {why}, longer than is waited for", refusal.key));
         }
         if self.is_shared(&refusal.key) {
             return Refused::Shared(refusal.at, refusal.key);
         }
         match refusal.reason {
+            RefusalReason::Asked => Refused::Asked(refusal.at),
             // Their end is a report; the time is only when a lease runs out.
             RefusalReason::Wait(Reason::InFlight | Reason::Breaker | Reason::Quarantine) => {
                 Refused::Slot(refusal.at, refusal.key)
@@ -214,7 +240,8 @@ impl Limits {
     /// Nothing leaves for `lane` for `pause` (robots.txt: Crawl-delay).
     pub(crate) fn pause(&self, lane: &Lane, pause: Duration) {
         for keys in &lane.keys {
-            let held = self.limiter.hold(&keys[0], pause, HoldReason::CrawlDelay);
+            let limiter = self.coordinator.as_ref().unwrap_or(&self.limiter);
+            let held = limiter.hold(&keys[0], pause, HoldReason::CrawlDelay);
             held.expect("there is room for every key");
         }
     }
@@ -228,18 +255,64 @@ impl Limits {
             .map(|(site, _)| site.rps)
     }
 
-    pub(crate) fn explain(&self, key: &Key) -> Option<Explanation> {
-        self.limiter.explain(key)
+    /// Requests per second that leave for `key`, as far as it is known here.
+    pub(crate) fn rate(&self, key: &Key) -> Option<f64> {
+        self.coordinator.as_ref().unwrap_or(&self.limiter).rate(key)
+    }
+
+    /// Why `key` waits, in words; the coordinator's keys explain themselves at the coordinator.
+    pub(crate) fn explain(&self, key: &Key) -> Option<String> {
+        let now = self.now();
+        self.limiter
+            .explain(key)
+            .map(|explained| explained.line(now))
+    }
+
+    /// Waits until it is worth asking again for some hosts, and says for which; for ever without a coordinator.
+    pub(crate) async fn ready(&self) -> Vec<Key> {
+        match &self.coordinator {
+            Some(coordinator) => coordinator.ready().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Does the coordinator, if there is one, listen to us?
+    pub(crate) async fn greet(&self) -> Result<(), Wrong> {
+        match &self.coordinator {
+            Some(coordinator) => coordinator
+                .greet()
+                .await
+                .map_err(|why| Wrong(format!("the coordinator refuses us: {why}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Why the coordinator does not answer, if it does not.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.coordinator.as_ref()?.trouble()
+    }
+
+    /// Gives back what is not used and waits until all is reported.
+    pub(crate) async fn settle(&self) {
+        if let Some(coordinator) = &self.coordinator {
+            coordinator.close();
+            coordinator.settled(SETTLE).await;
+        }
     }
 
     /// What was learned about `key`, to be kept.
     pub(crate) fn snapshot(&self, key: &Key) -> Option<Vec<u8>> {
-        self.limiter.snapshot(key)
+        match &self.coordinator {
+            Some(_) => None,
+            None => self.limiter.snapshot(key),
+        }
     }
 
     /// What an earlier run learned about `key`; a state that cannot be read is a state not known.
     pub(crate) fn restore(&self, key: &Key, state: &[u8]) {
-        _ = self.limiter.restore(key, state);
+        if self.coordinator.is_none() {
+            _ = self.limiter.restore(key, state);
+        }
     }
 }
 
@@ -247,12 +320,50 @@ impl Leave {
     /// The request leaves.
     pub(crate) fn sent(&mut self) {
         self.permit.sent();
+        if let Some(own) = &mut self.own {
+            own.sent();
+        }
     }
 
     /// What happened to it.
     pub(crate) fn report(self, report: &Report) -> Directions {
+        if let Some(own) = self.own {
+            // A limit to be kept: it hears no refusal.
+            let bytes = report.bytes;
+            own.report(&Report {
+                bytes,
+                ..Report::of(Signal::Ok)
+            });
+        }
         self.permit.report(report)
     }
+}
+
+/// The limiter that `--coordinator` names.
+fn coordinator(settings: &Settings, clock: Clock) -> Result<Option<Limiter>, Wrong> {
+    let Some(url) = &settings.coordinator else {
+        return Ok(None);
+    };
+    let given = [
+        ("rate", settings.rate.is_some()),
+        ("burst", settings.burst.is_some()),
+        ("in-flight", settings.in_flight.is_some()),
+        ("law", settings.law.is_some()),
+    ];
+    if let Some((name, _)) = given.into_iter().find(|(_, given)| *given) {
+        return Err(Wrong(format!(
+            "--{name}: with --coordinator that is the coordinator's to say (politely serve --{name})"
+        )));
+    }
+    let builder = Limiter::builder().clock(clock).coordinator(url);
+    let builder = match token::read(settings.token_file.as_deref())? {
+        Some(token) => builder.token(token.text),
+        None => builder,
+    };
+    let limiter = builder
+        .build()
+        .map_err(|why| Wrong(format!("--coordinator: {why}")))?;
+    Ok(Some(limiter))
 }
 
 /// A request must not outlive its lease.

@@ -132,14 +132,14 @@ pub(crate) fn fetch(settings: Settings, mut sources: Sources) -> Result<Fetched,
         .enable_all()
         .build()
         .map_err(|why| Wrong(format!("no runtime: {why}")))?;
+    runtime.block_on(engine.limits.greet())?;
     let exit = runtime.block_on(drive(Arc::clone(&engine), ingest, earlier));
     // A lookup or a read of standard input may still block a thread; nothing depends on it any more.
     runtime.shutdown_timeout(Duration::from_millis(100));
     let shared = engine.lock();
     let lanes = shared.frontier.lanes().iter();
     let keys = lanes.filter_map(|lane| Some(&lane.keys.first()?[0]));
-    let rates =
-        keys.filter_map(|key| Some((key.as_str().to_owned(), engine.limits.explain(key)?.rate)));
+    let rates = keys.filter_map(|key| Some((key.as_str().to_owned(), engine.limits.rate(key)?)));
     Ok(Fetched {
         exit,
         rates: rates.collect(),
@@ -164,7 +164,10 @@ async fn drive(engine: Arc<Engine>, ingest: Ingest, earlier: (u64, u64)) -> Exit
     let keeping = tokio::spawn(Arc::clone(&engine).keep_up());
     let showing = tokio::spawn(progress::show(Arc::clone(&engine), earlier));
     let listening = tokio::spawn(listen(Arc::clone(&engine)));
+    let heeding = tokio::spawn(Arc::clone(&engine).heed());
     engine.run().await;
+    heeding.abort();
+    engine.limits.settle().await;
     listening.abort();
     showing.abort();
     keeping.abort();

@@ -102,17 +102,16 @@ fn busiest(engine: &Engine) -> Vec<String> {
             .cmp(&a.pages_waiting())
             .then_with(|| a.name().cmp(b.name()))
     });
-    let now = engine.limits.now();
     lanes
         .into_iter()
         .map(|lane| {
             let mut line = format!("  {:<30} {:>7} left", lane.name(), lane.pages_waiting());
-            let why = lane
-                .keys
-                .first()
-                .and_then(|keys| engine.limits.explain(&keys[0]));
-            if let Some(why) = why {
-                let _ = write!(line, "  {:>6.2}/s  {}", why.rate, why.line(now));
+            let key = lane.keys.first().map(|keys| &keys[0]);
+            if let Some(rate) = key.and_then(|key| engine.limits.rate(key)) {
+                let _ = write!(line, "  {rate:>6.2}/s");
+            }
+            if let Some(why) = key.and_then(|key| engine.limits.explain(key)) {
+                let _ = write!(line, "  {why}");
             }
             line
         })

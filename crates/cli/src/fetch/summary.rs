@@ -171,8 +171,7 @@ fn host_row(engine: &Engine, lane: &Lane) -> HostRow {
     let rate = lane
         .keys
         .first()
-        .and_then(|keys| engine.limits.explain(&keys[0]))
-        .map(|now| now.rate);
+        .and_then(|keys| engine.limits.rate(&keys[0]));
     let rate = rate.filter(|rate| rate.is_finite());
     let suggested_rps = engine.limits.operator_rps(lane).or(rate).map(|base| {
         let step = if refused > 0 { -1.0 } else { 1.0 };

@@ -4,6 +4,7 @@
 #![expect(clippy::disallowed_methods, reason = "real servers run in real time")]
 
 mod bad_input;
+mod coordinator_fetch;
 mod dashboard;
 mod fetch_pages;
 mod fleet;
@@ -15,4 +16,5 @@ mod servers;
 mod servers_selftest;
 mod simulate;
 mod tidy;
+mod top;
 mod town;

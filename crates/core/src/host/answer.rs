@@ -21,6 +21,17 @@ pub struct Ask {
     pub bytes: u64,
 }
 
+impl Ask {
+    /// One departure, which may start so far ahead.
+    #[must_use]
+    pub fn within(horizon: Duration) -> Self {
+        Self {
+            horizon,
+            ..Self::default()
+        }
+    }
+}
+
 impl Default for Ask {
     fn default() -> Self {
         Self {

@@ -69,15 +69,33 @@ impl Explanation {
                 self.rate, self.in_flight.0, self.in_flight.1
             );
         };
+        if wait.reason == Reason::InFlight {
+            // When is not known: a slot returns with a report, long before its lease ends.
+            return format!(
+                "waits for a slot: {} of {} in flight",
+                self.in_flight.0, self.in_flight.1
+            );
+        }
         let cause = match (wait.reason, self.event) {
             (Reason::Pace | Reason::InFlight | Reason::Bytes, _) | (_, None) => String::new(),
             (_, Some(event)) => format!(" ({event})"),
         };
-        format!(
-            "waits {:.1} s: {}{cause}",
-            wait.at.since(now).as_secs_f64(),
-            wait.reason
-        )
+        let length = Length(wait.at.since(now));
+        format!("waits {length}: {}{cause}", wait.reason)
+    }
+}
+
+/// A length of time for a person: `3.2 s`, `54 min`, `5.1 h`.
+struct Length(Duration);
+
+impl fmt::Display for Length {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let secs = self.0.as_secs_f64();
+        match secs {
+            ..300.0 => write!(f, "{secs:.1} s"),
+            ..7_200.0 => write!(f, "{:.0} min", secs / 60.0),
+            _ => write!(f, "{:.1} h", secs / 3_600.0),
+        }
     }
 }
 

@@ -76,6 +76,11 @@ impl Bench {
         self.now = self.now + Duration::from_secs_f64(secs);
     }
 
+    fn set_rate(&mut self, rate: f64) {
+        self.host
+            .set(self.now, OperatorNumbers::rate(rate, 1.0), &self.config);
+    }
+
     pub(crate) fn ask(&mut self, ask: Ask) -> Decision {
         self.host.request(self.now, ask, &self.config)
     }
@@ -85,11 +90,7 @@ impl Bench {
     }
 
     pub(crate) fn reserve(&mut self, horizon_s: f64) -> Grant {
-        let horizon = Duration::from_secs_f64(horizon_s);
-        match self.ask(Ask {
-            horizon,
-            ..Ask::default()
-        }) {
+        match self.ask(Ask::within(Duration::from_secs_f64(horizon_s))) {
             Decision::Granted(grant) => grant,
             Decision::Wait(wait) => panic!("{wait:?}"),
         }
@@ -392,13 +393,9 @@ fn a_raised_rate_does_not_overtake_what_is_reserved() {
     config.law = LawConfig::Fixed;
     config.limits.rate_start = 100.0;
     let mut bench = Bench::new(config);
-    bench
-        .host
-        .set(bench.now, OperatorNumbers::rate(1.0, 1.0), &bench.config);
+    bench.set_rate(1.0);
     let reserved: Vec<_> = (0..5).map(|_| bench.reserve(10.0).start).collect();
-    bench
-        .host
-        .set(bench.now, OperatorNumbers::rate(100.0, 1.0), &bench.config);
+    bench.set_rate(100.0);
     assert_eq!(
         bench.reserve(10.0).start,
         reserved[4] + Duration::from_millis(10)
@@ -409,9 +406,7 @@ fn a_raised_rate_does_not_overtake_what_is_reserved() {
 fn a_lowered_rate_does_not_make_paid_reservations_dearer() {
     let mut bench = Bench::new(Config::fixed(10.0, 1.0));
     let last = (0..6).map(|_| bench.reserve(10.0).start).last().unwrap();
-    bench
-        .host
-        .set(bench.now, OperatorNumbers::rate(1.0, 1.0), &bench.config);
+    bench.set_rate(1.0);
     assert_eq!(bench.reserve(10.0).start, last + Duration::from_secs(1));
 }
 
@@ -421,9 +416,7 @@ fn a_rate_without_end_leaves_no_endless_credit() {
     bench.ahead(1.0);
     let lease = bench.grant().lease;
     bench.say(lease, Signal::Ok);
-    bench
-        .host
-        .set(bench.now, OperatorNumbers::rate(1.0, 1.0), &bench.config);
+    bench.set_rate(1.0);
     bench.grant();
     assert_eq!(
         bench.wait().reason,

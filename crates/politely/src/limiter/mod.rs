@@ -19,6 +19,8 @@ use crate::asked::{AcquireError, Keys, Refusal, RefusalReason};
 use crate::clock::Clock;
 use crate::permit::{Departure, Part, Permit};
 use crate::registry::{Entry, Full, Registry, SharedShard};
+#[cfg(feature = "coordinator")]
+use crate::remote::{Remote, RemoteBuilder};
 use crate::sync::{AtomicBool, AtomicU64, sleep};
 use crate::waiters::{Ticket, Turn, Waiters};
 
@@ -33,6 +35,9 @@ struct Inner {
     closed: AtomicBool,
     /// How many came to wait so far.
     came: AtomicU64,
+    /// Where permits come from, if not from the registry.
+    #[cfg(feature = "coordinator")]
+    remote: Option<Remote>,
 }
 
 /// Makes a [`Limiter`].
@@ -93,6 +98,13 @@ impl Builder {
         self
     }
 
+    /// Permits come from the coordinator at `url` (`http://127.0.0.1:7077`, or `https`) instead of from this process. Of
+    /// what was said here only the clock stays: limits, capacity and lines are the coordinator's.
+    #[cfg(feature = "coordinator")]
+    pub fn coordinator(self, url: impl Into<String>) -> RemoteBuilder {
+        RemoteBuilder::new(url.into(), self.clock)
+    }
+
     /// The limiter.
     ///
     /// # Errors
@@ -112,6 +124,8 @@ impl Builder {
             line_max: self.line_max,
             closed,
             came: AtomicU64::new(0),
+            #[cfg(feature = "coordinator")]
+            remote: None,
         })))
     }
 }
@@ -120,6 +134,23 @@ impl Limiter {
     /// A limiter to be.
     pub fn builder() -> Builder {
         Builder::default()
+    }
+
+    #[cfg(feature = "coordinator")]
+    pub(crate) fn remote(remote: Remote, clock: Clock) -> Self {
+        Self(Arc::new(Inner {
+            registry: Registry::new(&Arc::default(), &clock, 1, 0),
+            clock,
+            line_max: 0,
+            closed: AtomicBool::new(false),
+            came: AtomicU64::new(0),
+            remote: Some(remote),
+        }))
+    }
+
+    #[cfg(feature = "coordinator")]
+    pub(crate) fn by_coordinator(&self) -> Option<&Remote> {
+        self.0.remote.as_ref()
     }
 
     /// This limiter's time.
@@ -152,6 +183,10 @@ impl Limiter {
         turn: Turn,
     ) -> Result<Permit, Refusal> {
         let Keys(keys) = keys.into();
+        #[cfg(feature = "coordinator")]
+        if let Some(remote) = &self.0.remote {
+            return remote.try_acquire(keys, ask);
+        }
         if let [key] = keys {
             let (part, departure) = self.try_part(key, 0, ask, turn, true)?;
             return Ok(Permit::of(part, departure));
@@ -181,6 +216,10 @@ impl Limiter {
     /// The limiter is closed, the key parked, or its line or the registry full.
     pub async fn acquire<'a>(&self, keys: impl Into<Keys<'a>>) -> Result<Permit, AcquireError> {
         let keys = keys.into();
+        #[cfg(feature = "coordinator")]
+        if let Some(remote) = &self.0.remote {
+            return remote.acquire(keys.0, Ask::default()).await;
+        }
         match self.try_acquire(keys) {
             Ok(permit) => Ok(permit),
             Err(_) => {
@@ -215,6 +254,10 @@ impl Limiter {
         if keys.is_empty() {
             return Err(AcquireError::NoKey);
         }
+        #[cfg(feature = "coordinator")]
+        if let Some(remote) = &self.0.remote {
+            return remote.acquire(keys, ask).await;
+        }
         let mut refusal = match self.try_in_turn(keys, ask, turn) {
             Ok(permit) => return Ok(permit),
             Err(refusal) => refusal,
@@ -224,7 +267,7 @@ impl Limiter {
             match refusal.reason {
                 RefusalReason::Closed => return Err(AcquireError::Closed),
                 RefusalReason::Full => return Err(AcquireError::Full),
-                RefusalReason::Wait(_) | RefusalReason::Line => {}
+                RefusalReason::Wait(_) | RefusalReason::Line | RefusalReason::Asked => {}
             }
             let waited_for = refusal.index;
             let asked = if keys.len() == 1 { ask } else { alone(ask) };
@@ -254,6 +297,10 @@ impl Limiter {
     /// Ends all waiting: those in line and those who come get an error. Permits out may still be reported.
     pub fn close(&self) {
         self.0.closed.store(true, Ordering::Release);
+        #[cfg(feature = "coordinator")]
+        if let Some(remote) = &self.0.remote {
+            remote.close();
+        }
         for shard in self.0.registry.shards() {
             shard
                 .lock()

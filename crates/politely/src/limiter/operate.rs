@@ -15,6 +15,8 @@ use crate::permit::{Departure, Part, Permit};
 use crate::registry::{Entry, Full};
 use crate::stats::Stats;
 use crate::waiters::{Turn, Waiters};
+#[cfg(feature = "coordinator")]
+use crate::wire::KeyPatch;
 
 impl Limiter {
     /// An operator's number for one key: `rate` requests per second, `burst` back to back. What a law learns
@@ -36,6 +38,24 @@ impl Limiter {
     /// # Errors
     /// No room for the key.
     pub fn set_numbers(&self, key: &Key, numbers: OperatorNumbers) -> Result<(), Full> {
+        #[cfg(feature = "coordinator")]
+        if let Some(remote) = self.by_coordinator() {
+            let OperatorNumbers {
+                rate,
+                burst,
+                in_flight,
+            } = numbers;
+            remote.patch(
+                key,
+                KeyPatch {
+                    rate,
+                    burst,
+                    in_flight,
+                    ..KeyPatch::default()
+                },
+            );
+            return Ok(());
+        }
         self.with_key(key, |now, entry| entry.host.set(now, numbers, entry.config))
     }
 
@@ -50,6 +70,17 @@ impl Limiter {
 
     /// Forgets what was learned of `key` and what an operator set for it. Permits that are out stay out.
     pub fn forget(&self, key: &Key) {
+        #[cfg(feature = "coordinator")]
+        if let Some(remote) = self.by_coordinator() {
+            let forget = Some(true);
+            return remote.patch(
+                key,
+                KeyPatch {
+                    forget,
+                    ..KeyPatch::default()
+                },
+            );
+        }
         _ = self.with_key(key, |now, entry| entry.host.forget(now, entry.config));
     }
 
@@ -91,6 +122,18 @@ impl Limiter {
     /// # Errors
     /// No room for the key: who asks for a permit is told so too, until there is, and then the hold is lost.
     pub fn hold(&self, key: &Key, length: Duration, reason: HoldReason) -> Result<(), Full> {
+        #[cfg(feature = "coordinator")]
+        if let Some(remote) = self.by_coordinator() {
+            let hold_ms = Some(length.as_millis() as u64);
+            remote.patch(
+                key,
+                KeyPatch {
+                    hold_ms,
+                    ..KeyPatch::default()
+                },
+            );
+            return Ok(());
+        }
         self.with_key(key, |now, entry| {
             entry.host.hold(now, now + length, reason);
         })
@@ -98,6 +141,17 @@ impl Limiter {
 
     /// Lifts hold, breaker and quarantine of `key`; one that is not known has none.
     pub fn unpark(&self, key: &Key) {
+        #[cfg(feature = "coordinator")]
+        if let Some(remote) = self.by_coordinator() {
+            let unpark = Some(true);
+            return remote.patch(
+                key,
+                KeyPatch {
+                    unpark,
+                    ..KeyPatch::default()
+                },
+            );
+        }
         _ = self.with_key(key, |_, entry| entry.host.unpark());
     }
 
@@ -135,6 +189,10 @@ impl Limiter {
     /// Totals and the present state. Visits every shard.
     pub fn stats(&self) -> Stats {
         let mut sum = Stats::default();
+        #[cfg(feature = "coordinator")]
+        if let Some(remote) = self.by_coordinator() {
+            sum += remote.stats();
+        }
         for shard in self.0.registry.shards() {
             let shard = shard.lock();
             sum += shard.stats;

@@ -2,9 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::whole::maybe;
+
 /// Which keys, in which order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams, utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 #[serde(deny_unknown_fields, default)]
 pub struct KeysQuery {
     /// Only keys whose name contains this.
@@ -194,16 +197,27 @@ pub struct Outstanding {
 #[serde(deny_unknown_fields)]
 pub struct KeyPatch {
     /// Requests per second; an upper bound to a law that learns.
+    #[cfg_attr(feature = "openapi", schema(exclusive_minimum = 0.0))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<f64>,
     /// Requests back to back.
+    #[cfg_attr(feature = "openapi", schema(minimum = 1.0))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<f64>,
     /// Most requests under way.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1))]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "maybe"
+    )]
     pub in_flight: Option<u32>,
     /// Nothing leaves for so long.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "maybe"
+    )]
     pub hold_ms: Option<u64>,
     /// Lifts hold, breaker and quarantine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -259,12 +273,17 @@ pub struct ConfigPatch {
 #[serde(deny_unknown_fields, default)]
 pub struct CrawlingPatch {
     /// Never more, requests per second.
+    #[cfg_attr(feature = "openapi", schema(exclusive_minimum = 0.0))]
     pub rate_per_host: Option<f64>,
     /// Requests back to back.
+    #[cfg_attr(feature = "openapi", schema(minimum = 1.0))]
     pub rate_burst: Option<f64>,
     /// What a stranger is asked first, requests per second.
+    #[cfg_attr(feature = "openapi", schema(exclusive_minimum = 0.0))]
     pub rate_start: Option<f64>,
     /// Most requests under way.
+    #[cfg_attr(feature = "openapi", schema(minimum = 1))]
+    #[serde(default, deserialize_with = "maybe")]
     pub in_flight: Option<u32>,
 }
 
@@ -306,6 +325,16 @@ pub enum EventKind {
     Config,
     /// This reader was too slow, and events were dropped: read the table again.
     Missed,
+}
+
+/// How much of the fleet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams, utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
+#[serde(deny_unknown_fields, default)]
+pub struct StatsQuery {
+    /// How many workers, at most 1,000. Default 1,000.
+    pub workers: Option<u32>,
 }
 
 /// The fleet in numbers.

@@ -2,24 +2,28 @@
 
 use std::collections::BTreeMap;
 
-use politely_core::signal::Failure;
+use politely_core::signal::{Failure, Signal};
 use serde::{Deserialize, Serialize};
+
+use super::whole::{maybe, whole};
 
 /// May I send?
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Acquire {
-    /// Who asks: a name of the worker's own, 1 to 128 bytes; what it does is booked under it.
+    /// Who asks: a name of the worker's own, 1 to 128 characters; what it does is booked under it.
+    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 128))]
     pub client: String,
     /// The call may be held open this long for permits to come free, at most 60,000. Default 0: at once.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero", deserialize_with = "whole")]
     pub wait_ms: u32,
     /// Every item is answered, or the first n that may leave. Where some must wait, the call is held open until the first
     /// of them may leave, and answered then: a permit that waits for others grows old.
     #[serde(default)]
     pub want: Want,
     /// What is asked for, 1 to 4,096.
+    #[cfg_attr(feature = "openapi", schema(min_items = 1, max_items = 4096))]
     pub items: Vec<Item>,
 }
 
@@ -32,7 +36,7 @@ pub enum Want {
     #[default]
     All,
     /// The first so many that may leave; nothing is taken of the others, and they are not answered.
-    Any(u32),
+    Any(#[serde(deserialize_with = "whole")] u32),
 }
 
 /// One permit wanted.
@@ -58,20 +62,39 @@ pub struct Item {
     #[serde(default)]
     pub kind: Kind,
     /// Tokens it costs, 1 to 1,000.
-    #[serde(default = "one", skip_serializing_if = "is_one")]
+    #[cfg_attr(feature = "openapi", schema(maximum = 65535))]
+    #[serde(
+        default = "one",
+        skip_serializing_if = "is_one",
+        deserialize_with = "whole"
+    )]
     pub cost: u16,
     /// Bytes it will send, charged to the key's byte budget at once.
-    #[serde(default, skip_serializing_if = "is_zero_64")]
+    #[serde(
+        default,
+        skip_serializing_if = "is_zero_64",
+        deserialize_with = "whole"
+    )]
     pub bytes: u64,
     /// 0 (default) to 9: each step is worth ten seconds of waiting in line, so that nobody starves.
-    #[serde(default, skip_serializing_if = "is_zero_8")]
+    #[cfg_attr(feature = "openapi", schema(maximum = 255))]
+    #[serde(default, skip_serializing_if = "is_zero_8", deserialize_with = "whole")]
     pub priority: u8,
     /// Its request may start no later than this from now; otherwise the answer is `wait`. Beyond `wait_ms` it
     /// is a reservation ahead, of at most 2,000. Default: `wait_ms`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "maybe"
+    )]
     pub max_wait_ms: Option<u32>,
     /// Consecutive departures wanted, 1 to 1,024; granted are as many as are free.
-    #[serde(default = "one", skip_serializing_if = "is_one")]
+    #[cfg_attr(feature = "openapi", schema(maximum = 65535))]
+    #[serde(
+        default = "one",
+        skip_serializing_if = "is_one",
+        deserialize_with = "whole"
+    )]
     pub slots: u16,
 }
 
@@ -191,6 +214,7 @@ pub struct Grant {
     /// Its slot returns by itself this long after its start: whatever takes longer is renewed, or aborted.
     pub lease_ms: u64,
     /// Departures granted, one after the other; each is reported on its own.
+    #[cfg_attr(feature = "openapi", schema(maximum = 65535))]
     pub slots: u16,
     /// From one departure to the next.
     pub interval_ms: f64,
@@ -212,8 +236,10 @@ pub struct Error {
 #[serde(deny_unknown_fields)]
 pub struct Report {
     /// Who reports.
+    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 128))]
     pub client: String,
     /// What happened to each, 1 to 4,096.
+    #[cfg_attr(feature = "openapi", schema(min_items = 1, max_items = 4096))]
     pub items: Vec<Told>,
 }
 
@@ -225,10 +251,20 @@ pub struct Told {
     /// The permit it left with.
     pub permit: String,
     /// Which of the permit's departures, from 0.
-    #[serde(default, skip_serializing_if = "is_zero_16")]
+    #[cfg_attr(feature = "openapi", schema(maximum = 65535))]
+    #[serde(
+        default,
+        skip_serializing_if = "is_zero_16",
+        deserialize_with = "whole"
+    )]
     pub slot: u16,
     /// The response's status.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(maximum = 65535))]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "maybe"
+    )]
     pub status: Option<u16>,
     /// Why there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -244,7 +280,11 @@ pub struct Told {
     #[serde(default)]
     pub latency_ms: f64,
     /// Bytes received.
-    #[serde(default, skip_serializing_if = "is_zero_64")]
+    #[serde(
+        default,
+        skip_serializing_if = "is_zero_64",
+        deserialize_with = "whole"
+    )]
     pub bytes: u64,
     /// The body is still coming: what the head says is learned now, and the slot stays taken until the permit is reported
     /// again without this.
@@ -254,11 +294,114 @@ pub struct Told {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
     /// How many times this request was sent, this time included. Default 1.
-    #[serde(default = "one", skip_serializing_if = "is_one")]
+    #[cfg_attr(feature = "openapi", schema(maximum = 65535))]
+    #[serde(
+        default = "one",
+        skip_serializing_if = "is_one",
+        deserialize_with = "whole"
+    )]
     pub attempt: u16,
     /// How many of the times before were refused: were told to retry after 0 ms.
-    #[serde(default, skip_serializing_if = "is_zero_16")]
+    #[cfg_attr(feature = "openapi", schema(maximum = 65535))]
+    #[serde(
+        default,
+        skip_serializing_if = "is_zero_16",
+        deserialize_with = "whole"
+    )]
     pub refused: u16,
+    /// What the worker made of the answer, if it judges answers itself: then status, error, headers and body are
+    /// not looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meaning: Option<Meaning>,
+}
+
+/// What an outcome means for its key, as its worker judged it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Meaning {
+    /// In one word.
+    pub signal: Heard,
+    /// How long the server asked to be left alone.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "maybe"
+    )]
+    pub retry_after_ms: Option<u64>,
+    /// The tightest quota it named: requests per window.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "maybe"
+    )]
+    pub limit: Option<u64>,
+    /// … the window,
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "maybe"
+    )]
+    pub window_ms: Option<u64>,
+    /// … the requests left,
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "maybe"
+    )]
+    pub remaining: Option<u64>,
+    /// … until the quota is whole again.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "maybe"
+    )]
+    pub reset_ms: Option<u64>,
+}
+
+/// An outcome in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Heard {
+    /// Served.
+    Ok,
+    /// The server limits us.
+    RateLimited,
+    /// The server is in trouble.
+    Overloaded,
+    /// Nobody answers.
+    Unreachable,
+    /// A challenge or block page.
+    Blocked,
+    /// This URL is at fault, not the host.
+    UrlError,
+}
+
+impl From<Heard> for Signal {
+    fn from(heard: Heard) -> Self {
+        match heard {
+            Heard::Ok => Self::Ok,
+            Heard::RateLimited => Self::RateLimited,
+            Heard::Overloaded => Self::Overloaded,
+            Heard::Unreachable => Self::Unreachable,
+            Heard::Blocked => Self::Blocked,
+            Heard::UrlError => Self::UrlError,
+        }
+    }
+}
+
+impl From<Signal> for Heard {
+    fn from(signal: Signal) -> Self {
+        match signal {
+            Signal::Ok => Self::Ok,
+            Signal::RateLimited => Self::RateLimited,
+            Signal::Overloaded => Self::Overloaded,
+            Signal::Unreachable => Self::Unreachable,
+            Signal::Blocked => Self::Blocked,
+            Signal::UrlError => Self::UrlError,
+        }
+    }
 }
 
 /// Why no response came.
@@ -365,17 +508,20 @@ pub enum Next {
 #[serde(deny_unknown_fields)]
 pub struct Exchange {
     /// Who.
+    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 128))]
     pub client: String,
     /// As in [`Acquire`].
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero", deserialize_with = "whole")]
     pub wait_ms: u32,
     /// As in [`Acquire`].
     #[serde(default)]
     pub want: Want,
     /// What happened; may be empty.
+    #[cfg_attr(feature = "openapi", schema(max_items = 4096))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub report: Vec<Told>,
     /// What is asked for; may be empty.
+    #[cfg_attr(feature = "openapi", schema(max_items = 4096))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub acquire: Vec<Item>,
 }
@@ -399,8 +545,10 @@ pub struct Exchanged {
 #[serde(deny_unknown_fields)]
 pub struct Permits {
     /// Who.
+    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 128))]
     pub client: String,
     /// Their names.
+    #[cfg_attr(feature = "openapi", schema(min_items = 1, max_items = 4096))]
     pub permits: Vec<String>,
 }
 
@@ -410,8 +558,10 @@ pub struct Permits {
 #[serde(deny_unknown_fields)]
 pub struct Cancel {
     /// Who.
+    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 128))]
     pub client: String,
     /// Their names.
+    #[cfg_attr(feature = "openapi", schema(min_items = 1, max_items = 4096))]
     pub permits: Vec<String>,
     /// The requests may have left: their slots return, their tokens stay spent.
     #[serde(default, skip_serializing_if = "is_false")]

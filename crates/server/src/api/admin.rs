@@ -5,6 +5,7 @@ use axum::http::StatusCode;
 use politely::core::key::{Key, KeyError};
 use politely::wire::{
     ConfigBody, ConfigPatch, FleetStats, KeyDetail, KeyPage, KeyPatch, KeysQuery, Problem,
+    StatsQuery,
 };
 
 use super::Api;
@@ -87,12 +88,19 @@ pub(super) async fn patch_config(
 }
 
 /// The fleet: totals, and each worker's books.
-#[utoipa::path(get, path = "/stats", responses((status = 200, body = FleetStats)))]
-pub(super) async fn stats(State(api): State<Api>) -> Json<FleetStats> {
+#[utoipa::path(get, path = "/stats", params(StatsQuery), responses(
+    (status = 200, body = FleetStats),
+    (status = "4XX", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn stats(
+    State(api): State<Api>,
+    Params(query): Params<StatsQuery>,
+) -> Json<FleetStats> {
     let now = api.coordinator.now();
     let watch = api.coordinator.watch();
     let stats = api.coordinator.limiter().stats();
-    let workers = watch.workers.stats(now, WORKERS_MAX);
+    let most = query.workers.map_or(WORKERS_MAX, |most| most as usize);
+    let workers = watch.workers.stats(now, most.min(WORKERS_MAX));
     let (granted_per_s, refused_per_s) = watch.per_s();
     Json(FleetStats {
         uptime_s: now.since(watch.began).as_secs_f64(),
@@ -136,6 +144,6 @@ impl Api {
 }
 
 fn named(name: &str) -> Result<Key, Wrong> {
-    let wrong = |why: KeyError| Wrong::new(StatusCode::UNPROCESSABLE_ENTITY, why.to_string());
+    let wrong = |why: KeyError| Wrong::new(StatusCode::NOT_FOUND, why.to_string());
     Key::parse(name).map_err(|why| wrong(why).field("key"))
 }

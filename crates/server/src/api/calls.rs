@@ -100,9 +100,6 @@ impl Api {
         want: Want,
         wait_ms: u32,
     ) -> Result<Outcome, Wrong> {
-        if want == Want::Any(0) {
-            return Err(error("want.any", "must be at least 1").into());
-        }
         let wait = Duration::from_millis(u64::from(wait_ms.min(WAIT_MAX_MS)));
         let worker = self.coordinator.worker(client);
         Ok(self.coordinator.acquire(&worker, items, want, wait).await)
@@ -121,8 +118,8 @@ impl Api {
 }
 
 fn sound(client: &str, field: &str, items: usize, least: usize) -> Result<(), Wrong> {
-    if client.is_empty() || client.len() > NAME_MAX {
-        return Err(error("client", "must be 1 to 128 bytes long").into());
+    if client.is_empty() || client.chars().count() > NAME_MAX {
+        return Err(error("client", "must be 1 to 128 characters long").into());
     }
     if items < least {
         return Err(error(field, "must not be empty").into());

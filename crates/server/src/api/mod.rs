@@ -25,6 +25,8 @@ use axum::extract::DefaultBodyLimit;
 use axum::http::header;
 use axum::middleware;
 use axum::routing::get;
+use politely::wire::{KeyState, SortBy};
+use serde_json::Value;
 use tokio::sync::Semaphore;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -48,12 +50,45 @@ pub(crate) struct Api {
 }
 
 #[derive(OpenApi)]
-#[openapi(info(
-    title = "politely",
-    description = "Tells workers when they may send, and learns from what happened. All times are relative milliseconds.",
-    license(name = "MIT OR Apache-2.0")
-))]
+#[openapi(
+    info(
+        title = "politely",
+        description = "Tells workers when they may send, and learns from what happened. All times are relative milliseconds.",
+        license(name = "MIT OR Apache-2.0")
+    ),
+    components(schemas(SortBy, KeyState))
+)]
 struct Description;
+
+/// The description as JSON. What is unsigned here is described as signed (`int32`, at least 0): its real bounds are put in.
+fn describe(description: &utoipa::openapi::OpenApi) -> Vec<u8> {
+    fn bound(value: &mut Value) {
+        match value {
+            Value::Object(fields) => {
+                let most = match fields.get("format").and_then(Value::as_str) {
+                    Some("int32") => Some(u64::from(u32::MAX)),
+                    Some("int64") => Some(u64::MAX),
+                    _ => None,
+                };
+                let unsigned = fields.contains_key("minimum");
+                if let Some(most) = most.filter(|_| unsigned) {
+                    fields.remove("format");
+                    fields.entry("maximum").or_insert_with(|| most.into());
+                }
+                fields.values_mut().for_each(bound);
+            }
+            Value::Array(values) => values.iter_mut().for_each(bound),
+            _ => {}
+        }
+    }
+    let mut json = serde_json::to_value(description).unwrap_or_default();
+    bound(&mut json);
+    // Either `"all"` or an object with nothing but `any`.
+    if let Some(any) = json.pointer_mut("/components/schemas/Want/oneOf/1") {
+        any["additionalProperties"] = false.into();
+    }
+    serde_json::to_vec(&json).unwrap_or_default()
+}
 
 /// All routes of a coordinator.
 pub(crate) fn routes(coordinator: Coordinator, access: Access) -> Router {
@@ -81,7 +116,7 @@ pub(crate) fn routes(coordinator: Coordinator, access: Access) -> Router {
         .routes(routes!(health::alive))
         .routes(routes!(health::ready))
         .split_for_parts();
-    let description = Bytes::from(description.to_json().unwrap_or_default());
+    let description = Bytes::from(describe(&description));
     router
         .merge(crate::page::routes())
         .route(

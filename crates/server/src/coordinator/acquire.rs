@@ -107,7 +107,7 @@ impl Coordinator {
                             RefusalReason::Wait(Reason::Parked(_)) => RefusedCode::Parked,
                             RefusalReason::Closed => RefusedCode::Closing,
                             RefusalReason::Full => RefusedCode::Full,
-                            RefusalReason::Wait(_) | RefusalReason::Line => {
+                            RefusalReason::Wait(_) | RefusalReason::Line | RefusalReason::Asked => {
                                 waiting.push((wanted, refusal));
                                 continue;
                             }
@@ -166,9 +166,9 @@ impl Coordinator {
             None => (None, (asked.priority > 0).then(placed)),
             Some(id) => {
                 check(
-                    !id.is_empty() && id.len() <= wire::NAME_MAX,
+                    !id.is_empty() && id.chars().count() <= wire::NAME_MAX,
                     "id",
-                    "must be 1 to 128 bytes long",
+                    "must be 1 to 128 characters long",
                 )?;
                 let wish = Wishes::hash(worker.name(), id);
                 match self.0.wishes.ask(wish, self.now(), placed) {
@@ -305,7 +305,9 @@ impl Call<'_> {
             AcquireError::Parked(_, rest) => (RefusedCode::Parked, now + *rest),
             AcquireError::Full => (RefusedCode::Full, now + AGAIN),
             AcquireError::LineFull(_) => (RefusedCode::LineFull, now + AGAIN),
-            AcquireError::Closed | AcquireError::NoKey => (RefusedCode::Closing, now + AGAIN),
+            AcquireError::Closed | AcquireError::NoKey | AcquireError::Coordinator(_) => {
+                (RefusedCode::Closing, now + AGAIN)
+            }
         };
         self.refuse(wanted, code, &why.to_string(), at);
     }

@@ -22,8 +22,8 @@ use crate::watch::Worker;
 const SHARDS: u64 = 64;
 /// Numbers per start of the coordinator.
 const BOOT_SHIFT: u32 = 40;
-/// Answers remembered per shard: 256 k in all, about 30 MB.
-const REMEMBERED: usize = 4_096;
+/// Answers remembered per shard, 64 k in all: enough for whoever asks again because an answer was lost.
+const REMEMBERED: usize = 1_024;
 /// An expired permit is known this much longer, so that a late report still finds its key.
 const LATE: Duration = Duration::from_mins(1);
 

@@ -7,9 +7,11 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use politely::core::Timestamp;
 use politely::core::key::Key;
 use politely::core::retry::{Attempt, Next as Decided};
-use politely::core::signal::{BODY_SCANNED, Failure, Outcome, Report, Signal};
+use politely::core::signal::{
+    BODY_SCANNED, COUNT_MAX, Failure, Outcome, Quota, Report, SPAN_MAX, Signal, WAIT_MAX,
+};
 use politely::wall_clock;
-use politely::wire::{self, Next, Told, ToldAnswer};
+use politely::wire::{self, Meaning, Next, Told, ToldAnswer};
 
 use super::keep::Aftermath;
 use super::permits::{Answered, Entry, Number};
@@ -159,6 +161,9 @@ impl Coordinator {
         let latency = Duration::try_from_secs_f64(latency_s)
             .unwrap_or(LATENCY_MAX)
             .min(LATENCY_MAX);
+        if let Some(meaning) = &told.meaning {
+            return Ok(judged(told, meaning, latency));
+        }
         let headers;
         let outcome = match (told.status, told.error) {
             (Some(status), None) => {
@@ -192,6 +197,29 @@ impl Answered {
             hold_ms: ms_up(self.hold_until.since(now)),
             error: None,
         }
+    }
+}
+
+/// What a worker that judges answers itself says, within the bounds of what is read from headers.
+fn judged(told: &Told, meaning: &Meaning, latency: Duration) -> Report {
+    let span = |ms: Option<u64>| ms.map(|ms| Duration::from_millis(ms).min(SPAN_MAX));
+    let quota = Quota {
+        limit: meaning.limit.map(|limit| limit.min(COUNT_MAX)),
+        window: span(meaning.window_ms),
+        remaining: meaning.remaining.map(|left| left.min(COUNT_MAX)),
+        reset: span(meaning.reset_ms),
+    };
+    Report {
+        signal: meaning.signal.into(),
+        status: told.status,
+        failure: told.error.map(Failure::from),
+        latency,
+        bytes: told.bytes,
+        retry_after: meaning
+            .retry_after_ms
+            .filter(|ms| *ms > 0)
+            .map(|ms| Duration::from_millis(ms).min(WAIT_MAX)),
+        quota: (quota != Quota::default()).then_some(quota),
     }
 }
 

@@ -96,7 +96,7 @@ impl Table {
         let glances = self.glances(limiter);
         let text = query.q.as_deref().unwrap_or("").to_ascii_lowercase();
         let matches = |glance: &&Glance| {
-            glance.key.as_str().contains(&text)
+            contains(glance.key.as_str(), &text)
                 && query.state.is_none_or(|state| glance.state == state)
         };
         let mut found: Vec<&Glance> = glances.iter().filter(matches).collect();
@@ -149,6 +149,11 @@ impl Table {
     pub(crate) fn stale(&self) {
         self.0.lock().at = Timestamp::ZERO;
     }
+}
+
+/// Does `name` contain `text`, which is in lower case? Only custom keys have capitals.
+fn contains(name: &str, text: &str) -> bool {
+    name.contains(text) || name.to_ascii_lowercase().contains(text)
 }
 
 impl Glance {

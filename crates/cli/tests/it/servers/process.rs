@@ -122,7 +122,7 @@ pub(super) fn wait_until_ready(
 ///
 /// The port is free when this returns. Nobody takes it before the server does: the address follows from this process
 /// and a count, and connections made meanwhile leave from 127.0.0.1.
-pub(super) fn free_place() -> SocketAddr {
+pub(crate) fn free_place() -> SocketAddr {
     static PICKED: AtomicU8 = AtomicU8::new(0);
     let last = 1 + PICKED.fetch_add(1, Ordering::Relaxed) % 254; // neither 0 nor 255; fourteen towns before it repeats
     let [.., high, low] = process::id().to_be_bytes();

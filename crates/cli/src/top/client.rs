@@ -1,0 +1,219 @@
+//! The coordinator's API, as an operator calls it.
+
+use std::error::Error;
+use std::time::Duration;
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use politely::wire::{FleetStats, KeyDetail, KeyPage, KeyPatch, KeysQuery, Problem};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use reqwest::{RequestBuilder, StatusCode};
+use serde::de::DeserializeOwned;
+use url::Url;
+
+use crate::exit::{Wrong, io_words};
+use crate::token::Token;
+
+/// A connection that takes longer is not coming.
+const CONNECT_TIME: Duration = Duration::from_secs(3);
+/// … nor is an answer.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
+/// The longest answer that is read: a thousand rows are far shorter.
+const ANSWER_MAX: usize = 8 << 20;
+
+/// Why a call came to nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Fault {
+    /// Nobody answers.
+    #[error("no answer: {0}")]
+    Unreachable(String),
+    /// Whoever answers wants another token, or any.
+    #[error(
+        "the coordinator refuses: the token of POLITELY_TOKEN or --token-file is missing or wrong"
+    )]
+    Token,
+    /// The call was understood, and is not done.
+    #[error("the coordinator refuses: {0}")]
+    Refused(String),
+    /// What is asked about is not there.
+    #[error("not known")]
+    Unknown,
+    /// Whoever answers speaks otherwise.
+    #[error("this is no coordinator, or of another version: {0}")]
+    Unreadable(String),
+}
+
+/// Calls one coordinator.
+#[derive(Clone, Debug)]
+pub(super) struct Client {
+    http: reqwest::Client,
+    base: Url,
+}
+
+impl Client {
+    /// Of the coordinator at `url`.
+    pub(super) fn new(url: &str, token: Option<&Token>) -> Result<Self, Wrong> {
+        let wrong = |why: &str| Wrong(format!("--coordinator {url}: {why}"));
+        let mut base = Url::parse(url).map_err(|why| wrong(&why.to_string()))?;
+        if !matches!(base.scheme(), "http" | "https") {
+            return Err(wrong("the URL must start with http:// or https://"));
+        }
+        if !base.username().is_empty() || base.password().is_some() {
+            let why =
+                "a URL is for everybody to see: the token goes into POLITELY_TOKEN or --token-file";
+            return Err(Wrong(format!("--coordinator: {why}")));
+        }
+        base.set_query(None);
+        base.set_fragment(None);
+        let path = format!("{}/api/v1/", base.path().trim_end_matches('/'));
+        base.set_path(&path);
+        let mut headers = HeaderMap::new();
+        if let Some(token) = token {
+            let bearer = HeaderValue::try_from(format!("Bearer {}", token.text.trim()));
+            let unusable = |_| Wrong(format!("{}: no usable token", token.place));
+            let mut bearer = bearer.map_err(unusable)?;
+            bearer.set_sensitive(true);
+            headers.insert(AUTHORIZATION, bearer);
+        }
+        let http = reqwest::Client::builder()
+            .default_headers(headers)
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .connect_timeout(CONNECT_TIME)
+            .timeout(ANSWER_TIME)
+            .build()
+            .map_err(|why| Wrong(format!("no HTTP client: {}", reason(&why))))?;
+        Ok(Self { http, base })
+    }
+
+    /// The fleet in numbers, without its workers.
+    pub(super) async fn stats(&self) -> Result<FleetStats, Fault> {
+        let mut url = self.at("stats");
+        url.set_query(Some("workers=0"));
+        answer(self.http.get(url)).await
+    }
+
+    /// Part of the table.
+    pub(super) async fn keys(&self, query: &KeysQuery) -> Result<KeyPage, Fault> {
+        let mut url = self.at("keys");
+        let fields = serde_json::to_value(query).unwrap_or_default();
+        for (name, value) in fields.as_object().into_iter().flatten() {
+            let value = match value {
+                serde_json::Value::Null => continue,
+                serde_json::Value::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+            url.query_pairs_mut().append_pair(name, &value);
+        }
+        answer(self.http.get(url)).await
+    }
+
+    /// All about one key.
+    pub(super) async fn key(&self, name: &str) -> Result<KeyDetail, Fault> {
+        answer(self.http.get(self.of(name))).await
+    }
+
+    /// Sets what `patch` says for one key.
+    pub(super) async fn patch(&self, name: &str, patch: &KeyPatch) -> Result<KeyDetail, Fault> {
+        let body = serde_json::to_vec(patch).unwrap_or_default();
+        let call = self.http.patch(self.of(name)).body(body);
+        answer(call.header(CONTENT_TYPE, "application/json")).await
+    }
+
+    fn at(&self, path: &str) -> Url {
+        let mut url = self.base.clone();
+        url.set_path(&format!("{}{path}", self.base.path()));
+        url
+    }
+
+    fn of(&self, key: &str) -> Url {
+        self.at(&format!(
+            "keys/{}",
+            utf8_percent_encode(key, NON_ALPHANUMERIC)
+        ))
+    }
+}
+
+async fn answer<T: DeserializeOwned>(call: RequestBuilder) -> Result<T, Fault> {
+    let broken = |why: reqwest::Error| Fault::Unreachable(reason(&why));
+    let mut response = call.send().await.map_err(broken)?;
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(broken)? {
+        if body.len() + chunk.len() > ANSWER_MAX {
+            return Err(Fault::Unreadable("its answer does not end".to_owned()));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    match response.status() {
+        StatusCode::OK => {
+            serde_json::from_slice(&body).map_err(|why| Fault::Unreadable(why.to_string()))
+        }
+        StatusCode::UNAUTHORIZED => Err(Fault::Token),
+        status => Err(match serde_json::from_slice::<Problem>(&body) {
+            Ok(_) if status == StatusCode::NOT_FOUND => Fault::Unknown,
+            Ok(problem) => Fault::Refused(problem.detail),
+            Err(_) => Fault::Unreadable(format!("it answers {status}")),
+        }),
+    }
+}
+
+/// What is at the bottom of an error, in words.
+fn reason(error: &reqwest::Error) -> String {
+    if error.is_timeout() {
+        return "nothing came in time".to_owned();
+    }
+    let mut innermost: &(dyn Error + 'static) = error;
+    while let Some(cause) = innermost.source() {
+        innermost = cause;
+    }
+    let io = innermost.downcast_ref::<std::io::Error>();
+    io.map_or_else(|| innermost.to_string(), io_words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(text: &str) -> Token {
+        Token {
+            text: text.to_owned(),
+            place: "a file".to_owned(),
+        }
+    }
+
+    fn client(url: &str) -> Client {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        Client::new(url, None).unwrap()
+    }
+
+    #[test]
+    fn a_key_is_one_segment_of_the_path() {
+        let url = |base: &str, key: &str| client(base).of(key).to_string();
+        let site = url("http://127.0.0.1:7077", "site/a.example");
+        assert_eq!(site, "http://127.0.0.1:7077/api/v1/keys/site%2Fa%2Eexample");
+        let below = url("https://ops.example/politely/?x#y", "a?b");
+        assert_eq!(below, "https://ops.example/politely/api/v1/keys/a%3Fb");
+    }
+
+    #[test]
+    fn what_cannot_be_called_is_refused_in_one_line() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        for (url, token, word) in [
+            ("127.0.0.1:7077", None, "--coordinator 127.0.0.1:7077: "),
+            ("localhost:7077", None, "must start with http://"),
+            (
+                "http://:secret@127.0.0.1",
+                None,
+                "a URL is for everybody to see",
+            ),
+            (
+                "http://127.0.0.1",
+                Some(token("a\nb")),
+                "a file: no usable token",
+            ),
+        ] {
+            let why = Client::new(url, token.as_ref()).expect_err(url).to_string();
+            assert!(why.contains(word) && !why.contains('\n'), "{why}");
+            assert!(!why.contains("secret"), "{why}");
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! Several `politely fetch` processes share hosts through one `politely serve`: together they are as polite as one, and
+//! nothing is lost when the coordinator is killed.
+//!
+//! The truth is what the hosts saw.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use politely_target::{
+    HostAddr, HostSpec, LimitSpec, Report, RetryAfter, Robots, Service, Signals, Target, Town,
+};
+use tokio::runtime::Runtime;
+
+use crate::run::{politely, run};
+
+const PAGES: u32 = 45;
+const TOKEN: &str = "a-token-of-the-tests";
+
+/// Hosts of several kinds, in this process.
+struct Hosts {
+    runtime: Runtime,
+    target: Target,
+}
+
+impl Hosts {
+    fn start() -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let target = runtime.block_on(Target::start(Town::new(hosts())));
+        let target = target.expect("the hosts' addresses are free");
+        Self { runtime, target }
+    }
+
+    /// Every page, in `shares` lists of which each has pages of every host.
+    fn lists(&self, shares: usize) -> Vec<Vec<String>> {
+        let mut lists = vec![Vec::new(); shares];
+        for host in self.hosts_of_the_run() {
+            for (page, url) in host.page_urls().enumerate() {
+                lists[page % shares].push(url);
+            }
+        }
+        lists
+    }
+
+    fn hosts_of_the_run(&self) -> impl Iterator<Item = &HostAddr> {
+        self.target
+            .hosts()
+            .iter()
+            .filter(|host| host.pages == PAGES)
+    }
+
+    fn arrivals(&self) -> u64 {
+        self.target
+            .judge()
+            .hosts
+            .iter()
+            .map(|host| host.arrivals)
+            .sum()
+    }
+
+    fn end(self) -> Report {
+        self.runtime.block_on(async { self.target.shutdown() })
+    }
+
+    /// What the hosts of the run saw.
+    fn end_of_run(self) -> Report {
+        let mut report = self.end();
+        report.hosts.retain(|host| host.host != "patient");
+        report
+    }
+}
+
+fn hosts() -> Vec<HostSpec> {
+    let host = |name: &str, limit: LimitSpec, retry_after: RetryAfter, mean_ms: f64| {
+        let mut host = HostSpec::new(name, limit);
+        host.signals = Signals {
+            retry_after,
+            ..Signals::default()
+        };
+        host.service = Service { mean_ms, cv: 0.3 };
+        host.pages = PAGES;
+        host
+    };
+    let bucket = LimitSpec::TokenBucket {
+        rate: 5.0,
+        burst: 5,
+    };
+    let window = LimitSpec::FixedWindow {
+        count: 20,
+        window_s: 10.0,
+        aligned: false,
+    };
+    let slots = LimitSpec::ConcurrencyReject { slots: 4 };
+    vec![
+        host("bucket", bucket, RetryAfter::None, 20.0),
+        host("window", window, RetryAfter::Seconds, 20.0),
+        host("slots", slots, RetryAfter::None, 200.0),
+        host("open", LimitSpec::None {}, RetryAfter::None, 20.0),
+        HostSpec {
+            pages: 6,
+            robots: Robots::Text("User-agent: *\nCrawl-delay: 2\n".to_owned()),
+            ..host("patient", LimitSpec::None {}, RetryAfter::None, 20.0)
+        },
+    ]
+}
+
+/// A coordinator, killed when dropped.
+struct Coordinator {
+    process: Child,
+    url: String,
+}
+
+impl Coordinator {
+    fn start(folder: &Path, bind: &str) -> Self {
+        let token = folder.join("token");
+        fs::write(&token, TOKEN).expect("the token is written");
+        let mut process = politely()
+            .args(["serve", "--bind", bind, "--token-file"])
+            .arg(&token)
+            .arg("--state")
+            .arg(folder.join("state"))
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary runs");
+        let talk = process.stderr.take().expect("its standard error");
+        let mut line = String::new();
+        BufReader::new(talk).read_line(&mut line).expect("a line");
+        let url = line.trim().strip_prefix("politely: ");
+        let url = url
+            .unwrap_or_else(|| panic!("no coordinator: {line}"))
+            .to_owned();
+        Self { process, url }
+    }
+
+    fn address(&self) -> &str {
+        self.url.strip_prefix("http://").expect("no TLS here")
+    }
+}
+
+impl Drop for Coordinator {
+    fn drop(&mut self) {
+        // Kill -9.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// `politely fetch` of `urls`, without robots.txt, so that one process or four ask for the same.
+fn fetch(folder: &Path, name: &str, urls: &[String]) -> Command {
+    let list = folder.join(format!("{name}.txt"));
+    fs::write(&list, urls.join("\n")).expect("the list is written");
+    let mut command = politely();
+    command.args(["fetch", "--no-robots", "--summary", "none", "-i"]);
+    command
+        .arg(list)
+        .arg("--output")
+        .arg(folder.join(format!("{name}.jsonl")));
+    command
+}
+
+fn shared(folder: &Path, name: &str, urls: &[String], url: &str) -> Command {
+    let mut command = fetch(folder, name, urls);
+    command.args(["--coordinator", url, "--token-file"]);
+    command.arg(folder.join("token"));
+    command
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a temporary folder")
+}
+
+/// What the hosts saw of one process that limits itself.
+fn alone() -> Report {
+    let (hosts, folder) = (Hosts::start(), folder());
+    let said = run(&mut fetch(folder.path(), "one", &hosts.lists(1)[0]));
+    assert_eq!(said.code, 0, "{}", said.err);
+    hosts.end_of_run()
+}
+
+/// … and of so many that share a coordinator.
+fn together(processes: usize) -> Report {
+    let (hosts, folder) = (Hosts::start(), folder());
+    let coordinator = Coordinator::start(folder.path(), "127.0.0.1:0");
+    let lists = hosts.lists(processes);
+    std::thread::scope(|scope| {
+        for (i, urls) in lists.iter().enumerate() {
+            let mut command = shared(folder.path(), &i.to_string(), urls, &coordinator.url);
+            scope.spawn(move || {
+                let said = run(&mut command);
+                assert_eq!(said.code, 0, "{}", said.err);
+            });
+        }
+    });
+    hosts.end_of_run()
+}
+
+#[test]
+fn two_and_four_processes_are_as_polite_as_one() {
+    let (one, two, four) = std::thread::scope(|scope| {
+        let one = scope.spawn(alone);
+        let two = scope.spawn(|| together(2));
+        let four = scope.spawn(|| together(4));
+        let report = |run: std::thread::ScopedJoinHandle<'_, Report>| run.join().expect("a run");
+        (report(one), report(two), report(four))
+    });
+    let refused = |report: &Report| report.hosts.iter().map(|host| host.refused).sum::<u64>();
+    let story = format!("\none\n{one}\ntwo\n{two}\nfour\n{four}");
+    for several in [&two, &four] {
+        for (alone, host) in one.hosts.iter().zip(&several.hosts) {
+            assert_eq!(host.pages, u64::from(PAGES), "{}: {story}", host.host);
+            assert_eq!(host.duplicates, 0, "{}: {story}", host.host);
+            assert_eq!(host.during_hold, 0, "{}: {story}", host.host);
+            // Laws are no clockwork: two runs of one process differ by as much.
+            assert!(host.refused <= alone.refused + 4, "{}: {story}", host.host);
+            assert!(
+                host.in_flight_max <= alone.in_flight_max.max(4),
+                "{}: {story}",
+                host.host
+            );
+        }
+        assert!(refused(several) <= refused(&one) + 5, "{story}");
+    }
+}
+
+#[test]
+fn a_killed_coordinator_costs_no_page() {
+    let (hosts, folder) = (Hosts::start(), folder());
+    let coordinator = Coordinator::start(folder.path(), "127.0.0.1:0");
+    let lists = hosts.lists(2);
+    let mut workers: Vec<Child> = (0..2)
+        .map(|i| {
+            let mut command = shared(folder.path(), &i.to_string(), &lists[i], &coordinator.url);
+            let talk = fs::File::create(folder.path().join(format!("{i}.talk"))).expect("a file");
+            command.stderr(talk).spawn().expect("the binary runs")
+        })
+        .collect();
+    let mut bind = coordinator.address().to_owned();
+    let mut coordinator = Some(coordinator);
+    for enough in [30, 80] {
+        while hosts.arrivals() < enough {
+            assert!(
+                workers
+                    .iter_mut()
+                    .all(|worker| worker.try_wait().unwrap().is_none())
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        drop(coordinator.take());
+        let heard = || {
+            let talk = fs::read_to_string(folder.path().join("0.talk")).expect("its talk");
+            talk.matches("does not answer").count() > talk.matches("answers again").count()
+        };
+        while !heard() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // Closed, not open: what had leave goes within a second, and then nothing.
+        std::thread::sleep(Duration::from_secs(1));
+        let before = hosts.arrivals();
+        std::thread::sleep(Duration::from_secs(1));
+        assert_eq!(hosts.arrivals(), before);
+        let again = Coordinator::start(folder.path(), &bind);
+        again.address().clone_into(&mut bind);
+        coordinator = Some(again);
+    }
+    for worker in &mut workers {
+        let ended = worker.wait().expect("it ends");
+        let talk = fs::read_to_string(folder.path().join("0.talk")).expect("its talk");
+        assert!(ended.success(), "{talk}");
+    }
+    let report = hosts.end_of_run();
+    for host in &report.hosts {
+        assert_eq!(
+            (host.pages, host.duplicates),
+            (u64::from(PAGES), 0),
+            "{report}"
+        );
+        assert_eq!(host.during_hold, 0, "{report}");
+    }
+}
+
+#[test]
+fn a_library_client_is_one_line_from_local_to_shared() {
+    let (hosts, folder) = (Hosts::start(), folder());
+    let coordinator = Coordinator::start(folder.path(), "127.0.0.1:0");
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    hosts.runtime.block_on(async {
+        let limiter = politely::Limiter::builder()
+            .coordinator(&coordinator.url)
+            .client("library")
+            .token(TOKEN)
+            .build()
+            .expect("a limiter");
+        let client = politely::reqwest::client(limiter.clone()).expect("a client");
+        let host = hosts.target.host("bucket").expect("the host");
+        for url in host.page_urls().take(10) {
+            let page = client.get(&url).send().await.expect("an answer");
+            assert_eq!(page.status(), 200);
+            page.bytes().await.expect("a body");
+        }
+        assert!(limiter.settled(Duration::from_secs(30)).await);
+        let stats = limiter.stats();
+        assert_eq!(stats.granted, stats.reported);
+        let answer = shown_at(&coordinator, "keys").await;
+        let row = &answer["keys"][0];
+        assert_eq!(row["in_flight"], 0, "{answer}");
+    });
+}
+
+/// What the coordinator shows at `/api/v1/{what}`.
+async fn shown_at(coordinator: &Coordinator, what: &str) -> serde_json::Value {
+    let url = format!("{}/api/v1/{what}", coordinator.url);
+    let client = reqwest::Client::builder()
+        .no_proxy()
+        .build()
+        .expect("a client");
+    let answer = client
+        .get(url)
+        .bearer_auth(TOKEN)
+        .send()
+        .await
+        .expect("an answer");
+    let text = answer.text().await.expect("a body");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+#[test]
+fn a_crawl_delay_holds_the_host_for_all_processes() {
+    let (hosts, folder) = (Hosts::start(), folder());
+    let coordinator = Coordinator::start(folder.path(), "127.0.0.1:0");
+    let host = hosts.target.host("patient").expect("the host");
+    let urls: Vec<String> = host.page_urls().take(6).collect();
+    std::thread::scope(|scope| {
+        for (i, urls) in urls.chunks(3).enumerate() {
+            let list = folder.path().join(format!("{i}.txt"));
+            fs::write(&list, urls.join("\n")).expect("the list is written");
+            let mut command = politely();
+            command.args([
+                "fetch",
+                "--summary",
+                "none",
+                "--coordinator",
+                &coordinator.url,
+            ]);
+            command.arg("--token-file").arg(folder.path().join("token"));
+            command.arg("-i").arg(&list);
+            scope.spawn(move || {
+                let said = run(&mut command);
+                assert_eq!(said.code, 0, "{}", said.err);
+            });
+        }
+    });
+    let report = hosts.end();
+    let host = report.host("patient").expect("its row");
+    assert_eq!(host.pages, 6);
+    // Six pages and two robots.txt; both processes read the rules before they know of a delay.
+    let took = host.last_accepted_s.zip(host.first_accepted_s);
+    let took = took.map(|(last, first)| last - first).expect("pages");
+    assert!(took >= 4.0 * 2.0, "{report}");
+}
+
+#[test]
+fn a_coordinator_that_refuses_is_told_in_one_line() {
+    let folder = folder();
+    let coordinator = Coordinator::start(folder.path(), "127.0.0.1:0");
+    let page = ["http://127.0.0.1:1/".to_owned()];
+    let mut stranger = fetch(folder.path(), "stranger", &page);
+    let said = run(stranger.args(["--coordinator", &coordinator.url]));
+    assert_eq!(
+        (said.code, said.lines("error: ").len()),
+        (2, 1),
+        "{}",
+        said.err
+    );
+    assert_eq!(said.lines("token").len(), 1, "{}", said.err);
+    for wrong in [&["--rate", "3"], &["--law", "aimd"], &["--in-flight", "2"]] {
+        let mut command = shared(folder.path(), "knob", &page, &coordinator.url);
+        let said = run(command.args(wrong));
+        assert_eq!(
+            (said.code, said.lines(wrong[0]).len()),
+            (2, 1),
+            "{}",
+            said.err
+        );
+    }
+    let said = run(fetch(folder.path(), "url", &page).args(["--coordinator", "nowhere"]));
+    assert_eq!(
+        (said.code, said.lines("nowhere").len()),
+        (2, 1),
+        "{}",
+        said.err
+    );
+}

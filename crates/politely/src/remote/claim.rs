@@ -1,0 +1,177 @@
+//! The worker's end of a permit that the coordinator granted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use politely_core::Timestamp;
+use politely_core::host::Directions;
+use politely_core::key::Key;
+use politely_core::signal::Report;
+
+use super::Shared;
+use super::told::told;
+use crate::wire::Told;
+
+/// A permit as it was granted, its times made this limiter's own.
+#[derive(Clone, Debug)]
+pub(super) struct Granted {
+    pub(super) permit: String,
+    pub(super) key: Key,
+    pub(super) start: Timestamp,
+    /// It must have left by then.
+    pub(super) valid_until: Timestamp,
+    pub(super) lease: Duration,
+}
+
+/// Until when a permit's slot is its own. The background task renews it as long as the claim is there.
+#[derive(Debug)]
+pub(super) struct Lease {
+    pub(super) permit: String,
+    until: AtomicU64,
+    lost: AtomicBool,
+}
+
+impl Lease {
+    pub(super) fn new(granted: &Granted) -> Self {
+        let until = granted.start + safely(granted.lease);
+        Self {
+            permit: granted.permit.clone(),
+            until: AtomicU64::new(until.as_micros()),
+            lost: AtomicBool::new(false),
+        }
+    }
+
+    /// Still so long, unless it is gone.
+    pub(super) fn left(&self, now: Timestamp) -> Option<Duration> {
+        let left = Timestamp::from_micros(self.until.load(Ordering::Acquire)).since(now);
+        (!left.is_zero() && !self.lost.load(Ordering::Acquire)).then_some(left)
+    }
+
+    /// It lasts so long from `from` on.
+    pub(super) fn extend(&self, from: Timestamp, lease: Duration) {
+        let until = (from + safely(lease)).as_micros();
+        self.until.fetch_max(until, Ordering::AcqRel);
+    }
+
+    pub(super) fn lose(&self) {
+        self.lost.store(true, Ordering::Release);
+    }
+}
+
+/// A little less, for what passed between the coordinator's clock and ours.
+fn safely(lease: Duration) -> Duration {
+    lease.saturating_sub((lease / 10).min(Duration::from_secs(1)))
+}
+
+/// Held until it is reported; dropped before, it is cancelled.
+pub(crate) struct Claim {
+    shared: Arc<Shared>,
+    granted: Granted,
+    lease: Arc<Lease>,
+    sent: bool,
+    /// What was said of the head, to be said again with the bytes when the body has come.
+    heard: Option<Box<Told>>,
+    over: bool,
+}
+
+impl Claim {
+    /// A claim on `granted`, whose lease is renewed from now on.
+    pub(super) fn new(shared: &Arc<Shared>, granted: Granted) -> Self {
+        let lease = Arc::new(Lease::new(&granted));
+        shared.desk.lock().hold(&granted, &lease);
+        Self {
+            shared: Arc::clone(shared),
+            granted,
+            lease,
+            sent: false,
+            heard: None,
+            over: false,
+        }
+    }
+
+    pub(crate) const fn start(&self) -> Timestamp {
+        self.granted.start
+    }
+
+    pub(crate) const fn lease(&self) -> Duration {
+        self.granted.lease
+    }
+
+    /// May it still leave?
+    pub(super) fn is_valid(&self, now: Timestamp) -> bool {
+        now <= self.granted.valid_until
+    }
+
+    pub(crate) const fn sent(&mut self) {
+        self.sent = true;
+    }
+
+    pub(crate) fn renew(&self) -> Option<Duration> {
+        self.lease.left(self.shared.clock.now())
+    }
+
+    /// Nobody will report it: its lease runs out by itself.
+    pub(crate) fn abandon(mut self) {
+        self.over = true;
+    }
+
+    pub(crate) fn report(mut self, report: &Report) -> Directions {
+        self.over = true;
+        let said = told(&self.granted.permit, report, false);
+        self.tell(said, report)
+    }
+
+    /// The slot stays taken until the claim is dropped.
+    pub(crate) fn heard(&mut self, report: &Report) -> Directions {
+        let said = told(&self.granted.permit, report, true);
+        let later = Told {
+            bytes: 0,
+            ..said.clone()
+        };
+        self.heard = Some(Box::new(later));
+        self.tell(said, report)
+    }
+
+    /// So many bytes of the body came.
+    pub(crate) const fn received(&mut self, bytes: u64) {
+        if let Some(heard) = &mut self.heard {
+            heard.bytes = heard.bytes.saturating_add(bytes);
+        }
+    }
+
+    fn tell(&self, said: Told, report: &Report) -> Directions {
+        let now = self.shared.clock.now();
+        let directions = self
+            .shared
+            .desk
+            .lock()
+            .tell(&self.granted.key, said, report, now);
+        self.shared.wake.notify_one();
+        directions
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let mut desk = self.shared.desk.lock();
+        desk.let_go();
+        if !self.over {
+            match self.heard.take() {
+                Some(mut told) => {
+                    told.body_coming = false;
+                    desk.tell_again(&self.granted.key, *told);
+                }
+                None => desk.cancel(std::mem::take(&mut self.granted.permit), self.sent),
+            }
+        }
+        drop(desk);
+        self.shared.wake.notify_one();
+    }
+}
+
+impl std::fmt::Debug for Claim {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Claim").field(&self.granted).finish()
+    }
+}

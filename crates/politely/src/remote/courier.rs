@@ -1,0 +1,90 @@
+//! The thread that makes the calls: callers may live on any runtime, several, or none.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use politely_core::Timestamp;
+use tokio::task::JoinSet;
+
+use super::call::{Reply, Sent, Transport, Trouble};
+use super::claim::Claim;
+use super::desk::{Delivery, Step};
+use super::{RemoteError, Shared};
+use crate::sync::sleep;
+
+/// A limiter that is gone waits so long for a coordinator that is away.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Starts the thread. It ends when the limiter and its permits are gone and all is said.
+pub(super) fn start(shared: Arc<Shared>, transport: impl Transport) -> Result<(), RemoteError> {
+    let failed = |why: std::io::Error| RemoteError::Thread(why.to_string());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(failed)?;
+    std::thread::Builder::new()
+        .name("politely-courier".to_owned())
+        .spawn(move || runtime.block_on(run(&shared, transport)))
+        .map_err(failed)?;
+    Ok(())
+}
+
+/// Makes call after call.
+pub(super) async fn run(shared: &Arc<Shared>, transport: impl Transport) {
+    let mut calls: JoinSet<(Sent, Result<Reply, Trouble>)> = JoinSet::new();
+    let mut hopeless: Option<Timestamp> = None;
+    loop {
+        let now = shared.clock.now();
+        let step = {
+            let mut desk = shared.desk.lock();
+            if desk.is_over() {
+                return;
+            }
+            if desk.is_hopeless() {
+                if now.since(*hopeless.get_or_insert(now)) > FAREWELL {
+                    return;
+                }
+            } else {
+                hopeless = None;
+            }
+            desk.next(now)
+        };
+        let until = match step {
+            Step::Call(sent) => {
+                let calling = transport.call(&sent.call);
+                calls.spawn(async move {
+                    let reply = calling.await;
+                    (sent, reply)
+                });
+                continue;
+            }
+            Step::Wait(until) => until,
+        };
+        let pause = async {
+            match until {
+                Timestamp::NEVER => std::future::pending().await,
+                at => sleep(at.since(shared.clock.now())).await,
+            }
+        };
+        tokio::select! {
+            Some(ended) = calls.join_next() => {
+                // A call that panicked is a call of ours: it would panic again.
+                let Ok((sent, reply)) = ended else { return };
+                let deliveries = shared.desk.lock().answered(sent, reply, shared.clock.now());
+                deliver(shared, deliveries);
+                shared.ready.notify_one();
+                shared.said.notify_waiters();
+            }
+            () = shared.wake.notified() => {}
+            () = pause => {}
+        }
+    }
+}
+
+/// Tells who waited. One who has gone meanwhile drops the claim, which gives the permit back.
+pub(super) fn deliver(shared: &Arc<Shared>, deliveries: Vec<Delivery>) {
+    for (answer, result) in deliveries {
+        let result = result.map(|granted| Claim::new(shared, granted));
+        let _ = answer.send(result);
+    }
+}

@@ -1,0 +1,280 @@
+//! What an answer changes, and what becomes of what had none.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use politely_core::Timestamp;
+use politely_core::key::Key;
+
+use super::super::call::{Call, Reply, Sent, Trouble};
+use super::super::claim::Granted;
+use super::super::lines::{Open, Who};
+use super::super::wishes::{AGAIN, parked};
+use super::{Delivery, Desk, KNOWN_MAX, Known};
+use crate::asked::{AcquireError, RefusalReason};
+use crate::wire::{self, Answer as Said, RefusedCode};
+
+/// The pause after a call without an answer is anywhere below this at first …
+const PAUSE: Duration = Duration::from_millis(50);
+/// … doubles, and is never longer: work goes on soon after its return.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Ask again where the coordinator is busy and does not say when.
+const SOON: Duration = Duration::from_millis(200);
+
+/// What an answer to one item means.
+enum Verdict {
+    /// To its place in line.
+    Back,
+    /// … under another id.
+    Anew,
+    Served(Result<Granted, No>),
+}
+
+/// It will not be granted: as a caller hears it, as `try_acquire` says it, and for how long.
+struct No(AcquireError, RefusalReason, Duration);
+
+impl Desk {
+    /// What came of a call; who is to hear of it.
+    pub(in super::super) fn answered(
+        &mut self,
+        sent: Sent,
+        reply: Result<Reply, Trouble>,
+        now: Timestamp,
+    ) -> Vec<Delivery> {
+        self.under_way.ended(sent.kind);
+        self.answers += 1;
+        match reply {
+            Ok(reply) => {
+                (self.failures, self.trouble) = (0, None);
+                self.not_before = self.not_before.min(now);
+                self.heard(sent, reply, now)
+            }
+            Err(trouble) => {
+                self.trouble = Some(trouble.to_string());
+                let pause = match &trouble {
+                    Trouble::Wrong(why) => return self.refused(sent, why, now),
+                    Trouble::Busy(after) => *after + self.jitter(*after / 2),
+                    Trouble::Away(_) => {
+                        self.jitter(PAUSE_MAX.min(PAUSE * (1 << self.failures.min(5))))
+                    }
+                };
+                self.failures = self.failures.saturating_add(1);
+                self.not_before = self.not_before.max(now + pause);
+                self.take_back(sent, now);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Full jitter: anywhere below `most`.
+    fn jitter(&mut self, most: Duration) -> Duration {
+        most.mul_f64(self.rng.unit())
+    }
+
+    /// Nobody heard it: it will be said again.
+    fn take_back(&mut self, sent: Sent, now: Timestamp) {
+        for number in sent.asked.into_iter().rev() {
+            self.lines.back(number);
+        }
+        match sent.call {
+            Call::Exchange(call, keys) => {
+                for told in keys.into_iter().zip(call.report).rev() {
+                    self.reports.push_front(told);
+                }
+            }
+            Call::Cancel(call) => self.cancels[usize::from(call.sent)].extend(call.permits),
+            Call::Patch(key, patch) => self.patches.push_front((key, patch)),
+            Call::Renew(_, leases) => {
+                for lease in leases {
+                    self.renew_at(now, Arc::downgrade(&lease));
+                }
+            }
+        }
+    }
+
+    /// The coordinator will not hear it, however often it is said.
+    fn refused(&mut self, sent: Sent, why: &str, now: Timestamp) -> Vec<Delivery> {
+        self.failures = 0;
+        tracing::warn!(%why, "the coordinator refuses a call");
+        let until = now + AGAIN;
+        let mut deliveries = Vec::new();
+        for open in sent
+            .asked
+            .into_iter()
+            .filter_map(|number| self.lines.served(number))
+        {
+            match open.who {
+                Who::Caller(answer) => {
+                    deliveries.push((answer, Err(AcquireError::Coordinator(why.to_owned()))));
+                }
+                Who::Wish => self.wishes.refused(&open.keys, RefusalReason::Asked, until),
+            }
+        }
+        deliveries
+    }
+
+    fn heard(&mut self, sent: Sent, reply: Reply, now: Timestamp) -> Vec<Delivery> {
+        match (sent.call, reply) {
+            (Call::Exchange(_, keys), Reply::Exchanged(said)) => {
+                for (key, told) in keys.into_iter().zip(said.report) {
+                    self.learn(key, &told, now);
+                }
+                self.serve(&sent.asked, said.acquire, now)
+            }
+            (Call::Renew(_, leases), Reply::Renewed(said)) => {
+                let renewed: BTreeMap<String, u64> = said
+                    .renewed
+                    .into_iter()
+                    .map(|renewed| (renewed.permit, renewed.lease_ms))
+                    .collect();
+                for lease in leases {
+                    if let Some(ms) = renewed.get(&lease.permit) {
+                        let length = Duration::from_millis(*ms);
+                        lease.extend(sent.at, length);
+                        self.renew_at(sent.at + length / 2, Arc::downgrade(&lease));
+                    } else {
+                        lease.lose();
+                    }
+                }
+                Vec::new()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn learn(&mut self, key: Key, told: &wire::ToldAnswer, now: Timestamp) {
+        self.stats.late += u64::from(told.late);
+        if let Some(error) = &told.error {
+            tracing::warn!(%key, permit = told.permit, field = error.field, detail = error.detail, "report refused");
+        } else if !told.late || told.rate > 0.0 {
+            if self.known.len() >= KNOWN_MAX {
+                self.known.clear();
+            }
+            let hold_until = now + Duration::from_millis(told.hold_ms);
+            self.known.insert(
+                key,
+                Known {
+                    rate: told.rate,
+                    hold_until,
+                },
+            );
+        }
+    }
+
+    fn serve(&mut self, asked: &[u64], answers: Vec<Said>, now: Timestamp) -> Vec<Delivery> {
+        let mut open: Vec<bool> = vec![true; asked.len()];
+        let mut deliveries = Vec::new();
+        for said in answers {
+            let item = item_of(&said) as usize;
+            let Some(&number) = asked.get(item).filter(|_| open[item]) else {
+                continue;
+            };
+            match self.verdict(number, said, now) {
+                Verdict::Back => {}
+                Verdict::Anew => {
+                    open[item] = false;
+                    self.lines.anew(number);
+                }
+                Verdict::Served(result) => {
+                    open[item] = false;
+                    if let Some(served) = self.lines.served(number) {
+                        deliveries.extend(self.deliver(served, result, now));
+                    }
+                }
+            }
+        }
+        for (&number, _) in asked.iter().zip(open).rev().filter(|(_, open)| *open) {
+            self.lines.back(number);
+        }
+        deliveries
+    }
+
+    fn verdict(&mut self, number: u64, said: Said, now: Timestamp) -> Verdict {
+        let Some(key) = self.lines.key(number).cloned() else {
+            // Closed meanwhile.
+            if let Said::Granted(grant) = said {
+                self.cancel(grant.permit, false);
+            }
+            return Verdict::Back;
+        };
+        let no = |error, reason, rest| Verdict::Served(Err(No(error, reason, rest)));
+        match said {
+            Said::Granted(grant) => {
+                let start = now + Duration::from_millis(grant.start_in_ms);
+                Verdict::Served(Ok(Granted {
+                    permit: grant.permit,
+                    key,
+                    start,
+                    valid_until: start + Duration::from_millis(grant.valid_for_ms),
+                    lease: Duration::from_millis(grant.lease_ms),
+                }))
+            }
+            Said::Wait { .. } => Verdict::Back,
+            Said::Refused {
+                code,
+                reason,
+                retry_in_ms,
+                ..
+            } => match code {
+                RefusedCode::Parked => {
+                    let (rest, why) = parked(&reason, retry_in_ms);
+                    no(
+                        AcquireError::Parked(key, rest),
+                        RefusalReason::Wait(why),
+                        rest,
+                    )
+                }
+                RefusedCode::Full => no(AcquireError::Full, RefusalReason::Full, AGAIN),
+                RefusedCode::LineFull => {
+                    no(AcquireError::LineFull(key), RefusalReason::Asked, AGAIN)
+                }
+                // Its permit is gone, or the coordinator is about to go: another id will do, a little later.
+                RefusedCode::IdUsed | RefusedCode::Closing => {
+                    self.not_before = self.not_before.max(now + self.jitter(SOON));
+                    Verdict::Anew
+                }
+            },
+            Said::Error { error, .. } => {
+                let detail = format!("{}: {}", error.field, error.detail);
+                no(
+                    AcquireError::Coordinator(detail),
+                    RefusalReason::Asked,
+                    AGAIN,
+                )
+            }
+        }
+    }
+
+    fn deliver(
+        &mut self,
+        served: Open,
+        result: Result<Granted, No>,
+        now: Timestamp,
+    ) -> Option<Delivery> {
+        match served.who {
+            Who::Caller(answer) => Some((answer, result.map_err(|No(error, ..)| error))),
+            Who::Wish => {
+                self.ready.push(served.keys[0].clone());
+                match result {
+                    Ok(granted) => {
+                        if let Some(unwanted) = self.wishes.came(&served.keys, granted) {
+                            self.cancel(unwanted.permit, false);
+                        }
+                    }
+                    Err(No(_, reason, rest)) => {
+                        self.wishes.refused(&served.keys, reason, now + rest);
+                    }
+                }
+                None
+            }
+        }
+    }
+}
+
+fn item_of(said: &Said) -> u32 {
+    match said {
+        Said::Granted(grant) => grant.item,
+        Said::Wait { item, .. } | Said::Refused { item, .. } | Said::Error { item, .. } => *item,
+    }
+}

@@ -1,0 +1,147 @@
+//! Which call is next.
+
+use std::time::Duration;
+
+use politely_core::Timestamp;
+use politely_core::key::Key;
+
+use super::super::call::{Call, Kind, Sent};
+use super::{Desk, Step};
+use crate::wire::{self, Told, Want};
+
+/// Between two calls: what comes meanwhile rides together.
+const LINGER: Duration = Duration::from_millis(1);
+/// Calls held open at a time.
+const POLLS: usize = 8;
+/// With all of those under way, newcomers are asked for this often.
+const QUICK_EVERY: Duration = Duration::from_millis(100);
+/// How long a call is held open.
+const WAIT: Duration = Duration::from_secs(25);
+/// Items per call; of reports, which are longer, a quarter.
+const ITEMS: usize = wire::ITEMS_MAX;
+
+impl Desk {
+    /// The next call, or when to look again.
+    pub(in super::super) fn next(&mut self, now: Timestamp) -> Step {
+        let lines = &mut self.lines;
+        let lapsed = self.wishes.sweep(now, |number| lines.withdraw(number));
+        for kept in lapsed {
+            self.cancel(kept.permit, false);
+        }
+        let probing = self.failures > 0;
+        if probing && (self.under_way.quick || self.under_way.errand) {
+            return Step::Wait(Timestamp::NEVER);
+        }
+        let first = self.not_before.max(self.last + LINGER);
+        if first > now {
+            return Step::Wait(first);
+        }
+        match self.compose(now, probing) {
+            Ok((call, asked, kind)) => {
+                self.last = now;
+                self.under_way.began(kind);
+                Step::Call(Sent {
+                    call,
+                    asked,
+                    kind,
+                    at: now,
+                })
+            }
+            Err(at) => Step::Wait(at),
+        }
+    }
+
+    fn compose(
+        &mut self,
+        now: Timestamp,
+        probing: bool,
+    ) -> Result<(Call, Vec<u64>, Kind), Timestamp> {
+        if !self.under_way.errand {
+            if let Some((key, patch)) = self.patches.pop_front() {
+                return Ok((Call::Patch(key, patch), Vec::new(), Kind::Errand));
+            }
+            for sent in [false, true] {
+                if !self.cancels[usize::from(sent)].is_empty() {
+                    let waiting = &mut self.cancels[usize::from(sent)];
+                    let permits = waiting.split_off(waiting.len().saturating_sub(ITEMS));
+                    let call = wire::Cancel {
+                        client: self.client.clone(),
+                        permits,
+                        sent,
+                    };
+                    return Ok((Call::Cancel(call), Vec::new(), Kind::Errand));
+                }
+            }
+            if let Some(call) = self.renewal(now) {
+                return Ok((call, Vec::new(), Kind::Errand));
+            }
+        }
+        if !self.under_way.quick && (self.greet || !self.reports.is_empty()) {
+            self.greet = false;
+            return Ok(self.exchange(Kind::Quick));
+        }
+        let mut due = self.wishes.due();
+        // While an errand is under way its end comes first.
+        if let Some(((at, _), _)) = self.leases.first_key_value()
+            && !self.under_way.errand
+        {
+            due = due.min(*at);
+        }
+        if !self.lines.any_waiting() {
+            return Err(due.max(now + LINGER));
+        }
+        if probing {
+            return Ok(self.exchange(Kind::Quick));
+        }
+        if self.under_way.polls < POLLS {
+            let call = self.exchange(Kind::Poll);
+            // All who waited may have given up.
+            return if call.1.is_empty() {
+                Err(due)
+            } else {
+                Ok(call)
+            };
+        }
+        let again = self.last + QUICK_EVERY;
+        if self.under_way.quick || again > now {
+            return Err(due.min(again.max(now + LINGER)));
+        }
+        Ok(self.exchange(Kind::Quick))
+    }
+
+    fn exchange(&mut self, kind: Kind) -> (Call, Vec<u64>, Kind) {
+        let (asked, acquire) = self.lines.take(ITEMS, &self.prefix);
+        let said = self.reports.len().min(ITEMS / 4);
+        let reports: Vec<(Key, Told)> = match kind {
+            Kind::Quick => self.reports.drain(..said).collect(),
+            Kind::Poll | Kind::Errand => Vec::new(),
+        };
+        let (wait, want) = match kind {
+            _ if acquire.is_empty() => (Duration::ZERO, Want::All),
+            Kind::Poll => (WAIT, Want::Any(acquire.len() as u32)),
+            _ => (Duration::ZERO, Want::Any(acquire.len() as u32)),
+        };
+        let (keys, report) = reports.into_iter().unzip();
+        let call = wire::Exchange {
+            client: self.client.clone(),
+            wait_ms: wait.as_millis() as u32,
+            want,
+            report,
+            acquire,
+        };
+        (Call::Exchange(call, keys), asked, kind)
+    }
+
+    fn renewal(&mut self, now: Timestamp) -> Option<Call> {
+        let mut leases = Vec::new();
+        while let Some(entry) = self.leases.first_entry()
+            && entry.key().0 <= now
+            && leases.len() < ITEMS
+        {
+            leases.extend(entry.remove().upgrade());
+        }
+        let permits = leases.iter().map(|lease| lease.permit.clone()).collect();
+        let client = self.client.clone();
+        (!leases.is_empty()).then_some(Call::Renew(wire::Permits { client, permits }, leases))
+    }
+}

@@ -1,0 +1,206 @@
+//! Calls over HTTP, with TLS where the URL says so.
+
+use std::error::Error;
+use std::future::Future;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls_platform_verifier::BuilderVerifierExt;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use url::Url;
+
+use super::RemoteError;
+use super::call::{Call, Reply, Transport, Trouble};
+use crate::wire;
+
+/// An answer takes no longer than the call was meant to be held open, and this.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
+/// A connection that takes longer is not coming.
+const CONNECT_TIME: Duration = Duration::from_secs(2);
+/// A peer that went away silently is noticed by probes this far apart, when so many had no answer.
+const KEEPALIVE: (Duration, u32) = (Duration::from_secs(5), 2);
+/// The longest answer that is read.
+const ANSWER_MAX: usize = 16 << 20;
+/// No Retry-After of a coordinator is longer.
+const BUSY_MAX: Duration = Duration::from_mins(1);
+
+/// A coordinator's address and how to speak with it.
+#[derive(Clone)]
+pub(super) struct Http {
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    base: String,
+    headers: HeaderMap,
+}
+
+impl Http {
+    pub(super) fn new(url: &str, token: Option<&str>) -> Result<Self, RemoteError> {
+        let parsed =
+            Url::parse(url).map_err(|why| RemoteError::Url(url.to_owned(), why.to_string()))?;
+        if !matches!(parsed.scheme(), "http" | "https") {
+            return Err(RemoteError::Url(
+                url.to_owned(),
+                "use http or https".to_owned(),
+            ));
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(token) = token {
+            let bearer = HeaderValue::try_from(format!("Bearer {}", token.trim()));
+            let mut bearer = bearer.map_err(|_| RemoteError::Token)?;
+            bearer.set_sensitive(true);
+            headers.insert(AUTHORIZATION, bearer);
+        }
+        let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+        let tls = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|why| RemoteError::Tls(why.to_string()))?;
+        let tls = tls
+            .with_platform_verifier()
+            .map_err(|why| RemoteError::Tls(why.to_string()))?
+            .with_no_client_auth();
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        tcp.set_connect_timeout(Some(CONNECT_TIME));
+        tcp.set_keepalive(Some(KEEPALIVE.0));
+        tcp.set_keepalive_interval(Some(KEEPALIVE.0));
+        tcp.set_keepalive_retries(Some(KEEPALIVE.1));
+        let connector = hyper_rustls::HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(tcp);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .build(connector);
+        let base = format!("{}/api/v1", parsed.as_str().trim_end_matches('/'));
+        Ok(Self {
+            client,
+            base,
+            headers,
+        })
+    }
+
+    /// One call; `held`: so long the coordinator may wait before it answers.
+    async fn send(
+        self,
+        method: Method,
+        path: String,
+        body: Vec<u8>,
+        held: Duration,
+    ) -> Result<Bytes, Trouble> {
+        let wrong = |why: &dyn std::fmt::Display| Trouble::Wrong(why.to_string());
+        let uri: Uri = format!("{}{path}", self.base)
+            .parse()
+            .map_err(|why| wrong(&why))?;
+        let mut request = Request::new(Full::from(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = uri;
+        *request.headers_mut() = self.headers.clone();
+        let answer = async {
+            let response = self
+                .client
+                .request(request)
+                .await
+                .map_err(|why| away(&why))?;
+            let (head, body) = response.into_parts();
+            let body = Limited::new(body, ANSWER_MAX).collect().await;
+            let body = body
+                .map_err(|why| Trouble::Away(why.to_string()))?
+                .to_bytes();
+            judge(head.status, &head.headers, body)
+        };
+        let limited = tokio::time::timeout(held + ANSWER_TIME, answer).await;
+        limited.unwrap_or_else(|_| Err(Trouble::Away("no answer in time".to_owned())))
+    }
+}
+
+impl Transport for Http {
+    fn call(&self, call: &Call) -> impl Future<Output = Result<Reply, Trouble>> + Send + 'static {
+        let post = |path: &str, body| (Method::POST, path.to_owned(), body, Duration::ZERO);
+        let (method, path, body, held) = match call {
+            Call::Exchange(call, _) => {
+                let held = Duration::from_millis(u64::from(call.wait_ms));
+                (Method::POST, "/exchange".to_owned(), json(call), held)
+            }
+            Call::Renew(call, _) => post("/renew", json(call)),
+            Call::Cancel(call) => post("/cancel", json(call)),
+            Call::Patch(key, patch) => {
+                let path = format!("/keys/{}", escaped(key.as_str()));
+                (Method::PATCH, path, json(patch), Duration::ZERO)
+            }
+        };
+        let answers = match call {
+            Call::Exchange(..) => |body: &Bytes| read(body).map(Reply::Exchanged),
+            Call::Renew(..) => |body: &Bytes| read(body).map(Reply::Renewed),
+            Call::Cancel(_) | Call::Patch(..) => |_: &Bytes| Ok(Reply::Done),
+        };
+        let sending = self.clone().send(method, path, body, held);
+        async move { answers(&sending.await?) }
+    }
+}
+
+fn json(body: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(body).unwrap_or_default()
+}
+
+fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, Trouble> {
+    serde_json::from_slice(body)
+        .map_err(|why| Trouble::Wrong(format!("its answer makes no sense: {why}")))
+}
+
+/// What a status means for a call as a whole.
+fn judge(status: StatusCode, headers: &HeaderMap, body: Bytes) -> Result<Bytes, Trouble> {
+    if status.is_success() {
+        return Ok(body);
+    }
+    if matches!(
+        status,
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS
+    ) {
+        let secs = headers
+            .get(RETRY_AFTER)
+            .and_then(|value| value.to_str().ok()?.parse().ok());
+        return Err(Trouble::Busy(
+            Duration::from_secs(secs.unwrap_or(1)).min(BUSY_MAX),
+        ));
+    }
+    // In front of it, say, while it starts.
+    if status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT {
+        return Err(Trouble::Away(status.to_string()));
+    }
+    let problem: Option<wire::Problem> = serde_json::from_slice(&body).ok();
+    let detail = problem.map_or_else(String::new, |problem| format!(": {}", problem.detail));
+    Err(Trouble::Wrong(format!("{status}{detail}")))
+}
+
+/// The cause at the bottom says what happened.
+fn away(error: &(dyn Error + 'static)) -> Trouble {
+    let mut innermost = error;
+    while let Some(cause) = innermost.source() {
+        innermost = cause;
+    }
+    Trouble::Away(innermost.to_string())
+}
+
+/// A key as one part of a path.
+fn escaped(key: &str) -> String {
+    use std::fmt::Write as _;
+    key.bytes().fold(String::new(), |mut text, byte| {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            text.push(char::from(byte));
+        } else {
+            // A string in memory takes everything.
+            let _ = write!(text, "%{byte:02X}");
+        }
+        text
+    })
+}

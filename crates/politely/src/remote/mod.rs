@@ -1,0 +1,324 @@
+//! Permits from a coordinator: the same [`Limiter`], shared by all workers of a fleet.
+//!
+//! ```no_run
+//! # async fn example(key: politely::Key) -> Result<(), Box<dyn std::error::Error>> {
+//! use politely::Limiter;
+//!
+//! let limiter = Limiter::builder()
+//!     .coordinator("http://127.0.0.1:7077")
+//!     .client("worker-3")
+//!     .build()?;
+//! let permit = limiter.acquire(&key).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What differs from a limiter of one's own:
+//!
+//! - Reports are sent in the background, and [`Permit::report`](crate::Permit::report) answers at once with the rate and
+//!   the hold that the coordinator said last of this key; `event` and `late` are false.
+//! - [`Limiter::try_acquire`] cannot ask: the first refusal makes a wish, which is asked for in the background. The permit
+//!   is kept until the next call takes it or it lapses (half a second at most), and [`Limiter::ready`] says when to call.
+//!   A wish nobody called again for is forgotten after five seconds.
+//! - Configuration and learned states are the coordinator's. [`Limiter::set_rate`], `set_numbers`, `hold`, `unpark` and
+//!   `forget` are passed on to it in the background; `configure`, `reconfigure`, `restore` and `resume` change nothing,
+//!   `explain`, `each`, `keys`, `snapshot` and `take_learned` know nothing.
+//! - A turn ([`Limiter::turn`]) has no meaning: the lines are the coordinator's. One call grants one departure.
+//! - Leases are renewed in the background while a permit or slot is held. [`Permit::renew`](crate::Permit::renew) says
+//!   `None` once one was lost: then the request must be aborted.
+//!
+//! While the coordinator is away nobody is let through. Calls are tried again after at most a second, under the same ids;
+//! what is reported meanwhile is kept (65,536 reports) and delivered when it is back.
+//!
+//! | file | its part |
+//! | --- | --- |
+//! | `desk/` | what waits to be said and asked, which call is next, what an answer changes |
+//! | `lines.rs`, `wishes.rs` | who waits; what `try_acquire` was refused for |
+//! | `claim.rs`, `told.rs` | a permit's end here, and its report |
+//! | `call.rs`, `http.rs` | one call, over HTTP |
+//! | `courier.rs` | the thread that makes them |
+
+mod call;
+mod claim;
+mod courier;
+mod desk;
+mod http;
+mod lines;
+mod told;
+mod wishes;
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use politely_core::Timestamp;
+use politely_core::host::Ask;
+use politely_core::key::Key;
+use tokio::sync::{Notify, oneshot};
+
+use crate::asked::{AcquireError, Refusal};
+use crate::clock::Clock;
+use crate::limiter::Limiter;
+use crate::permit::Permit;
+use crate::stats::Stats;
+use crate::sync::sleep;
+use crate::wire::{KeyPatch, NAME_MAX};
+
+use self::call::Transport;
+pub(crate) use self::claim::Claim;
+use self::desk::Desk;
+use self::http::Http;
+
+/// Makes a [`Limiter`] whose permits come from a coordinator.
+#[derive(Clone)]
+pub struct RemoteBuilder {
+    url: String,
+    client: Option<String>,
+    token: Option<String>,
+    clock: Option<Clock>,
+}
+
+/// Why there is no such limiter.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RemoteError {
+    /// The coordinator's URL makes no sense.
+    #[error("{0}: {1}")]
+    Url(String, String),
+    /// The client's name is not 1 to 128 bytes long.
+    #[error("a client's name is 1 to 128 bytes long")]
+    Client,
+    /// The token cannot be sent.
+    #[error("a token is visible ASCII characters")]
+    Token,
+    /// This machine's certificates cannot be read.
+    #[error("no TLS: {0}")]
+    Tls(String),
+    /// There is no thread for the calls.
+    #[error("no thread: {0}")]
+    Thread(String),
+}
+
+impl RemoteBuilder {
+    pub(crate) const fn new(url: String, clock: Option<Clock>) -> Self {
+        Self {
+            url,
+            client: None,
+            token: None,
+            clock,
+        }
+    }
+
+    /// What this worker is called, 1 to 128 bytes: no two may share a name. Default: the process's number and a random one.
+    #[must_use]
+    pub fn client(mut self, name: impl Into<String>) -> Self {
+        self.client = Some(name.into());
+        self
+    }
+
+    /// The coordinator's token, if it wants one.
+    #[must_use]
+    pub fn token(mut self, token: impl Into<String>) -> Self {
+        self.token = Some(token.into());
+        self
+    }
+
+    /// The limiter. The coordinator need not be there yet.
+    ///
+    /// # Errors
+    /// A URL, name or token that cannot be right, or no thread.
+    pub fn build(self) -> Result<Limiter, RemoteError> {
+        let transport = Http::new(&self.url, self.token.as_deref())?;
+        self.build_with(transport)
+    }
+
+    fn build_with(self, transport: impl Transport) -> Result<Limiter, RemoteError> {
+        let seed = foldhash::fast::RandomState::default().hash_one(std::process::id());
+        let name = || format!("{}-{:06x}", std::process::id(), seed & 0xff_ffff);
+        let client = self.client.unwrap_or_else(name);
+        if client.is_empty() || client.len() > NAME_MAX {
+            return Err(RemoteError::Client);
+        }
+        let clock = self.clock.unwrap_or_else(Clock::system);
+        let shared = Arc::new(Shared {
+            desk: Mutex::new(Desk::new(client, seed)),
+            clock: clock.clone(),
+            wake: Notify::new(),
+            ready: Notify::new(),
+            said: Notify::new(),
+        });
+        courier::start(Arc::clone(&shared), transport)?;
+        Ok(Limiter::remote(Remote(shared), clock))
+    }
+}
+
+impl std::fmt::Debug for RemoteBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RemoteBuilder")
+            .field("url", &self.url)
+            .field("client", &self.client)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The limiter's end of a coordinator. Dropped, it says what is left to be said and asks for nothing more.
+pub(crate) struct Remote(Arc<Shared>);
+
+/// What callers, permits and the courier share.
+pub(crate) struct Shared {
+    desk: Mutex<Desk>,
+    clock: Clock,
+    /// There is something for the courier to do.
+    wake: Notify,
+    /// A wished-for permit came.
+    ready: Notify,
+    /// Something was delivered, or could not be.
+    said: Notify,
+}
+
+impl Remote {
+    pub(crate) async fn acquire(&self, keys: &[Key], ask: Ask) -> Result<Permit, AcquireError> {
+        if keys.is_empty() {
+            return Err(AcquireError::NoKey);
+        }
+        let began = self.now();
+        loop {
+            let (answer, comes) = oneshot::channel();
+            self.0.desk.lock().ask(keys, ask, answer)?;
+            self.0.wake.notify_one();
+            let claim = comes.await.unwrap_or(Err(AcquireError::Closed))?;
+            let early = claim.start().since(self.now());
+            if !early.is_zero() && ask.horizon.is_zero() {
+                sleep(early).await;
+            }
+            // One that came too late goes back, and another is asked for.
+            if claim.is_valid(self.now()) {
+                let waited = self.now().since(began);
+                self.0.desk.lock().waited(waited);
+                metrics::histogram!("politely_wait_seconds").record(waited.as_secs_f64());
+                return Ok(Permit::claimed(claim));
+            }
+        }
+    }
+
+    pub(crate) fn try_acquire(&self, keys: &[Key], ask: Ask) -> Result<Permit, Refusal> {
+        assert!(!keys.is_empty(), "a request needs a key");
+        let now = self.now();
+        let found = self.0.desk.lock().try_ask(keys, ask, now);
+        match found {
+            Ok(granted) => Ok(Permit::claimed(Claim::new(&self.0, granted))),
+            Err((reason, at)) => {
+                self.0.wake.notify_one();
+                Err(Refusal {
+                    key: keys[0].clone(),
+                    reason,
+                    at,
+                    index: 0,
+                })
+            }
+        }
+    }
+
+    pub(crate) fn patch(&self, key: &Key, patch: KeyPatch) {
+        self.0.desk.lock().patch(key, patch);
+        self.0.wake.notify_one();
+    }
+
+    pub(crate) fn close(&self) {
+        let deliveries = self.0.desk.lock().close();
+        courier::deliver(&self.0, deliveries);
+        self.0.wake.notify_one();
+        self.0.ready.notify_waiters();
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        self.0.desk.lock().stats()
+    }
+
+    fn now(&self) -> Timestamp {
+        self.0.clock.now()
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Limiter {
+    /// Waits until permits came that [`Limiter::try_acquire`] was refused for, and says for which keys (the first of
+    /// each request): it is worth calling again. For one caller at a time. A limiter without a coordinator has nothing
+    /// to say: it waits for ever.
+    ///
+    /// Cancel-safe.
+    pub async fn ready(&self) -> Vec<Key> {
+        let Some(remote) = self.by_coordinator() else {
+            return std::future::pending().await;
+        };
+        loop {
+            let ready = remote.0.desk.lock().take_ready();
+            if !ready.is_empty() {
+                return ready;
+            }
+            remote.0.ready.notified().await;
+        }
+    }
+
+    /// Waits until all that was reported so far has reached the coordinator, at most `patience`; says whether it has. To
+    /// be called at a program's end.
+    pub async fn settled(&self, patience: Duration) -> bool {
+        let Some(remote) = self.by_coordinator() else {
+            return true;
+        };
+        let quiet = async {
+            loop {
+                let said = remote.0.said.notified();
+                tokio::pin!(said);
+                said.as_mut().enable();
+                if remote.0.desk.lock().is_quiet() {
+                    return;
+                }
+                said.await;
+            }
+        };
+        tokio::time::timeout(patience, quiet).await.is_ok()
+    }
+
+    /// Calls the coordinator once: whether it will listen to us. One that cannot be reached now may later.
+    ///
+    /// # Errors
+    /// What it has against us: a wrong token, say, or it is no coordinator.
+    pub async fn greet(&self) -> Result<(), String> {
+        let Some(remote) = self.by_coordinator() else {
+            return Ok(());
+        };
+        let before = remote.0.desk.lock().greet();
+        remote.0.wake.notify_one();
+        loop {
+            let said = remote.0.said.notified();
+            tokio::pin!(said);
+            said.as_mut().enable();
+            if let Some(greeted) = remote.0.desk.lock().greeted(before) {
+                return greeted;
+            }
+            said.await;
+        }
+    }
+
+    /// Why the coordinator did not answer the last call, if it did not.
+    pub fn trouble(&self) -> Option<String> {
+        self.by_coordinator()?.0.desk.lock().trouble()
+    }
+
+    /// Requests per second for `key`, as the coordinator said last; without one, as it is now.
+    pub fn rate(&self, key: &Key) -> Option<f64> {
+        match self.by_coordinator() {
+            Some(remote) => remote.0.desk.lock().rate(key),
+            None => self.explain(key).map(|explained| explained.rate),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,33 @@
+//! A report in the coordinator's words.
+
+use politely_core::signal::Report;
+
+use crate::wire::{Meaning, Told};
+
+/// What is said of `permit`; `body_coming`: the slot stays taken.
+pub(super) fn told(permit: &str, report: &Report, body_coming: bool) -> Told {
+    let quota = report.quota.unwrap_or_default();
+    let ms = |span: Option<std::time::Duration>| span.map(|span| span.as_millis() as u64);
+    // Rounded up: nobody comes early.
+    let retry_after = report
+        .retry_after
+        .map(|span| span.as_nanos().div_ceil(1_000_000) as u64);
+    Told {
+        permit: permit.to_owned(),
+        status: report.status,
+        error: report.failure.map(Into::into),
+        latency_ms: report.latency.as_secs_f64() * 1e3,
+        bytes: report.bytes,
+        body_coming,
+        attempt: 1,
+        meaning: Some(Meaning {
+            signal: report.signal.into(),
+            retry_after_ms: retry_after,
+            limit: quota.limit,
+            window_ms: ms(quota.window),
+            remaining: quota.remaining,
+            reset_ms: ms(quota.reset),
+        }),
+        ..Told::default()
+    }
+}
