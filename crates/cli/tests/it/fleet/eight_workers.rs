@@ -16,6 +16,16 @@ const PAGES: u32 = 100;
 const RATE_MAX: f64 = 10.0;
 const BURST: f64 = 1.0;
 const IN_FLIGHT: u64 = 4;
+/// Requests per second of the hosts that the law must not waste: it is their ceiling, or they say what they allow.
+const KNOWN: [(&str, f64); 5] = [
+    ("unlimited", RATE_MAX),
+    ("blocks", RATE_MAX),
+    ("nginx-nodelay", 10.0),
+    ("ietf-headers", 8.0),
+    ("x-headers", 3.0),
+];
+/// Of that, once it is found. What the other hosts came to is printed: it is the law's business, and of one process as of eight.
+const USED_SHARE_MIN: f64 = 0.95;
 /// Refused of all, beside what one process had in the same minute: a fifth more, and what two or three unlucky probes cost.
 const REFUSED_TIMES_MAX: f64 = 1.2;
 const REFUSED_MORE: f64 = 0.005;
@@ -34,11 +44,13 @@ fn eight_workers_are_as_good_as_one_process() {
     fleet.demand_all_pages();
     fleet.demand_balance();
     let judge = fleet.target.judge();
-    let mut table = String::new();
+    let (mut table, mut slow) = (String::new(), Vec::new());
     for row in &judge.hosts {
         let entries = fleet.arrivals(&row.host);
         let above = arrivals_above(entries.iter().map(Entry::arrived), RATE_MAX);
         let steady = steady_rate(&entries).unwrap_or_default();
+        let known = KNOWN.iter().find(|(name, _)| *name == row.host);
+        slow.extend(known.filter(|(_, rate)| steady < rate * USED_SHARE_MIN));
         let _ = writeln!(
             table,
             "{:20} {above:.2} above {RATE_MAX}/s, steady {steady:.2}/s",
@@ -64,6 +76,7 @@ fn eight_workers_are_as_good_as_one_process() {
         alone.refused_share() * 1e2,
         fleet.story()
     );
+    assert!(slow.is_empty(), "{slow:?}\n{table}");
     let most = alone.refused_share() * REFUSED_TIMES_MAX + REFUSED_MORE;
     assert!(
         judge.refused_share() <= most,
