@@ -46,11 +46,11 @@ fn nobody_waits_out_the_hour_by_which_the_clock_was_set_back() {
         let _second = grant(&say("acquire", wish("custom/out")));
         assert!(out.is_some());
         let paced = grant(&say("acquire", wish("custom/paced"))).expect("free");
-        say("report", told(&paced, 200, json!({})));
+        say("report", told(&paced, 200, &json!({})));
         let held = grant(&say("acquire", wish("custom/held"))).expect("free");
         say(
             "report",
-            told(&held, 429, json!({"retry-after": HOLD_S.to_string()})),
+            told(&held, 429, &json!({"retry-after": HOLD_S.to_string()})),
         );
     });
     fleet.start_coordinator();
@@ -118,7 +118,7 @@ fn wish(key: &str) -> Value {
     json!({"client": "test", "wait_ms": 2_000, "items": [{"key": key}]})
 }
 
-fn told(permit: &str, status: u16, headers: Value) -> Value {
+fn told(permit: &str, status: u16, headers: &Value) -> Value {
     let item = json!({"permit": permit, "status": status, "headers": headers, "latency_ms": 5});
     json!({"client": "test", "items": [item]})
 }

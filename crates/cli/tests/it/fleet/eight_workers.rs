@@ -44,7 +44,7 @@ fn eight_workers_are_as_good_as_one_process() {
     fleet.demand_all_pages();
     fleet.demand_balance();
     let judge = fleet.target.judge();
-    let (mut table, mut slow) = (String::new(), Vec::new());
+    let (mut table, mut slow) = (String::new(), Vec::<&(&str, f64)>::new());
     for row in &judge.hosts {
         let entries = fleet.arrivals(&row.host);
         let above = arrivals_above(entries.iter().map(Entry::arrived), RATE_MAX);

@@ -230,7 +230,7 @@ impl Fleet {
     /// Waits until all workers have all their pages and no permit is out.
     fn finish(&mut self) {
         self.until("all workers are done", |fleet| {
-            fleet.workers.iter_mut().all(|worker| worker.is_done())
+            fleet.workers.iter_mut().all(Worker::is_done)
         });
         self.until("no permit is out", |fleet| fleet.ask("stats")["live"] == 0);
     }

@@ -12,13 +12,13 @@ use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use politely::wire::{Answer, ErrorKind, Exchange, Exchanged, Grant, Item, Kind, Next, Told, Want};
 use serde::{Deserialize, Serialize};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::http::Http;
 use super::notes::{self, Notes, What};
@@ -217,7 +217,9 @@ impl<'a> Lane<'a> {
                 .as_ref()
                 .map(|grant| offer.remove(grant.item as usize));
             let mut jobs = self.worker.jobs.lock().expect("no lane panicked");
-            offer.into_iter().for_each(|job| jobs.give_back(job));
+            for job in offer {
+                jobs.give_back(job);
+            }
             drop(jobs);
             if let (Some(job), Some(grant)) = (job, granted) {
                 told = self.use_permit(job, &grant, asked_at);
@@ -324,20 +326,17 @@ impl<'a> Lane<'a> {
             refused: job.refused,
             ..Told::default()
         };
-        match answer {
-            Ok(answer) => {
-                if answer.status == 200 {
-                    notes.write(What::Got, &job.url, &grant.permit, answer.status);
-                }
-                told.status = Some(answer.status);
-                told.bytes = answer.body.len() as u64;
-                told.headers = answer.headers;
+        if let Ok(answer) = answer {
+            if answer.status == 200 {
+                notes.write(What::Got, &job.url, &grant.permit, answer.status);
             }
-            Err(_) => {
-                page.hang_up();
-                notes.write(What::Aborted, &job.url, &grant.permit, 0);
-                told.error = Some(ErrorKind::Timeout);
-            }
+            told.status = Some(answer.status);
+            told.bytes = answer.body.len() as u64;
+            told.headers = answer.headers;
+        } else {
+            page.hang_up();
+            notes.write(What::Aborted, &job.url, &grant.permit, 0);
+            told.error = Some(ErrorKind::Timeout);
         }
         Some((job, told))
     }
