@@ -1,7 +1,8 @@
 //! What workers and the coordinator say to each other: the JSON bodies of `/api/v1`.
 //!
 //! One set of types for both ends. All times are relative milliseconds, so that no worker's clock matters:
-//! `start_in_ms` counts from when the request was sent, `retry_in_ms` from when the answer came. Unknown fields
+//! `start_in_ms` and `retry_in_ms` count from when the answer came. A lease is over for its holder so long after the call was
+//! *sent*: whoever slept between the answer and its reading must not believe that the lease has just begun. Unknown fields
 //! are errors that name them. Absent options keep their defaults.
 //!
 //! | call | body | answer |

@@ -7,6 +7,7 @@ mod bad_input;
 mod coordinator_fetch;
 mod dashboard;
 mod fetch_pages;
+mod fleet;
 mod misbehaving;
 mod python_client;
 mod resume;

@@ -67,6 +67,15 @@ impl Host {
         Ok(host)
     }
 
+    /// The latest time that `snapshot` knows of; nothing for what [`Host::restore`] refuses.
+    pub fn written_at(snapshot: &[u8]) -> Option<Timestamp> {
+        let (_, rest) = snapshot
+            .split_first()
+            .filter(|(version, _)| **version == VERSION)?;
+        let host: Self = postcard::from_bytes(rest).ok()?;
+        host.plausible().then(|| host.pace.at())
+    }
+
     /// The holders of all leases are gone: their slots return, counted as expired.
     pub fn forget_leases(&mut self) {
         self.expire(Timestamp::NEVER);

@@ -40,7 +40,7 @@ pub enum Want {
 }
 
 /// One permit wanted.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Item {
@@ -96,6 +96,24 @@ pub struct Item {
         deserialize_with = "whole"
     )]
     pub slots: u16,
+}
+
+/// What absent fields mean: one departure of one token. Such an item still has to name a `url` or a `key`.
+impl Default for Item {
+    fn default() -> Self {
+        Self {
+            id: None,
+            url: None,
+            key: None,
+            also: Vec::new(),
+            kind: Kind::First,
+            cost: one(),
+            bytes: 0,
+            priority: 0,
+            max_wait_ms: None,
+            slots: one(),
+        }
+    }
 }
 
 /// Is it sent for the first time?
@@ -190,7 +208,8 @@ pub struct Grant {
     pub key: String,
     /// The request may leave this long after the answer came.
     pub start_in_ms: u64,
-    /// … and must have left this long after its start, or be cancelled.
+    /// … and must have left this long after its start, or be cancelled. Told once more, it is what is left of that: none, if its
+    /// time has passed.
     pub valid_for_ms: u64,
     /// Its slot returns by itself this long after its start: whatever takes longer is renewed, or aborted.
     pub lease_ms: u64,

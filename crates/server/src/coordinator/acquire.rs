@@ -76,10 +76,24 @@ impl Coordinator {
             found: 0,
             soonest: None,
         };
+        if matches!(want, Want::Any(_)) {
+            // An answer may have been lost: what it granted comes before anything new.
+            for (item, asked) in items.iter().enumerate() {
+                if let Some(id) = &asked.id
+                    && call.found < enough
+                    && let Some(number) = self.0.wishes.granted(Wishes::hash(worker.name(), id))
+                {
+                    call.again(item as u32, number);
+                }
+            }
+        }
         let mut waiting = Vec::new();
         for (item, asked) in items.iter().enumerate() {
             if call.found >= enough {
                 break;
+            }
+            if call.answers[item].is_some() {
+                continue;
             }
             let item = item as u32;
             match self.understand(worker, item, asked, wait) {
@@ -392,12 +406,14 @@ impl Call<'_> {
     ) {
         let now = self.coordinator.now();
         let start_in = start.since(now);
+        // Told again, it is as old as it is: those who leave late leave together.
+        let valid_for = (interval / 2).clamp(GRACE.0, GRACE.1);
         self.answer(Answer::Granted(wire::Grant {
             item,
             permit: number.to_string(),
             key: key.as_str().to_owned(),
             start_in_ms: ms_up(start_in),
-            valid_for_ms: ms_up((interval / 2).clamp(GRACE.0, GRACE.1)),
+            valid_for_ms: ms_up(valid_for.saturating_sub(now.since(start))),
             lease_ms: lease.saturating_sub(now.since(start)).as_millis() as u64,
             slots,
             interval_ms: interval.as_secs_f64() * 1e3,

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use politely::core::Timestamp;
+use politely::core::host::Host;
 use politely::core::key::Key;
 use politely::wire::{self, ConfigPatch};
 
@@ -46,7 +47,7 @@ impl Coordinator {
     ///
     /// # Errors
     /// A number that makes no sense, or a store that cannot be read.
-    pub fn resume(settings: Settings, store: Store, kept: Kept) -> Result<Self, StartError> {
+    pub fn resume(settings: Settings, store: Store, mut kept: Kept) -> Result<Self, StartError> {
         let patch = match &kept.config {
             None => ConfigPatch::default(),
             Some(json) => serde_json::from_slice(json).map_err(|_| StartError::KeptConfig)?,
@@ -55,9 +56,39 @@ impl Coordinator {
         coordinator
             .apply(&patch)
             .map_err(|_| StartError::KeptConfig)?;
+        coordinator.set_back(&mut kept)?;
         coordinator.restore_keys(&kept)?;
         coordinator.readmit(kept);
         Ok(coordinator)
+    }
+
+    /// Should the clock have been set back while nobody ran, permits start as long ago as they do. By how much it was, the keys'
+    /// states tell; each brings its own times within reach by itself.
+    fn set_back(&self, kept: &mut Kept) -> Result<(), StartError> {
+        let Some(store) = &self.0.store else {
+            return Ok(());
+        };
+        let latest = self.now() + Duration::from_millis(u64::from(wire::AHEAD_MAX_MS));
+        if kept
+            .newest
+            .values()
+            .all(|&micros| Timestamp::from_micros(micros) <= latest)
+        {
+            return Ok(());
+        }
+        let mut back = Duration::ZERO;
+        store.for_each_key(|_, state| {
+            let written = Host::written_at(state).unwrap_or(Timestamp::ZERO);
+            back = back.max(written.since(self.now()));
+        })?;
+        let live = kept.live.iter_mut().map(|granted| &mut granted.start_us);
+        for micros in live.chain(kept.newest.values_mut()) {
+            let start = Timestamp::from_micros(*micros);
+            if start > latest {
+                *micros = (start - back).as_micros();
+            }
+        }
+        Ok(())
     }
 
     fn restore_keys(&self, kept: &Kept) -> Result<(), StartError> {

@@ -102,6 +102,32 @@ impl Unwrapped for Answer {
     }
 }
 
+/// Before this, a worker whose answer was lost was granted a second of the keys it asked for, and the first permit stayed out.
+#[tokio::test(start_paused = true)]
+async fn of_any_what_a_lost_answer_granted_comes_first() {
+    let coordinator = coordinator(Config::fixed(1.0, 1.0));
+    let worker = coordinator.worker("a");
+    let one = async || {
+        let items = [item("busy.example", "1"), item("free.example", "2")];
+        let outcome = coordinator
+            .acquire(&worker, &items, Want::Any(1), AT_ONCE)
+            .await;
+        outcome.answers.into_iter().next().unwrap().granted()
+    };
+    coordinator
+        .one(&worker, item("busy.example", "0"), AT_ONCE)
+        .await
+        .granted();
+    let lost = one().await;
+    assert_eq!(lost.key, "free.example");
+    assert!(lost.valid_for_ms > 0);
+    tokio::time::advance(Duration::from_secs(2)).await;
+    let again = one().await;
+    assert_eq!(again.permit, lost.permit);
+    assert_eq!(again.valid_for_ms, 0, "its time is over");
+    assert_eq!(coordinator.limiter().stats().granted, 2);
+}
+
 #[tokio::test(start_paused = true)]
 async fn asked_again_under_its_id_the_same_permit_is_answered_and_charged_once() {
     let coordinator = coordinator(Config::fixed(1.0, 1.0));

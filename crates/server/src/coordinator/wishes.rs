@@ -122,6 +122,14 @@ impl Wishes {
         Known::Wanted(claim(), turn)
     }
 
+    /// What was granted for `wish`.
+    pub(crate) fn granted(&self, wish: u64) -> Option<Number> {
+        match self.shard(wish).wishes.get(&wish)?.state {
+            State::Granted(number) => Some(number),
+            State::Asked | State::Left => None,
+        }
+    }
+
     /// A permit from before a restart was granted for `wish`.
     pub(crate) fn restore(&self, wish: u64, turn: Turn, now: Timestamp, number: Number) {
         let state = State::Granted(number);

@@ -1,0 +1,154 @@
+//! Whether the promises held, by what the hosts logged.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use politely::core::Timestamp;
+use politely_target::{Entry, arrivals_above};
+
+use super::Fleet;
+use super::notes::{Note, What};
+use super::worker::host;
+
+/// What the operator set for every key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Numbers {
+    pub(super) rate: f64,
+    pub(super) burst: f64,
+    pub(super) in_flight: u64,
+}
+
+impl Numbers {
+    pub(super) fn args(self) -> Vec<String> {
+        let args = [
+            ("--law", "fixed".to_owned()),
+            ("--rate", self.rate.to_string()),
+            ("--burst", self.burst.to_string()),
+            ("--in-flight", self.in_flight.to_string()),
+        ];
+        args.into_iter()
+            .flat_map(|(flag, value)| [flag.to_owned(), value])
+            .collect()
+    }
+}
+
+impl Fleet {
+    /// P1: no window of any length saw more than burst + rate x length + 1. P2: no more in flight than the cap.
+    pub(super) fn demand_limits(&self, numbers: Numbers) {
+        let judge = self.target.judge();
+        let mut worst = 0.0_f64;
+        for row in &judge.hosts {
+            let entries = self.arrivals(&row.host);
+            let most = arrivals_above(entries.iter().map(Entry::arrived), numbers.rate);
+            worst = worst.max(most);
+            assert!(
+                most <= numbers.burst + 1.0,
+                "{} had {most:.2} above the rate\n{}",
+                row.host,
+                self.story()
+            );
+            assert!(
+                row.in_flight_max <= numbers.in_flight,
+                "{} had {} in flight\n{}",
+                row.host,
+                row.in_flight_max,
+                self.story()
+            );
+        }
+        eprintln!(
+            "P1: at most {worst:.2} above the rate, {} allowed",
+            numbers.burst + 1.0
+        );
+    }
+
+    /// Of one host, by arrival.
+    pub(super) fn arrivals(&self, name: &str) -> Vec<Entry> {
+        let mut entries = self.target.entries(name);
+        entries.sort_by_key(|entry| entry.arrived_us);
+        entries
+    }
+
+    /// P4: once the coordinator has heard a Retry-After, only permits granted before may still be used, and those only within
+    /// the time they are good for; then nothing arrives before the hold's end. Returns how many holds were heard.
+    pub(super) fn demand_holds(&self, good_for_us: u64) -> usize {
+        let mut holds = 0;
+        let heard = self.refusals_heard();
+        for row in &self.target.judge().hosts {
+            let Some(heard) = heard.get(&row.addr.to_string()) else {
+                continue;
+            };
+            let entries = self.arrivals(&row.host);
+            for refusal in &entries {
+                let (Some(page), Some(hold_ms)) = (refusal.page, refusal.hold_ms) else {
+                    continue;
+                };
+                let end = refusal.departed_us + hold_ms * 1_000;
+                // The page's first report after this refusal is this refusal's.
+                let Some(&heard_us) = heard
+                    .get(&page)
+                    .and_then(|heard| heard.range(refusal.arrived_us..).next())
+                else {
+                    continue;
+                };
+                holds += 1;
+                let early = entries
+                    .iter()
+                    .find(|entry| (heard_us + good_for_us..end).contains(&entry.arrived_us));
+                assert!(
+                    early.is_none(),
+                    "{}: {refusal:?} was heard at {heard_us}, and {early:?} came before {end}\n{}",
+                    row.host,
+                    self.story()
+                );
+            }
+        }
+        holds
+    }
+
+    /// By host and page: when the coordinator had heard of a refusal, by the hosts' clock.
+    fn refusals_heard(&self) -> BTreeMap<String, BTreeMap<u32, BTreeSet<u64>>> {
+        let mut heard: BTreeMap<String, BTreeMap<u32, BTreeSet<u64>>> = BTreeMap::new();
+        for note in self.notes() {
+            let page = note
+                .url
+                .rsplit('/')
+                .next()
+                .and_then(|page| page.parse().ok());
+            if note.what == What::Heard
+                && note.status == 429
+                && let Some(page) = page
+            {
+                let pages = heard.entry(host(&note.url).to_owned()).or_default();
+                let at_us = note.at_us.saturating_sub(self.began_us);
+                pages.entry(page).or_default().insert(at_us);
+            }
+        }
+        heard
+    }
+}
+
+/// No permit was told under two names, or to two workers.
+pub(super) fn demand_permits_differ(notes: &[Note]) -> usize {
+    let granted = notes.iter().filter(|note| note.what == What::Granted);
+    let mut seen = BTreeSet::new();
+    for note in granted {
+        assert!(
+            seen.insert(&note.permit),
+            "{} was told twice: {note:?}",
+            note.permit
+        );
+    }
+    seen.len()
+}
+
+/// Requests a second, once it has been learned how many may be: from the middle of what a host served to its end.
+pub(super) fn steady_rate(entries: &[Entry]) -> Option<f64> {
+    let served: Vec<Timestamp> = entries
+        .iter()
+        .filter(|entry| entry.status == 200)
+        .map(Entry::arrived)
+        .collect();
+    let half = &served[served.len() / 2..];
+    let (first, last) = (half.first()?, half.last()?);
+    let length = last.since(*first).as_secs_f64();
+    (length > 0.0).then(|| (half.len() - 1) as f64 / length)
+}
