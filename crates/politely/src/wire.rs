@@ -22,8 +22,10 @@
 //! Whatever is wrong with a call as a whole is an RFC 9457 [`Problem`]; what is wrong with one item is that
 //! item's answer.
 
+mod absent;
 mod admin;
 mod permits;
+mod reports;
 mod whole;
 
 pub use admin::{
@@ -32,10 +34,10 @@ pub use admin::{
     StatsQuery, WorkerStats,
 };
 pub use permits::{
-    Acquire, Acquired, Answer, Cancel, Cancelled, Error, ErrorKind, Exchange, Exchanged, Grant,
-    Heard, Item, Kind, Meaning, Next, Permits, Problem, RefusedCode, Renewed, RenewedPermit,
-    Report, Reported, Told, ToldAnswer, Want,
+    Acquire, Acquired, Answer, Cancel, Cancelled, Error, Exchange, Exchanged, Grant, Item, Kind,
+    Permits, Problem, RefusedCode, Renewed, RenewedPermit, Want,
 };
+pub use reports::{ErrorKind, Heard, Meaning, Next, Report, Reported, Told, ToldAnswer};
 
 /// The most items of one call.
 pub const ITEMS_MAX: usize = 4096;

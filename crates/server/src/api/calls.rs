@@ -26,8 +26,14 @@ type Answer<T> = Result<Json<T>, Wrong>;
 pub(super) async fn acquire(State(api): State<Api>, Json(call): Json<Acquire>) -> Answer<Acquired> {
     sound(&call.client, "items", call.items.len(), 1)?;
     let outcome = api
-        .acquire(&call.client, &call.items, call.want, call.wait_ms)
-        .await?;
+        .acquire(
+            &call.client,
+            &call.items,
+            call.want,
+            call.wait_ms,
+            Vec::new(),
+        )
+        .await;
     Ok(Json(Acquired {
         retry_in_ms: retry_in_ms(&outcome),
         items: outcome.answers,
@@ -58,10 +64,11 @@ pub(super) async fn exchange(
 ) -> Answer<Exchanged> {
     sound(&call.client, "report", call.report.len(), 0)?;
     sound(&call.client, "acquire", call.acquire.len(), 0)?;
-    let report = api.report(&call.client, &call.report).await;
+    let (report, aftermath) = api.hear(&call.client, &call.report);
+    let gone = api.coordinator.see_to_held(aftermath).await;
     let outcome = api
-        .acquire(&call.client, &call.acquire, call.want, call.wait_ms)
-        .await?;
+        .acquire(&call.client, &call.acquire, call.want, call.wait_ms, gone)
+        .await;
     Ok(Json(Exchanged {
         report,
         retry_in_ms: retry_in_ms(&outcome),
@@ -99,21 +106,28 @@ impl Api {
         items: &[Item],
         want: Want,
         wait_ms: u32,
-    ) -> Result<Outcome, Wrong> {
+        gone: Vec<u64>,
+    ) -> Outcome {
         let wait = Duration::from_millis(u64::from(wait_ms.min(WAIT_MAX_MS)));
         let worker = self.coordinator.worker(client);
-        Ok(self.coordinator.acquire(&worker, items, want, wait).await)
+        let coordinator = &self.coordinator;
+        coordinator.acquire(&worker, items, want, wait, gone).await
     }
 
     async fn report(&self, client: &str, items: &[Told]) -> Vec<ToldAnswer> {
+        let (answers, aftermath) = self.hear(client, items);
+        self.coordinator.see_to(aftermath).await;
+        answers
+    }
+
+    fn hear(&self, client: &str, items: &[Told]) -> (Vec<ToldAnswer>, Aftermath) {
         let worker = self.coordinator.worker(client);
         let mut aftermath = Aftermath::default();
         let answers = items
             .iter()
             .map(|told| self.coordinator.report(&worker, told, &mut aftermath))
             .collect();
-        self.coordinator.see_to(aftermath).await;
-        answers
+        (answers, aftermath)
     }
 }
 

@@ -55,13 +55,15 @@ struct Wanted<'a> {
 }
 
 impl Coordinator {
-    /// Answers `items`, waiting up to `wait` for those that may not leave at once.
+    /// Answers `items`, waiting up to `wait` for those that may not leave at once. `gone` are permits the same call brought
+    /// back: one write tells the journal of both.
     pub(crate) async fn acquire(
         &self,
         worker: &Arc<Worker>,
         items: &[Item],
         want: Want,
         wait: Duration,
+        gone: Vec<u64>,
     ) -> Outcome {
         let enough = match want {
             Want::All => usize::MAX,
@@ -73,6 +75,7 @@ impl Coordinator {
             began: self.now(),
             answers: vec![None; items.len()],
             granted: Vec::new(),
+            gone,
             found: 0,
             soonest: None,
         };
@@ -244,6 +247,7 @@ struct Call<'a> {
     /// By item.
     answers: Vec<Option<Answer>>,
     granted: Vec<Leaving>,
+    gone: Vec<u64>,
     /// Permits found so far.
     found: usize,
     /// The first that may leave of those that may not yet.
@@ -257,6 +261,7 @@ impl Call<'_> {
         enough: usize,
         wait: Duration,
     ) {
+        self.coordinator.keep_gone(&std::mem::take(&mut self.gone));
         let room = Room::take(&self.coordinator.0.waiting, waiting.len());
         if room.is_none() {
             for (wanted, refusal) in waiting {
@@ -472,7 +477,8 @@ impl Call<'_> {
     fn outcome(self, any: bool) -> Outcome {
         let now = self.coordinator.now();
         self.worker.waited(now.since(self.began));
-        self.coordinator.keep_granted(self.worker, &self.granted);
+        self.coordinator
+            .keep_granted(self.worker, &self.granted, &self.gone);
         let told = |answer: &Answer| !(any && matches!(answer, Answer::Wait { .. }));
         Outcome {
             answers: self.answers.into_iter().flatten().filter(told).collect(),

@@ -159,10 +159,10 @@ impl Coordinator {
     }
 
     /// Writes down what is about to be told.
-    pub(super) fn keep_granted(&self, worker: &Worker, leaving: &[Leaving]) {
+    pub(super) fn keep_granted(&self, worker: &Worker, leaving: &[Leaving], gone: &[u64]) {
         let Some(store) = &self.0.store else { return };
         if leaving.is_empty() {
-            return;
+            return self.keep_gone(gone);
         }
         let granted: Vec<_> = leaving
             .iter()
@@ -175,19 +175,24 @@ impl Coordinator {
                 client: worker.name().into(),
             })
             .collect();
-        store.granted(&granted);
+        store.granted(&granted, gone);
     }
 
     /// Writes down what reports have changed, before they are answered.
     pub(crate) async fn see_to(&self, aftermath: Aftermath) {
+        let gone = self.see_to_held(aftermath).await;
+        self.keep_gone(&gone);
+    }
+
+    /// … but for the permits that are out no more: they are written with those granted by the same call.
+    pub(crate) async fn see_to_held(&self, aftermath: Aftermath) -> Vec<u64> {
         let Aftermath { gone, held } = aftermath;
-        let Some(store) = &self.0.store else { return };
-        if !gone.is_empty() {
-            store.gone(&gone);
-        }
-        if !held.is_empty() {
+        if let Some(store) = &self.0.store
+            && !held.is_empty()
+        {
             self.keep_now(store, &held).await;
         }
+        gone
     }
 
     /// The state of `keys` is on disk when this returns, or the disk is full: then it is tried again with what is

@@ -58,7 +58,9 @@ fn refusal(grant: &Grant, retry_after: &str) -> Told {
 
 impl Coordinator {
     async fn one(&self, worker: &Arc<Worker>, item: Item, wait: Duration) -> Answer {
-        let mut outcome = self.acquire(worker, &[item], Want::All, wait).await;
+        let mut outcome = self
+            .acquire(worker, &[item], Want::All, wait, Vec::new())
+            .await;
         assert_eq!(outcome.answers.len(), 1);
         outcome.answers.remove(0)
     }
@@ -110,7 +112,7 @@ async fn of_any_what_a_lost_answer_granted_comes_first() {
     let one = async || {
         let items = [item("busy.example", "1"), item("free.example", "2")];
         let outcome = coordinator
-            .acquire(&worker, &items, Want::Any(1), AT_ONCE)
+            .acquire(&worker, &items, Want::Any(1), AT_ONCE, Vec::new())
             .await;
         outcome.answers.into_iter().next().unwrap().granted()
     };

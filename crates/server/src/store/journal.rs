@@ -98,14 +98,15 @@ impl Journal {
         // There are some only if a power loss took what was carried over.
         let stranded = found.live.values().filter(|(at, _)| *at == BEFORE);
         let stranded: Vec<_> = stranded.map(|(_, permit)| permit.clone()).collect();
-        journal.granted(&stranded, counts);
+        journal.granted(&stranded, &[], counts);
         Ok((journal, found))
     }
 
-    /// These permits are out.
-    pub(super) fn granted(&self, permits: &[Granted<'_>], counts: &Counts) {
+    /// These permits are out, and those of `gone` no longer.
+    pub(super) fn granted(&self, permits: &[Granted<'_>], gone: &[u64], counts: &Counts) {
         let open = &mut *self.open.lock();
         open.buffer.clear();
+        open.take_out(gone);
         let mut refused = None;
         for permit in permits {
             let at = open.len + open.buffer.len() as u64;
@@ -131,11 +132,7 @@ impl Journal {
     pub(super) fn gone(&self, permits: &[u64], counts: &Counts) {
         let open = &mut *self.open.lock();
         open.buffer.clear();
-        for &permit in permits {
-            if open.live.remove(&permit).is_some() {
-                record::gone(&mut open.buffer, permit);
-            }
-        }
+        open.take_out(permits);
         open.append(counts);
     }
 
@@ -178,6 +175,15 @@ impl Journal {
 }
 
 impl Open {
+    /// Puts the end of those that are out into the buffer.
+    fn take_out(&mut self, permits: &[u64]) {
+        for &permit in permits {
+            if self.live.remove(&permit).is_some() {
+                record::gone(&mut self.buffer, permit);
+            }
+        }
+    }
+
     /// Writes the buffer. `false`: nothing of it is there.
     fn append(&mut self, counts: &Counts) -> bool {
         if self.buffer.is_empty() {

@@ -193,9 +193,10 @@ impl Store {
         async { kept.await.unwrap_or(Err(KeepError::Closed)) }
     }
 
-    /// These permits are out: to be told before their answer leaves. One write, which survives the process.
-    pub fn granted(&self, permits: &[Granted<'_>]) {
-        self.journal.granted(permits, &self.counts);
+    /// These permits are out, and those of `gone` no longer: to be told before the answer leaves. One write, which survives
+    /// the process.
+    pub fn granted(&self, permits: &[Granted<'_>], gone: &[u64]) {
+        self.journal.granted(permits, gone, &self.counts);
     }
 
     /// These permits are out no longer: reported, cancelled or expired. Those unknown are passed over.

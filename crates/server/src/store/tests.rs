@@ -54,7 +54,7 @@ async fn all_is_there_after_a_restart() {
         .await
         .unwrap();
     store.learned([("learned".to_owned(), state(2))]);
-    store.granted(&[permit(5, "held"), permit(6, "held")]);
+    store.granted(&[permit(5, "held"), permit(6, "held")], &[]);
     store.gone(&[6]);
     store.close();
     store.close();

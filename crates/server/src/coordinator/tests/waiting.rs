@@ -130,7 +130,7 @@ async fn any_takes_the_first_that_may_leave_and_nothing_of_the_others() {
         .map(|i| item(&format!("h{i}.example"), ""))
         .collect();
     let all = coordinator
-        .acquire(&worker, &hosts, Want::All, AT_ONCE)
+        .acquire(&worker, &hosts, Want::All, AT_ONCE, Vec::new())
         .await;
     assert_eq!(all.answers.len(), 300);
     tokio::time::sleep(Duration::from_millis(400)).await;
@@ -139,12 +139,12 @@ async fn any_takes_the_first_that_may_leave_and_nothing_of_the_others() {
     asked.push(free);
     let wait = Duration::from_secs(5);
     let one = coordinator
-        .acquire(&worker, &asked, Want::Any(1), wait)
+        .acquire(&worker, &asked, Want::Any(1), wait, Vec::new())
         .await;
     assert_eq!(one.answers.len(), 1);
     assert_eq!(one.answers[0].clone().granted().key, "free.example");
     let two = coordinator
-        .acquire(&worker, &hosts, Want::Any(2), wait)
+        .acquire(&worker, &hosts, Want::Any(2), wait, Vec::new())
         .await;
     assert_eq!(two.answers.len(), 2, "both may leave at the same time");
     assert!(
@@ -155,7 +155,7 @@ async fn any_takes_the_first_that_may_leave_and_nothing_of_the_others() {
     // Nobody stands in line any more, and nothing was taken: the other 298 may leave at once.
     assert_eq!(coordinator.limiter().stats().waiting, 0);
     let rest = coordinator
-        .acquire(&worker, &hosts, Want::All, AT_ONCE)
+        .acquire(&worker, &hosts, Want::All, AT_ONCE, Vec::new())
         .await;
     let granted = rest
         .answers
@@ -246,7 +246,9 @@ async fn ten_thousand_wait_for_one_host_and_one_for_each_of_a_hundred_thousand()
         })
         .collect();
     for call in &hosts {
-        let outcome = coordinator.acquire(&worker, call, Want::All, AT_ONCE).await;
+        let outcome = coordinator
+            .acquire(&worker, call, Want::All, AT_ONCE, Vec::new())
+            .await;
         assert!(
             outcome
                 .answers
@@ -258,7 +260,9 @@ async fn ten_thousand_wait_for_one_host_and_one_for_each_of_a_hundred_thousand()
         let mut left = call.clone();
         while !left.is_empty() {
             let wait = Duration::from_secs(5);
-            let outcome = coordinator.acquire(&worker, &left, Want::All, wait).await;
+            let outcome = coordinator
+                .acquire(&worker, &left, Want::All, wait, Vec::new())
+                .await;
             let mut answers = outcome.answers.iter();
             let waits = |_: &Item| matches!(answers.next(), Some(Answer::Wait { .. }));
             let before = left.len();

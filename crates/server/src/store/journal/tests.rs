@@ -40,8 +40,8 @@ fn what_is_out_is_out_after_a_restart_and_nothing_else() {
     let dir = tempdir().unwrap();
     let (journal, counts, found) = open(dir.path(), LARGE);
     assert!(found.live.is_empty() && found.newest.is_empty());
-    journal.granted(&permits([1, 2]), &counts);
-    journal.granted(&permits([3, 4]), &counts);
+    journal.granted(&permits([1, 2]), &[], &counts);
+    journal.granted(&permits([3, 4]), &[], &counts);
     journal.gone(&[2, 99], &counts);
     journal.renewed(&[(3, 5_000), (2, 7)], &counts);
     drop(journal);
@@ -74,9 +74,9 @@ fn a_torn_tail_is_cut_at_every_byte() {
     let dir = tempdir().unwrap();
     let path = dir.path().join("permits.journal");
     let (journal, counts, _) = open(dir.path(), LARGE);
-    journal.granted(&permits([1]), &counts);
+    journal.granted(&permits([1]), &[], &counts);
     let whole = journal.size().0;
-    journal.granted(&permits([2]), &counts);
+    journal.granted(&permits([2]), &[], &counts);
     drop(journal);
     let bytes = fs::read(&path).unwrap();
     for tail in usize::try_from(whole).unwrap()..bytes.len() {
@@ -91,7 +91,7 @@ fn a_torn_tail_is_cut_at_every_byte() {
             let (journal, counts, found) = open(dir.path(), LARGE);
             assert_eq!(found.damaged, damaged.len() as u64 - whole, "at {tail}");
             assert_eq!(found.into_live(), permits([1]), "at {tail}");
-            journal.granted(&permits([3]), &counts);
+            journal.granted(&permits([3]), &[], &counts);
             assert_eq!(live(dir.path()), permits([1, 3]), "at {tail}");
         }
     }
@@ -104,7 +104,7 @@ fn half_a_header_is_an_empty_journal() {
         fs::write(dir.path().join("permits.journal"), &HEADER[..len]).unwrap();
         let (journal, counts, found) = open(dir.path(), LARGE);
         assert_eq!(found.damaged, len as u64);
-        journal.granted(&permits([1]), &counts);
+        journal.granted(&permits([1]), &[], &counts);
         assert_eq!(live(dir.path()), permits([1]));
     }
 }
@@ -113,13 +113,13 @@ fn half_a_header_is_an_empty_journal() {
 fn a_new_file_begins_with_the_live_and_remembers_who_was_granted_last() {
     let dir = tempdir().unwrap();
     let (journal, counts, _) = open(dir.path(), 10_000);
-    journal.granted(&permits(0..1_000), &counts);
+    journal.granted(&permits(0..1_000), &[], &counts);
     journal.gone(&(0..990).collect::<Vec<_>>(), &counts);
     let full = journal.size().0;
     assert!(journal.replace_if_full(&counts));
     assert!(!journal.replace_if_full(&counts));
     assert!(journal.size().0 < full / 20);
-    journal.granted(&permits([2_000]), &counts);
+    journal.granted(&permits([2_000]), &[], &counts);
     journal.gone(&[995], &counts);
     journal.renewed(&[(996, 9)], &counts);
 
@@ -137,11 +137,11 @@ fn a_new_file_begins_with_the_live_and_remembers_who_was_granted_last() {
 fn a_journal_of_live_permits_alone_is_not_begun_anew_each_time() {
     let dir = tempdir().unwrap();
     let (journal, counts, _) = open(dir.path(), 1);
-    journal.granted(&permits(0..100), &counts);
+    journal.granted(&permits(0..100), &[], &counts);
     assert!(journal.replace_if_full(&counts));
-    journal.granted(&permits([100]), &counts);
+    journal.granted(&permits([100]), &[], &counts);
     assert!(!journal.replace_if_full(&counts));
-    journal.granted(&permits(101..300), &counts);
+    journal.granted(&permits(101..300), &[], &counts);
     assert!(journal.replace_if_full(&counts));
     assert_eq!(live(dir.path()), permits(0..300));
 }
@@ -152,7 +152,7 @@ fn killed_or_without_power_at_any_step_of_a_replacement_nothing_is_lost() {
     let path = dir.path().join("permits.journal");
     let (old, new) = (with(&path, ".old"), with(&path, ".new"));
     let (journal, counts, _) = open(dir.path(), 1);
-    journal.granted(&permits(0..4), &counts);
+    journal.granted(&permits(0..4), &[], &counts);
     journal.gone(&[0], &counts);
     let before = fs::read(&path).unwrap();
     assert!(journal.replace_if_full(&counts));
@@ -197,7 +197,7 @@ fn replacements_among_writers_lose_nothing() {
             scope.spawn(move || {
                 for i in 0..3_000 {
                     let number = writer * 1_000_000 + i;
-                    journal.granted(&permits([number]), counts);
+                    journal.granted(&permits([number]), &[], counts);
                     if i % 7 != 0 {
                         journal.gone(&[number], counts);
                     } else if i % 2 == 0 {

@@ -193,7 +193,7 @@ fn fills_its_disk() {
         let failures = store.counters().journal_failures;
         // Of different lengths, so that the end of the disk is in the middle of some.
         let key = "x".repeat(number as usize % 300);
-        store.granted(&[permit(number, &key)]);
+        store.granted(&[permit(number, &key)], &[]);
         if store.counters().journal_failures == failures {
             say(&format!("granted {number}"));
         }
@@ -227,7 +227,7 @@ fn a_disk_full_in_the_middle_of_a_write_loses_nothing_acknowledged() {
     let (journal, _) = Journal::open(journal, JOURNAL_BYTES_MAX, &counts).unwrap();
     let long = "x".repeat(30_000);
     while journal.size().0 + 100_000 < limit {
-        journal.granted(&[permit(1 << 40, &long)], &counts);
+        journal.granted(&[permit(1 << 40, &long)], &[], &counts);
     }
     drop(journal);
     let shell = format!("trap '' XFSZ; ulimit -f {};", limit / 512);

@@ -60,7 +60,7 @@ fn lives_until_it_is_killed() {
         loop {
             let number = next.fetch_add(1, Relaxed);
             say(&format!("granting {number}"));
-            store.granted(&[permit(number, &format!("host-{}", number % 3))]);
+            store.granted(&[permit(number, &format!("host-{}", number % 3))], &[]);
             say(&format!("granted {number}"));
             if !number.is_multiple_of(8) {
                 end(number);
