@@ -24,7 +24,7 @@ const KNOWN: [(&str, f64); 5] = [
     ("ietf-headers", 8.0),
     ("x-headers", 3.0),
 ];
-/// Of that, once it is found. What the other hosts came to is printed: it is the law's business, and of one process as of eight.
+/// Of that, once it is found. What the other hosts came to is printed: whether one process does better there was not measured.
 const USED_SHARE_MIN: f64 = 0.95;
 /// Refused of all, beside what one process had in the same minute: a fifth more, and what two or three unlucky probes cost.
 const REFUSED_TIMES_MAX: f64 = 1.2;
