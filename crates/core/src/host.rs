@@ -116,9 +116,8 @@ impl Host {
         // Who takes the last slot was kept waiting by the slots, if not by the rate; of one slot, nobody can tell.
         let last = free == 1 && cap > 1;
         let lease = self.lease(start, probe, last, &rate, config);
-        let interval = rate.interval();
         for i in 1..slots {
-            let start = start + interval * i;
+            let start = start + rate.interval() * i;
             self.pace.follow(start);
             self.lease(start, false, false, &rate, config);
         }
@@ -129,7 +128,7 @@ impl Host {
             lease,
             slots: slots as u16,
             start,
-            interval,
+            rate: rate.per_s,
         })
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use politely_core::Timestamp;
-use politely_core::gate::LeaseId;
+use politely_core::gate::{LeaseId, Rate};
 use politely_core::host::Directions;
 use politely_core::signal::{Report, Signal};
 use smallvec::SmallVec;
@@ -36,9 +36,9 @@ pub struct Permit {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Departure {
     pub(crate) start: Timestamp,
-    pub(crate) interval: Duration,
+    /// Requests per second.
+    pub(crate) rate: f64,
     pub(crate) slots: u16,
-    pub(crate) lease: Duration,
 }
 
 /// The claim on one key.
@@ -51,10 +51,16 @@ pub(crate) struct Part {
 
 impl Permit {
     /// The whole permit of one key.
+    #[inline]
     pub(crate) fn of(part: Part, departure: Departure) -> Self {
-        let mut permit = Self::part_of(part, departure);
-        permit.given = true;
-        permit
+        Self {
+            parts: SmallVec::from_buf([part]),
+            sent: false,
+            given: true,
+            departure,
+            #[cfg(feature = "coordinator")]
+            claim: None,
+        }
     }
 
     /// What there is of a permit of several keys so far.
@@ -74,9 +80,8 @@ impl Permit {
     pub(crate) fn claimed(claim: Claim) -> Self {
         let departure = Departure {
             start: claim.start(),
-            interval: Duration::ZERO,
+            rate: f64::INFINITY,
             slots: 1,
-            lease: claim.lease(),
         };
         Self {
             parts: SmallVec::new(),
@@ -98,13 +103,22 @@ impl Permit {
     }
 
     /// From one departure to the next, at the rate of when it was granted.
-    pub const fn interval(&self) -> Duration {
-        self.departure.interval
+    pub fn interval(&self) -> Duration {
+        Rate::per_second(self.departure.rate).interval()
     }
 
     /// Its slot returns by itself this long after its start.
-    pub const fn lease(&self) -> Duration {
-        self.departure.lease
+    pub fn lease(&self) -> Duration {
+        #[cfg(feature = "coordinator")]
+        if let Some(claim) = &self.claim {
+            return claim.lease();
+        }
+        let lease = |part: &Part| part.with(|entry| entry.config.lease);
+        self.parts
+            .iter()
+            .filter_map(lease)
+            .min()
+            .unwrap_or_default()
     }
 
     /// One permit per departure.
@@ -113,18 +127,13 @@ impl Permit {
         // Of a coordinator there is one departure.
         #[cfg(feature = "coordinator")]
         let mut claim = self.claim.take();
-        let Departure {
-            start,
-            interval,
-            slots,
-            lease,
-        } = self.departure;
+        let interval = self.interval();
+        let Departure { start, rate, slots } = self.departure;
         (0..slots).map(move |i| {
             let departure = Departure {
                 start: start + interval * u32::from(i),
-                interval,
+                rate,
                 slots: 1,
-                lease,
             };
             let parts = parts.iter().map(|part| Part {
                 shard: Arc::clone(&part.shard),

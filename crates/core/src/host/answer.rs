@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
-use crate::gate::{HoldReason, LeaseId};
+use crate::gate::{HoldReason, LeaseId, Rate};
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -61,8 +61,15 @@ pub struct Grant {
     pub slots: u16,
     /// When the first may leave.
     pub start: Timestamp,
-    /// Between one start and the next, at the present rate.
-    pub interval: Duration,
+    /// The present rate, requests per second.
+    pub rate: f64,
+}
+
+impl Grant {
+    /// Between one start and the next.
+    pub fn interval(&self) -> Duration {
+        Rate::per_second(self.rate).interval()
+    }
 }
 
 /// Why not now, and when to ask again.

@@ -207,7 +207,7 @@ impl World {
             );
         }
         for i in 0..grant.slots {
-            let start = grant.start + grant.interval * u32::from(i);
+            let start = grant.start + grant.interval() * u32::from(i);
             let out = Out {
                 leaves: self.truly + start.since(self.now),
                 expires: start + self.config.lease,

@@ -315,6 +315,7 @@ impl Limiter {
     }
 
     /// `alone`: the part is the whole permit, which is counted while its shard is locked.
+    #[inline]
     fn try_part(
         &self,
         key: &Key,
@@ -449,6 +450,7 @@ impl std::fmt::Debug for Limiter {
     }
 }
 
+#[inline]
 #[expect(clippy::needless_pass_by_value, reason = "a view made for this call")]
 fn grant(
     now: Timestamp,
@@ -469,9 +471,8 @@ fn grant(
     };
     let departure = Departure {
         start: grant.start,
-        interval: grant.interval,
+        rate: grant.rate,
         slots: grant.slots,
-        lease: entry.config.lease,
     };
     Ok((part, departure))
 }

@@ -295,9 +295,8 @@ impl Limiter {
         };
         let departure = Departure {
             start,
-            interval: Duration::ZERO,
+            rate: f64::INFINITY,
             slots: 1,
-            lease,
         };
         Ok(Permit::of(part, departure))
     }
