@@ -76,8 +76,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "TIME")]
     pub(crate) lease: Option<Span>,
     /// Keys kept, at most
-    #[arg(long, value_name = "N", default_value_t = 1 << 20)]
-    pub(crate) capacity: usize,
+    #[arg(long, value_name = "N", default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
+    pub(crate) capacity: u64,
 }
 
 /// Show a coordinator's keys in the terminal: rates, holds, refusals, and why each waits.

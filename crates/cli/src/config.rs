@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use politely::OperatorNumbers;
 use politely::core::config::Config;
 use politely::core::control::LawConfig;
 use serde::Deserialize;
@@ -55,7 +56,7 @@ impl LawName {
 
 impl Profile {
     /// Its numbers, and over them an operator's.
-    pub(crate) fn config(self, law: Option<LawName>, rate: Option<f64>) -> Config {
+    pub(crate) fn config(self, law: Option<LawName>, set: OperatorNumbers) -> Config {
         let mut config = match self {
             Self::Crawler => Config::crawler(),
             Self::Api => Config::api(),
@@ -64,7 +65,7 @@ impl Profile {
             config = config.with_law(law.law());
         }
         let limits = &mut config.limits;
-        if let Some(rate) = rate {
+        if let Some(rate) = set.rate {
             limits.rate_max = rate;
             // With a law that does not move, the operator's number is the rate; else only its bound.
             let moves = matches!(config.law, LawConfig::Aimd(_) | LawConfig::Discover(_));
@@ -74,6 +75,8 @@ impl Profile {
                 rate
             };
         }
+        limits.burst = set.burst.unwrap_or(limits.burst);
+        limits.in_flight = set.in_flight.unwrap_or(limits.in_flight);
         config
     }
 }
@@ -196,9 +199,7 @@ pub(crate) struct Knobs {
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) profile: Profile,
-    pub(crate) rate: Option<f64>,
-    pub(crate) burst: Option<f64>,
-    pub(crate) in_flight: Option<u32>,
+    pub(crate) numbers: OperatorNumbers,
     pub(crate) law: Option<LawName>,
     pub(crate) key: KeyKind,
     /// Requests in flight over all hosts.
@@ -247,9 +248,12 @@ impl Settings {
     }
 
     pub(crate) fn checked(knobs: Knobs) -> Result<Self, String> {
-        within("rate", knobs.rate, 1e-6, 1e6)?;
-        within("burst", knobs.burst, 1.0, 1e6)?;
-        within("in-flight", knobs.in_flight.map(f64::from), 1.0, 1e4)?;
+        let numbers = OperatorNumbers {
+            rate: knobs.rate,
+            burst: knobs.burst,
+            in_flight: knobs.in_flight,
+        };
+        sound(numbers)?;
         within(
             "concurrency",
             knobs.concurrency.map(f64::from),
@@ -284,9 +288,7 @@ impl Settings {
         .unwrap_or(CONCURRENCY_DEFAULT);
         Ok(Self {
             profile,
-            rate: knobs.rate,
-            burst: knobs.burst,
-            in_flight: knobs.in_flight,
+            numbers,
             law: knobs.law,
             key: knobs.key.unwrap_or_default(),
             concurrency,
@@ -317,6 +319,13 @@ fn in_flight_by_memory(memory: Memory) -> u32 {
         512_000_001..=1_000_000_000 => 8,
         _ => 12,
     }
+}
+
+/// Are an operator's numbers within their bounds? If not: which flag is not.
+pub(crate) fn sound(set: OperatorNumbers) -> Result<(), String> {
+    within("rate", set.rate, 1e-6, 1e6)?;
+    within("burst", set.burst, 1.0, 1e6)?;
+    within("in-flight", set.in_flight.map(f64::from), 1.0, 1e4)
 }
 
 fn within(name: &str, value: Option<f64>, low: f64, high: f64) -> Result<(), String> {
@@ -447,7 +456,11 @@ mod tests {
         };
         let both = settings(flags.over(file));
         assert_eq!(
-            (both.rate, both.burst, both.timeout.as_secs()),
+            (
+                both.numbers.rate,
+                both.numbers.burst,
+                both.timeout.as_secs()
+            ),
             (Some(2.0), Some(3.0), 5)
         );
         assert_eq!(both.proxies, ["http://a:1"]);

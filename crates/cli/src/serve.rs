@@ -2,16 +2,18 @@
 
 use std::path::PathBuf;
 
+use politely::OperatorNumbers;
 use politely::core::key::KeyKind;
 use politely_server::store::Store;
 use politely_server::{Certificate, Coordinator, Options, Server, Settings, Token};
 
 use crate::args::{ServeArgs, ServedKey};
+use crate::config::sound;
 use crate::exit::{Exit, Wrong};
 use crate::token;
 
 pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
-    let settings = settings(args);
+    let settings = settings(args)?;
     let options = Options {
         bind: args.bind,
         token: secret(args)?,
@@ -55,15 +57,18 @@ async fn end() {
     }
 }
 
-fn settings(args: &ServeArgs) -> Settings {
-    let mut config = args.profile.config(Some(args.law), args.rate);
-    let limits = &mut config.limits;
-    limits.burst = args.burst.unwrap_or(limits.burst);
-    limits.in_flight = args.in_flight.unwrap_or(limits.in_flight);
+fn settings(args: &ServeArgs) -> Result<Settings, Wrong> {
+    let numbers = OperatorNumbers {
+        rate: args.rate,
+        burst: args.burst,
+        in_flight: args.in_flight,
+    };
+    sound(numbers).map_err(Wrong)?;
+    let mut config = args.profile.config(Some(args.law), numbers);
     if let Some(lease) = &args.lease {
         config.lease = lease.0;
     }
-    Settings {
+    Ok(Settings {
         config,
         profile: word(&args.profile),
         law: word(&args.law),
@@ -71,9 +76,9 @@ fn settings(args: &ServeArgs) -> Settings {
             ServedKey::Host => KeyKind::Host,
             ServedKey::Site => KeyKind::Site,
         },
-        capacity: args.capacity,
+        capacity: args.capacity as usize,
         ..Settings::default()
-    }
+    })
 }
 
 /// As it is typed.

@@ -345,9 +345,9 @@ fn coordinator(settings: &Settings, clock: Clock) -> Result<Option<Limiter>, Wro
         return Ok(None);
     };
     let given = [
-        ("rate", settings.rate.is_some()),
-        ("burst", settings.burst.is_some()),
-        ("in-flight", settings.in_flight.is_some()),
+        ("rate", settings.numbers.rate.is_some()),
+        ("burst", settings.numbers.burst.is_some()),
+        ("in-flight", settings.numbers.in_flight.is_some()),
         ("law", settings.law.is_some()),
     ];
     if let Some((name, _)) = given.into_iter().find(|(_, given)| *given) {
@@ -373,10 +373,7 @@ fn lease(settings: &Settings, config: &Config) -> Duration {
 
 /// The profile, and over it the operator's numbers.
 fn config(settings: &Settings) -> Config {
-    let mut config = settings.profile.config(settings.law, settings.rate);
-    let limits = &mut config.limits;
-    limits.burst = settings.burst.unwrap_or(limits.burst);
-    limits.in_flight = settings.in_flight.unwrap_or(limits.in_flight);
+    let mut config = settings.profile.config(settings.law, settings.numbers);
     config.lease = lease(settings, &config);
     config
 }

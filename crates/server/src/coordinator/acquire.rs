@@ -35,7 +35,6 @@ const GRACE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_m
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// What a call of wishes came to.
-#[derive(Default)]
 pub(crate) struct Outcome {
     pub(crate) answers: Vec<Answer>,
     pub(crate) retry_in: Option<Duration>,

@@ -168,10 +168,7 @@ async fn a_report_twice_is_answered_the_same_and_counts_once() {
         .await
         .granted();
     let first = coordinator.tell(&worker, &refusal(&grant, "30"));
-    assert_eq!(
-        (first.late, first.hold_ms / 1_000),
-        (false, first.hold_ms / 1_000)
-    );
+    assert!(!first.late);
     assert!(
         (30_000..33_000).contains(&first.hold_ms),
         "{}",
