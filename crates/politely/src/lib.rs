@@ -43,6 +43,7 @@ mod asked;
 pub mod attempts;
 #[cfg(any(feature = "tower", feature = "reqwest", feature = "wire"))]
 mod budgets;
+pub mod cells;
 mod clock;
 mod index;
 #[cfg(feature = "tower")]
