@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hashbrown::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use super::{Engine, EngineError, OnNotice, Pending, Pulse, Version, Write, Written};
 use crate::clock::Clock;
