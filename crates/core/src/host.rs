@@ -182,7 +182,7 @@ impl Host {
             self.judge(now, &lease, report, config, rng);
         }
         if fresh {
-            self.knowing = self.leases.tally().granted;
+            self.knowing = self.leases.next().0;
             self.rare().event = Event {
                 at: now,
                 status: report.status,
@@ -293,6 +293,12 @@ impl Host {
     pub fn resume_after(&mut self, now: Timestamp, newest: Timestamp, config: &Config) {
         let rate = self.bounds(now, config).rate;
         self.pace.empty(now, newest, &rate);
+    }
+
+    /// Leases from now on are called `number << 32` at least, so that none has the name of one that was granted
+    /// and lost with the state; see [`Leases::generation`].
+    pub fn generation(&mut self, number: u32) {
+        self.leases.generation(number);
     }
 
     /// A permit granted before whoever kept this state died: its slot is taken until its lease ends.

@@ -194,7 +194,9 @@ impl KeyLaw {
         set_back: Duration,
     ) {
         match (&mut *self, config) {
-            (Self::Aimd(law), LawConfig::Aimd(config)) if law.plausible() => law.adopt(config, now),
+            (Self::Aimd(law), LawConfig::Aimd(config)) if law.plausible() => {
+                law.adopt(config, set_back);
+            }
             (Self::Advice(law), LawConfig::Advice(config)) if law.plausible() => law.adopt(config),
             (Self::Discover(law), LawConfig::Discover(config)) if law.plausible() => {
                 law.adopt(config, set_back);

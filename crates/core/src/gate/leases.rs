@@ -79,11 +79,17 @@ pub struct Tally {
     pub live: u64,
 }
 
+/// The last generation there can be has half its ids left: no state that is read back runs out of them.
+const NEXT_MAX: u64 = u64::MAX - (1 << 31);
+/// Three counts below this, and the live ones, add up to a number.
+const ENDED_MAX: u64 = 1 << 62;
+
 /// The leases of one key, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leases {
     live: SmallVec<[Lease; 1]>,
-    granted: u64,
+    /// The next id. It runs ahead of what was granted where state was lost: see [`Leases::generation`].
+    next: u64,
     reported: u64,
     cancelled: u64,
     expired: u64,
@@ -99,8 +105,8 @@ impl Leases {
         probe: bool,
         pressed: bool,
     ) -> LeaseId {
-        let id = LeaseId(self.granted);
-        self.granted += 1;
+        let id = LeaseId(self.next);
+        self.next += 1;
         let beside = u16::try_from(self.live.len()).unwrap_or(u16::MAX);
         self.live.push(Lease {
             id,
@@ -185,13 +191,25 @@ impl Leases {
         }
     }
 
+    /// Ids from now on are at least `number << 32`, and never lower than before. Whoever goes on from a state
+    /// of which the latest may be lost calls this with a number above any before it (the seconds of its
+    /// clock): what was granted and is forgotten then shares its id with nothing.
+    pub fn generation(&mut self, number: u32) {
+        self.next = self.next.max(u64::from(number) << 32);
+    }
+
+    /// What the next lease is called: all those given so far have lower ids.
+    pub const fn next(&self) -> LeaseId {
+        LeaseId(self.next)
+    }
+
     /// Could calls of this type's methods have led here? Bytes read back may be anything.
     pub fn plausible(&self) -> bool {
-        let ended =
-            u128::from(self.reported) + u128::from(self.cancelled) + u128::from(self.expired);
-        self.granted < 1 << 62
-            && u128::from(self.granted) == ended + self.live.len() as u128
-            && self.live.iter().all(|lease| lease.id.0 < self.granted)
+        let ended = [self.reported, self.cancelled, self.expired];
+        self.next <= NEXT_MAX
+            && ended.iter().all(|count| *count < ENDED_MAX)
+            && self.live.is_sorted_by(|a, b| a.id < b.id)
+            && self.live.last().is_none_or(|lease| lease.id < self.next())
     }
 
     /// Slots taken.
@@ -212,12 +230,13 @@ impl Leases {
 
     /// The books.
     pub fn tally(&self) -> Tally {
+        let live = self.live.len() as u64;
         Tally {
-            granted: self.granted,
+            granted: self.reported + self.cancelled + self.expired + live,
             reported: self.reported,
             cancelled: self.cancelled,
             expired: self.expired,
-            live: self.live.len() as u64,
+            live,
         }
     }
 
@@ -311,6 +330,28 @@ mod tests {
         assert!(leases.report(id).is_some_and(|lease| !lease.is_probe()));
         let tally = leases.tally();
         assert_eq!((tally.granted, tally.reported, tally.live), (1, 1, 0));
+    }
+
+    /// Before this, an id given and lost with the state was given a second time, and one report ended both.
+    #[test]
+    fn a_lost_state_gives_no_id_twice() {
+        let mut leases = Leases::default();
+        leases.take(at(0), LASTS, false, false);
+        let kept = leases.clone();
+        let lost = leases.take(at(0), LASTS, false, false);
+
+        let mut leases = kept;
+        leases.generation(1_800_000_000);
+        let id = leases.take(at(1), LASTS, false, false);
+        assert_eq!(id, LeaseId(1_800_000_000 << 32));
+        assert!(leases.report(lost).is_none());
+        leases.generation(7);
+        assert_eq!(leases.next(), LeaseId(id.0 + 1), "never back");
+        let tally = leases.tally();
+        assert_eq!((tally.granted, tally.live), (2, 2));
+        leases.generation(u32::MAX);
+        leases.take(at(2), LASTS, false, false);
+        assert!(leases.plausible());
     }
 
     #[test]
