@@ -71,6 +71,25 @@ impl Stats {
     }
 }
 
+/// What sharing keys through an engine came to so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Commits {
+    /// Writes that stood.
+    pub commits: u64,
+    /// … that met somebody else's and were made again.
+    pub conflicts: u64,
+    /// … without an answer.
+    pub unknown: u64,
+    /// Looks at a key.
+    pub reads: u64,
+    /// Permits and reports in the writes that stood.
+    pub items: u64,
+    /// Keys of which the engine had lost something.
+    pub lost: u64,
+    /// Processes that share the engine now, this one included.
+    pub coordinators: u64,
+}
+
 impl AddAssign for Stats {
     fn add_assign(&mut self, other: Self) {
         self.keys += other.keys;
