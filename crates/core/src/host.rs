@@ -9,6 +9,7 @@
 
 mod answer;
 mod explain;
+mod join;
 mod rare;
 mod state;
 
@@ -555,7 +556,11 @@ impl Host {
         }
     }
 
+    /// Unless another is under way, as after a [`Host::join`].
     fn probe_lost(&mut self) {
+        if self.leases.probing() {
+            return;
+        }
         if let Some(rare) = &mut self.rare {
             rare.breaker.probe_lost();
             rare.quarantine.probe_lost();

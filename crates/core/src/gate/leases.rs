@@ -4,12 +4,13 @@
 //! end. Each grant takes one, its report or cancellation returns it, and what is never heard of again
 //! expires. The books always balance: granted = reported + cancelled + expired + live.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use crate::Timestamp;
+use crate::{Timestamp, join};
 
 /// Names one permit of one key; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -51,6 +52,17 @@ impl Lease {
     /// Its outcome is known and learned from; the slot is taken until the body has come.
     pub fn is_heard(&self) -> bool {
         self.stage == Stage::Heard
+    }
+
+    fn join(&mut self, other: &Self) {
+        let stage = match (self.stage, other.stage) {
+            (Stage::Probe, _) | (_, Stage::Probe) => Stage::Probe,
+            (Stage::Sent, _) | (_, Stage::Sent) => Stage::Sent,
+            (Stage::Heard, Stage::Heard) => Stage::Heard,
+        };
+        let other = Self { stage, ..*other };
+        self.stage = stage;
+        join::least(self, &other, |lease| Reverse(lease.expires()));
     }
 
     /// When its slot returns by itself.
@@ -238,6 +250,22 @@ impl Leases {
             expired: self.expired,
             live,
         }
+    }
+
+    /// Those of either of two states that were one. A lease that both know ends when the later does, and has come
+    /// as far as on the side that knows less: a probe is lost to nobody who waits for it. What ended on one
+    /// side only is still live, and in the books as both.
+    pub(crate) fn join(&mut self, other: &Self) {
+        for theirs in &other.live {
+            match self.live.binary_search_by_key(&theirs.id, |lease| lease.id) {
+                Ok(at) => self.live[at].join(theirs),
+                Err(at) => self.live.insert(at, *theirs),
+            }
+        }
+        self.next = self.next.max(other.next);
+        self.reported = self.reported.max(other.reported);
+        self.cancelled = self.cancelled.max(other.cancelled);
+        self.expired = self.expired.max(other.expired);
     }
 
     /// Gives memory of a past rush back.

@@ -66,6 +66,14 @@ impl Rate {
         (self.per_s * (micros(period) as f64 / 1e6)).min(self.burst)
     }
 
+    /// What flows in, per second or per interval.
+    fn flow(&self) -> f64 {
+        match self.refill {
+            Refill::Interval(period) if self.per_s.is_finite() => self.per_interval(period),
+            _ => self.per_s,
+        }
+    }
+
     /// How long `tokens` take to flow in, from the last count.
     fn time_for(&self, tokens: f64) -> Duration {
         match self.refill {
@@ -130,7 +138,7 @@ impl Pace {
             return;
         }
         self.settle(now, old);
-        let share = new.per_s / old.per_s;
+        let share = new.flow() / old.flow();
         if self.tokens < 0.0 && share > 0.0 && share.is_finite() {
             self.tokens *= share;
         } else if share.is_infinite() || share.is_nan() || !self.tokens.is_finite() {
@@ -222,6 +230,13 @@ impl Pace {
         let set_back = self.at.since(now);
         self.at = self.at - set_back;
         self.newest = self.newest - set_back;
+    }
+
+    /// The emptier of two that were counted at the same time and fill at the same rate from here on.
+    pub(crate) fn join(&mut self, other: &Self) {
+        self.tokens = self.tokens.min(other.tokens);
+        self.at = self.at.max(other.at);
+        self.newest = self.newest.max(other.newest);
     }
 
     /// When it was last counted.
