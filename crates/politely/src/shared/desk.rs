@@ -213,10 +213,6 @@ impl Desk {
         self.unreadable.as_deref()
     }
 
-    pub(super) fn waiting(&self) -> usize {
-        self.waiting.len()
-    }
-
     pub(super) fn before(&self, turn: Turn) -> usize {
         self.waiting.range(..(turn, 0)).count()
     }

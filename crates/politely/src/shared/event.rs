@@ -70,7 +70,7 @@ impl Event {
             Self::Set(numbers) => host.set(now, *numbers, config),
             Self::Unpark => host.unpark(),
             Self::Forget => host.forget(now, config),
-            Self::Join(_other) => {}
+            Self::Join(other) => host.join(other, now, config),
         }
         None
     }

@@ -459,10 +459,6 @@ impl Hub {
         self.of.len()
     }
 
-    pub(super) fn config(&self) -> &Arc<Config> {
-        &self.shop.config
-    }
-
     pub(super) fn set_config(&mut self, config: Arc<Config>, mono: Timestamp) {
         self.shop.config = config;
         for id in 0..self.desks.len() {
@@ -486,7 +482,7 @@ impl Hub {
         let desk = self.desks[id].as_mut()?;
         let blind = away || desk.unreadable().is_some();
         let mut explained = desk.host().look(now, &self.shop.config);
-        for wait in &mut explained.wait {
+        if let Some(wait) = &mut explained.wait {
             wait.at = self.shop.epochs.mono(wait.at);
         }
         if let Some(event) = &mut explained.event {

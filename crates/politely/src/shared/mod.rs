@@ -45,6 +45,8 @@ mod epoch;
 mod event;
 mod hub;
 mod lease;
+#[cfg(test)]
+mod tests;
 mod wish;
 
 use std::collections::HashMap;
