@@ -477,7 +477,10 @@ impl Desk {
             return granted;
         }
         let slots = wait.reason == Reason::InFlight && !cell.head.is_only(me);
-        if others || self.contended || slots {
+        if granted.is_empty() && place.is_some() {
+            // Its turn is still to come.
+            cell.head.line.insert(0, me);
+        } else if others || self.contended || slots || place.is_some() {
             cell.head.line.push(me);
             self.contended = false;
         }
@@ -516,11 +519,12 @@ impl Desk {
         others: bool,
     ) -> (Vec<Granting>, Option<Wait>) {
         let mut granted: Vec<Granting> = Vec::new();
+        let (mut taken, of) = cell.host.look(now, &shop.config).in_flight;
         while let Some((&(turn, ticket), &waiter)) = self.waiting.first_key_value() {
             if granted.len() >= BATCH {
                 return (granted, None);
             }
-            let mut ask = waiter.ask;
+            let mut ask = modest(waiter.ask, taken, of);
             if others && let Some(first) = granted.first() {
                 let until = first.grant.start + QUANTUM;
                 ask.horizon = ask.horizon.min(until.since(now));
@@ -531,6 +535,7 @@ impl Desk {
             match cell.host.request(now, ask, &shop.config) {
                 Decision::Granted(grant) => {
                     self.waiting.pop_first();
+                    taken += u32::from(grant.slots);
                     granted.push(Granting {
                         turn,
                         ticket,
@@ -554,9 +559,11 @@ impl Desk {
         now: Timestamp,
         mono: Timestamp,
     ) -> bool {
-        let horizon = Ask::within(HORIZON);
         let patience = CLAIM * before as u32;
-        match cell.host.clone().request(now, horizon, &shop.config) {
+        let mut host = cell.host.clone();
+        let (taken, of) = host.look(now, &shop.config).in_flight;
+        let ask = modest(Ask::within(HORIZON), taken, of);
+        match host.request(now, ask, &shop.config) {
             Decision::Granted(_) => {
                 let since = *self.open_since.get_or_insert(mono);
                 let fresh = self.heard.is_some_and(|heard| heard >= since + patience);
@@ -790,6 +797,17 @@ impl Desk {
             event.apply(&mut ahead.host, now, &shop.config, shop.seed ^ self.jitter);
         }
         self.ahead = Some(ahead);
+    }
+}
+
+/// A permit ahead of its time takes a slot all the while: only where slots are plenty.
+fn modest(ask: Ask, taken: u32, of: u32) -> Ask {
+    if 2 * (taken + 1) <= of {
+        return ask;
+    }
+    Ask {
+        horizon: Duration::ZERO,
+        ..ask
     }
 }
 
