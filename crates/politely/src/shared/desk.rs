@@ -26,7 +26,7 @@ use crate::waiters::Turn;
 /// A permit may start so far ahead of its commit, at most: what an engine that forgets can double.
 pub(super) const HORIZON: Duration = Duration::from_secs(2);
 /// Good news waits so long for something to be written with, unless somebody waits for the slot.
-const LINGER: Duration = Duration::from_secs(1);
+const LINGER: Duration = Duration::from_millis(500);
 /// Whose turn it is has so long to take it.
 const CLAIM: Duration = Duration::from_millis(250);
 /// Of those in the key's line each takes what leaves within so long, then it is the next one's turn.
@@ -274,7 +274,7 @@ impl Desk {
             .get_or_insert_with(|| Box::new(self.view.clone()));
         let (taken, of) = ahead.host.look(now, &shop.config).in_flight;
         let directions = event.apply(&mut ahead.host, now, &shop.config, shop.seed ^ self.jitter);
-        let lingers = event.can_linger() && 2 * taken <= of && !self.view.others_wait(shop.me);
+        let lingers = event.can_linger() && 2 * taken <= of;
         self.due = self.due.min(if lingers { mono + LINGER } else { mono });
         self.push(event);
         if !lingers {
