@@ -11,11 +11,8 @@ impl Discover {
     pub(in super::super) fn join(&mut self, other: &Self, now: Timestamp) {
         match (&mut self.0, &other.0) {
             (State::Quiet(mine), State::Quiet(theirs)) => {
-                // In the order of what becomes of them beside one that learns.
-                join::least(mine, theirs, |quiet| {
-                    let law = quiet.beginning();
-                    (law.wish(now).to_bits(), join::bytes(&law))
-                });
+                // Their bytes have the order of those that each begins with when it learns: by rate and time.
+                join::least(mine, theirs, |quiet| quiet.beginning().wish(now).to_bits());
             }
             (State::Learning(mine), State::Learning(theirs)) => mine.join(theirs, now),
             (State::Learning(mine), State::Quiet(theirs)) => mine.join(&theirs.beginning(), now),
