@@ -16,6 +16,7 @@ use politely_core::Timestamp;
 use politely_core::config::Config;
 use politely_core::host::{Ask, Decision, Directions, Grant, Host, Reason, Wait};
 
+use super::alone::Alone;
 use super::cell::{Cell, CellError, LastWrite, Who};
 use super::epoch::{Epochs, QUIET};
 use super::event::Event;
@@ -94,6 +95,8 @@ pub(super) struct Desk {
     /// The same with all `events` applied; `None`: there are none.
     ahead: Option<Box<Cell>>,
     at: Timestamp,
+    /// What is granted from while the engine is away and shares are allowed.
+    alone: Option<Box<Alone>>,
     /// Not written yet, in order; and by when the first that lingers must be.
     events: VecDeque<Event>,
     due: Timestamp,
@@ -178,6 +181,7 @@ impl Desk {
             view: Cell::new(Host::new(&shop.config, now)),
             ahead: None,
             at: now,
+            alone: None,
             events: VecDeque::new(),
             due: Timestamp::NEVER,
             waiting: BTreeMap::new(),
@@ -203,10 +207,16 @@ impl Desk {
 
     /// The state as far as we know it, what is not written yet included.
     pub(super) fn host(&mut self) -> &mut Host {
-        match &mut self.ahead {
-            Some(ahead) => &mut ahead.host,
-            None => &mut self.view.host,
+        match (&mut self.alone, &mut self.ahead) {
+            (Some(alone), _) => &mut alone.host,
+            (None, Some(ahead)) => &mut ahead.host,
+            (None, None) => &mut self.view.host,
         }
+    }
+
+    /// Nothing leaves while the engine is away.
+    pub(super) fn is_shut(&self) -> bool {
+        self.alone.is_none()
     }
 
     pub(super) fn unreadable(&self) -> Option<&str> {
@@ -274,6 +284,9 @@ impl Desk {
             .get_or_insert_with(|| Box::new(self.view.clone()));
         let (taken, of) = ahead.host.look(now, &shop.config).in_flight;
         let directions = event.apply(&mut ahead.host, now, &shop.config, shop.seed ^ self.jitter);
+        if let Some(alone) = &mut self.alone {
+            event.apply(&mut alone.host, now, &alone.config, shop.seed ^ self.jitter);
+        }
         let lingers = event.can_linger() && 2 * taken <= of;
         self.due = self.due.min(if lingers { mono + LINGER } else { mono });
         self.push(event);
@@ -334,6 +347,7 @@ impl Desk {
         if self.under_way.is_some() {
             return Step::Wait(Timestamp::NEVER);
         }
+        self.rejoin(shop, mono);
         let must = self.due <= mono || !self.owed.is_empty() || !self.doubtful.is_empty();
         let tries =
             self.try_at <= mono && (self.look || !self.waiting.is_empty() || self.in_line(shop.me));
@@ -368,6 +382,51 @@ impl Desk {
             }
         }
         self.build(shop, mono, told)
+    }
+
+    /// What to do at `mono` while the engine is away: our share of what the key may, of the state as it was last known.
+    pub(super) fn step_alone(
+        &mut self,
+        shop: &Shop,
+        mono: Timestamp,
+        told: &mut Vec<Told>,
+    ) -> Timestamp {
+        if self.waiting.is_empty() || self.heard.is_none() || self.unreadable.is_some() {
+            return Timestamp::NEVER;
+        }
+        let now = self.now(shop, mono);
+        if self.alone.is_none() {
+            let known = self.ahead.as_deref().unwrap_or(&self.view);
+            self.alone = Alone::new(known.host.clone(), shop, now).map(Box::new);
+        }
+        let Some(alone) = &mut self.alone else {
+            return Timestamp::NEVER;
+        };
+        while let Some((&(turn, ticket), &waiter)) = self.waiting.first_key_value() {
+            match alone.host.request(now, waiter.ask, &alone.config) {
+                Decision::Granted(grant) => {
+                    self.waiting.pop_first();
+                    told.push(Told::Granted(Granting {
+                        turn,
+                        ticket,
+                        waiter,
+                        grant,
+                    }));
+                }
+                Decision::Wait(wait) => return shop.epochs.mono(wait.at),
+            }
+        }
+        Timestamp::NEVER
+    }
+
+    /// The engine is back: what was granted meanwhile becomes part of the state.
+    fn rejoin(&mut self, shop: &Shop, mono: Timestamp) {
+        if let Some(alone) = self.alone.take() {
+            let host = alone.back_at(self.now(shop, mono));
+            self.events.push_back(Event::Join(Box::new(host)));
+            self.due = mono;
+            self.apply_again(shop, mono);
+        }
     }
 
     fn in_line(&self, me: Who) -> bool {
@@ -498,7 +557,7 @@ impl Desk {
 
     /// Those who want an answer now have it, if what we know is no older than a moment.
     fn answer_at_once(&mut self, told: &mut Vec<Told>, wait: Wait, mono: Timestamp) {
-        if !self.heard.is_some_and(|heard| mono.since(heard) < LATELY) {
+        if self.heard.is_none_or(|heard| mono.since(heard) >= LATELY) {
             self.ask_first = self.waiting.values().any(|waiter| waiter.once);
             return;
         }
