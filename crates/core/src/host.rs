@@ -9,6 +9,7 @@
 
 mod answer;
 mod explain;
+mod join;
 mod rare;
 mod state;
 
@@ -182,7 +183,7 @@ impl Host {
             self.judge(now, &lease, report, config, rng);
         }
         if fresh {
-            self.knowing = self.leases.tally().granted;
+            self.knowing = self.leases.next().0;
             self.rare().event = Event {
                 at: now,
                 status: report.status,
@@ -293,6 +294,17 @@ impl Host {
     pub fn resume_after(&mut self, now: Timestamp, newest: Timestamp, config: &Config) {
         let rate = self.bounds(now, config).rate;
         self.pace.empty(now, newest, &rate);
+    }
+
+    /// Leases from now on are called `number << 32` at least, so that none has the name of one that was granted
+    /// and lost with the state; see [`Leases::generation`].
+    pub fn generation(&mut self, number: u32) {
+        self.leases.generation(number);
+    }
+
+    /// Leases from now on are called `first` at least; see [`Leases::ids_from`].
+    pub fn ids_from(&mut self, first: LeaseId) {
+        self.leases.ids_from(first);
     }
 
     /// A permit granted before whoever kept this state died: its slot is taken until its lease ends.
@@ -549,7 +561,11 @@ impl Host {
         }
     }
 
+    /// Unless another is under way, as after a [`Host::join`].
     fn probe_lost(&mut self) {
+        if self.leases.probing() {
+            return;
+        }
         if let Some(rare) = &mut self.rare {
             rare.breaker.probe_lost();
             rare.quarantine.probe_lost();

@@ -18,6 +18,7 @@ pub mod config;
 pub mod control;
 pub mod gate;
 pub mod host;
+mod join;
 pub mod key;
 pub mod queue;
 pub mod retry;

@@ -45,6 +45,7 @@ pub mod attempts;
 mod budgets;
 pub mod cells;
 mod clock;
+mod elsewhere;
 mod index;
 #[cfg(feature = "tower")]
 pub mod layer;
@@ -57,6 +58,7 @@ pub mod remote;
 pub mod reqwest;
 #[cfg(feature = "robots")]
 pub mod robots;
+pub mod shared;
 mod slab;
 mod stats;
 mod sync;
@@ -76,7 +78,7 @@ pub use politely_core::host::{Ask, Directions, Explanation, OperatorNumbers, Rea
 pub use politely_core::key::Key;
 pub use politely_core::signal::{Failure, Outcome, Report, Signal};
 pub use registry::Full;
-pub use stats::Stats;
+pub use stats::{Commits, Stats};
 pub use waiters::Turn;
 
 /// The README's code is compiled as ours is.

@@ -10,8 +10,6 @@ use politely_core::signal::{Report, Signal};
 use smallvec::SmallVec;
 
 use crate::registry::{Entry, SharedShard};
-#[cfg(feature = "coordinator")]
-use crate::remote::Claim;
 
 /// A body's chunks renew its lease this often: far below any sensible lease, far above a chunk's time.
 const RENEW_EVERY: Duration = Duration::from_secs(1);
@@ -27,9 +25,25 @@ pub struct Permit {
     /// Of all keys asked for: it is counted, by its first key.
     pub(crate) given: bool,
     departure: Departure,
-    /// A coordinator's permit has this and no parts.
-    #[cfg(feature = "coordinator")]
-    claim: Option<Box<Claim>>,
+    /// A permit from elsewhere has this and no parts.
+    claim: Option<Box<dyn Held>>,
+}
+
+/// What holds a permit's place where its keys' states are not in this process. Dropped, it gives the permit back.
+pub(crate) trait Held: std::fmt::Debug + Send + Sync {
+    /// The slot returns by itself this long after the start.
+    fn lease(&self) -> Duration;
+    fn sent(&mut self);
+    /// How much of the lease is left; nothing once it is over.
+    fn renew(&self) -> Option<Duration>;
+    fn abandon(self: Box<Self>);
+    fn report(self: Box<Self>, report: &Report) -> Directions;
+    /// The slot stays taken until it is dropped.
+    fn heard(&mut self, report: &Report) -> Directions;
+    /// So many bytes of the body came.
+    fn received(&mut self, bytes: u64);
+    /// One for each departure.
+    fn split(self: Box<Self>) -> Vec<Box<dyn Held>>;
 }
 
 /// When a permit's requests may leave.
@@ -58,7 +72,6 @@ impl Permit {
             sent: false,
             given: true,
             departure,
-            #[cfg(feature = "coordinator")]
             claim: None,
         }
     }
@@ -70,25 +83,18 @@ impl Permit {
             sent: false,
             given: false,
             departure,
-            #[cfg(feature = "coordinator")]
             claim: None,
         }
     }
 
-    /// A coordinator's.
-    #[cfg(feature = "coordinator")]
-    pub(crate) fn claimed(claim: Claim) -> Self {
-        let departure = Departure {
-            start: claim.start(),
-            rate: f64::INFINITY,
-            slots: 1,
-        };
+    /// A coordinator's, or an engine's.
+    pub(crate) fn claimed(claim: Box<dyn Held>, departure: Departure) -> Self {
         Self {
             parts: SmallVec::new(),
             sent: false,
             given: true,
             departure,
-            claim: Some(Box::new(claim)),
+            claim: Some(claim),
         }
     }
 
@@ -109,7 +115,6 @@ impl Permit {
 
     /// Its slot returns by itself this long after its start.
     pub fn lease(&self) -> Duration {
-        #[cfg(feature = "coordinator")]
         if let Some(claim) = &self.claim {
             return claim.lease();
         }
@@ -124,9 +129,8 @@ impl Permit {
     /// One permit per departure.
     pub fn split(mut self) -> impl Iterator<Item = Self> {
         let parts = std::mem::take(&mut self.parts);
-        // Of a coordinator there is one departure.
-        #[cfg(feature = "coordinator")]
-        let mut claim = self.claim.take();
+        let claims = self.claim.take().map_or_else(Vec::new, Held::split);
+        let mut claims = claims.into_iter();
         let interval = self.interval();
         let Departure { start, rate, slots } = self.departure;
         (0..slots).map(move |i| {
@@ -145,8 +149,7 @@ impl Permit {
                 sent: false,
                 given: true,
                 departure,
-                #[cfg(feature = "coordinator")]
-                claim: claim.take(),
+                claim: claims.next(),
             }
         })
     }
@@ -154,7 +157,6 @@ impl Permit {
     /// Nobody will report it: its leases run out by themselves.
     pub fn abandon(mut self) {
         self.parts.clear();
-        #[cfg(feature = "coordinator")]
         if let Some(claim) = self.claim.take() {
             claim.abandon();
         }
@@ -163,7 +165,6 @@ impl Permit {
     /// The request is leaving: should the permit be dropped from now on, its token stays spent.
     pub fn sent(&mut self) {
         self.sent = true;
-        #[cfg(feature = "coordinator")]
         if let Some(claim) = &mut self.claim {
             claim.sent();
         }
@@ -175,7 +176,6 @@ impl Permit {
     /// # Panics
     /// Never: a permit has at least one key.
     pub fn report(mut self, report: &Report) -> Directions {
-        #[cfg(feature = "coordinator")]
         if let Some(claim) = self.claim.take() {
             return claim.report(report);
         }
@@ -202,7 +202,6 @@ impl Permit {
     /// # Panics
     /// Never: a permit has at least one key.
     pub fn heard(mut self, report: &Report) -> (Directions, Slot) {
-        #[cfg(feature = "coordinator")]
         if let Some(mut claim) = self.claim.take() {
             let directions = claim.heard(report);
             let slot = Slot {
@@ -225,7 +224,6 @@ impl Permit {
             parts,
             bytes: 0,
             renewed: now,
-            #[cfg(feature = "coordinator")]
             claim: None,
         };
         (directions, slot)
@@ -234,7 +232,6 @@ impl Permit {
     /// Extends the leases of a request that takes long: how long they last from now, or nothing if one has
     /// expired.
     pub fn renew(&self) -> Option<Duration> {
-        #[cfg(feature = "coordinator")]
         if let Some(claim) = &self.claim {
             return claim.renew();
         }
@@ -249,14 +246,12 @@ pub struct Slot {
     parts: SmallVec<[Part; 1]>,
     bytes: u64,
     renewed: Timestamp,
-    #[cfg(feature = "coordinator")]
-    claim: Option<Box<Claim>>,
+    claim: Option<Box<dyn Held>>,
 }
 
 impl Slot {
     /// Extends the leases of a body that takes long: by how much, or nothing if one has expired.
     pub fn renew(&mut self) -> Option<Duration> {
-        #[cfg(feature = "coordinator")]
         if let Some(claim) = &self.claim {
             return claim.renew();
         }
@@ -267,7 +262,6 @@ impl Slot {
     /// coming keeps its lease.
     pub fn received(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
-        #[cfg(feature = "coordinator")]
         if let Some(claim) = &mut self.claim {
             claim.received(bytes);
         }

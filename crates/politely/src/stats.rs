@@ -71,6 +71,40 @@ impl Stats {
     }
 }
 
+/// What sharing keys through an engine came to so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Commits {
+    /// Writes that stood.
+    pub commits: u64,
+    /// … that met somebody else's and were made again.
+    pub conflicts: u64,
+    /// … without an answer.
+    pub unknown: u64,
+    /// Looks at a key.
+    pub reads: u64,
+    /// Permits and reports in the writes that stood.
+    pub items: u64,
+    /// Keys of which the engine had lost something.
+    pub lost: u64,
+    /// Processes that share the engine now, this one included.
+    pub coordinators: u64,
+}
+
+impl Commits {
+    /// Hands every number to the [`metrics`] recorder, as [`Stats::emit`] does: counters `politely_commits_total`,
+    /// `…_commit_conflicts_total`, `…_commits_unknown_total`, `…_cell_reads_total`, `…_commit_items_total`,
+    /// `…_cells_lost_total`, and the gauge `politely_coordinators`.
+    pub fn emit(&self) {
+        metrics::counter!("politely_commits_total").absolute(self.commits);
+        metrics::counter!("politely_commit_conflicts_total").absolute(self.conflicts);
+        metrics::counter!("politely_commits_unknown_total").absolute(self.unknown);
+        metrics::counter!("politely_cell_reads_total").absolute(self.reads);
+        metrics::counter!("politely_commit_items_total").absolute(self.items);
+        metrics::counter!("politely_cells_lost_total").absolute(self.lost);
+        metrics::gauge!("politely_coordinators").set(self.coordinators as f64);
+    }
+}
+
 impl AddAssign for Stats {
     fn add_assign(&mut self, other: Self) {
         self.keys += other.keys;

@@ -16,6 +16,8 @@
 mod asked;
 #[path = "../src/clock.rs"]
 mod clock;
+#[path = "../src/elsewhere.rs"]
+mod elsewhere;
 #[path = "../src/index.rs"]
 mod index;
 #[path = "../src/limiter/mod.rs"]
@@ -30,84 +32,6 @@ mod slab;
 mod stats;
 #[path = "../src/waiters.rs"]
 mod waiters;
-
-#[cfg(feature = "coordinator")]
-use politely::wire;
-
-/// No coordinator is met here: its calls are made by a thread of their own, which shuttle does not schedule.
-#[cfg(feature = "coordinator")]
-mod remote {
-    use std::time::Duration;
-
-    use politely_core::Timestamp;
-    use politely_core::host::{Ask, Directions};
-    use politely_core::key::Key;
-    use politely_core::signal::Report;
-
-    use crate::asked::{AcquireError, Refusal};
-    use crate::clock::Clock;
-    use crate::permit::Permit;
-    use crate::stats::Stats;
-    use crate::wire::KeyPatch;
-
-    pub struct RemoteBuilder;
-
-    impl RemoteBuilder {
-        pub(crate) fn new(_: String, _: Option<Clock>) -> Self {
-            Self
-        }
-    }
-
-    pub(crate) enum Remote {}
-
-    impl Remote {
-        pub(crate) async fn acquire(&self, _: &[Key], _: Ask) -> Result<Permit, AcquireError> {
-            match *self {}
-        }
-        pub(crate) fn try_acquire(&self, _: &[Key], _: Ask) -> Result<Permit, Refusal> {
-            match *self {}
-        }
-        pub(crate) fn patch(&self, _: &Key, _: KeyPatch) {
-            match *self {}
-        }
-        pub(crate) fn close(&self) {
-            match *self {}
-        }
-        pub(crate) fn stats(&self) -> Stats {
-            match *self {}
-        }
-    }
-
-    #[derive(Debug)]
-    pub(crate) enum Claim {}
-
-    impl Claim {
-        pub(crate) fn start(&self) -> Timestamp {
-            match *self {}
-        }
-        pub(crate) fn lease(&self) -> Duration {
-            match *self {}
-        }
-        pub(crate) fn sent(&mut self) {
-            match *self {}
-        }
-        pub(crate) fn renew(&self) -> Option<Duration> {
-            match *self {}
-        }
-        pub(crate) fn abandon(self) {
-            match self {}
-        }
-        pub(crate) fn report(self, _: &Report) -> Directions {
-            match self {}
-        }
-        pub(crate) fn heard(&mut self, _: &Report) -> Directions {
-            match *self {}
-        }
-        pub(crate) fn received(&mut self, _: u64) {
-            match *self {}
-        }
-    }
-}
 
 mod sync {
     use std::future::poll_fn;

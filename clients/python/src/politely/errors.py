@@ -25,7 +25,7 @@ class TimedOut(PolitelyError):
     def __init__(self, reason: str, retry_in: float = 0.0, position: int = 0) -> None:
         super().__init__(f"no permit in time: {reason}")
         self.reason = reason
-        """What is in the way: ``pace``, ``in flight``, ``hold, Retry-After``, …"""
+        """What is in the way: ``pace``, ``in flight``, ``hold, Retry-After``, ``engine away``, …"""
         self.retry_in = retry_in
         """Seconds until it is worth asking again."""
         self.position = position

@@ -17,7 +17,7 @@ use super::poll::{Seen, Shown, Wanted};
 /// Samples of the fleet's rates kept for the little curves: one a second.
 const SAMPLES: usize = 60;
 /// The states in the order in which `f` goes through them.
-const STATES: [KeyState; 8] = [
+const STATES: [KeyState; 9] = [
     KeyState::Ready,
     KeyState::Pacing,
     KeyState::Full,
@@ -26,6 +26,7 @@ const STATES: [KeyState; 8] = [
     KeyState::Parked,
     KeyState::Breaker,
     KeyState::Quarantine,
+    KeyState::Away,
 ];
 
 /// Something happened.

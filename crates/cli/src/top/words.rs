@@ -89,6 +89,7 @@ pub(super) const fn state(state: KeyState) -> &'static str {
         KeyState::Parked => "parked",
         KeyState::Breaker => "breaker",
         KeyState::Quarantine => "quarantine",
+        KeyState::Away => "away",
     }
 }
 

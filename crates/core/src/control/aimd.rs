@@ -108,10 +108,10 @@ impl Aimd {
         }
     }
 
-    /// Takes up what was learned, with a clock that may have been set back.
-    pub(super) fn adopt(&mut self, config: &Arc<AimdConfig>, now: Timestamp) {
+    /// Takes up what was learned; with a clock that was set back, its interval goes back as far.
+    pub(super) fn adopt(&mut self, config: &Arc<AimdConfig>, back: Duration) {
         self.config = Arc::clone(config);
-        self.interval_began = self.interval_began.min(now);
+        self.interval_began = self.interval_began - back;
     }
 
     /// Could it have learned this? Bytes read back may be anything.

@@ -9,9 +9,12 @@
 //! mantissa a straight line in between. It grows with the latency, has an exact inverse, costs nothing and
 //! is the same on every machine.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+use crate::join;
 
 /// One sample moves the median by at most half of this, in octaves.
 const STEP: f32 = 0.15;
@@ -44,6 +47,11 @@ impl Latency {
         self.p95 = self.p95.max(self.p50);
         let rise = self.p50 - self.normal;
         self.normal += if rise > 0.0 { rise * NORMAL_RISE } else { rise };
+    }
+
+    /// The slower of two: what little each has seen since they were one is not in the other.
+    pub(crate) fn join(&mut self, other: &Self) {
+        join::least(self, other, |latency| Reverse(latency.p50()));
     }
 
     /// The median, once known.

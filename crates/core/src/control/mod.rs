@@ -29,9 +29,9 @@ pub use discover::{Discover, DiscoverConfig, Mechanism};
 pub use fixed::Fixed;
 pub use latency::Latency;
 
-use crate::Timestamp;
 use crate::config::Limits;
 use crate::signal::{Quota, Signal};
+use crate::{Timestamp, join};
 
 /// What a law asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -194,7 +194,9 @@ impl KeyLaw {
         set_back: Duration,
     ) {
         match (&mut *self, config) {
-            (Self::Aimd(law), LawConfig::Aimd(config)) if law.plausible() => law.adopt(config, now),
+            (Self::Aimd(law), LawConfig::Aimd(config)) if law.plausible() => {
+                law.adopt(config, set_back);
+            }
             (Self::Advice(law), LawConfig::Advice(config)) if law.plausible() => law.adopt(config),
             (Self::Discover(law), LawConfig::Discover(config)) if law.plausible() => {
                 law.adopt(config, set_back);
@@ -202,6 +204,17 @@ impl KeyLaw {
             (Self::Fixed(_), LawConfig::Fixed) => {}
             _ => *self = Self::new(config, limits, now),
         }
+    }
+
+    /// The slower of two that were one until some outcomes were lost.
+    pub(crate) fn join(&mut self, other: &Self, now: Timestamp, limits: &Limits) {
+        if let (Self::Discover(mine), Self::Discover(theirs)) = (&mut *self, other) {
+            return mine.join(theirs, now);
+        }
+        // No rate is below zero, and the bits of such numbers have their order.
+        join::least(self, other, |law| {
+            law.clone().setpoint(now, limits).rate.to_bits()
+        });
     }
 }
 

@@ -112,6 +112,14 @@ impl Breaker {
             .min(now + config.rest_max.mul_f64(REST_JITTER));
     }
 
+    /// Shut as long as either of two; the probe of one is the probe of both.
+    pub(crate) fn join(&mut self, other: &Self) {
+        self.open_until = self.open_until.max(other.open_until);
+        self.failures = self.failures.max(other.failures);
+        self.rests = self.rests.max(other.rests);
+        self.probing |= other.probing;
+    }
+
     /// Failures in a row so far.
     pub const fn failures(&self) -> u16 {
         self.failures

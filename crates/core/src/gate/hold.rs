@@ -2,11 +2,12 @@
 //!
 //! A hold only ever extends, whatever the order in which reasons arrive; only an operator may lift it.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Timestamp;
+use crate::{Timestamp, join};
 
 /// Why nothing leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -92,6 +93,11 @@ impl Hold {
         self.until = self
             .until
             .min(now + self.length() + Duration::from_millis(1));
+    }
+
+    /// The later of two.
+    pub(crate) fn join(&mut self, other: &Self) {
+        join::least(self, other, |hold| Reverse((hold.until, hold.length_ms)));
     }
 
     fn length(&self) -> Duration {

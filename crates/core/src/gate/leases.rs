@@ -4,12 +4,13 @@
 //! end. Each grant takes one, its report or cancellation returns it, and what is never heard of again
 //! expires. The books always balance: granted = reported + cancelled + expired + live.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use crate::Timestamp;
+use crate::{Timestamp, join};
 
 /// Names one permit of one key; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -53,6 +54,17 @@ impl Lease {
         self.stage == Stage::Heard
     }
 
+    fn join(&mut self, other: &Self) {
+        let stage = match (self.stage, other.stage) {
+            (Stage::Probe, _) | (_, Stage::Probe) => Stage::Probe,
+            (Stage::Sent, _) | (_, Stage::Sent) => Stage::Sent,
+            (Stage::Heard, Stage::Heard) => Stage::Heard,
+        };
+        let other = Self { stage, ..*other };
+        self.stage = stage;
+        join::least(self, &other, |lease| Reverse(lease.expires()));
+    }
+
     /// When its slot returns by itself.
     #[inline]
     pub fn expires(&self) -> Timestamp {
@@ -79,11 +91,17 @@ pub struct Tally {
     pub live: u64,
 }
 
+/// The last generation there can be has half its ids left: no state that is read back runs out of them.
+const NEXT_MAX: u64 = u64::MAX - (1 << 31);
+/// Three counts below this, and the live ones, add up to a number.
+const ENDED_MAX: u64 = 1 << 62;
+
 /// The leases of one key, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leases {
     live: SmallVec<[Lease; 1]>,
-    granted: u64,
+    /// The next id. It runs ahead of what was granted where state was lost: see [`Leases::generation`].
+    next: u64,
     reported: u64,
     cancelled: u64,
     expired: u64,
@@ -99,8 +117,8 @@ impl Leases {
         probe: bool,
         pressed: bool,
     ) -> LeaseId {
-        let id = LeaseId(self.granted);
-        self.granted += 1;
+        let id = LeaseId(self.next);
+        self.next += 1;
         let beside = u16::try_from(self.live.len()).unwrap_or(u16::MAX);
         self.live.push(Lease {
             id,
@@ -185,13 +203,30 @@ impl Leases {
         }
     }
 
+    /// Ids from now on are at least `number << 32`, and never lower than before. Whoever goes on from a state
+    /// of which the latest may be lost calls this with a number above any before it (the seconds of its
+    /// clock): what was granted and is forgotten then shares its id with nothing.
+    pub fn generation(&mut self, number: u32) {
+        self.ids_from(LeaseId(u64::from(number) << 32));
+    }
+
+    /// Ids from now on are at least `first`, and never lower than before.
+    pub fn ids_from(&mut self, first: LeaseId) {
+        self.next = self.next.max(first.0);
+    }
+
+    /// What the next lease is called: all those given so far have lower ids.
+    pub const fn next(&self) -> LeaseId {
+        LeaseId(self.next)
+    }
+
     /// Could calls of this type's methods have led here? Bytes read back may be anything.
     pub fn plausible(&self) -> bool {
-        let ended =
-            u128::from(self.reported) + u128::from(self.cancelled) + u128::from(self.expired);
-        self.granted < 1 << 62
-            && u128::from(self.granted) == ended + self.live.len() as u128
-            && self.live.iter().all(|lease| lease.id.0 < self.granted)
+        let ended = [self.reported, self.cancelled, self.expired];
+        self.next <= NEXT_MAX
+            && ended.iter().all(|count| *count < ENDED_MAX)
+            && self.live.is_sorted_by(|a, b| a.id < b.id)
+            && self.live.last().is_none_or(|lease| lease.id < self.next())
     }
 
     /// Slots taken.
@@ -212,13 +247,30 @@ impl Leases {
 
     /// The books.
     pub fn tally(&self) -> Tally {
+        let live = self.live.len() as u64;
         Tally {
-            granted: self.granted,
+            granted: self.reported + self.cancelled + self.expired + live,
             reported: self.reported,
             cancelled: self.cancelled,
             expired: self.expired,
-            live: self.live.len() as u64,
+            live,
         }
+    }
+
+    /// Those of either of two states that were one. A lease that both know ends when the later does, and has come
+    /// as far as on the side that knows less: a probe is lost to nobody who waits for it. What ended on one
+    /// side only is still live, and in the books as both.
+    pub(crate) fn join(&mut self, other: &Self) {
+        for theirs in &other.live {
+            match self.live.binary_search_by_key(&theirs.id, |lease| lease.id) {
+                Ok(at) => self.live[at].join(theirs),
+                Err(at) => self.live.insert(at, *theirs),
+            }
+        }
+        self.next = self.next.max(other.next);
+        self.reported = self.reported.max(other.reported);
+        self.cancelled = self.cancelled.max(other.cancelled);
+        self.expired = self.expired.max(other.expired);
     }
 
     /// Gives memory of a past rush back.
@@ -311,6 +363,61 @@ mod tests {
         assert!(leases.report(id).is_some_and(|lease| !lease.is_probe()));
         let tally = leases.tally();
         assert_eq!((tally.granted, tally.reported, tally.live), (1, 1, 0));
+    }
+
+    /// Before this, an id given and lost with the state was given a second time, and one report ended both.
+    #[test]
+    fn a_lost_state_gives_no_id_twice() {
+        let mut leases = Leases::default();
+        leases.take(at(0), LASTS, false, false);
+        let kept = leases.clone();
+        let lost = leases.take(at(0), LASTS, false, false);
+
+        let mut leases = kept;
+        leases.generation(1_800_000_000);
+        let id = leases.take(at(1), LASTS, false, false);
+        assert_eq!(id, LeaseId(1_800_000_000 << 32));
+        assert!(leases.report(lost).is_none());
+        leases.generation(7);
+        assert_eq!(leases.next(), LeaseId(id.0 + 1), "never back");
+        let tally = leases.tally();
+        assert_eq!((tally.granted, tally.live), (2, 2));
+        leases.generation(u32::MAX);
+        leases.take(at(2), LASTS, false, false);
+        assert!(leases.plausible());
+    }
+
+    #[test]
+    fn joined_leases_are_those_of_both() {
+        let mut one = Leases::default();
+        let [probe, renewed, ended] =
+            [true, false, false].map(|probe| one.take(at(0), LASTS, probe, false));
+        let mut other = one.clone();
+        other.generation(7);
+        let own = one.take(at(1), LASTS, false, false);
+        let later = other.take(at(2), LASTS, false, false);
+        one.hear(probe);
+        one.renew(renewed, at(60));
+        other.hear(renewed);
+        other.report(ended);
+
+        let mut joined = one.clone();
+        joined.join(&other);
+        other.join(&one);
+        assert_eq!(joined, other, "in either order");
+        assert!(joined.plausible());
+        let ids: Vec<_> = joined.live.iter().map(|lease| lease.id).collect();
+        assert_eq!(ids, [probe, renewed, ended, own, later]);
+        assert!(joined.probing(), "who waits for its probe is told");
+        assert_eq!((joined.unheard(), joined.next()), (5, other.next()));
+        assert_eq!(joined.expire(at(59)).count, 4);
+        assert!(joined.renew(renewed, at(60)));
+        let tally = joined.tally();
+        assert_eq!(
+            (tally.granted, tally.reported, tally.live),
+            (6, 1, 1),
+            "what ended on one side only is there twice"
+        );
     }
 
     #[test]

@@ -66,6 +66,14 @@ impl Rate {
         (self.per_s * (micros(period) as f64 / 1e6)).min(self.burst)
     }
 
+    /// What flows in, per second or per interval.
+    fn flow(&self) -> f64 {
+        match self.refill {
+            Refill::Interval(period) if self.per_s.is_finite() => self.per_interval(period),
+            _ => self.per_s,
+        }
+    }
+
     /// How long `tokens` take to flow in, from the last count.
     fn time_for(&self, tokens: f64) -> Duration {
         match self.refill {
@@ -130,7 +138,7 @@ impl Pace {
             return;
         }
         self.settle(now, old);
-        let share = new.per_s / old.per_s;
+        let share = new.flow() / old.flow();
         if self.tokens < 0.0 && share > 0.0 && share.is_finite() {
             self.tokens *= share;
         } else if share.is_infinite() || share.is_nan() || !self.tokens.is_finite() {
@@ -224,6 +232,13 @@ impl Pace {
         self.newest = self.newest - set_back;
     }
 
+    /// The emptier of two that were counted at the same time and fill at the same rate from here on.
+    pub(crate) fn join(&mut self, other: &Self) {
+        self.tokens = self.tokens.min(other.tokens);
+        self.at = self.at.max(other.at);
+        self.newest = self.newest.max(other.newest);
+    }
+
     /// When it was last counted.
     pub const fn at(&self) -> Timestamp {
         self.at
@@ -308,6 +323,42 @@ mod tests {
             })
             .collect();
         assert_eq!(starts, [0.5, 0.5, 0.5, 0.5, 2.0, 2.0, 2.0, 2.0, 4.0]);
+    }
+
+    /// Before this, half of a rate whose intervals brought no more than the burst halved what was owed.
+    #[test]
+    fn a_debt_by_intervals_is_as_long_as_it_was() {
+        let rate = |per_s| Rate {
+            per_s,
+            burst: 2.0,
+            refill: Refill::Interval(Duration::from_secs(1)),
+        };
+        let mut pace = Pace::full(at(0.0), &rate(8.0));
+        (0..12).for_each(|_| _ = pace.reserve(at(0.0), &rate(8.0), 1.0, FAR));
+        let next = pace.next_start(at(0.0), &rate(8.0), 1.0);
+        pace.change(at(0.0), &rate(8.0), &rate(4.0));
+        assert_eq!(pace.next_start(at(0.0), &rate(4.0), 1.0), next);
+        pace.change(at(0.0), &rate(4.0), &rate(1.0));
+        assert!(pace.next_start(at(0.0), &rate(1.0), 1.0) >= next);
+    }
+
+    #[test]
+    fn joined_buckets_fill_no_sooner_than_either() {
+        let rate = Rate {
+            per_s: 1.0,
+            burst: 4.0,
+            refill: Refill::Interval(Duration::from_secs(4)),
+        };
+        let [mut early, mut late] = [0.0, 3.0].map(|secs| Pace::full(at(secs), &rate));
+        (0..4).for_each(|_| early.follow(at(3.0)));
+        late.follow(at(3.5));
+        let mut joined = early;
+        joined.join(&late);
+        late.join(&early);
+        assert_eq!(joined, late, "in either order");
+        assert_eq!(joined.next_start(at(3.5), &rate, 1.0), at(7.0));
+        joined.give_back(at(3.5), &rate, 1.0, at(3.0));
+        assert_eq!(joined.next_start(at(3.5), &rate, 1.0), at(7.0));
     }
 
     #[test]

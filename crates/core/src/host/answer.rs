@@ -98,6 +98,9 @@ pub enum Reason {
     Breaker,
     /// The host blocks us.
     Quarantine,
+    /// The engine that keeps the key's state is away. Never a [`crate::host::Host`]'s answer: whoever asks the
+    /// engine for its state gives it.
+    Away,
 }
 
 impl fmt::Display for Reason {
@@ -110,6 +113,7 @@ impl fmt::Display for Reason {
             Self::Parked(reason) => write!(f, "parked, {}", reason.as_str()),
             Self::Breaker => f.write_str("breaker"),
             Self::Quarantine => f.write_str("quarantine"),
+            Self::Away => f.write_str("engine away"),
         }
     }
 }

@@ -77,7 +77,9 @@ impl Explanation {
             );
         }
         let cause = match (wait.reason, self.event) {
-            (Reason::Pace | Reason::InFlight | Reason::Bytes, _) | (_, None) => String::new(),
+            (Reason::Pace | Reason::InFlight | Reason::Bytes | Reason::Away, _) | (_, None) => {
+                String::new()
+            }
             (_, Some(event)) => format!(" ({event})"),
         };
         let length = Length(wait.at.since(now));

@@ -1,5 +1,7 @@
 //! A key's state as bytes, and when it may be forgotten.
 
+use std::time::Duration;
+
 use super::{Host, Rare};
 use crate::Timestamp;
 use crate::config::Config;
@@ -36,44 +38,72 @@ impl Host {
     /// # Errors
     /// Another version's state, or a damaged one.
     pub fn restore(bytes: &[u8], now: Timestamp, config: &Config) -> Result<Self, RestoreError> {
+        let mut host = Self::read(bytes)?;
+        let set_back = host.pace.at().since(now);
+        host.rebase(now, set_back, config);
+        host.adopt(now, set_back, config);
+        Ok(host)
+    }
+
+    /// [`Host::restore`] of a state that processes share whose clocks agree within milliseconds: all its times
+    /// stand. It is read at `now`, or at its own latest time if that is later, so that what the fastest
+    /// clock has spent is not spent again; that time is returned, to be the `now` of the calls that follow.
+    ///
+    /// # Errors
+    /// Another version's state, or a damaged one.
+    pub fn thaw(
+        bytes: &[u8],
+        now: Timestamp,
+        config: &Config,
+    ) -> Result<(Self, Timestamp), RestoreError> {
+        let mut host = Self::read(bytes)?;
+        let now = host.pace.at().max(now);
+        host.adopt(now, Duration::ZERO, config);
+        Ok((host, now))
+    }
+
+    /// The latest time that `snapshot` knows of; nothing for what [`Host::restore`] refuses.
+    pub fn written_at(snapshot: &[u8]) -> Option<Timestamp> {
+        Self::read(snapshot).ok().map(|host| host.pace.at())
+    }
+
+    fn read(bytes: &[u8]) -> Result<Self, RestoreError> {
         let (&version, rest) = bytes.split_first().ok_or(RestoreError::Damaged(
             postcard::Error::DeserializeUnexpectedEnd,
         ))?;
         if version != VERSION {
             return Err(RestoreError::Version(version));
         }
-        let mut host: Self = postcard::from_bytes(rest).map_err(RestoreError::Damaged)?;
+        let host: Self = postcard::from_bytes(rest).map_err(RestoreError::Damaged)?;
         if !host.plausible() {
             return Err(RestoreError::Damaged(postcard::Error::SerdeDeCustom));
-        }
-        let set_back = host.pace.at().since(now);
-        host.law.adopt(&config.law, &config.limits, now, set_back);
-        host.leases.rebase(set_back);
-        host.last_grant = host.last_grant - set_back;
-        host.pace.rebase(now);
-        host.hold.rebase(now);
-        if let Some(rare) = &mut host.rare {
-            rare.event.at = rare.event.at.min(now);
-            rare.breaker.rebase(now, &config.breaker);
-            rare.quarantine.rebase(now, &config.quarantine);
-        }
-        if !host.leases.probing() {
-            host.probe_lost();
-        }
-        if let Some(rate) = config.byte_rate() {
-            let full = Pace::full(now, &rate);
-            host.rare().bytes.get_or_insert(full).rebase(now);
         }
         Ok(host)
     }
 
-    /// The latest time that `snapshot` knows of; nothing for what [`Host::restore`] refuses.
-    pub fn written_at(snapshot: &[u8]) -> Option<Timestamp> {
-        let (_, rest) = snapshot
-            .split_first()
-            .filter(|(version, _)| **version == VERSION)?;
-        let host: Self = postcard::from_bytes(rest).ok()?;
-        host.plausible().then(|| host.pace.at())
+    /// The clock was set back by `set_back` and shows `now`: what it counted in the future it counts again.
+    fn rebase(&mut self, now: Timestamp, set_back: Duration, config: &Config) {
+        self.leases.rebase(set_back);
+        self.last_grant = self.last_grant - set_back;
+        self.pace.rebase(now);
+        self.hold.rebase(now);
+        if let Some(rare) = &mut self.rare {
+            rare.event.at = rare.event.at.min(now);
+            rare.breaker.rebase(now, &config.breaker);
+            rare.quarantine.rebase(now, &config.quarantine);
+            if let Some(bytes) = &mut rare.bytes {
+                bytes.rebase(now);
+            }
+        }
+    }
+
+    /// Goes on under `config`, which is no part of a state; the law's times go back by `set_back`.
+    fn adopt(&mut self, now: Timestamp, set_back: Duration, config: &Config) {
+        self.law.adopt(&config.law, &config.limits, now, set_back);
+        self.probe_lost();
+        if let Some(rate) = config.byte_rate() {
+            self.rare().bytes.get_or_insert(Pace::full(now, &rate));
+        }
     }
 
     /// The holders of all leases are gone: their slots return, counted as expired.

@@ -1,6 +1,7 @@
 //! The promises of the core, each as a test that can fail.
 
 mod evict;
+mod join;
 mod long;
 mod model;
 mod promises;

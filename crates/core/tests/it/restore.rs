@@ -31,7 +31,7 @@ proptest! {
     #[test]
     fn arbitrary_bytes_never_panic(mut bytes in vec(any::<u8>(), 0..400), config in prop_oneof![config(), config_discover()], now: u64) {
         if let Some(version) = bytes.first_mut() {
-            *version = 1;
+            *version = 2;
         }
         let mut world = World::new(config.clone(), 1);
         world.now = Timestamp::from_micros(now);

@@ -357,11 +357,17 @@ impl World {
     }
 
     fn restore(&mut self) {
+        let bytes = self.host.snapshot();
+        let (shared, read_at) = Host::thaw(&bytes, self.now, &self.config).unwrap();
+        assert_eq!(
+            shared, self.host,
+            "read by others, whatever their clock shows"
+        );
+        assert!(read_at >= self.now && read_at <= self.latest);
         // With the clock set back a restore begins a new time; that is tested apart.
         if self.now < self.latest {
             return;
         }
-        let bytes = self.host.snapshot();
         assert!(bytes.len() <= 1024, "{} bytes", bytes.len());
         let host = Host::restore(&bytes, self.now, &self.config).unwrap();
         assert_eq!(host.snapshot(), bytes);

@@ -17,10 +17,9 @@ use politely_core::key::Key;
 
 use crate::asked::{AcquireError, Keys, Refusal, RefusalReason};
 use crate::clock::Clock;
+use crate::elsewhere::Elsewhere;
 use crate::permit::{Departure, Part, Permit};
 use crate::registry::{Entry, Full, Registry, SharedShard};
-#[cfg(feature = "coordinator")]
-use crate::remote::{Remote, RemoteBuilder};
 use crate::sync::{AtomicBool, AtomicU64, sleep};
 use crate::waiters::{Ticket, Turn, Waiters};
 
@@ -36,18 +35,17 @@ struct Inner {
     /// How many came to wait so far.
     came: AtomicU64,
     /// Where permits come from, if not from the registry.
-    #[cfg(feature = "coordinator")]
-    remote: Option<Remote>,
+    elsewhere: Option<Box<dyn Elsewhere>>,
 }
 
 /// Makes a [`Limiter`].
 #[derive(Clone, Debug)]
 pub struct Builder {
-    config: Config,
-    capacity: usize,
+    pub(crate) config: Config,
+    pub(crate) capacity: usize,
     line_max: usize,
-    clock: Option<Clock>,
-    seed: Option<u64>,
+    pub(crate) clock: Option<Clock>,
+    pub(crate) seed: Option<u64>,
 }
 
 impl Default for Builder {
@@ -98,13 +96,6 @@ impl Builder {
         self
     }
 
-    /// Permits come from the coordinator at `url` (`http://127.0.0.1:7077`, or `https`) instead of from this process. Of
-    /// what was said here only the clock stays: limits, capacity and lines are the coordinator's.
-    #[cfg(feature = "coordinator")]
-    pub fn coordinator(self, url: impl Into<String>) -> RemoteBuilder {
-        RemoteBuilder::new(url.into(), self.clock)
-    }
-
     /// The limiter.
     ///
     /// # Errors
@@ -124,8 +115,7 @@ impl Builder {
             line_max: self.line_max,
             closed,
             came: AtomicU64::new(0),
-            #[cfg(feature = "coordinator")]
-            remote: None,
+            elsewhere: None,
         })))
     }
 }
@@ -136,21 +126,20 @@ impl Limiter {
         Builder::default()
     }
 
-    #[cfg(feature = "coordinator")]
-    pub(crate) fn remote(remote: Remote, clock: Clock) -> Self {
+    /// A limiter whose permits come from elsewhere.
+    pub(crate) fn from(elsewhere: Box<dyn Elsewhere>, clock: Clock) -> Self {
         Self(Arc::new(Inner {
             registry: Registry::new(&Arc::default(), &clock, 1, 0),
             clock,
             line_max: 0,
             closed: AtomicBool::new(false),
             came: AtomicU64::new(0),
-            remote: Some(remote),
+            elsewhere: Some(elsewhere),
         }))
     }
 
-    #[cfg(feature = "coordinator")]
-    pub(crate) fn by_coordinator(&self) -> Option<&Remote> {
-        self.0.remote.as_ref()
+    pub(crate) fn elsewhere(&self) -> Option<&dyn Elsewhere> {
+        self.0.elsewhere.as_deref()
     }
 
     /// This limiter's time.
@@ -183,9 +172,8 @@ impl Limiter {
         turn: Turn,
     ) -> Result<Permit, Refusal> {
         let Keys(keys) = keys.into();
-        #[cfg(feature = "coordinator")]
-        if let Some(remote) = &self.0.remote {
-            return remote.try_acquire(keys, ask);
+        if let Some(elsewhere) = self.elsewhere() {
+            return elsewhere.try_acquire(keys, ask);
         }
         if let [key] = keys {
             let (part, departure) = self.try_part(key, 0, ask, turn, true)?;
@@ -216,9 +204,8 @@ impl Limiter {
     /// The limiter is closed, the key parked, or its line or the registry full.
     pub async fn acquire<'a>(&self, keys: impl Into<Keys<'a>>) -> Result<Permit, AcquireError> {
         let keys = keys.into();
-        #[cfg(feature = "coordinator")]
-        if let Some(remote) = &self.0.remote {
-            return remote.acquire(keys.0, Ask::default()).await;
+        if let Some(elsewhere) = self.elsewhere() {
+            return elsewhere.acquire(keys.0, Ask::default(), self.turn()).await;
         }
         match self.try_acquire(keys) {
             Ok(permit) => Ok(permit),
@@ -254,9 +241,8 @@ impl Limiter {
         if keys.is_empty() {
             return Err(AcquireError::NoKey);
         }
-        #[cfg(feature = "coordinator")]
-        if let Some(remote) = &self.0.remote {
-            return remote.acquire(keys, ask).await;
+        if let Some(elsewhere) = self.elsewhere() {
+            return elsewhere.acquire(keys, ask, turn).await;
         }
         let mut refusal = match self.try_in_turn(keys, ask, turn) {
             Ok(permit) => return Ok(permit),
@@ -294,12 +280,82 @@ impl Limiter {
         }
     }
 
+    /// A permit for all `keys`, if each allows it now, from wherever permits come: where that is another process or an engine,
+    /// it is asked. Without one, this is [`Limiter::try_in_turn`].
+    ///
+    /// # Errors
+    /// As [`Limiter::try_acquire`].
+    ///
+    /// # Panics
+    /// If no key is named.
+    pub async fn request<'a>(
+        &self,
+        keys: impl Into<Keys<'a>>,
+        ask: Ask,
+        turn: Turn,
+    ) -> Result<Permit, Refusal> {
+        let keys = keys.into();
+        match self.elsewhere() {
+            Some(elsewhere) => elsewhere.request(keys.0, ask, turn).await,
+            None => self.try_in_turn(keys, ask, turn),
+        }
+    }
+
+    /// Waits until permits came that [`Limiter::try_acquire`] was refused for, and says for which keys (the first of
+    /// each request): it is worth calling again. For one caller at a time. A limiter whose keys are all its own has nothing
+    /// to say: it waits for ever.
+    ///
+    /// Cancel-safe.
+    pub async fn ready(&self) -> Vec<Key> {
+        match self.elsewhere() {
+            Some(elsewhere) => elsewhere.ready().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Waits until all that was reported so far has reached the coordinator or the engine, at most `patience`; says whether it
+    /// has. To be called at a program's end.
+    pub async fn settled(&self, patience: Duration) -> bool {
+        match self.elsewhere() {
+            Some(elsewhere) => elsewhere.settled(patience).await,
+            None => true,
+        }
+    }
+
+    /// Permits come from a coordinator or an engine, not from this process.
+    pub fn is_shared(&self) -> bool {
+        self.elsewhere().is_some()
+    }
+
+    /// Calls the coordinator or the engine once: whether it will listen to us. One that cannot be reached now may later.
+    ///
+    /// # Errors
+    /// What it has against us: a wrong token, say, or it is no coordinator.
+    pub async fn greet(&self) -> Result<(), String> {
+        match self.elsewhere() {
+            Some(elsewhere) => elsewhere.greet().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Why the coordinator or the engine did not answer the last call, if it did not.
+    pub fn trouble(&self) -> Option<String> {
+        self.elsewhere()?.trouble()
+    }
+
+    /// Requests per second for `key`, as the coordinator or the engine said last; without one, as it is now.
+    pub fn rate(&self, key: &Key) -> Option<f64> {
+        match self.elsewhere() {
+            Some(elsewhere) => elsewhere.rate(key),
+            None => self.explain(key).map(|explained| explained.rate),
+        }
+    }
+
     /// Ends all waiting: those in line and those who come get an error. Permits out may still be reported.
     pub fn close(&self) {
         self.0.closed.store(true, Ordering::Release);
-        #[cfg(feature = "coordinator")]
-        if let Some(remote) = &self.0.remote {
-            remote.close();
+        if let Some(elsewhere) = self.elsewhere() {
+            elsewhere.close();
         }
         for shard in self.0.registry.shards() {
             shard

@@ -11,12 +11,11 @@ use politely_core::key::Key;
 
 use super::Limiter;
 use crate::asked::SetError;
+use crate::elsewhere::Operation;
 use crate::permit::{Departure, Part, Permit};
 use crate::registry::{Entry, Full};
-use crate::stats::Stats;
+use crate::stats::{Commits, Stats};
 use crate::waiters::{Turn, Waiters};
-#[cfg(feature = "coordinator")]
-use crate::wire::KeyPatch;
 
 impl Limiter {
     /// An operator's number for one key: `rate` requests per second, `burst` back to back. What a law learns
@@ -38,22 +37,8 @@ impl Limiter {
     /// # Errors
     /// No room for the key.
     pub fn set_numbers(&self, key: &Key, numbers: OperatorNumbers) -> Result<(), Full> {
-        #[cfg(feature = "coordinator")]
-        if let Some(remote) = self.by_coordinator() {
-            let OperatorNumbers {
-                rate,
-                burst,
-                in_flight,
-            } = numbers;
-            remote.patch(
-                key,
-                KeyPatch {
-                    rate,
-                    burst,
-                    in_flight,
-                    ..KeyPatch::default()
-                },
-            );
+        if let Some(elsewhere) = self.elsewhere() {
+            elsewhere.operate(key, Operation::Set(numbers));
             return Ok(());
         }
         self.with_key(key, |now, entry| entry.host.set(now, numbers, entry.config))
@@ -61,6 +46,9 @@ impl Limiter {
 
     /// What an operator set for `key`; nothing for one that is not known.
     pub fn numbers(&self, key: &Key) -> OperatorNumbers {
+        if let Some(elsewhere) = self.elsewhere() {
+            return elsewhere.numbers(key);
+        }
         let (shard, hash) = self.0.registry.shard(key);
         let mut shard = shard.lock();
         let slot = shard.find(key, hash);
@@ -70,16 +58,8 @@ impl Limiter {
 
     /// Forgets what was learned of `key` and what an operator set for it. Permits that are out stay out.
     pub fn forget(&self, key: &Key) {
-        #[cfg(feature = "coordinator")]
-        if let Some(remote) = self.by_coordinator() {
-            let forget = Some(true);
-            return remote.patch(
-                key,
-                KeyPatch {
-                    forget,
-                    ..KeyPatch::default()
-                },
-            );
+        if let Some(elsewhere) = self.elsewhere() {
+            return elsewhere.operate(key, Operation::Forget);
         }
         _ = self.with_key(key, |now, entry| entry.host.forget(now, entry.config));
     }
@@ -90,6 +70,10 @@ impl Limiter {
     /// The first number that makes no sense; then nothing changes.
     pub fn reconfigure(&self, config: Config) -> Result<(), InvalidConfig> {
         config.validate()?;
+        if let Some(elsewhere) = self.elsewhere() {
+            elsewhere.reconfigure(&config);
+            return Ok(());
+        }
         let config = Arc::new(config);
         for shard in self.0.registry.shards() {
             let mut shard = shard.lock();
@@ -122,16 +106,8 @@ impl Limiter {
     /// # Errors
     /// No room for the key: who asks for a permit is told so too, until there is, and then the hold is lost.
     pub fn hold(&self, key: &Key, length: Duration, reason: HoldReason) -> Result<(), Full> {
-        #[cfg(feature = "coordinator")]
-        if let Some(remote) = self.by_coordinator() {
-            let hold_ms = Some(length.as_millis() as u64);
-            remote.patch(
-                key,
-                KeyPatch {
-                    hold_ms,
-                    ..KeyPatch::default()
-                },
-            );
+        if let Some(elsewhere) = self.elsewhere() {
+            elsewhere.operate(key, Operation::Hold(length, reason));
             return Ok(());
         }
         self.with_key(key, |now, entry| {
@@ -141,22 +117,17 @@ impl Limiter {
 
     /// Lifts hold, breaker and quarantine of `key`; one that is not known has none.
     pub fn unpark(&self, key: &Key) {
-        #[cfg(feature = "coordinator")]
-        if let Some(remote) = self.by_coordinator() {
-            let unpark = Some(true);
-            return remote.patch(
-                key,
-                KeyPatch {
-                    unpark,
-                    ..KeyPatch::default()
-                },
-            );
+        if let Some(elsewhere) = self.elsewhere() {
+            return elsewhere.operate(key, Operation::Unpark);
         }
         _ = self.with_key(key, |_, entry| entry.host.unpark());
     }
 
     /// Why `key` waits, until when, since which event; `None` if it is not known.
     pub fn explain(&self, key: &Key) -> Option<Explanation> {
+        if let Some(elsewhere) = self.elsewhere() {
+            return elsewhere.explain(key);
+        }
         let now = self.now();
         let (shard, hash) = self.0.registry.shard(key);
         let mut shard = shard.lock();
@@ -168,6 +139,14 @@ impl Limiter {
     /// Calls `visit` with every key known, what [`Limiter::explain`] says of it, and how many wait in its line; in
     /// no order, one shard locked at a time.
     pub fn each(&self, mut visit: impl FnMut(&Key, &Explanation, usize)) {
+        if let Some(elsewhere) = self.elsewhere() {
+            for key in elsewhere.keys() {
+                if let Some(explained) = elsewhere.explain(&key) {
+                    visit(&key, &explained, elsewhere.position(&key, Turn::LAST));
+                }
+            }
+            return;
+        }
         let now = self.now();
         for shard in self.0.registry.shards() {
             shard.lock().each(|key, entry| {
@@ -179,6 +158,9 @@ impl Limiter {
 
     /// How many wait in the line of `key` who came before `turn`.
     pub fn position(&self, key: &Key, turn: Turn) -> usize {
+        if let Some(elsewhere) = self.elsewhere() {
+            return elsewhere.position(key, turn);
+        }
         let (shard, hash) = self.0.registry.shard(key);
         let mut shard = shard.lock();
         let slot = shard.find(key, hash);
@@ -188,11 +170,10 @@ impl Limiter {
 
     /// Totals and the present state. Visits every shard.
     pub fn stats(&self) -> Stats {
-        let mut sum = Stats::default();
-        #[cfg(feature = "coordinator")]
-        if let Some(remote) = self.by_coordinator() {
-            sum += remote.stats();
+        if let Some(elsewhere) = self.elsewhere() {
+            return elsewhere.stats();
         }
+        let mut sum = Stats::default();
         for shard in self.0.registry.shards() {
             let shard = shard.lock();
             sum += shard.stats;
@@ -202,8 +183,16 @@ impl Limiter {
         sum
     }
 
+    /// What sharing keys through an engine came to; `None` for a limiter that does not.
+    pub fn commits(&self) -> Option<Commits> {
+        self.elsewhere()?.commits()
+    }
+
     /// All keys known, in no order.
     pub fn keys(&self) -> Vec<Key> {
+        if let Some(elsewhere) = self.elsewhere() {
+            return elsewhere.keys();
+        }
         let shards = self.0.registry.shards().iter();
         shards
             .flat_map(|shard| {
@@ -219,6 +208,9 @@ impl Limiter {
     /// The state of `key` as bytes, to be given to [`Limiter::restore`] after a restart; `None` if it is not
     /// known. What is saved may be evicted when room is short.
     pub fn snapshot(&self, key: &Key) -> Option<Vec<u8>> {
+        if let Some(elsewhere) = self.elsewhere() {
+            return elsewhere.snapshot(key);
+        }
         let (shard, hash) = self.0.registry.shard(key);
         let mut shard = shard.lock();
         let slot = shard.find(key, hash)?;

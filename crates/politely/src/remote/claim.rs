@@ -11,6 +11,7 @@ use politely_core::signal::Report;
 
 use super::Shared;
 use super::told::told;
+use crate::permit::{Departure, Held, Permit};
 use crate::wire::Told;
 
 /// A permit as it was granted, its times made this limiter's own.
@@ -90,54 +91,22 @@ impl Claim {
         }
     }
 
-    pub(crate) const fn start(&self) -> Timestamp {
+    pub(super) const fn start(&self) -> Timestamp {
         self.granted.start
     }
 
-    pub(crate) const fn lease(&self) -> Duration {
-        self.granted.lease
+    pub(super) fn into_permit(self) -> Permit {
+        let departure = Departure {
+            start: self.granted.start,
+            rate: f64::INFINITY,
+            slots: 1,
+        };
+        Permit::claimed(Box::new(self), departure)
     }
 
     /// May it still leave?
     pub(super) fn is_valid(&self, now: Timestamp) -> bool {
         now <= self.granted.valid_until
-    }
-
-    pub(crate) const fn sent(&mut self) {
-        self.sent = true;
-    }
-
-    pub(crate) fn renew(&self) -> Option<Duration> {
-        self.lease.left(self.shared.clock.now())
-    }
-
-    /// Nobody will report it: its lease runs out by itself.
-    pub(crate) fn abandon(mut self) {
-        self.over = true;
-    }
-
-    pub(crate) fn report(mut self, report: &Report) -> Directions {
-        self.over = true;
-        let said = told(&self.granted.permit, report, false);
-        self.tell(said, report)
-    }
-
-    /// The slot stays taken until the claim is dropped.
-    pub(crate) fn heard(&mut self, report: &Report) -> Directions {
-        let said = told(&self.granted.permit, report, true);
-        let later = Told {
-            bytes: 0,
-            ..said.clone()
-        };
-        self.heard = Some(Box::new(later));
-        self.tell(said, report)
-    }
-
-    /// So many bytes of the body came.
-    pub(crate) const fn received(&mut self, bytes: u64) {
-        if let Some(heard) = &mut self.heard {
-            heard.bytes = heard.bytes.saturating_add(bytes);
-        }
     }
 
     fn tell(&self, said: Told, report: &Report) -> Directions {
@@ -149,6 +118,51 @@ impl Claim {
             .tell(&self.granted.key, said, report, now);
         self.shared.wake.notify_one();
         directions
+    }
+}
+
+impl Held for Claim {
+    fn lease(&self) -> Duration {
+        self.granted.lease
+    }
+
+    fn sent(&mut self) {
+        self.sent = true;
+    }
+
+    fn renew(&self) -> Option<Duration> {
+        self.lease.left(self.shared.clock.now())
+    }
+
+    fn abandon(mut self: Box<Self>) {
+        self.over = true;
+    }
+
+    fn report(mut self: Box<Self>, report: &Report) -> Directions {
+        self.over = true;
+        let said = told(&self.granted.permit, report, false);
+        self.tell(said, report)
+    }
+
+    fn heard(&mut self, report: &Report) -> Directions {
+        let said = told(&self.granted.permit, report, true);
+        let later = Told {
+            bytes: 0,
+            ..said.clone()
+        };
+        self.heard = Some(Box::new(later));
+        self.tell(said, report)
+    }
+
+    fn received(&mut self, bytes: u64) {
+        if let Some(heard) = &mut self.heard {
+            heard.bytes = heard.bytes.saturating_add(bytes);
+        }
+    }
+
+    /// A coordinator grants one departure at a time.
+    fn split(self: Box<Self>) -> Vec<Box<dyn Held>> {
+        vec![self]
     }
 }
 

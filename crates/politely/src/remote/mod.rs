@@ -59,14 +59,16 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::asked::{AcquireError, Refusal};
 use crate::clock::Clock;
-use crate::limiter::Limiter;
+use crate::elsewhere::{Elsewhere, Later, Operation};
+use crate::limiter::{Builder, Limiter};
 use crate::permit::Permit;
 use crate::stats::Stats;
 use crate::sync::sleep;
+use crate::waiters::Turn;
 use crate::wire::{KeyPatch, NAME_MAX};
 
 use self::call::Transport;
-pub(crate) use self::claim::Claim;
+use self::claim::Claim;
 use self::desk::Desk;
 use self::http::Http;
 
@@ -148,7 +150,7 @@ impl RemoteBuilder {
             said: Notify::new(),
         });
         courier::start(Arc::clone(&shared), transport)?;
-        Ok(Limiter::remote(Remote(shared), clock))
+        Ok(Limiter::from(Box::new(Remote(shared)), clock))
     }
 }
 
@@ -176,8 +178,115 @@ pub(crate) struct Shared {
     said: Notify,
 }
 
+impl Elsewhere for Remote {
+    fn acquire<'a>(
+        &'a self,
+        keys: &'a [Key],
+        ask: Ask,
+        _turn: Turn,
+    ) -> Later<'a, Result<Permit, AcquireError>> {
+        Box::pin(self.acquire_in_line(keys, ask))
+    }
+
+    fn try_acquire(&self, keys: &[Key], ask: Ask) -> Result<Permit, Refusal> {
+        assert!(!keys.is_empty(), "a request needs a key");
+        let now = self.now();
+        let found = self.0.desk.lock().try_ask(keys, ask, now);
+        match found {
+            Ok(granted) => Ok(Claim::new(&self.0, granted).into_permit()),
+            Err((reason, at)) => {
+                self.0.wake.notify_one();
+                Err(Refusal {
+                    key: keys[0].clone(),
+                    reason,
+                    at,
+                    index: 0,
+                })
+            }
+        }
+    }
+
+    fn ready(&self) -> Later<'_, Vec<Key>> {
+        Box::pin(async {
+            loop {
+                let ready = self.0.desk.lock().take_ready();
+                if !ready.is_empty() {
+                    return ready;
+                }
+                self.0.ready.notified().await;
+            }
+        })
+    }
+
+    fn operate(&self, key: &Key, operation: Operation) {
+        let mut patch = KeyPatch::default();
+        match operation {
+            Operation::Set(numbers) => {
+                patch.rate = numbers.rate;
+                patch.burst = numbers.burst;
+                patch.in_flight = numbers.in_flight;
+            }
+            Operation::Hold(length, _) => patch.hold_ms = Some(length.as_millis() as u64),
+            Operation::Unpark => patch.unpark = Some(true),
+            Operation::Forget => patch.forget = Some(true),
+        }
+        self.0.desk.lock().patch(key, patch);
+        self.0.wake.notify_one();
+    }
+
+    fn rate(&self, key: &Key) -> Option<f64> {
+        self.0.desk.lock().rate(key)
+    }
+
+    fn stats(&self) -> Stats {
+        self.0.desk.lock().stats()
+    }
+
+    fn settled(&self, patience: Duration) -> Later<'_, bool> {
+        let quiet = async {
+            loop {
+                let said = self.0.said.notified();
+                tokio::pin!(said);
+                said.as_mut().enable();
+                if self.0.desk.lock().is_quiet() {
+                    return;
+                }
+                said.await;
+            }
+        };
+        Box::pin(async move { tokio::time::timeout(patience, quiet).await.is_ok() })
+    }
+
+    fn greet(&self) -> Later<'_, Result<(), String>> {
+        Box::pin(async {
+            let before = self.0.desk.lock().greet();
+            self.0.wake.notify_one();
+            loop {
+                let said = self.0.said.notified();
+                tokio::pin!(said);
+                said.as_mut().enable();
+                if let Some(greeted) = self.0.desk.lock().greeted(before) {
+                    return greeted;
+                }
+                said.await;
+            }
+        })
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.0.desk.lock().trouble()
+    }
+
+    fn close(&self) {
+        let deliveries = self.0.desk.lock().close();
+        courier::deliver(&self.0, deliveries);
+        self.0.wake.notify_one();
+        self.0.ready.notify_waiters();
+    }
+}
+
 impl Remote {
-    pub(crate) async fn acquire(&self, keys: &[Key], ask: Ask) -> Result<Permit, AcquireError> {
+    async fn acquire_in_line(&self, keys: &[Key], ask: Ask) -> Result<Permit, AcquireError> {
         if keys.is_empty() {
             return Err(AcquireError::NoKey);
         }
@@ -196,43 +305,9 @@ impl Remote {
                 let waited = self.now().since(began);
                 self.0.desk.lock().waited(waited);
                 metrics::histogram!("politely_wait_seconds").record(waited.as_secs_f64());
-                return Ok(Permit::claimed(claim));
+                return Ok(claim.into_permit());
             }
         }
-    }
-
-    pub(crate) fn try_acquire(&self, keys: &[Key], ask: Ask) -> Result<Permit, Refusal> {
-        assert!(!keys.is_empty(), "a request needs a key");
-        let now = self.now();
-        let found = self.0.desk.lock().try_ask(keys, ask, now);
-        match found {
-            Ok(granted) => Ok(Permit::claimed(Claim::new(&self.0, granted))),
-            Err((reason, at)) => {
-                self.0.wake.notify_one();
-                Err(Refusal {
-                    key: keys[0].clone(),
-                    reason,
-                    at,
-                    index: 0,
-                })
-            }
-        }
-    }
-
-    pub(crate) fn patch(&self, key: &Key, patch: KeyPatch) {
-        self.0.desk.lock().patch(key, patch);
-        self.0.wake.notify_one();
-    }
-
-    pub(crate) fn close(&self) {
-        let deliveries = self.0.desk.lock().close();
-        courier::deliver(&self.0, deliveries);
-        self.0.wake.notify_one();
-        self.0.ready.notify_waiters();
-    }
-
-    pub(crate) fn stats(&self) -> Stats {
-        self.0.desk.lock().stats()
     }
 
     fn now(&self) -> Timestamp {
@@ -246,77 +321,11 @@ impl Drop for Remote {
     }
 }
 
-impl Limiter {
-    /// Waits until permits came that [`Limiter::try_acquire`] was refused for, and says for which keys (the first of
-    /// each request): it is worth calling again. For one caller at a time. A limiter without a coordinator has nothing
-    /// to say: it waits for ever.
-    ///
-    /// Cancel-safe.
-    pub async fn ready(&self) -> Vec<Key> {
-        let Some(remote) = self.by_coordinator() else {
-            return std::future::pending().await;
-        };
-        loop {
-            let ready = remote.0.desk.lock().take_ready();
-            if !ready.is_empty() {
-                return ready;
-            }
-            remote.0.ready.notified().await;
-        }
-    }
-
-    /// Waits until all that was reported so far has reached the coordinator, at most `patience`; says whether it has. To
-    /// be called at a program's end.
-    pub async fn settled(&self, patience: Duration) -> bool {
-        let Some(remote) = self.by_coordinator() else {
-            return true;
-        };
-        let quiet = async {
-            loop {
-                let said = remote.0.said.notified();
-                tokio::pin!(said);
-                said.as_mut().enable();
-                if remote.0.desk.lock().is_quiet() {
-                    return;
-                }
-                said.await;
-            }
-        };
-        tokio::time::timeout(patience, quiet).await.is_ok()
-    }
-
-    /// Calls the coordinator once: whether it will listen to us. One that cannot be reached now may later.
-    ///
-    /// # Errors
-    /// What it has against us: a wrong token, say, or it is no coordinator.
-    pub async fn greet(&self) -> Result<(), String> {
-        let Some(remote) = self.by_coordinator() else {
-            return Ok(());
-        };
-        let before = remote.0.desk.lock().greet();
-        remote.0.wake.notify_one();
-        loop {
-            let said = remote.0.said.notified();
-            tokio::pin!(said);
-            said.as_mut().enable();
-            if let Some(greeted) = remote.0.desk.lock().greeted(before) {
-                return greeted;
-            }
-            said.await;
-        }
-    }
-
-    /// Why the coordinator did not answer the last call, if it did not.
-    pub fn trouble(&self) -> Option<String> {
-        self.by_coordinator()?.0.desk.lock().trouble()
-    }
-
-    /// Requests per second for `key`, as the coordinator said last; without one, as it is now.
-    pub fn rate(&self, key: &Key) -> Option<f64> {
-        match self.by_coordinator() {
-            Some(remote) => remote.0.desk.lock().rate(key),
-            None => self.explain(key).map(|explained| explained.rate),
-        }
+impl Builder {
+    /// Permits come from the coordinator at `url` (`http://127.0.0.1:7077`, or `https`) instead of from this process. Of
+    /// what was said here only the clock stays: limits, capacity and lines are the coordinator's.
+    pub fn coordinator(self, url: impl Into<String>) -> RemoteBuilder {
+        RemoteBuilder::new(url.into(), self.clock)
     }
 }
 

@@ -70,6 +70,8 @@ pub enum KeyState {
     Breaker,
     /// The host blocks us.
     Quarantine,
+    /// The engine that keeps its state is away.
+    Away,
 }
 
 /// One key in the table.

@@ -152,7 +152,7 @@ pub enum Answer {
         /// Ask again then; with the same id, its place in line is kept.
         retry_in_ms: u64,
         /// What is in the way: `pace`, `in flight`, `byte budget`, `hold, Retry-After`, `parked, …`,
-        /// `breaker`, `quarantine`, `others wait`.
+        /// `breaker`, `quarantine`, `engine away`, `others wait`.
         reason: String,
         /// How many are before it in the key's line.
         position: u32,

@@ -213,6 +213,15 @@ impl Learning {
         self.cruise(rate * 0.5, now);
     }
 
+    /// The rate it asks for.
+    #[inline]
+    pub(super) fn wish(&self, now: Timestamp) -> f64 {
+        match self.announced.rate() {
+            Some(announced) if self.block.is_none() => announced,
+            _ => self.rate_at(now),
+        }
+    }
+
     #[inline]
     fn rate_at(&self, now: Timestamp) -> f64 {
         match self.stage {
@@ -247,10 +256,7 @@ impl Law for Learning {
         };
         let cap = queue.min(self.slots.cap().unwrap_or(u32::MAX));
         Setpoint {
-            rate: match self.announced.rate() {
-                Some(announced) if self.block.is_none() => announced,
-                _ => self.rate_at(now),
-            },
+            rate: self.wish(now),
             in_flight: cap.min(limits.in_flight).max(1),
             burst: limits.burst,
         }

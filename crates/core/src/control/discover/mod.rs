@@ -14,7 +14,7 @@
 //! | `noise.rs` | refusals that mean nothing |
 //! | `quota.rs` | what the server announces, while it is true |
 //! | `ledger.rs` | what was served when |
-//! | `mechanism.rs`, `restore.rs` | the switches; back from bytes |
+//! | `mechanism.rs`, `restore.rs`, `join.rs` | the switches; back from bytes; one again of two |
 //!
 //! Only what was sent after the last decision counts, and the gate in [`crate::host`] lets one request at a
 //! time through while a refusal stands, so one burst of refusals is one event. The lower end of a bracket is
@@ -23,6 +23,7 @@
 //! Kleinberg and Leighton (2003) for asking ever less often, `research/adaptive.md` for windows and canaries.
 
 mod canary;
+mod join;
 mod learning;
 mod ledger;
 mod mechanism;

@@ -68,11 +68,7 @@ impl Quiet {
 
     /// All that the law knows when `sample` is the first to learn from.
     pub(super) fn learning(&self, sample: &Sample) -> Box<Learning> {
-        let mut law = Box::new(Learning::new(
-            Arc::clone(&self.config),
-            self.rate,
-            self.sent,
-        ));
+        let mut law = Box::new(self.beginning());
         if self.served {
             law.on_sample(&Sample {
                 now: self.heard,
@@ -86,6 +82,11 @@ impl Quiet {
             });
         }
         law
+    }
+
+    /// The law at its beginning.
+    pub(super) fn beginning(&self) -> Learning {
+        Learning::new(Arc::clone(&self.config), self.rate, self.sent)
     }
 
     pub(super) fn setpoint(&self, limits: &Limits) -> Setpoint {

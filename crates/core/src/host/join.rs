@@ -1,0 +1,119 @@
+//! One state again of two: the engine lost some writes, and its key went on from what it still had.
+//!
+//! | part | what the join takes |
+//! | --- | --- |
+//! | leases | both sides', by id; of one both know, the later end and the earlier stage |
+//! | books, refusals, strikes, last grant | the larger number of each |
+//! | hold, event | the later |
+//! | breaker, quarantine | shut as long as either |
+//! | law, latencies | those of the slower side; a probe for more ends, a learned cap in flight stays |
+//! | operator's numbers, busy share | the tighter |
+//! | pace, byte budget | fewer tokens, a debt as long in time as it was |
+//!
+//! Permits that were granted on one side only are spent on that side only: what both granted of the same
+//! tokens stays granted twice, and nothing here makes up for it.
+
+use std::cmp::Reverse;
+
+use super::{Bounds, Host, OperatorNumbers, Rare};
+use crate::config::Config;
+use crate::gate::Rate;
+use crate::{Timestamp, join};
+
+impl Host {
+    /// Takes in `other`, a state of the same key: the two were one until writes were lost. What comes out promises
+    /// no more than either would have: asked the same from `now` on, and told of no outcome, neither side
+    /// would have granted less by any time.
+    ///
+    /// The order does not matter, joining again changes nothing, and of three states it does not matter which two
+    /// come first, but for the last bits of a debt under rates that differ. `now` is no earlier than the
+    /// latest time of either, see [`Host::thaw`].
+    pub fn join(&mut self, other: &Self, now: Timestamp, config: &Config) {
+        let mut other = other.clone();
+        let mine = self.bring_up_to(now, config);
+        let theirs = other.bring_up_to(now, config);
+
+        self.leases.join(&other.leases);
+        self.hold.join(&other.hold);
+        self.law.join(&other.law, now, &config.limits);
+        self.latency.join(&other.latency);
+        self.last_grant = self.last_grant.max(other.last_grant);
+        self.knowing = self.knowing.max(other.knowing);
+        self.busy_rate = self.busy_rate.min(other.busy_rate);
+        self.refused = self.refused.max(other.refused);
+        self.strikes = self.strikes.max(other.strikes);
+        if self.rare.is_some() || other.rare.is_some() {
+            let absent = self.without_operator(config);
+            let theirs = other.rare.as_deref().copied().unwrap_or_default();
+            self.rare().join(&theirs, absent);
+        }
+
+        let rate = self.bounds(now, config).rate;
+        self.pace.change(now, &mine, &rate);
+        other.pace.change(now, &theirs, &rate);
+        self.pace.join(&other.pace);
+    }
+
+    /// Counts what time has brought until `now`, and answers the rate it came at.
+    fn bring_up_to(&mut self, now: Timestamp, config: &Config) -> Rate {
+        self.expire(now);
+        let Bounds { rate, .. } = self.bounds(now, config);
+        self.pace.settle(now, &rate);
+        if let Some((bytes, rate)) = self.bytes(config) {
+            bytes.settle(now, &rate);
+        }
+        rate
+    }
+
+    /// What holds where an operator set nothing.
+    fn without_operator(&self, config: &Config) -> OperatorNumbers {
+        let start = config.limits.start();
+        let learns = self.law.learns();
+        OperatorNumbers {
+            rate: Some(if learns { f64::INFINITY } else { start.rate }),
+            burst: Some(start.burst),
+            in_flight: Some(if learns { u32::MAX } else { start.in_flight }),
+        }
+    }
+}
+
+impl Rare {
+    fn join(&mut self, other: &Self, absent: OperatorNumbers) {
+        self.breaker.join(&other.breaker);
+        self.quarantine.join(&other.quarantine);
+        join::least(&mut self.event, &other.event, |event| Reverse(event.at));
+        self.operator = match (self.operator, other.operator) {
+            (Some(mine), Some(theirs)) => Some(mine.tighter(theirs, absent)),
+            (None, None) => None,
+            (Some(set), None) | (None, Some(set)) => {
+                Some(set.tighter(OperatorNumbers::default(), absent))
+                    .filter(|left| *left != OperatorNumbers::default())
+            }
+        };
+        self.bytes = match (self.bytes, other.bytes) {
+            (Some(mut mine), Some(theirs)) => {
+                mine.join(&theirs);
+                Some(mine)
+            }
+            (mine, theirs) => mine.or(theirs),
+        };
+    }
+}
+
+impl OperatorNumbers {
+    /// The lower of each; one that was not set counts as `absent`'s.
+    fn tighter(self, other: Self, absent: Self) -> Self {
+        Self {
+            rate: lower(self.rate, other.rate, absent.rate),
+            burst: lower(self.burst, other.burst, absent.burst),
+            in_flight: lower(self.in_flight, other.in_flight, absent.in_flight),
+        }
+    }
+}
+
+fn lower<T: PartialOrd + Copy>(mine: Option<T>, theirs: Option<T>, absent: Option<T>) -> Option<T> {
+    match (mine, theirs) {
+        (Some(mine), Some(theirs)) => Some(if theirs < mine { theirs } else { mine }),
+        (mine, theirs) => mine.or(theirs).filter(|set| Some(*set) <= absent),
+    }
+}

@@ -1,0 +1,99 @@
+//! Where permits come from, if not from this process's registry: a coordinator, or an engine's cells.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use politely_core::config::Config;
+use politely_core::gate::HoldReason;
+use politely_core::host::{Ask, Explanation, OperatorNumbers};
+use politely_core::key::Key;
+
+use crate::asked::{AcquireError, Refusal};
+use crate::permit::Permit;
+use crate::stats::{Commits, Stats};
+use crate::waiters::Turn;
+
+/// What takes its time.
+pub(crate) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A limiter's source of permits. What is not written for one is nothing it knows of.
+pub(crate) trait Elsewhere: Send + Sync {
+    fn acquire<'a>(
+        &'a self,
+        keys: &'a [Key],
+        ask: Ask,
+        turn: Turn,
+    ) -> Later<'a, Result<Permit, AcquireError>>;
+
+    /// A permit kept for whoever asks again, or a wish for one.
+    fn try_acquire(&self, keys: &[Key], ask: Ask) -> Result<Permit, Refusal>;
+
+    /// Yes or no, as soon as that is known.
+    fn request<'a>(
+        &'a self,
+        keys: &'a [Key],
+        ask: Ask,
+        _turn: Turn,
+    ) -> Later<'a, Result<Permit, Refusal>> {
+        Box::pin(async move { self.try_acquire(keys, ask) })
+    }
+
+    /// Keys for which a wished permit came.
+    fn ready(&self) -> Later<'_, Vec<Key>>;
+
+    fn operate(&self, key: &Key, operation: Operation);
+
+    fn reconfigure(&self, _config: &Config) {}
+
+    fn explain(&self, _key: &Key) -> Option<Explanation> {
+        None
+    }
+
+    fn keys(&self) -> Vec<Key> {
+        Vec::new()
+    }
+
+    /// How many wait for `key` who came before.
+    fn position(&self, _key: &Key, _turn: Turn) -> usize {
+        0
+    }
+
+    fn numbers(&self, _key: &Key) -> OperatorNumbers {
+        OperatorNumbers::default()
+    }
+
+    fn snapshot(&self, _key: &Key) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn rate(&self, key: &Key) -> Option<f64> {
+        self.explain(key).map(|explained| explained.rate)
+    }
+
+    fn stats(&self) -> Stats;
+
+    fn commits(&self) -> Option<Commits> {
+        None
+    }
+
+    /// All that was said has arrived.
+    fn settled(&self, patience: Duration) -> Later<'_, bool>;
+
+    /// It can be reached, and will listen to us.
+    fn greet(&self) -> Later<'_, Result<(), String>>;
+
+    /// Why it did not answer, if it did not.
+    fn trouble(&self) -> Option<String>;
+
+    fn close(&self);
+}
+
+/// What an operator may do to a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Operation {
+    Set(OperatorNumbers),
+    Hold(Duration, HoldReason),
+    Unpark,
+    Forget,
+}

@@ -1,0 +1,203 @@
+//! The holder's end of a shared permit.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use politely_core::Timestamp;
+use politely_core::gate::LeaseId;
+use politely_core::host::Directions;
+use politely_core::key::Key;
+use politely_core::signal::Report;
+use smallvec::SmallVec;
+
+use super::Inner;
+use super::event::Event;
+use super::hub::Granted;
+use super::lease::Lease;
+use crate::permit::{Departure, Held, Permit};
+
+/// Held until it is reported; dropped before, it is cancelled.
+pub(super) struct Claim {
+    inner: Arc<Inner>,
+    /// The first hears the outcome.
+    parts: SmallVec<[Part; 1]>,
+    departure: Departure,
+    lasts: Duration,
+    pub(super) valid_until: Timestamp,
+    sent: bool,
+    /// Bytes of a body whose head was heard.
+    body: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Part {
+    key: Key,
+    lease: Arc<Lease>,
+}
+
+impl Claim {
+    pub(super) fn new(inner: &Arc<Inner>, key: &Key, granted: &Granted) -> Self {
+        let mut claim = Self {
+            inner: Arc::clone(inner),
+            parts: SmallVec::new(),
+            departure: Departure {
+                start: granted.start,
+                rate: granted.rate,
+                slots: granted.slots,
+            },
+            lasts: granted.lasts,
+            valid_until: granted.valid_until,
+            sent: false,
+            body: None,
+        };
+        claim.with(key, granted);
+        claim
+    }
+
+    /// The same request keeps the limits of `key` as well.
+    pub(super) fn with(&mut self, key: &Key, granted: &Granted) {
+        let until = granted.start + granted.lasts;
+        self.departure.start = self.departure.start.max(granted.start);
+        self.lasts = self.lasts.min(granted.lasts);
+        self.valid_until = self.valid_until.min(granted.valid_until);
+        self.parts.push(Part {
+            key: key.clone(),
+            lease: Arc::new(Lease::new(granted.lease, until)),
+        });
+    }
+
+    /// `first` hears the outcome.
+    pub(super) fn in_order(&mut self, first: &Key) {
+        if let Some(at) = self.parts.iter().position(|part| part.key == *first) {
+            self.parts.swap(0, at);
+        }
+    }
+
+    pub(super) const fn start(&self) -> Timestamp {
+        self.departure.start
+    }
+
+    pub(super) fn into_permit(self) -> Permit {
+        let departure = self.departure;
+        Permit::claimed(Box::new(self), departure)
+    }
+}
+
+impl Held for Claim {
+    fn lease(&self) -> Duration {
+        self.lasts
+    }
+
+    fn sent(&mut self) {
+        self.sent = true;
+    }
+
+    fn renew(&self) -> Option<Duration> {
+        let now = self.inner.clock.now();
+        let left = |part: &Part| part.lease.left(now);
+        let left = self.parts.iter().map(left).min()??;
+        if left < self.lasts / 2 {
+            for part in &self.parts {
+                if part.lease.ask() {
+                    self.inner
+                        .tell(&part.key, Event::Renew(Arc::clone(&part.lease)));
+                }
+            }
+        }
+        Some(left)
+    }
+
+    fn abandon(mut self: Box<Self>) {
+        self.parts.clear();
+    }
+
+    fn report(mut self: Box<Self>, report: &Report) -> Directions {
+        let directions = self.teach(report, false);
+        let parts = std::mem::take(&mut self.parts);
+        for part in &parts[1..] {
+            let (lease, bytes) = (part.lease.id(), report.bytes);
+            self.inner.tell(&part.key, Event::Release { lease, bytes });
+        }
+        directions
+    }
+
+    fn heard(&mut self, report: &Report) -> Directions {
+        self.body = Some(0);
+        self.teach(report, true)
+    }
+
+    fn received(&mut self, bytes: u64) {
+        if let Some(body) = &mut self.body {
+            *body = body.saturating_add(bytes);
+        }
+        self.renew();
+    }
+
+    fn split(mut self: Box<Self>) -> Vec<Box<dyn Held>> {
+        if self.departure.slots <= 1 {
+            return vec![self];
+        }
+        let parts = std::mem::take(&mut self.parts);
+        let interval = politely_core::gate::Rate::per_second(self.departure.rate).interval();
+        let one = |i: u16| -> Box<dyn Held> {
+            let start = self.departure.start + interval * u32::from(i);
+            let until = start + self.lasts;
+            let parts = parts.iter().map(|part| Part {
+                key: part.key.clone(),
+                lease: Arc::new(Lease::new(LeaseId(part.lease.id().0 + u64::from(i)), until)),
+            });
+            Box::new(Self {
+                inner: Arc::clone(&self.inner),
+                parts: parts.collect(),
+                departure: Departure {
+                    start,
+                    slots: 1,
+                    ..self.departure
+                },
+                lasts: self.lasts,
+                valid_until: self.valid_until + interval * u32::from(i),
+                sent: self.sent,
+                body: None,
+            })
+        };
+        (0..self.departure.slots).map(one).collect()
+    }
+}
+
+impl Claim {
+    fn teach(&self, report: &Report, body_coming: bool) -> Directions {
+        let first = &self.parts[0];
+        self.inner.tell(
+            &first.key,
+            Event::Report {
+                lease: first.lease.id(),
+                report: report.clone(),
+                body_coming,
+            },
+        )
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        for part in &self.parts {
+            for i in (0..u64::from(self.departure.slots)).rev() {
+                let lease = LeaseId(part.lease.id().0 + i);
+                let event = match self.body {
+                    Some(bytes) => Event::Release { lease, bytes },
+                    None => Event::Cancel {
+                        lease,
+                        sent: self.sent,
+                    },
+                };
+                self.inner.tell(&part.key, event);
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Claim {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Claim").field(&self.parts).finish()
+    }
+}

@@ -1,0 +1,187 @@
+//! The thread that asks the engine: callers may live on any runtime, several, or none.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use politely_core::Timestamp;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::Inner;
+use super::hub::Calls;
+use crate::cells::{Engine, EngineError, Pulse, Write, Written};
+use crate::sync::sleep;
+
+/// Calls with writes or reads under way at once: while they are, the next gathers.
+const UNDER_WAY: usize = 4;
+/// A limiter that is gone waits so long for an engine that is away.
+const FAREWELL: Duration = Duration::from_secs(2);
+/// How often wishes are looked through.
+const SWEEP: Duration = Duration::from_millis(100);
+
+/// What a call came to.
+enum Done {
+    Pulse(Timestamp, Result<Pulse, EngineError>),
+    Writes(Vec<Arc<str>>, Vec<Result<Written, EngineError>>),
+    Reads(Vec<Arc<str>>, Vec<Result<Option<Vec<u8>>, EngineError>>),
+    /// Nobody needs to know.
+    Other,
+}
+
+/// Starts the thread. It ends when the limiter is gone and all is written.
+pub(super) fn start(inner: Arc<Inner>, engine: Arc<dyn Engine>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime.expect("a runtime of one thread needs no more than a thread");
+    inner.wishes.run_on(runtime.handle().clone());
+    std::thread::Builder::new()
+        .name("politely-cells".to_owned())
+        .spawn(move || runtime.block_on(run(&inner, engine)))
+        .expect("the system has a thread left");
+}
+
+pub(super) async fn run(inner: &Arc<Inner>, engine: Arc<dyn Engine>) {
+    let mut courier = Courier::new(inner, engine);
+    let mut closed_at: Option<Timestamp> = None;
+    let mut swept = Timestamp::ZERO;
+    loop {
+        let now = inner.clock.now();
+        if now.since(swept) >= SWEEP {
+            swept = now;
+            inner.wishes.sweep(now);
+        }
+        let next = {
+            let mut state = inner.state.lock();
+            if state.closed {
+                let since = *closed_at.get_or_insert(now);
+                if state.hub.is_quiet() || now.since(since) > FAREWELL {
+                    return;
+                }
+            }
+            let asked = state.hub.calls(now, courier.under_way < UNDER_WAY);
+            if asked.is_empty() {
+                state.hub.next(now, courier.under_way < UNDER_WAY)
+            } else {
+                drop(state);
+                courier.send(asked, now);
+                inner.deliver();
+                continue;
+            }
+        };
+        inner.deliver();
+        inner.said.notify_waiters();
+        let next = next.min(now + SWEEP);
+        tokio::select! {
+            biased;
+            Some(done) = courier.calls.join_next() => {
+                // A call that panicked is the engine's: it would panic again.
+                let Ok(done) = done else { return };
+                courier.heard(done);
+                while let Some(Ok(done)) = courier.calls.try_join_next() {
+                    courier.heard(done);
+                }
+            }
+            Some((cell, value)) = courier.notices.recv() => courier.noticed(&cell, &value),
+            () = inner.wake.notified() => {}
+            () = sleep(next.since(now)) => {}
+        }
+    }
+}
+
+struct Courier<'a> {
+    inner: &'a Arc<Inner>,
+    engine: Arc<dyn Engine>,
+    calls: JoinSet<Done>,
+    under_way: usize,
+    notices: mpsc::UnboundedReceiver<(String, Vec<u8>)>,
+}
+
+impl<'a> Courier<'a> {
+    fn new(inner: &'a Arc<Inner>, engine: Arc<dyn Engine>) -> Self {
+        let (tell, notices) = mpsc::unbounded_channel();
+        engine.listen(Arc::new(move |cell: &str, value| {
+            let _ = tell.send((cell.to_owned(), value));
+        }));
+        Self {
+            inner,
+            engine,
+            calls: JoinSet::new(),
+            under_way: 0,
+            notices,
+        }
+    }
+
+    fn send(&mut self, asked: Calls, now: Timestamp) {
+        let Calls {
+            pulse,
+            reads,
+            writes,
+            watch,
+            unwatch,
+        } = asked;
+        if let Some(epoch) = pulse {
+            let engine = Arc::clone(&self.engine);
+            self.calls
+                .spawn(async move { Done::Pulse(now, engine.pulse(epoch).await) });
+        }
+        if !writes.is_empty() {
+            self.write(writes);
+        }
+        if !reads.is_empty() {
+            self.under_way += 1;
+            let engine = Arc::clone(&self.engine);
+            let names = reads.clone();
+            self.calls
+                .spawn(async move { Done::Reads(names, engine.read(reads).await) });
+        }
+        if !watch.is_empty() || !unwatch.is_empty() {
+            let engine = Arc::clone(&self.engine);
+            self.calls.spawn(async move {
+                engine.watch(watch, unwatch).await;
+                Done::Other
+            });
+        }
+    }
+
+    fn write(&mut self, writes: Vec<Write>) {
+        self.under_way += 1;
+        let engine = Arc::clone(&self.engine);
+        let names = writes.iter().map(|write| Arc::clone(&write.cell)).collect();
+        self.calls
+            .spawn(async move { Done::Writes(names, engine.compare_and_set(writes).await) });
+    }
+
+    fn heard(&mut self, done: Done) {
+        let now = self.inner.clock.now();
+        let mut state = self.inner.state.lock();
+        let hub = &mut state.hub;
+        match done {
+            Done::Pulse(sent, pulse) => {
+                let write = hub.pulsed(sent, pulse, now);
+                drop(state);
+                if let Some(write) = write {
+                    self.write(vec![write]);
+                }
+            }
+            Done::Writes(names, results) => {
+                self.under_way -= 1;
+                for (name, result) in names.iter().zip(results) {
+                    hub.was_written(name, result, now);
+                }
+            }
+            Done::Reads(names, results) => {
+                self.under_way -= 1;
+                for (name, result) in names.iter().zip(results) {
+                    hub.was_read(name, result, now);
+                }
+            }
+            Done::Other => {}
+        }
+    }
+
+    fn noticed(&self, cell: &str, value: &[u8]) {
+        let now = self.inner.clock.now();
+        self.inner.state.lock().hub.noticed(cell, value, now);
+    }
+}

@@ -1,0 +1,321 @@
+//! The time all who share an engine agree on, and whether the engine lost anything.
+//!
+//! One cell holds the *epoch*: a number that grows whenever writes may have been lost (the engine was started again,
+//! another server stands in for it, or the cell itself is gone), and how far shared time is from the engine's clock.
+//! Shared time goes on where it was: when the engine stood still it stood still for everybody, so no lease runs out and no token
+//! flows in meanwhile; and when the engine's clock is set, the difference is taken up here.
+//!
+//! Each process looks every [`PULSE`] and keeps the tightest of its last looks as a lower bound of the engine's clock, so
+//! that what it lets leave at a time leaves at that time or, by a one-way delay, later.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use politely_core::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::cell::Who;
+use crate::cells::{Pulse, Version, Write};
+
+/// How often the engine is looked at.
+pub(super) const PULSE: Duration = Duration::from_millis(250);
+/// Without a look for so long nothing is written: who knows what time it is.
+pub(super) const STALE: Duration = Duration::from_secs(1);
+/// Nobody saw the engine for so long: it stood still.
+const STALL: Duration = Duration::from_millis(1_200);
+/// Shared time stands still for so long at most: then whoever held leases is gone.
+const STALL_MAX: Duration = Duration::from_mins(1);
+/// A clock that is off by more than this, and more than the answer took, was set.
+const STEP: Duration = Duration::from_millis(100);
+/// After a loss new keys wait for those who remember them.
+pub(super) const QUIET: Duration = Duration::from_secs(1);
+/// How often somebody says that the engine was seen.
+const SEEN: Duration = Duration::from_millis(300);
+/// … and each that it is there; who was not heard of for [`GONE`] is not.
+const HERE: Duration = Duration::from_secs(2);
+const GONE: Duration = Duration::from_secs(7);
+/// Looks kept to estimate the clock from.
+const LOOKS: usize = 8;
+/// The epoch's cell, and how long it is kept.
+const NAME: &str = "politely:epoch";
+const KEEP: Duration = Duration::from_hours(24 * 30);
+
+/// What the epoch's cell holds, behind its version.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Epoch {
+    number: u32,
+    run: u64,
+    /// Shared time is so many microseconds ahead of the engine's clock.
+    ahead: i64,
+    /// When it began, in shared time.
+    began: Timestamp,
+    /// The engine's clock when somebody looked.
+    seen: Timestamp,
+    /// Who is there, and when each last said so.
+    members: Vec<(Who, Timestamp)>,
+}
+
+/// One process's view of it.
+pub(super) struct Epochs {
+    me: Who,
+    cell: Arc<str>,
+    /// As it was when all was well last.
+    known: Option<Epoch>,
+    /// The engine's clock less ours, as far as the last looks tell; each a lower bound.
+    looks: VecDeque<i64>,
+    last: Option<Look>,
+    /// What was known at the last look holds still.
+    settled: bool,
+    writes: u64,
+}
+
+/// A look that was answered.
+#[derive(Clone, Copy)]
+struct Look {
+    sent: Timestamp,
+    came: Timestamp,
+    time: Timestamp,
+}
+
+/// What a look showed.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Seen {
+    /// To be written; whether it succeeds shows at the next look.
+    pub(super) write: Option<Write>,
+    /// The epoch is another than before: what one remembers should be compared.
+    pub(super) new_epoch: bool,
+    /// Look again at once.
+    pub(super) again: bool,
+}
+
+impl Epochs {
+    pub(super) fn new(me: Who) -> Self {
+        Self {
+            me,
+            cell: NAME.into(),
+            known: None,
+            looks: VecDeque::new(),
+            last: None,
+            settled: false,
+            writes: 0,
+        }
+    }
+
+    pub(super) fn cell(&self) -> Arc<str> {
+        Arc::clone(&self.cell)
+    }
+
+    /// Shared time, at `mono` of our own clock.
+    pub(super) fn now(&self, mono: Timestamp) -> Timestamp {
+        let ahead = self.known.as_ref().map_or(0, |epoch| epoch.ahead);
+        shift(mono, self.engine_ahead().saturating_add(ahead))
+    }
+
+    /// Our own clock, when it is `at` in shared time.
+    pub(super) fn mono(&self, at: Timestamp) -> Timestamp {
+        if at == Timestamp::NEVER {
+            return at;
+        }
+        let ahead = self.known.as_ref().map_or(0, |epoch| epoch.ahead);
+        shift(at, -self.engine_ahead().saturating_add(ahead))
+    }
+
+    fn engine_ahead(&self) -> i64 {
+        self.looks.iter().copied().max().unwrap_or(0)
+    }
+
+    /// The engine was seen lately, and what time it is is known.
+    pub(super) fn is_fresh(&self, mono: Timestamp) -> bool {
+        self.settled && self.last.is_some_and(|look| mono.since(look.came) < STALE)
+    }
+
+    /// When the engine last answered.
+    pub(super) const fn last_seen(&self) -> Option<Timestamp> {
+        match self.last {
+            Some(look) => Some(look.came),
+            None => None,
+        }
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        self.known.as_ref().map_or(0, |epoch| epoch.number)
+    }
+
+    /// When this epoch began, in shared time.
+    pub(super) fn began(&self) -> Timestamp {
+        self.known
+            .as_ref()
+            .map_or(Timestamp::ZERO, |epoch| epoch.began)
+    }
+
+    /// Our place among those who are there, and how many they are.
+    pub(super) fn place(&self) -> (usize, usize) {
+        let Some(epoch) = &self.known else {
+            return (0, 1);
+        };
+        let mut members: Vec<_> = epoch.members.iter().map(|(who, _)| *who).collect();
+        if !members.contains(&self.me) {
+            members.push(self.me);
+        }
+        members.sort_unstable();
+        let place = members.iter().position(|who| *who == self.me);
+        (place.unwrap_or(0), members.len())
+    }
+
+    /// A look that was sent and came back at these times of our clock.
+    pub(super) fn seen(&mut self, sent: Timestamp, came: Timestamp, pulse: &Pulse) -> Seen {
+        let look = Look {
+            sent,
+            came,
+            time: pulse.time,
+        };
+        let stored = pulse.epoch.as_deref().and_then(decode);
+        let step = self.last.map_or(0, |last| step(&last, &look));
+        let away = self.last.is_none_or(|last| sent.since(last.came) >= STALL);
+        let mut next = match (&stored, &self.known) {
+            (Some((_, stored)), _) if stored.run == pulse.run => stored.clone(),
+            (Some((_, stored)), known) => Epoch {
+                number: above(stored.number.max(number(known.as_ref())), pulse.time),
+                run: pulse.run,
+                ..stored.clone()
+            },
+            (None, known) => Epoch {
+                number: above(number(known.as_ref()), pulse.time),
+                run: pulse.run,
+                ahead: known.as_ref().map_or(0, |known| known.ahead),
+                began: Timestamp::ZERO,
+                seen: known.as_ref().map_or(pulse.time, |known| known.seen),
+                members: known
+                    .as_ref()
+                    .map_or_else(Vec::new, |known| known.members.clone()),
+            },
+        };
+        let is_new = stored
+            .as_ref()
+            .is_none_or(|(_, stored)| stored.number != next.number);
+        // Somebody else may have seen to it already.
+        let untouched = match (&stored, &self.known) {
+            (Some((_, stored)), Some(known)) => stored.ahead == known.ahead || is_new,
+            _ => true,
+        };
+        if untouched {
+            let gap = micros(pulse.time) - micros(next.seen);
+            if step != 0 && !away {
+                next.ahead = next.ahead.saturating_sub(step);
+            } else if away && !(0..as_micros(STALL)).contains(&gap) {
+                // Not seen by anybody: it stood still, or its clock was set while it was away.
+                let stood_still = gap.clamp(i64::MIN, as_micros(STALL_MAX));
+                let known = stored.is_some() || self.known.is_some();
+                next.ahead = next
+                    .ahead
+                    .saturating_sub(if known { stood_still } else { 0 });
+            }
+        }
+        let moved = stored
+            .as_ref()
+            .is_some_and(|(_, stored)| stored.ahead != next.ahead);
+        if is_new {
+            next.began = shift(pulse.time, next.ahead);
+        }
+        let seen_long_ago = pulse.time.since(next.seen) >= SEEN || next.seen > pulse.time;
+        let here = next
+            .members
+            .iter()
+            .any(|(who, at)| *who == self.me && shift(pulse.time, next.ahead).since(*at) < HERE);
+        let write = (is_new || moved || seen_long_ago || !here).then(|| {
+            next.seen = pulse.time;
+            let now = shift(pulse.time, next.ahead);
+            let me = self.me;
+            next.members
+                .retain(|(who, at)| *who != me && now.since(*at) < GONE && *at <= now + GONE);
+            next.members.push((me, now));
+            self.writes += 1;
+            Write {
+                cell: self.cell(),
+                expected: stored.as_ref().map(|(version, _)| *version),
+                value: self.encode(&next),
+                keep: KEEP,
+                notify: false,
+            }
+        });
+        // What is only proposed holds once it is read; until then no time is known, and nothing is written.
+        self.settled = !is_new && !moved;
+        if !self.settled {
+            return Seen {
+                write,
+                new_epoch: false,
+                again: true,
+            };
+        }
+        let before = self
+            .known
+            .replace(next)
+            .map(|known| (known.number, known.ahead));
+        let now = self.known.as_ref().map(|known| (known.number, known.ahead));
+        if before.map(|(_, ahead)| ahead) != now.map(|(_, ahead)| ahead) || step != 0 {
+            self.looks.clear();
+        }
+        if self.looks.len() == LOOKS {
+            self.looks.pop_front();
+        }
+        self.looks.push_back(micros(pulse.time) - micros(came));
+        self.last = Some(look);
+        Seen {
+            write,
+            new_epoch: before.is_some()
+                && before.map(|(number, _)| number) != now.map(|(number, _)| number),
+            again: false,
+        }
+    }
+
+    fn encode(&self, epoch: &Epoch) -> Vec<u8> {
+        let mut value = Vec::with_capacity(128);
+        value.extend(self.writes.to_le_bytes());
+        value.extend(self.me.0.to_le_bytes());
+        value.extend(epoch.number.to_le_bytes());
+        postcard::to_extend(epoch, value).expect("a Vec grows")
+    }
+}
+
+fn decode(value: &[u8]) -> Option<(Version, Epoch)> {
+    let version = Version::of(value)?;
+    let (epoch, _later) = postcard::take_from_bytes(&value[Version::LEN..]).ok()?;
+    Some((version, epoch))
+}
+
+/// The next epoch's number: grows, and is no number that was forgotten with the engine's memory.
+fn above(number: u32, time: Timestamp) -> u32 {
+    let secs = u32::try_from(time.as_micros() / 1_000_000).unwrap_or(u32::MAX);
+    number.saturating_add(1).max(secs)
+}
+
+fn number(epoch: Option<&Epoch>) -> u32 {
+    epoch.map_or(0, |epoch| epoch.number)
+}
+
+/// By how much the engine's clock was set between two looks; zero if that cannot be told from the way the looks took.
+fn step(last: &Look, look: &Look) -> i64 {
+    let passed = micros(look.time) - micros(last.time);
+    // Between the two readings no less and no more than this went by.
+    let least = micros(look.sent) - micros(last.came);
+    let most = micros(look.came) - micros(last.sent);
+    let slack = as_micros(STEP);
+    if passed > most + slack || passed < least - slack {
+        passed - i64::midpoint(least, most)
+    } else {
+        0
+    }
+}
+
+fn micros(at: Timestamp) -> i64 {
+    i64::try_from(at.as_micros()).unwrap_or(i64::MAX)
+}
+
+fn as_micros(length: Duration) -> i64 {
+    i64::try_from(length.as_micros()).unwrap_or(i64::MAX)
+}
+
+fn shift(at: Timestamp, by: i64) -> Timestamp {
+    Timestamp::from_micros(at.as_micros().saturating_add_signed(by))
+}

@@ -1,0 +1,86 @@
+//! What changes a shared key, beside a grant.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use politely_core::config::Config;
+use politely_core::gate::{HoldReason, LeaseId};
+use politely_core::host::{Directions, Host, OperatorNumbers};
+use politely_core::signal::{Report, Signal};
+use politely_core::{Rng, Timestamp};
+
+use super::lease::Lease;
+
+/// Applied to the state one has, and once more to the state it turns out to be: the same event on the same state makes the same
+/// state, wherever it is applied.
+#[derive(Clone, Debug)]
+pub(super) enum Event {
+    /// What became of a request; `body_coming`: its slot stays taken.
+    Report {
+        lease: LeaseId,
+        report: Report,
+        body_coming: bool,
+    },
+    /// The slot of a body that has come, or of a key that was only a limit.
+    Release { lease: LeaseId, bytes: u64 },
+    /// A permit that will not be used.
+    Cancel { lease: LeaseId, sent: bool },
+    /// Its holder needs it for longer.
+    Renew(Arc<Lease>),
+    /// Nothing leaves for so long.
+    Hold(Duration, HoldReason),
+    /// An operator's numbers.
+    Set(OperatorNumbers),
+    /// An operator lifts hold, breaker and quarantine.
+    Unpark,
+    /// An operator forgets what was learned.
+    Forget,
+    /// What was known before the engine lost it.
+    Join(Box<Host>),
+}
+
+impl Event {
+    /// `jitter` makes what is random about it the same wherever it is applied.
+    pub(super) fn apply(
+        &self,
+        host: &mut Host,
+        now: Timestamp,
+        config: &Config,
+        jitter: u64,
+    ) -> Option<Directions> {
+        match self {
+            Self::Report {
+                lease,
+                report,
+                body_coming,
+            } => {
+                let mut rng = Rng::new(jitter ^ lease.0);
+                return Some(if *body_coming {
+                    host.hear(now, *lease, report, config, &mut rng)
+                } else {
+                    host.report(now, *lease, report, config, &mut rng)
+                });
+            }
+            Self::Release { lease, bytes } => host.release(now, *lease, *bytes, config),
+            Self::Cancel { lease, sent } => host.cancel(now, *lease, *sent, config),
+            Self::Renew(lease) => lease.answered(host.renew(now, lease.id(), config)),
+            Self::Hold(length, reason) => {
+                host.hold(now, now + *length, *reason);
+            }
+            Self::Set(numbers) => host.set(now, *numbers, config),
+            Self::Unpark => host.unpark(),
+            Self::Forget => host.forget(now, config),
+            Self::Join(other) => host.join(other, now, config),
+        }
+        None
+    }
+
+    /// Nobody waits for it to be written: it may ride with the next.
+    pub(super) fn can_linger(&self) -> bool {
+        match self {
+            Self::Report { report, .. } => matches!(report.signal, Signal::Ok | Signal::UrlError),
+            Self::Release { .. } | Self::Cancel { .. } => true,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,648 @@
+//! All shared keys of one process, and the engine's time: no clock, no socket.
+//!
+//! The courier asks what is to be done ([`Hub::calls`]), does it, and says what came of it; callers ask and tell at any time.
+//! A simulation does the courier's part in virtual time.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use foldhash::fast::FixedState;
+use politely_core::Timestamp;
+use politely_core::config::Config;
+use politely_core::gate::LeaseId;
+use politely_core::host::{Ask, Directions, Explanation, Reason, Wait};
+use politely_core::key::Key;
+use politely_core::signal::Signal;
+
+use super::alone;
+use super::cell::Who;
+use super::desk::{Count, Desk, Granting, HORIZON, Shop, Step, Told, Waiter};
+use super::epoch::{Epochs, PULSE, STALE};
+use super::event::Event;
+use super::lease::safely;
+use crate::cells::{EngineError, Pulse, Write, Written};
+use crate::waiters::Turn;
+
+/// Writes in one call of the engine.
+const BATCH: usize = 512;
+/// A granted request leaves within half an interval of its start: so much at least, so much at most.
+const GRACE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
+/// When to ask again if nobody can say.
+const AGAIN: Duration = Duration::from_millis(250);
+
+/// A caller's name for what it asked.
+pub(super) type Ticket = u64;
+
+/// The state of all shared keys here.
+pub(super) struct Hub {
+    shop: Shop,
+    desks: Vec<Option<Desk>>,
+    of: HashMap<Key, usize, foldhash::fast::RandomState>,
+    named: HashMap<Arc<str>, usize, foldhash::fast::RandomState>,
+    free: Vec<usize>,
+    /// When which desk has something to do, by our own clock.
+    due: BTreeSet<(Timestamp, usize)>,
+    due_of: Vec<Timestamp>,
+    capacity: usize,
+    /// While the engine is away each goes on with its share.
+    shares: bool,
+    /// Permits of keys that are new to the engine, and since when they wait to be sure that they are.
+    made: Vec<(Timestamp, u32, usize, Granting)>,
+    pulse_at: Timestamp,
+    pulsing: bool,
+    trouble: Option<String>,
+    /// With the desk it is from.
+    told: Vec<(usize, Delivery)>,
+    watch: (Vec<Arc<str>>, Vec<Arc<str>>),
+    next: Ticket,
+}
+
+/// A permit, its times made our own clock's.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Granted {
+    pub(super) lease: LeaseId,
+    pub(super) slots: u16,
+    pub(super) start: Timestamp,
+    pub(super) valid_until: Timestamp,
+    pub(super) rate: f64,
+    /// It is over this long after its start.
+    pub(super) lasts: Duration,
+}
+
+/// What a caller hears.
+#[derive(Debug)]
+pub(super) enum Delivery {
+    Granted(Ticket, Granted),
+    No(Ticket, Wait),
+}
+
+/// What the engine is asked next; none of it may be under way already.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    pub(super) pulse: Option<Arc<str>>,
+    pub(super) reads: Vec<Arc<str>>,
+    pub(super) writes: Vec<Write>,
+    pub(super) watch: Vec<Arc<str>>,
+    pub(super) unwatch: Vec<Arc<str>>,
+}
+
+impl Calls {
+    pub(super) fn is_empty(&self) -> bool {
+        self.pulse.is_none()
+            && self.reads.is_empty()
+            && self.writes.is_empty()
+            && self.watch.is_empty()
+            && self.unwatch.is_empty()
+    }
+}
+
+impl Hub {
+    pub(super) fn new(
+        who: u32,
+        seed: u64,
+        config: Arc<Config>,
+        capacity: usize,
+        shares: bool,
+    ) -> Self {
+        let me = Who(who);
+        Self {
+            shop: Shop {
+                me,
+                epochs: Epochs::new(me),
+                config,
+                seed,
+                number: 0,
+                gone: HashSet::default(),
+                count: Count::default(),
+            },
+            desks: Vec::new(),
+            of: HashMap::default(),
+            named: HashMap::default(),
+            free: Vec::new(),
+            due: BTreeSet::new(),
+            due_of: Vec::new(),
+            capacity,
+            shares,
+            made: Vec::new(),
+            pulse_at: Timestamp::ZERO,
+            pulsing: false,
+            trouble: None,
+            told: Vec::new(),
+            watch: (Vec::new(), Vec::new()),
+            next: 0,
+        }
+    }
+
+    /// A caller joins the line of `key`; `once`: it wants an answer now, be it no.
+    pub(super) fn ask(
+        &mut self,
+        key: &Key,
+        turn: Turn,
+        ask: Ask,
+        once: bool,
+        mono: Timestamp,
+    ) -> Ticket {
+        self.next += 1;
+        let ticket = self.next;
+        let id = self.desk(key, mono);
+        if let Some(desk) = &mut self.desks[id] {
+            desk.ask(turn, ticket, Waiter { ask, once });
+        }
+        self.wake(id);
+        ticket
+    }
+
+    /// It does not wait any more.
+    pub(super) fn give_up(&mut self, key: &Key, turn: Turn, ticket: Ticket) {
+        if let Some(&id) = self.of.get(key)
+            && let Some(desk) = &mut self.desks[id]
+        {
+            if !desk.give_up(turn, ticket) {
+                // It was served, or is about to be.
+                self.shop.gone.insert(ticket);
+            }
+            self.wake(id);
+        }
+    }
+
+    /// Something happened to `key`.
+    pub(super) fn tell(&mut self, key: &Key, event: Event, mono: Timestamp) -> Directions {
+        let id = self.desk(key, mono);
+        let count = &mut self.shop.count;
+        match &event {
+            Event::Report { report, .. } => {
+                count.reported += 1;
+                count.refused += u64::from(report.signal == Signal::RateLimited);
+            }
+            Event::Cancel { .. } => count.cancelled += 1,
+            _ => {}
+        }
+        let told = self.desks[id]
+            .as_mut()
+            .and_then(|desk| desk.tell(event, &self.shop, mono));
+        self.wake(id);
+        let directions = told.map(|told| Directions {
+            hold_until: self.shop.epochs.mono(told.hold_until),
+            ..told
+        });
+        let directions = directions.unwrap_or(Directions {
+            hold_until: mono,
+            rate: 0.0,
+            event: false,
+            late: false,
+        });
+        self.shop.count.late += u64::from(directions.late);
+        directions
+    }
+
+    /// What is to be done now; without `room`, nothing is asked of keys.
+    pub(super) fn calls(&mut self, mono: Timestamp, room: bool) -> Calls {
+        let mut calls = Calls::default();
+        if !self.pulsing && self.pulse_at <= mono {
+            self.pulsing = true;
+            calls.pulse = Some(self.shop.epochs.cell());
+        }
+        if self.shop.epochs.is_fresh(mono) {
+            if room {
+                self.ask_desks(&mut calls, mono);
+            }
+        } else if self.is_alone(mono) {
+            self.serve_alone(mono);
+        }
+        (calls.watch, calls.unwatch) = std::mem::take(&mut self.watch);
+        calls
+    }
+
+    fn ask_desks(&mut self, calls: &mut Calls, mono: Timestamp) {
+        let mut told = Vec::new();
+        while calls.writes.len() < BATCH && calls.reads.len() < BATCH {
+            let Some(&(at, id)) = self.due.first().filter(|(at, _)| *at <= mono) else {
+                break;
+            };
+            self.due.remove(&(at, id));
+            self.due_of[id] = Timestamp::NEVER;
+            let Some(desk) = &mut self.desks[id] else {
+                continue;
+            };
+            match desk.step(&mut self.shop, mono, &mut told) {
+                Step::Write(write) => calls.writes.push(write),
+                Step::Read => calls.reads.push(Arc::clone(desk.name())),
+                Step::Wait(until) => self.at(id, until.max(mono + Duration::from_micros(1))),
+            }
+            self.see_to_notices(id);
+            self.hear(id, &mut told, mono);
+        }
+    }
+
+    /// The engine is away, and shares are allowed for as long as that.
+    fn is_alone(&self, mono: Timestamp) -> bool {
+        let away = self.shop.epochs.last_seen().map(|seen| mono.since(seen));
+        self.shares && away.is_some_and(|away| away >= STALE && away < STALE + alone::LASTS)
+    }
+
+    fn serve_alone(&mut self, mono: Timestamp) {
+        let mut told = Vec::new();
+        while let Some(&(at, id)) = self.due.first().filter(|(at, _)| *at <= mono) {
+            self.due.remove(&(at, id));
+            self.due_of[id] = Timestamp::NEVER;
+            if let Some(desk) = &mut self.desks[id] {
+                let until = desk.step_alone(&self.shop, mono, &mut told);
+                self.at(
+                    id,
+                    until
+                        .max(mono + Duration::from_micros(100))
+                        .min(mono + PULSE),
+                );
+            }
+            self.hear(id, &mut told, mono);
+        }
+    }
+
+    fn see_to_notices(&mut self, id: usize) {
+        if let Some(desk) = &mut self.desks[id] {
+            let wants = desk.wants_notices(self.shop.me);
+            if wants != desk.watched {
+                desk.watched = wants;
+                let (more, less) = &mut self.watch;
+                if wants { more } else { less }.push(Arc::clone(desk.name()));
+            }
+        }
+    }
+
+    /// When [`Hub::calls`] has something next; while the engine is away only looks at it.
+    pub(super) fn next(&self, mono: Timestamp, room: bool) -> Timestamp {
+        let pulse = if self.pulsing {
+            Timestamp::NEVER
+        } else {
+            self.pulse_at
+        };
+        let due = self.due.first().map(|(at, _)| *at);
+        let fresh = room && self.shop.epochs.is_fresh(mono);
+        let serves = fresh || self.is_alone(mono);
+        due.filter(|_| serves).map_or(pulse, |due| due.min(pulse))
+    }
+
+    /// What a look at the engine showed; it was sent at that time of our clock.
+    pub(super) fn pulsed(
+        &mut self,
+        sent: Timestamp,
+        pulse: Result<Pulse, EngineError>,
+        mono: Timestamp,
+    ) -> Option<Write> {
+        self.pulsing = false;
+        self.pulse_at = sent.max(mono - PULSE / 2) + PULSE;
+        let pulse = match pulse {
+            Ok(pulse) => pulse,
+            Err(EngineError(why)) => {
+                self.trouble = Some(why);
+                return None;
+            }
+        };
+        self.trouble = None;
+        let was_away = !self.shop.epochs.is_fresh(sent);
+        let seen = self.shop.epochs.seen(sent, mono, &pulse);
+        if seen.again {
+            self.pulse_at = mono + Duration::from_millis(1);
+        }
+        if seen.new_epoch {
+            for id in 0..self.desks.len() {
+                if let Some(desk) = &mut self.desks[id] {
+                    desk.check();
+                    self.wake(id);
+                }
+            }
+        }
+        if !seen.again {
+            self.confirm_made(sent, mono);
+        }
+        if was_away {
+            self.wake_waiting();
+        }
+        seen.write
+    }
+
+    /// Keys that were new to the engine were new indeed: its epoch is still the one of before.
+    fn confirm_made(&mut self, sent: Timestamp, mono: Timestamp) {
+        let epoch = self.shop.epochs.number();
+        let sure = self.made.extract_if(.., |(since, ..)| *since <= sent);
+        let sure: Vec<_> = sure.collect();
+        for (_, made_in, id, granting) in sure {
+            if made_in == epoch {
+                self.deliver(id, &granting, mono);
+            } else {
+                self.take_back(id, &granting, mono);
+            }
+        }
+    }
+
+    fn wake_waiting(&mut self) {
+        for id in 0..self.desks.len() {
+            if self.desks[id].is_some() && self.due_of[id] != Timestamp::NEVER {
+                self.wake(id);
+            }
+        }
+    }
+
+    /// What came of a write of a key.
+    pub(super) fn was_written(
+        &mut self,
+        cell: &str,
+        result: Result<Written, EngineError>,
+        mono: Timestamp,
+    ) {
+        if result.is_err() {
+            self.pulse_at = self.pulse_at.min(mono);
+        }
+        let Some(&id) = self.named.get(cell) else {
+            return;
+        };
+        let mut told = Vec::new();
+        if let Some(desk) = &mut self.desks[id] {
+            desk.written(result, &mut self.shop, mono, &mut told);
+        }
+        self.hear(id, &mut told, mono);
+        self.wake(id);
+    }
+
+    /// What a look at a key showed.
+    pub(super) fn was_read(
+        &mut self,
+        cell: &str,
+        result: Result<Option<Vec<u8>>, EngineError>,
+        mono: Timestamp,
+    ) {
+        if let Some(&id) = self.named.get(cell) {
+            if let Some(desk) = &mut self.desks[id] {
+                desk.was_read(result, &mut self.shop, mono);
+            }
+            self.wake(id);
+        }
+    }
+
+    /// What somebody else wrote.
+    pub(super) fn noticed(&mut self, cell: &str, value: &[u8], mono: Timestamp) {
+        if let Some(&id) = self.named.get(cell) {
+            if let Some(desk) = &mut self.desks[id] {
+                desk.noticed(value, &mut self.shop, mono);
+            }
+            self.wake(id);
+        }
+    }
+
+    /// What callers hear now. Permits of those who gave up meanwhile go back.
+    pub(super) fn take_deliveries(&mut self, mono: Timestamp) -> Vec<Delivery> {
+        let told = std::mem::take(&mut self.told);
+        let mut deliveries = Vec::with_capacity(told.len());
+        for (id, delivery) in told {
+            let (Delivery::Granted(ticket, _) | Delivery::No(ticket, _)) = delivery;
+            if !self.shop.gone.remove(&ticket) {
+                deliveries.push(delivery);
+            } else if let Delivery::Granted(_, granted) = delivery {
+                self.give_back(id, granted.lease, granted.slots, mono);
+            }
+        }
+        deliveries
+    }
+
+    fn give_back(&mut self, id: usize, lease: LeaseId, slots: u16, mono: Timestamp) {
+        if let Some(desk) = &mut self.desks[id] {
+            for i in (0..u64::from(slots)).rev() {
+                let lease = LeaseId(lease.0 + i);
+                desk.tell(Event::Cancel { lease, sent: false }, &self.shop, mono);
+            }
+        }
+        self.wake(id);
+    }
+
+    fn hear(&mut self, id: usize, told: &mut Vec<Told>, mono: Timestamp) {
+        for told in told.drain(..) {
+            match told {
+                Told::Granted(granting) => self.deliver(id, &granting, mono),
+                Told::Made(granting) => {
+                    self.made
+                        .push((mono, self.shop.epochs.number(), id, granting));
+                    self.pulse_at = mono;
+                }
+                Told::No(ticket, wait) => {
+                    let at = self.shop.epochs.mono(wait.at);
+                    let no = Delivery::No(ticket, Wait { at, ..wait });
+                    self.told.push((id, no));
+                }
+            }
+        }
+    }
+
+    fn deliver(&mut self, id: usize, granting: &Granting, mono: Timestamp) {
+        let grant = &granting.grant;
+        let start = self.shop.epochs.mono(grant.start);
+        let grace = (grant.interval() / 2).clamp(GRACE.0, GRACE.1);
+        if start + grace < mono {
+            // It took too long to hear of it: leaving now it would be one of a crowd.
+            self.take_back(id, granting, mono);
+            return;
+        }
+        self.shop.count.granted += u64::from(grant.slots);
+        let granted = Granted {
+            lease: grant.lease,
+            slots: grant.slots,
+            start: start.max(mono),
+            valid_until: start.max(mono) + grace,
+            rate: grant.rate,
+            lasts: safely(self.shop.config.lease),
+        };
+        let granted = Delivery::Granted(granting.ticket, granted);
+        self.told.push((id, granted));
+    }
+
+    fn take_back(&mut self, id: usize, granting: &Granting, mono: Timestamp) {
+        self.give_back(id, granting.grant.lease, granting.grant.slots, mono);
+        if let Some(desk) = &mut self.desks[id] {
+            desk.wait_again(granting, &mut self.shop);
+        }
+    }
+
+    /// Nobody is served any more, `tickets` neither.
+    pub(super) fn close(&mut self, tickets: impl Iterator<Item = Ticket>) {
+        self.shop.gone.extend(tickets);
+        for desk in self.desks.iter_mut().flatten() {
+            desk.give_up_all(&mut self.shop);
+        }
+    }
+
+    /// Lingering reports are written now.
+    pub(super) fn flush(&mut self, mono: Timestamp) {
+        for id in 0..self.desks.len() {
+            if let Some(desk) = &mut self.desks[id] {
+                desk.flush(mono);
+                self.wake(id);
+            }
+        }
+    }
+
+    /// Has all been written?
+    pub(super) fn is_quiet(&self) -> bool {
+        self.desks.iter().flatten().all(Desk::is_quiet)
+    }
+
+    pub(super) const fn count(&self) -> Count {
+        self.shop.count
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.of.keys()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.of.len()
+    }
+
+    pub(super) fn set_config(&mut self, config: Arc<Config>, mono: Timestamp) {
+        self.shop.config = config;
+        for id in 0..self.desks.len() {
+            if let Some(desk) = &mut self.desks[id] {
+                desk.look_again(mono);
+                self.wake(id);
+            }
+        }
+    }
+
+    pub(super) fn position(&self, key: &Key, turn: Turn) -> usize {
+        let desk = self.of.get(key).and_then(|id| self.desks[*id].as_ref());
+        desk.map_or(0, |desk| desk.before(turn))
+    }
+
+    /// Why `key` waits, as far as it is known here, its times made our own clock's.
+    pub(super) fn explain(&mut self, key: &Key, mono: Timestamp) -> Option<Explanation> {
+        let id = *self.of.get(key)?;
+        let now = self.shop.epochs.now(mono);
+        let away = !self.shop.epochs.is_fresh(mono);
+        let desk = self.desks[id].as_mut()?;
+        let blind = away && desk.is_shut() || desk.unreadable().is_some();
+        let mut explained = desk.host().look(now, &self.shop.config);
+        if let Some(wait) = &mut explained.wait {
+            wait.at = self.shop.epochs.mono(wait.at);
+        }
+        if let Some(event) = &mut explained.event {
+            event.at = self.shop.epochs.mono(event.at);
+        }
+        if blind && explained.wait.is_none_or(|wait| wait.at < mono + AGAIN) {
+            explained.wait = Some(Wait {
+                at: mono + AGAIN,
+                reason: Reason::Away,
+            });
+        }
+        Some(explained)
+    }
+
+    pub(super) fn with_host<T>(
+        &mut self,
+        key: &Key,
+        see: impl FnOnce(&mut politely_core::host::Host) -> T,
+    ) -> Option<T> {
+        let id = *self.of.get(key)?;
+        self.desks[id].as_mut().map(|desk| see(desk.host()))
+    }
+
+    /// The engine answered, or did not.
+    pub(super) const fn has_tried(&self) -> bool {
+        self.trouble.is_some() || self.shop.epochs.last_seen().is_some()
+    }
+
+    /// Why nothing is written, if nothing is.
+    pub(super) fn trouble(&self, mono: Timestamp) -> Option<String> {
+        if self.shop.epochs.is_fresh(mono) {
+            return None;
+        }
+        let why = self.trouble.as_deref().unwrap_or("no answer yet");
+        let seen = self.shop.epochs.last_seen();
+        let away = seen.map(|seen| mono.since(seen).as_secs_f64());
+        let away = away.map_or_else(String::new, |away| format!("away for {away:.1} s: "));
+        let share = if self.is_alone(mono) {
+            format!("; each of {} goes on with its share", self.members())
+        } else {
+            String::new()
+        };
+        Some(format!("{away}{why}{share}"))
+    }
+
+    /// How many share the engine.
+    pub(super) fn members(&self) -> usize {
+        self.shop.epochs.place().1
+    }
+
+    fn desk(&mut self, key: &Key, mono: Timestamp) -> usize {
+        if let Some(&id) = self.of.get(key) {
+            return id;
+        }
+        if self.of.len() >= self.capacity {
+            self.forget_idle();
+        }
+        let name = name(key);
+        let desk = Desk::new(Arc::clone(&name), hash(key), &self.shop, mono);
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.desks.push(None);
+            self.due_of.push(Timestamp::NEVER);
+            self.desks.len() - 1
+        });
+        self.desks[id] = Some(desk);
+        self.of.insert(key.clone(), id);
+        self.named.insert(name, id);
+        id
+    }
+
+    /// What nobody here uses is in the engine.
+    fn forget_idle(&mut self) {
+        let most = self.capacity / 8 + 1;
+        let desks = &self.desks;
+        let idle = |id: &usize| desks[*id].as_ref().is_none_or(Desk::is_idle);
+        let idle: Vec<Key> = self
+            .of
+            .iter()
+            .filter(|(_, id)| idle(id))
+            .map(|(key, _)| key.clone())
+            .take(most)
+            .collect();
+        for key in idle {
+            if let Some(id) = self.of.remove(&key) {
+                self.named.remove(&name(&key));
+                self.desks[id] = None;
+                self.due.remove(&(self.due_of[id], id));
+                self.due_of[id] = Timestamp::NEVER;
+                self.free.push(id);
+            }
+        }
+    }
+
+    fn wake(&mut self, id: usize) {
+        self.at(id, Timestamp::ZERO);
+    }
+
+    fn at(&mut self, id: usize, at: Timestamp) {
+        let before = self.due_of[id];
+        if before != Timestamp::NEVER {
+            self.due.remove(&(before, id));
+        }
+        self.due_of[id] = at;
+        if at != Timestamp::NEVER {
+            self.due.insert((at, id));
+        }
+    }
+}
+
+/// One key is one cell; the braces keep all of a key's on one server of a cluster.
+pub(super) fn name(key: &Key) -> Arc<str> {
+    format!("politely:{{{}}}", key.as_str()).into()
+}
+
+fn hash(key: &Key) -> u64 {
+    let mut hasher = FixedState::default().build_hasher();
+    hasher.write(key.as_str().as_bytes());
+    hasher.finish()
+}
+
+/// A request for one key may be granted ahead of its time; for several keys all must agree on now.
+pub(super) const fn ahead() -> Duration {
+    HORIZON
+}
