@@ -89,3 +89,24 @@ async fn a_replica_that_hangs_keeps_changes_from_counting() {
         settled(async || set(&*engine, write("cell", Some(1), value(2, b""))).await).await;
     assert!([Written::Done, Written::Conflict(Some(value(2, b"")))].contains(&written));
 }
+
+#[tokio::test]
+async fn who_watches_follows_to_a_master_named_anew() {
+    let servers = Sentineled::start("");
+    let (engine, mut told) = listening(client(&servers.url()));
+    engine.watch(vec!["cell".into()], vec![]).await;
+    heard_again(&*engine, &mut told, "cell").await;
+    // The old one stays, and so do the connections that wait for notices.
+    let other = RedisServer::start("");
+    let (ip, port) = (
+        other.address.ip().to_string(),
+        other.address.port().to_string(),
+    );
+    servers.sentinel.order(&["sentinel", "remove", "mymaster"]);
+    servers
+        .sentinel
+        .order(&["sentinel", "monitor", "mymaster", &ip, &port, "1"]);
+    servers.master.cli(&["client", "kill", "type", "normal"]);
+    heard_again(&*engine, &mut told, "cell").await;
+    assert_eq!(other.cli(&["pubsub", "shardchannels"]), "cell");
+}

@@ -1,6 +1,9 @@
 //! Redis: the suite over all the ways to reach it, and what happens to its servers.
 
-#![expect(clippy::disallowed_methods, reason = "real servers come back in real time")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "real servers come back in real time"
+)]
 
 mod cluster;
 mod complaints;
