@@ -119,6 +119,10 @@ pub(super) struct Desk {
     /// Met somebody else's write since the last turn.
     contended: bool,
     unreadable: Option<String>,
+    /// What this process knew of the key before it was started again: for an engine that knows nothing.
+    pub(super) remembered: Option<Box<Host>>,
+    /// Something was learned since it was last kept.
+    pub(super) learned: bool,
     /// Failures in a row; nothing is written before then.
     failures: u32,
     not_before: Timestamp,
@@ -195,6 +199,8 @@ impl Desk {
             open_since: None,
             contended: false,
             unreadable: None,
+            remembered: None,
+            learned: false,
             failures: 0,
             not_before: Timestamp::ZERO,
             watched: false,
@@ -440,6 +446,9 @@ impl Desk {
             None => self.view.clone(),
         };
         if self.base.is_none() {
+            if let Some(remembered) = &self.remembered {
+                cell.host.join(remembered, now, &shop.config);
+            }
             begin(&mut cell, shop, now);
         }
         let line = cell.head.line.clone();
@@ -683,6 +692,8 @@ impl Desk {
 
     fn stands(&mut self, attempt: Attempt, shop: &Shop, mono: Timestamp, told: &mut Vec<Told>) {
         self.base = Some(attempt.version);
+        self.remembered = None;
+        self.learned |= attempt.events > 0;
         self.heard = Some(mono);
         self.last = attempt.number;
         self.doubtful.clear();
@@ -800,6 +811,7 @@ impl Desk {
             self.view = cell;
         }
         self.base = version;
+        self.learned = true;
         self.at = at;
         self.apply_again(shop, mono);
     }
