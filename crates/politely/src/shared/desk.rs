@@ -447,7 +447,10 @@ impl Desk {
         };
         if self.base.is_none() {
             if let Some(remembered) = &self.remembered {
-                cell.host.join(remembered, now, &shop.config);
+                cell.host.clone_from(remembered);
+                for event in &self.events {
+                    event.apply(&mut cell.host, now, &shop.config, shop.seed ^ self.jitter);
+                }
             }
             begin(&mut cell, shop, now);
         }
@@ -803,8 +806,12 @@ impl Desk {
         }
         if self.has_lost(&cell, shop.me) {
             shop.count.lost += 1;
-            let known = Box::new(std::mem::replace(&mut self.view, cell).host);
-            self.events.push_front(Event::Join(known));
+            let known = std::mem::replace(&mut self.view, cell).host;
+            if version.is_none() {
+                // Of two laws a join takes the slower: a new one would make what was learned forgotten.
+                self.view.host.clone_from(&known);
+            }
+            self.events.push_front(Event::Join(Box::new(known)));
             self.due = mono;
             self.last = 0;
         } else {
