@@ -43,6 +43,8 @@ const UNREADABLE: Duration = Duration::from_secs(1);
 const KEEP: Duration = Duration::from_hours(24 * 30);
 /// After a write without an answer, doubling up to 64 times as long.
 const RETRY: Duration = Duration::from_millis(10);
+/// Writes that take longer than this would be late for what may leave at once.
+const SLOW: Duration = Duration::from_millis(20);
 /// Which state was looked at so lately that an answer may be given from it.
 const LATELY: Duration = Duration::from_millis(250);
 
@@ -116,6 +118,8 @@ pub(super) struct Desk {
     /// Met somebody else's write since the last turn.
     contended: bool,
     unreadable: Option<String>,
+    /// How long a write takes, the slow ones remembered for a while.
+    takes: Duration,
     /// Failures in a row; nothing is written before then.
     failures: u32,
     not_before: Timestamp,
@@ -191,6 +195,7 @@ impl Desk {
             open_since: None,
             contended: false,
             unreadable: None,
+            takes: Duration::ZERO,
             failures: 0,
             not_before: Timestamp::ZERO,
             watched: false,
@@ -384,6 +389,8 @@ impl Desk {
             begin(&mut cell, shop, now);
         }
         let line = cell.head.line.clone();
+        // Where writes are slow, what leaves does so once this one is heard of: before, it would be given back for being late.
+        let now = if self.takes > SLOW { now + self.takes } else { now };
         let granted = self.serve(&mut cell, shop, now, mono, told);
         let changed = !self.events.is_empty()
             || !granted.is_empty()
@@ -593,6 +600,8 @@ impl Desk {
         };
         match result {
             Ok(Written::Done) => {
+                let took = mono.since(attempt.began);
+                self.takes = took.max(self.takes - self.takes / 8);
                 self.failures = 0;
                 shop.count.commits += 1;
                 shop.count.items += (attempt.events + attempt.granted.len()) as u64;
