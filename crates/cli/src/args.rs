@@ -45,6 +45,10 @@ pub(crate) struct ServeArgs {
     /// Keep nothing beyond this run
     #[arg(long)]
     pub(crate) memory: bool,
+    /// Share all keys with other coordinators, in cells of the engine at URL (redis://…; docs/fleet.md); they are kept there, not
+    /// in a state folder
+    #[arg(long, value_name = "URL", conflicts_with_all = ["state", "memory"])]
+    pub(crate) store: Option<String>,
     /// Answer only who sends the token in FILE; `POLITELY_TOKEN` may hold it instead
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,

@@ -157,6 +157,9 @@ pub(crate) struct Knobs {
     /// Share hosts with other processes: their limits are kept by the coordinator (politely serve) at URL
     #[arg(long, value_name = "URL")]
     pub(crate) coordinator: Option<String>,
+    /// Share hosts with other processes: their limits are kept in cells of the engine at URL (redis://…; docs/fleet.md)
+    #[arg(long, value_name = "URL", conflicts_with = "coordinator")]
+    pub(crate) store: Option<String>,
     /// The coordinator's token is in FILE; `POLITELY_TOKEN` may hold it instead
     #[arg(long, value_name = "FILE", requires = "coordinator")]
     pub(crate) token_file: Option<PathBuf>,
@@ -209,6 +212,8 @@ pub(crate) struct Settings {
     pub(crate) sites: SiteList,
     /// Who keeps the hosts' limits, if not this process.
     pub(crate) coordinator: Option<String>,
+    /// The engine's URL.
+    pub(crate) store: Option<String>,
     pub(crate) token_file: Option<PathBuf>,
     pub(crate) retry: RetryName,
     pub(crate) retries: Option<u32>,
@@ -295,6 +300,7 @@ impl Settings {
             global_rps,
             sites: knobs.site_rps.unwrap_or_default(),
             coordinator: knobs.coordinator,
+            store: knobs.store,
             token_file: knobs.token_file,
             retry: knobs.retry.unwrap_or_default(),
             retries: knobs.retries,
@@ -352,6 +358,7 @@ impl Knobs {
             site_rps: self.site_rps.or(under.site_rps),
             memory_cap: self.memory_cap.or(under.memory_cap),
             coordinator: self.coordinator.or(under.coordinator),
+            store: self.store.or(under.store),
             token_file: self.token_file.or(under.token_file),
             retry: self.retry.or(under.retry),
             retries: self.retries.or(under.retries),

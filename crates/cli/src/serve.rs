@@ -1,8 +1,10 @@
 //! `politely serve`: the coordinator, from `politely-server`.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use politely::OperatorNumbers;
+use politely::cells::redis::Redis;
 use politely::core::key::KeyKind;
 use politely_server::store::Store;
 use politely_server::{Certificate, Coordinator, Options, Server, Settings, Token};
@@ -23,9 +25,13 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         .enable_all()
         .build()
         .map_err(|why| Wrong(format!("no runtime: {why}")))?;
-    let coordinator = match state_folder(args)? {
-        None => Coordinator::new(settings),
-        Some(dir) => {
+    let coordinator = match (&args.store, state_folder(args)?) {
+        (Some(url), _) => {
+            let engine = Redis::connect(url).map_err(|why| Wrong(format!("--store: {why}")))?;
+            Coordinator::shared(settings, Arc::new(engine))
+        }
+        (None, None) => Coordinator::new(settings),
+        (None, Some(dir)) => {
             let (store, kept) = Store::open(&dir).map_err(|why| Wrong(why.to_string()))?;
             Coordinator::resume(settings, store, kept)
         }

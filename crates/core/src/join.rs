@@ -18,6 +18,6 @@ where
 }
 
 /// The serialised form.
-pub(crate) fn bytes<T: Serialize>(value: &T) -> Vec<u8> {
+fn bytes<T: Serialize>(value: &T) -> Vec<u8> {
     postcard::to_extend(value, Vec::new()).expect("a Vec grows and every field serialises")
 }

@@ -72,6 +72,16 @@ pub enum RefusalReason {
 }
 
 impl Refusal {
+    /// Nobody has answered yet for `key`.
+    pub fn asked(key: &Key, at: Timestamp) -> Self {
+        Self {
+            key: key.clone(),
+            reason: RefusalReason::Asked,
+            at,
+            index: 0,
+        }
+    }
+
     /// The place of the key in the way among those asked for.
     pub const fn index(&self) -> usize {
         self.index

@@ -90,6 +90,21 @@ pub struct Commits {
     pub coordinators: u64,
 }
 
+impl Commits {
+    /// Hands every number to the [`metrics`] recorder, as [`Stats::emit`] does: counters `politely_commits_total`,
+    /// `…_commit_conflicts_total`, `…_commits_unknown_total`, `…_cell_reads_total`, `…_commit_items_total`,
+    /// `…_cells_lost_total`, and the gauge `politely_coordinators`.
+    pub fn emit(&self) {
+        metrics::counter!("politely_commits_total").absolute(self.commits);
+        metrics::counter!("politely_commit_conflicts_total").absolute(self.conflicts);
+        metrics::counter!("politely_commits_unknown_total").absolute(self.unknown);
+        metrics::counter!("politely_cell_reads_total").absolute(self.reads);
+        metrics::counter!("politely_commit_items_total").absolute(self.items);
+        metrics::counter!("politely_cells_lost_total").absolute(self.lost);
+        metrics::gauge!("politely_coordinators").set(self.coordinators as f64);
+    }
+}
+
 impl AddAssign for Stats {
     fn add_assign(&mut self, other: Self) {
         self.keys += other.keys;

@@ -137,22 +137,19 @@ impl Engine {
         self.watch.notify_one();
     }
 
-    /// Wakes who waits for hosts that the coordinator has answered for, and says when it does not answer; until the run
+    /// Wakes who waits for hosts that the fleet's limits allow now, and says when nobody answers for them answer; until the run
     /// ends.
     pub(crate) async fn heed(self: Arc<Self>) {
         let mut away = false;
+        let who = self.limits.shared_by;
         loop {
             let ready = tokio::time::timeout(KEEP_EVERY, self.limits.ready()).await;
             let trouble = self.limits.trouble();
             if trouble.is_some() != away {
                 away = trouble.is_some();
                 self.talk.say(&trouble.map_or_else(
-                    || "the coordinator answers again".to_owned(),
-                    |why| {
-                        format!(
-                            "the coordinator does not answer ({why}): nothing leaves until it does"
-                        )
-                    },
+                    || format!("{who} answers again"),
+                    |why| format!("{who} does not answer ({why}): nothing leaves until it does"),
                 ));
             }
             let Ok(keys) = ready else { continue };

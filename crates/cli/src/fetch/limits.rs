@@ -4,9 +4,11 @@
 //! site or for the whole run are keys of their own with a fixed rate, which come after it and only know that
 //! a request is over: a refusal by one host must not slow the others that share them.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use politely::cells::redis::Redis;
 use politely::core::Timestamp;
 use politely::core::gate::HoldReason;
 use politely::core::key::KeyError;
@@ -25,7 +27,9 @@ use crate::token;
 pub(crate) struct Limits {
     limiter: Limiter,
     /// Where the hosts' permits come from, if not from `limiter`.
-    coordinator: Option<Limiter>,
+    fleet: Option<Limiter>,
+    /// … who keeps its limits, in words.
+    pub(crate) shared_by: &'static str,
     sites: Vec<(SiteRps, Key)>,
     run: Option<Key>,
     kind: KeyKind,
@@ -41,13 +45,13 @@ pub(crate) type KeySet = Box<[Key]>;
 /// Leave to send one request.
 pub(crate) struct Leave {
     permit: Permit,
-    /// Of this process's own keys, where `permit` is the coordinator's.
+    /// Of this process's own keys, where `permit` is the fleet's.
     own: Option<Permit>,
     /// Which proxy to send through.
     pub(crate) egress: usize,
 }
 
-/// At the end of a run the coordinator has so long to hear the last reports.
+/// At the end of a run the fleet has so long to hear the last reports.
 const SETTLE: Duration = Duration::from_secs(3);
 /// Waits longer than this are not waited for: the host is set aside.
 const WAIT_MAX: Duration = Duration::from_hours(1);
@@ -89,10 +93,15 @@ impl Limits {
             .map(|rps| shared("max-rps", rps, 1.0, settings.concurrency))
             .transpose()?;
         Ok(Self {
-            coordinator: coordinator(settings, clock)?,
+            fleet: fleet(settings, clock)?,
             limiter,
             sites,
             run,
+            shared_by: if settings.store.is_some() {
+                "the store"
+            } else {
+                "the coordinator"
+            },
             kind: settings.key,
             egresses: settings
                 .proxies
@@ -196,16 +205,16 @@ impl Limits {
         }))
     }
 
-    /// Our own keys first: a permit of the coordinator's that waited for them would lapse.
+    /// Our own keys first: a permit of the fleet's that waited for them would lapse.
     fn ask(&self, keys: &KeySet) -> Result<(Permit, Option<Permit>), Refusal> {
-        let Some(coordinator) = &self.coordinator else {
+        let Some(fleet) = &self.fleet else {
             return Ok((self.limiter.try_acquire(&**keys)?, None));
         };
         let own = match &keys[1..] {
             [] => None,
             own => Some(self.limiter.try_acquire(own)?),
         };
-        Ok((coordinator.try_acquire(&keys[0])?, own))
+        Ok((fleet.try_acquire(&keys[0])?, own))
     }
 
     fn refused(&self, refusal: Refusal) -> Refused {
@@ -240,7 +249,7 @@ impl Limits {
     /// Nothing leaves for `lane` for `pause` (robots.txt: Crawl-delay).
     pub(crate) fn pause(&self, lane: &Lane, pause: Duration) {
         for keys in &lane.keys {
-            let limiter = self.coordinator.as_ref().unwrap_or(&self.limiter);
+            let limiter = self.fleet.as_ref().unwrap_or(&self.limiter);
             let held = limiter.hold(&keys[0], pause, HoldReason::CrawlDelay);
             held.expect("there is room for every key");
         }
@@ -257,52 +266,53 @@ impl Limits {
 
     /// Requests per second that leave for `key`, as far as it is known here.
     pub(crate) fn rate(&self, key: &Key) -> Option<f64> {
-        self.coordinator.as_ref().unwrap_or(&self.limiter).rate(key)
+        self.fleet.as_ref().unwrap_or(&self.limiter).rate(key)
     }
 
-    /// Why `key` waits, in words; the coordinator's keys explain themselves at the coordinator.
+    /// Why `key` waits, in words; a coordinator's keys explain themselves there.
     pub(crate) fn explain(&self, key: &Key) -> Option<String> {
         let now = self.now();
-        self.limiter
-            .explain(key)
+        let fleet = self.fleet.as_ref().and_then(|fleet| fleet.explain(key));
+        fleet
+            .or_else(|| self.limiter.explain(key))
             .map(|explained| explained.line(now))
     }
 
-    /// Waits until it is worth asking again for some hosts, and says for which; for ever without a coordinator.
+    /// Waits until it is worth asking again for some hosts, and says for which; for ever without a fleet.
     pub(crate) async fn ready(&self) -> Vec<Key> {
-        match &self.coordinator {
-            Some(coordinator) => coordinator.ready().await,
+        match &self.fleet {
+            Some(fleet) => fleet.ready().await,
             None => std::future::pending().await,
         }
     }
 
-    /// Does the coordinator, if there is one, listen to us?
+    /// Does whoever keeps the fleet's limits, if there is a fleet, listen to us?
     pub(crate) async fn greet(&self) -> Result<(), Wrong> {
-        match &self.coordinator {
-            Some(coordinator) => coordinator
+        match &self.fleet {
+            Some(fleet) => fleet
                 .greet()
                 .await
-                .map_err(|why| Wrong(format!("the coordinator refuses us: {why}"))),
+                .map_err(|why| Wrong(format!("{} refuses us: {why}", self.shared_by))),
             None => Ok(()),
         }
     }
 
-    /// Why the coordinator does not answer, if it does not.
+    /// Why they do not answer, if they do not.
     pub(crate) fn trouble(&self) -> Option<String> {
-        self.coordinator.as_ref()?.trouble()
+        self.fleet.as_ref()?.trouble()
     }
 
     /// Gives back what is not used and waits until all is reported.
     pub(crate) async fn settle(&self) {
-        if let Some(coordinator) = &self.coordinator {
-            coordinator.close();
-            coordinator.settled(SETTLE).await;
+        if let Some(fleet) = &self.fleet {
+            fleet.close();
+            fleet.settled(SETTLE).await;
         }
     }
 
     /// What was learned about `key`, to be kept.
     pub(crate) fn snapshot(&self, key: &Key) -> Option<Vec<u8>> {
-        match &self.coordinator {
+        match &self.fleet {
             Some(_) => None,
             None => self.limiter.snapshot(key),
         }
@@ -310,7 +320,7 @@ impl Limits {
 
     /// What an earlier run learned about `key`; a state that cannot be read is a state not known.
     pub(crate) fn restore(&self, key: &Key, state: &[u8]) {
-        if self.coordinator.is_none() {
+        if self.fleet.is_none() {
             _ = self.limiter.restore(key, state);
         }
     }
@@ -339,11 +349,25 @@ impl Leave {
     }
 }
 
+/// The limiter shared with other processes, if there are any.
+fn fleet(settings: &Settings, clock: Clock) -> Result<Option<Limiter>, Wrong> {
+    match (&settings.coordinator, &settings.store) {
+        (Some(url), _) => coordinator(settings, url, clock).map(Some),
+        (None, Some(url)) => store(settings, url, clock).map(Some),
+        (None, None) => Ok(None),
+    }
+}
+
+/// What `--store` names.
+fn store(settings: &Settings, url: &str, clock: Clock) -> Result<Limiter, Wrong> {
+    let engine = Redis::connect(url).map_err(|why| Wrong(format!("--store: {why}")))?;
+    let builder = Limiter::builder().config(config(settings)).clock(clock);
+    let limiter = builder.store(Arc::new(engine)).build();
+    limiter.map_err(|why| Wrong(why.to_string()))
+}
+
 /// The limiter that `--coordinator` names.
-fn coordinator(settings: &Settings, clock: Clock) -> Result<Option<Limiter>, Wrong> {
-    let Some(url) = &settings.coordinator else {
-        return Ok(None);
-    };
+fn coordinator(settings: &Settings, url: &str, clock: Clock) -> Result<Limiter, Wrong> {
     let given = [
         ("rate", settings.numbers.rate.is_some()),
         ("burst", settings.numbers.burst.is_some()),
@@ -363,7 +387,7 @@ fn coordinator(settings: &Settings, clock: Clock) -> Result<Option<Limiter>, Wro
     let limiter = builder
         .build()
         .map_err(|why| Wrong(format!("--coordinator: {why}")))?;
-    Ok(Some(limiter))
+    Ok(limiter)
 }
 
 /// A request must not outlive its lease.

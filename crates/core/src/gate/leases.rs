@@ -383,6 +383,39 @@ mod tests {
     }
 
     #[test]
+    fn joined_leases_are_those_of_both() {
+        let mut one = Leases::default();
+        let [probe, renewed, ended] =
+            [true, false, false].map(|probe| one.take(at(0), LASTS, probe, false));
+        let mut other = one.clone();
+        other.generation(7);
+        let own = one.take(at(1), LASTS, false, false);
+        let later = other.take(at(2), LASTS, false, false);
+        one.hear(probe);
+        one.renew(renewed, at(60));
+        other.hear(renewed);
+        other.report(ended);
+
+        let mut joined = one.clone();
+        joined.join(&other);
+        other.join(&one);
+        assert_eq!(joined, other, "in either order");
+        assert!(joined.plausible());
+        let ids: Vec<_> = joined.live.iter().map(|lease| lease.id).collect();
+        assert_eq!(ids, [probe, renewed, ended, own, later]);
+        assert!(joined.probing(), "who waits for its probe is told");
+        assert_eq!((joined.unheard(), joined.next()), (5, other.next()));
+        assert_eq!(joined.expire(at(59)).count, 4);
+        assert!(joined.renew(renewed, at(60)));
+        let tally = joined.tally();
+        assert_eq!(
+            (tally.granted, tally.reported, tally.live),
+            (6, 1, 1),
+            "what ended on one side only is there twice"
+        );
+    }
+
+    #[test]
     fn renewal_never_shortens() {
         let mut leases = Leases::default();
         let id = leases.take(at(0), LASTS, false, false);

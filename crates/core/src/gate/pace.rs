@@ -325,6 +325,42 @@ mod tests {
         assert_eq!(starts, [0.5, 0.5, 0.5, 0.5, 2.0, 2.0, 2.0, 2.0, 4.0]);
     }
 
+    /// Before this, half of a rate whose intervals brought no more than the burst halved what was owed.
+    #[test]
+    fn a_debt_by_intervals_is_as_long_as_it_was() {
+        let rate = |per_s| Rate {
+            per_s,
+            burst: 2.0,
+            refill: Refill::Interval(Duration::from_secs(1)),
+        };
+        let mut pace = Pace::full(at(0.0), &rate(8.0));
+        (0..12).for_each(|_| _ = pace.reserve(at(0.0), &rate(8.0), 1.0, FAR));
+        let next = pace.next_start(at(0.0), &rate(8.0), 1.0);
+        pace.change(at(0.0), &rate(8.0), &rate(4.0));
+        assert_eq!(pace.next_start(at(0.0), &rate(4.0), 1.0), next);
+        pace.change(at(0.0), &rate(4.0), &rate(1.0));
+        assert!(pace.next_start(at(0.0), &rate(1.0), 1.0) >= next);
+    }
+
+    #[test]
+    fn joined_buckets_fill_no_sooner_than_either() {
+        let rate = Rate {
+            per_s: 1.0,
+            burst: 4.0,
+            refill: Refill::Interval(Duration::from_secs(4)),
+        };
+        let [mut early, mut late] = [0.0, 3.0].map(|secs| Pace::full(at(secs), &rate));
+        (0..4).for_each(|_| early.follow(at(3.0)));
+        late.follow(at(3.5));
+        let mut joined = early;
+        joined.join(&late);
+        late.join(&early);
+        assert_eq!(joined, late, "in either order");
+        assert_eq!(joined.next_start(at(3.5), &rate, 1.0), at(7.0));
+        joined.give_back(at(3.5), &rate, 1.0, at(3.0));
+        assert_eq!(joined.next_start(at(3.5), &rate, 1.0), at(7.0));
+    }
+
     #[test]
     fn idle_time_accrues_no_more_than_the_burst() {
         let rate = Rate {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use politely_core::config::Config;
-use politely_core::gate::{HoldReason, LeaseId, Tally};
+use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{Ask, Decision, Host, OperatorNumbers, Reason};
-use politely_core::signal::{Quota, Report, Signal};
+use politely_core::signal::{Report, Signal};
 use politely_core::{Rng, Timestamp};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -251,6 +251,41 @@ fn in_whichever_order(split: &Split) {
         join.snapshot()
     });
     assert!(bytes.iter().all(|one| *one == bytes[0]), "{joins:?}");
+}
+
+/// The lost side heard of half an hour, the side that went on of a minute, a second later.
+#[test]
+fn after_a_failover_the_longer_hold_stands_and_nobodys_slot_is_lost() {
+    let mut old = Side::new(Config::api(), 1);
+    let mut new = old.fork(&[], 2, Some(1_800_000_000));
+    let ahead = Op::Ahead { micros: 1_000_000 };
+    let ask = Op::Request {
+        slots: 1,
+        horizon_ms: 0,
+    };
+    let refused = |secs| Op::Report {
+        which: 1,
+        report: Report {
+            status: Some(429),
+            retry_after: Some(Duration::from_secs(secs)),
+            ..Report::of(Signal::RateLimited)
+        },
+    };
+    old.run(&[ask.clone(), ahead.clone(), ask.clone(), refused(1_800)]);
+    new.run(&[ahead.clone(), ask.clone(), ahead, ask, refused(60)]);
+
+    let (now, config) = (new.now, &new.config);
+    let mut host = old.host.clone();
+    host.join(&new.host, now, config);
+    let told = host.explain(now, config);
+    assert_eq!(
+        told.line(now),
+        "waits 30 min: hold, Retry-After (429, Retry-After: 60)"
+    );
+    assert_eq!(host.in_flight(), 2);
+    for lease in [old.given[0], new.given[0]] {
+        assert!(host.renew(now, lease, config), "{lease:?} is out");
+    }
 }
 
 proptest! {

@@ -6,8 +6,11 @@
 //! | engine | file |
 //! | --- | --- |
 //! | [`Memory`]: one process, for tests and simulations | `memory.rs` |
+//! | [`redis`](mod@redis): Redis or Valkey (feature `redis`) | `redis/` |
 
 mod memory;
+#[cfg(feature = "redis")]
+pub mod redis;
 
 use std::future::Future;
 use std::pin::Pin;

@@ -322,6 +322,11 @@ impl Limiter {
         }
     }
 
+    /// Permits come from a coordinator or an engine, not from this process.
+    pub fn is_shared(&self) -> bool {
+        self.elsewhere().is_some()
+    }
+
     /// Calls the coordinator or the engine once: whether it will listen to us. One that cannot be reached now may later.
     ///
     /// # Errors

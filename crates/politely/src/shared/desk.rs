@@ -26,7 +26,7 @@ use crate::waiters::Turn;
 /// A permit may start so far ahead of its commit, at most: what an engine that forgets can double.
 pub(super) const HORIZON: Duration = Duration::from_secs(2);
 /// Good news waits so long for something to be written with, unless somebody waits for the slot.
-const LINGER: Duration = Duration::from_secs(1);
+const LINGER: Duration = Duration::from_millis(500);
 /// Whose turn it is has so long to take it.
 const CLAIM: Duration = Duration::from_millis(250);
 /// Of those in the key's line each takes what leaves within so long, then it is the next one's turn.
@@ -279,7 +279,7 @@ impl Desk {
             .get_or_insert_with(|| Box::new(self.view.clone()));
         let (taken, of) = ahead.host.look(now, &shop.config).in_flight;
         let directions = event.apply(&mut ahead.host, now, &shop.config, shop.seed ^ self.jitter);
-        let lingers = event.can_linger() && 2 * taken <= of && !self.view.others_wait(shop.me);
+        let lingers = event.can_linger() && 2 * taken <= of;
         self.due = self.due.min(if lingers { mono + LINGER } else { mono });
         self.push(event);
         if !lingers {
@@ -484,7 +484,10 @@ impl Desk {
             return granted;
         }
         let slots = wait.reason == Reason::InFlight && !cell.head.is_only(me);
-        if others || self.contended || slots {
+        if granted.is_empty() && place.is_some() {
+            // Its turn is still to come.
+            cell.head.line.insert(0, me);
+        } else if others || self.contended || slots || place.is_some() {
             cell.head.line.push(me);
             self.contended = false;
         }
@@ -523,11 +526,12 @@ impl Desk {
         others: bool,
     ) -> (Vec<Granting>, Option<Wait>) {
         let mut granted: Vec<Granting> = Vec::new();
+        let (mut taken, of) = cell.host.look(now, &shop.config).in_flight;
         while let Some((&(turn, ticket), &waiter)) = self.waiting.first_key_value() {
             if granted.len() >= BATCH {
                 return (granted, None);
             }
-            let mut ask = waiter.ask;
+            let mut ask = modest(waiter.ask, taken, of);
             if others && let Some(first) = granted.first() {
                 let until = first.grant.start + QUANTUM;
                 ask.horizon = ask.horizon.min(until.since(now));
@@ -538,6 +542,7 @@ impl Desk {
             match cell.host.request(now, ask, &shop.config) {
                 Decision::Granted(grant) => {
                     self.waiting.pop_first();
+                    taken += u32::from(grant.slots);
                     granted.push(Granting {
                         turn,
                         ticket,
@@ -561,9 +566,11 @@ impl Desk {
         now: Timestamp,
         mono: Timestamp,
     ) -> bool {
-        let horizon = Ask::within(HORIZON);
         let patience = CLAIM * before as u32;
-        match cell.host.clone().request(now, horizon, &shop.config) {
+        let mut host = cell.host.clone();
+        let (taken, of) = host.look(now, &shop.config).in_flight;
+        let ask = modest(Ask::within(HORIZON), taken, of);
+        match host.request(now, ask, &shop.config) {
             Decision::Granted(_) => {
                 let since = *self.open_since.get_or_insert(mono);
                 let fresh = self.heard.is_some_and(|heard| heard >= since + patience);
@@ -799,6 +806,17 @@ impl Desk {
             event.apply(&mut ahead.host, now, &shop.config, shop.seed ^ self.jitter);
         }
         self.ahead = Some(ahead);
+    }
+}
+
+/// A permit ahead of its time takes a slot all the while: only where slots are plenty.
+fn modest(ask: Ask, taken: u32, of: u32) -> Ask {
+    if 2 * (taken + 1) <= of {
+        return ask;
+    }
+    Ask {
+        horizon: Duration::ZERO,
+        ..ask
     }
 }
 

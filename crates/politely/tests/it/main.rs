@@ -5,6 +5,7 @@
 )]
 
 mod attempts;
+mod engines;
 mod examples;
 mod failures;
 mod limiter_bound;
@@ -15,6 +16,8 @@ mod permit;
 mod redirects;
 #[path = "../../examples/common/server.rs"]
 mod server;
+#[cfg(feature = "redis")]
+mod servers;
 mod stats;
 mod support;
 mod traces;

@@ -22,6 +22,8 @@ pub(super) async fn alive() -> &'static str {
 pub(super) async fn ready(State(api): State<Api>) -> Result<&'static str, Wrong> {
     if api.coordinator.is_closed() {
         Err(Wrong::busy("shutting down"))
+    } else if let Some(why) = api.coordinator.limiter().trouble() {
+        Err(Wrong::busy(&format!("the engine is away: {why}")))
     } else {
         Ok("ok\n")
     }

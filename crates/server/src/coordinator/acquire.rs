@@ -31,6 +31,8 @@ const PRIORITY_STEP: Duration = Duration::from_secs(10);
 const WAITING_MAX: usize = 1 << 18;
 /// A granted request should leave within half an interval of its start: so much at least, so much at most.
 const GRACE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
+/// An engine that has not answered by then is as good as away.
+const ENGINE_TIME: Duration = Duration::from_secs(1);
 /// When to ask again where nobody can say.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -102,6 +104,10 @@ impl Coordinator {
                 Err(Quick::Error(error)) => call.answer(Answer::Error { item, error }),
                 Err(Quick::Granted(number)) => call.again(item, number),
                 Err(Quick::AskedTwice) => call.wait(item, call.began + AGAIN, "asked already", 0),
+                Ok(wanted) if self.0.limiter.is_shared() => {
+                    let refusal = Refusal::asked(&wanted.keys[0], call.began);
+                    waiting.push((wanted, refusal));
+                }
                 Ok(wanted) => match self.try_now(&wanted) {
                     Ok(permit) => call.grant(&wanted, permit),
                     Err(refusal) => {
@@ -119,7 +125,9 @@ impl Coordinator {
                 },
             }
         }
-        if call.found > 0 || wait.is_zero() {
+        if wait.is_zero() && self.0.limiter.is_shared() {
+            call.ask_the_engine(waiting, enough).await;
+        } else if call.found > 0 || wait.is_zero() {
             for (wanted, refusal) in waiting {
                 call.give_up(&wanted, &refusal);
             }
@@ -300,6 +308,36 @@ impl Call<'_> {
         drop(lines);
         for ((wanted, refusal), _) in waiting.iter().zip(open).filter(|(_, open)| *open) {
             self.give_up(wanted, refusal);
+        }
+    }
+
+    /// Yes or no, as soon as the engine has said so; one that is away keeps nobody for long.
+    async fn ask_the_engine(&mut self, waiting: Vec<(Wanted<'_>, Refusal)>, enough: usize) {
+        let limiter = &self.coordinator.0.limiter;
+        let asking = waiting.into_iter().map(|(wanted, refusal)| async move {
+            let turn = wanted.turn.unwrap_or_else(|| limiter.turn());
+            let request = limiter.request(&wanted.keys, wanted.ask, turn);
+            let answer = tokio::time::timeout(ENGINE_TIME, request).await;
+            (wanted, answer.unwrap_or(Err(refusal)))
+        });
+        let mut asking: FuturesUnordered<_> = asking.collect();
+        while let Some((wanted, answer)) = asking.next().await {
+            match answer {
+                // What is more than enough goes back unused.
+                Ok(permit) if self.found < enough => self.grant(&wanted, permit),
+                Ok(_) => self.wait(wanted.item, self.coordinator.now(), "enough others", 0),
+                Err(refusal) => match refusal.reason {
+                    RefusalReason::Wait(Reason::Parked(_)) => {
+                        let reason = refusal.reason.to_string();
+                        self.refuse(&wanted, RefusedCode::Parked, &reason, refusal.at);
+                    }
+                    RefusalReason::Closed => {
+                        let reason = refusal.reason.to_string();
+                        self.refuse(&wanted, RefusedCode::Closing, &reason, refusal.at);
+                    }
+                    _ => self.give_up(&wanted, &refusal),
+                },
+            }
         }
     }
 

@@ -52,7 +52,8 @@ impl Coordinator {
             None => ConfigPatch::default(),
             Some(json) => serde_json::from_slice(json).map_err(|_| StartError::KeptConfig)?,
         };
-        let coordinator = Self::with(settings, kept.boot, Some(store))?;
+        let limiter = super::limiter(&settings).build()?;
+        let coordinator = Self::with(settings, kept.boot, limiter, Some(store));
         coordinator
             .apply(&patch)
             .map_err(|_| StartError::KeptConfig)?;

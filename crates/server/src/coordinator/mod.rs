@@ -14,11 +14,13 @@ pub(crate) use acquire::Outcome;
 pub(crate) use keep::Aftermath;
 pub(crate) use report::ms_up;
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use politely::cells::Engine;
 use politely::core::Timestamp;
 use politely::core::config::{Config, InvalidConfig};
 use politely::core::key::KeyKind;
@@ -111,6 +113,13 @@ struct Operated {
     version: u64,
 }
 
+fn limiter(settings: &Settings) -> politely::Builder {
+    Limiter::builder()
+        .config(settings.config.clone())
+        .capacity(settings.capacity)
+        .clock(settings.clock.clone())
+}
+
 impl Coordinator {
     /// A coordinator that knows nothing yet.
     ///
@@ -119,15 +128,22 @@ impl Coordinator {
     pub fn new(settings: Settings) -> Result<Self, StartError> {
         // Nobody counts its starts: the second it was made in stands for them, so that no permit is named like one from before.
         let boot = settings.clock.now().as_micros() / 1_000_000 % (1 << 23);
-        Self::with(settings, (1 << 23) + boot, None)
+        let limiter = limiter(&settings).build()?;
+        Ok(Self::with(settings, (1 << 23) + boot, limiter, None))
     }
 
-    fn with(settings: Settings, boot: u64, store: Option<Store>) -> Result<Self, StartError> {
-        let limiter = Limiter::builder()
-            .config(settings.config.clone())
-            .capacity(settings.capacity)
-            .clock(settings.clock.clone())
-            .build()?;
+    /// A coordinator whose keys live in `engine`'s cells, shared with all who use the same.
+    ///
+    /// # Errors
+    /// A number that makes no sense.
+    pub fn shared(settings: Settings, engine: Arc<dyn Engine>) -> Result<Self, StartError> {
+        let limiter = limiter(&settings).store(engine).build()?;
+        // Its permits must not be named like another coordinator's.
+        let boot = RandomState::new().hash_one(std::process::id()) % (1 << 23);
+        Ok(Self::with(settings, (1 << 23) + boot, limiter, None))
+    }
+
+    fn with(settings: Settings, boot: u64, limiter: Limiter, store: Option<Store>) -> Self {
         let now = limiter.now();
         let inner = Inner {
             watch: Watch::new(now),
@@ -148,7 +164,7 @@ impl Coordinator {
             }),
             limiter,
         };
-        Ok(Self(Arc::new(inner)))
+        Self(Arc::new(inner))
     }
 
     /// What must be done by the clock, until the coordinator is closed: call it once, in a task of its own.

@@ -16,7 +16,13 @@ pub(crate) fn install() {
 /// What there is to scrape now.
 pub(crate) fn scrape(coordinator: &Coordinator) -> Option<String> {
     let handle = RECORDER.get()?.as_ref()?;
-    coordinator.limiter().stats().emit();
+    let limiter = coordinator.limiter();
+    limiter.stats().emit();
+    if let Some(commits) = limiter.commits() {
+        commits.emit();
+        let away = limiter.trouble().is_some();
+        ::metrics::gauge!("politely_engine_away").set(f64::from(u8::from(away)));
+    }
     ::metrics::gauge!("politely_live_permits").set(coordinator.live() as f64);
     handle.run_upkeep();
     Some(handle.render())

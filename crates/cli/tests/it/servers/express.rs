@@ -41,6 +41,6 @@ pub(super) fn start(folder: &Path, places: &[Place]) -> Server {
         "express",
         folder,
         &process::tool("node"),
-        [script, &process::as_json(places)],
+        [script, &super::as_json(places)],
     )
 }

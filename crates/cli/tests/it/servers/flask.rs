@@ -34,10 +34,5 @@ pub(super) fn start(folder: &Path, places: &[Place]) -> Server {
     process::demand(&python);
     let script = repository().join("tests/servers/flask/app.py");
     let script = script.to_str().expect("a repository with a plain name");
-    Server::start(
-        "flask",
-        folder,
-        &python,
-        [script, &process::as_json(places)],
-    )
+    Server::start("flask", folder, &python, [script, &super::as_json(places)])
 }

@@ -13,6 +13,8 @@ mod kind;
 mod log;
 mod nginx;
 pub(crate) mod process;
+#[allow(dead_code, reason = "the library's tests of engines use all of it")]
+pub(crate) mod redis;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -64,6 +66,19 @@ struct Place {
     name: &'static str,
     address: SocketAddr,
     log: Option<PathBuf>,
+}
+
+/// The places as the servers read them: `{"name": {"address", "port", "log"}}`.
+fn as_json(places: &[Place]) -> String {
+    let entries = places.iter().map(|place| {
+        let value = serde_json::json!({
+            "address": place.address.ip().to_string(),
+            "port": place.address.port(),
+            "log": place.log,
+        });
+        (place.name.to_owned(), value)
+    });
+    serde_json::Value::Object(entries.collect()).to_string()
 }
 
 /// The running servers. Dropping it ends them; so does the end of the test process, however that comes.

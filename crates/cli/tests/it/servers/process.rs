@@ -10,8 +10,6 @@ use std::process::{self, Child, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-use super::Place;
-
 /// A loaded machine starts node and Python in a few seconds; a server that has not come by now will not.
 const START_DEADLINE: Duration = Duration::from_mins(1);
 
@@ -149,17 +147,4 @@ pub(super) fn demand(path: &Path) {
         "{} is missing: run scripts/setup",
         path.display()
     );
-}
-
-/// The places as the servers read them: `{"name": {"address", "port", "log"}}`.
-pub(super) fn as_json(places: &[Place]) -> String {
-    let entries = places.iter().map(|place| {
-        let value = serde_json::json!({
-            "address": place.address.ip().to_string(),
-            "port": place.address.port(),
-            "log": place.log,
-        });
-        (place.name.to_owned(), value)
-    });
-    serde_json::Value::Object(entries.collect()).to_string()
 }

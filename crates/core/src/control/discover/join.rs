@@ -11,11 +11,8 @@ impl Discover {
     pub(in super::super) fn join(&mut self, other: &Self, now: Timestamp) {
         match (&mut self.0, &other.0) {
             (State::Quiet(mine), State::Quiet(theirs)) => {
-                // In the order of what becomes of them beside one that learns.
-                join::least(mine, theirs, |quiet| {
-                    let law = quiet.beginning();
-                    (law.wish(now).to_bits(), join::bytes(&law))
-                });
+                // Their bytes have the order of those that each begins with when it learns: by rate and time.
+                join::least(mine, theirs, |quiet| quiet.beginning().wish(now).to_bits());
             }
             (State::Learning(mine), State::Learning(theirs)) => mine.join(theirs, now),
             (State::Learning(mine), State::Quiet(theirs)) => mine.join(&theirs.beginning(), now),
@@ -49,6 +46,86 @@ impl Learning {
         if self.stage == Stage::Probe && self.block.is_none() {
             self.cruise(self.ceiling, now);
             self.probing.rest(now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::super::learning::tests::{cruising, fresh};
+    use super::super::{DiscoverConfig, Law};
+    use super::*;
+
+    fn at(secs: u64) -> Timestamp {
+        Timestamp::from_micros(1_800_000_000_000_000) + Duration::from_secs(secs)
+    }
+
+    fn joined(one: &Learning, other: &Learning) -> Learning {
+        let (mut this, mut that) = (one.clone(), other.clone());
+        this.join(other, at(1));
+        that.join(one, at(1));
+        assert_eq!(this, that, "in either order");
+        this
+    }
+
+    #[test]
+    fn the_slower_goes_on_and_asks_for_no_more() {
+        let (mut asking, mut faster) = (cruising(), cruising());
+        asking.enter(Stage::Probe, 10.0, at(0));
+        faster.cruise(12.0, at(0));
+        assert!(
+            asking.wish(at(60)) > 100.0,
+            "what it would soon have asked for"
+        );
+        let law = joined(&asking, &faster);
+        assert_eq!((law.stage, law.ceiling), (Stage::Cruise, 10.0));
+        assert!(law.wish(at(60)) < 10.0 && !law.probing.due(at(2), true));
+        assert_eq!(joined(&asking, &asking), asking, "nothing was lost");
+    }
+
+    #[test]
+    fn what_a_host_takes_at_once_stays_learned() {
+        let (mut slower, mut faster) = (cruising(), cruising());
+        faster.cruise(12.0, at(0));
+        for _ in 0..200 {
+            let cap = slower.queue.cap() as u16;
+            slower
+                .queue
+                .served(Duration::from_millis(200), cap - 1, true);
+            faster.slots.served(3);
+        }
+        (0..3).for_each(|_| _ = faster.slots.refused(4));
+        assert!(slower.queue.cap() > 9 && faster.slots.cap() == Some(4));
+
+        let law = joined(&slower, &faster);
+        assert_eq!(law.ceiling, slower.ceiling);
+        assert_eq!((law.queue.cap(), law.slots.cap()), (2, Some(4)));
+    }
+
+    #[test]
+    fn one_that_heard_nothing_is_as_slow_as_it_was() {
+        let config = Arc::<DiscoverConfig>::default();
+        let young = |secs| Discover::new(Arc::clone(&config), 1.0, at(secs));
+        let both = |one: &Discover, other: &Discover| {
+            let mut law = one.clone();
+            law.join(other, at(9));
+            law
+        };
+        let learned = Discover(State::Learning(Box::new(cruising())));
+        let slow = both(&young(0), &learned);
+        assert_eq!(slow, both(&learned, &young(0)));
+        assert_eq!(slow, Discover(State::Learning(Box::new(fresh()))));
+        assert_eq!(slow.metrics().ceiling, None);
+
+        for secs in [1, 200, 2_000_000] {
+            let [one, other] = [young(0), young(secs)];
+            assert_eq!(
+                both(&both(&one, &other), &learned),
+                both(&one, &both(&other, &learned)),
+            );
         }
     }
 }

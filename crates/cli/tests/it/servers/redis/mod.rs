@@ -1,0 +1,226 @@
+//! Real Redis servers for tests: one, a master with Sentinels, a cluster.
+//!
+//! Each has an address of its own and keeps it when it is killed and started again; all end when dropped, or with the
+//! test process. Everything about them is done as an operator would, with `redis-cli`.
+
+mod cluster;
+mod sentinel;
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::process::{Server, free_place, tool};
+
+pub(crate) use cluster::Cluster;
+pub(crate) use sentinel::Sentineled;
+
+/// What a loaded machine needs for a failover, with room; a condition that has not come by now will not.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// One server. Keeps nothing on disk unless its configuration says so.
+pub(crate) struct RedisServer {
+    pub(crate) address: SocketAddr,
+    role: Role,
+    process: Option<Server>,
+    folder: tempfile::TempDir,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Server,
+    /// Speaks TLS alone, with a certificate of its own that is its own authority.
+    Tls,
+    Sentinel,
+}
+
+impl RedisServer {
+    /// Started when it accepts connections. `config`: lines as in `redis.conf`.
+    pub(crate) fn start(config: &str) -> Self {
+        Self::start_as(Role::Server, free_place(), config)
+    }
+
+    /// Speaks TLS alone.
+    pub(crate) fn start_with_tls(config: &str) -> Self {
+        Self::start_as(Role::Tls, free_place(), config)
+    }
+
+    fn start_as(role: Role, address: SocketAddr, config: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (ip, port) = (address.ip(), address.port());
+        let dir = folder.path().display();
+        // As Debian runs it, but for what concerns the disk.
+        let mut whole = format!("bind {ip}\nport {port}\ndir {dir}\nprotected-mode no\n");
+        if role == Role::Tls {
+            certify(folder.path(), &ip.to_string());
+            writeln!(whole, "port 0\ntls-port {port}\ntls-auth-clients no").expect("memory");
+            writeln!(
+                whole,
+                "tls-cert-file {dir}/cert.pem\ntls-key-file {dir}/key.pem"
+            )
+            .expect("memory");
+        }
+        if role != Role::Sentinel {
+            writeln!(whole, "save \"\"\nappendonly no\nreplica-announce-ip {ip}").expect("memory");
+        }
+        whole.push_str(config);
+        fs::write(folder.path().join("redis.conf"), whole).expect("the folder is writable");
+        let mut server = Self {
+            address,
+            role,
+            process: None,
+            folder,
+        };
+        server.start_again();
+        server
+    }
+
+    /// At the same address, with the same configuration and whatever it wrote to disk.
+    pub(crate) fn start_again(&mut self) {
+        self.process = None;
+        let config = self.folder.path().join("redis.conf");
+        let mut args = vec![config.into_os_string()];
+        let mut ready = "Ready to accept connections";
+        if self.role == Role::Sentinel {
+            args.push("--sentinel".into());
+            ready = "+monitor";
+        }
+        let mut process = Server::start("redis", self.folder.path(), &tool("redis-server"), args);
+        process.says(ready);
+        self.process = Some(process);
+    }
+
+    /// `kill -9`.
+    pub(crate) fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// It stays, and answers nobody.
+    pub(crate) fn freeze(&self) {
+        self.signal("-STOP");
+    }
+
+    pub(crate) fn thaw(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = self.process.as_ref().expect("it runs").pid();
+        let sent = Command::new("kill")
+            .args([signal, &pid.to_string()])
+            .status();
+        assert!(sent.expect("kill").success(), "kill {signal} {pid}");
+    }
+
+    /// What it answers to a command, as `redis-cli` prints it. An error is an answer.
+    pub(crate) fn cli(&self, args: &[&str]) -> String {
+        let (ip, port) = (
+            self.address.ip().to_string(),
+            self.address.port().to_string(),
+        );
+        let certificate = self.certificate();
+        let tls = ["--tls", "--cacert", &certificate];
+        let out = Command::new(tool("redis-cli"))
+            .args(["-h", &ip, "-p", &port])
+            .args(if self.role == Role::Tls {
+                &tls[..]
+            } else {
+                &[]
+            })
+            .args(args)
+            .output()
+            .expect("redis-cli runs");
+        let answer = String::from_utf8_lossy(&out.stdout).trim_end().to_owned();
+        assert!(
+            out.status.success(),
+            "redis-cli {args:?}: {answer} {}",
+            String::from_utf8_lossy(&out.stderr)
+        );
+        answer
+    }
+
+    /// [`RedisServer::cli`] for what must go well.
+    pub(crate) fn order(&self, args: &[&str]) {
+        let answer = self.cli(args);
+        assert_eq!(answer, "OK", "redis-cli {args:?}");
+    }
+
+    /// Returns when `INFO` has such a line.
+    pub(crate) fn wait_for_info(&self, line: &str) {
+        wait_for(line, || {
+            self.cli(&["info"])
+                .lines()
+                .any(|said| said.trim_end() == line)
+        });
+    }
+
+    pub(crate) fn url(&self) -> String {
+        match self.role {
+            Role::Tls => format!("rediss://{}?ca={}", self.address, self.certificate()),
+            _ => format!("redis://{}", self.address),
+        }
+    }
+
+    fn certificate(&self) -> String {
+        self.folder.path().join("cert.pem").display().to_string()
+    }
+}
+
+fn certify(folder: &Path, ip: &str) {
+    let names = format!("subjectAltName=IP:{ip}");
+    let out = Command::new(tool("openssl"))
+        .current_dir(folder)
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+        ])
+        .args([
+            "-keyout",
+            "key.pem",
+            "-out",
+            "cert.pem",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=redis",
+        ])
+        .args([
+            "-addext",
+            &names,
+            "-addext",
+            "basicConstraints=critical,CA:FALSE",
+        ])
+        .output()
+        .expect("openssl runs");
+    assert!(
+        out.status.success(),
+        "{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+}
+
+/// Looks until it is so.
+pub(crate) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Another port of the same address.
+fn another_port(address: SocketAddr) -> u16 {
+    let listener = TcpListener::bind((address.ip(), 0)).expect("a free loopback port");
+    listener
+        .local_addr()
+        .expect("a bound socket has an address")
+        .port()
+}

@@ -1,0 +1,266 @@
+//! What an engine's URL says.
+
+use std::sync::Arc;
+
+use percent_encoding::percent_decode_str;
+use redis::{
+    Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
+    TlsCertificates, io::tcp::TcpSettings,
+};
+use url::Url;
+
+/// Why a URL leads to no cells.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RedisError {
+    /// It begins with something else.
+    #[error(
+        "an engine's URL begins with redis://, redis+sentinel:// or redis+cluster:// (or rediss for TLS), not with `{0}`"
+    )]
+    Scheme(String),
+    /// Where a server's address should be.
+    #[error("`{0}` is no server's address; say host:port")]
+    Address(String),
+    /// Sentinels know masters by name.
+    #[error("which master? Its name comes after the Sentinels: {0}://host:26379/mymaster")]
+    Master(String),
+    /// What comes after the servers.
+    #[error("`{0}` is no database; one server has databases 0, 1, …, a cluster has 0 alone")]
+    Database(String),
+    /// What comes after the question mark.
+    #[error("`{0}` is no parameter of an engine's URL; say wait=1 or ca=FILE")]
+    Parameter(String),
+    /// The file named by `ca`.
+    #[error("no certificates in {0}: {1}")]
+    Certificates(String, String),
+}
+
+/// One server's host and port.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Server {
+    pub(super) host: Arc<str>,
+    pub(super) port: u16,
+}
+
+pub(super) enum Kind {
+    Alone,
+    Sentinel { master: String },
+    Cluster,
+}
+
+pub(super) struct Place {
+    pub(super) kind: Kind,
+    /// Those the URL names.
+    pub(super) servers: Vec<Server>,
+    pub(super) replicas: usize,
+    login: RedisConnectionInfo,
+    tls: Option<TlsCertificates>,
+}
+
+impl Place {
+    pub(super) fn parse(url: &str) -> Result<Self, RedisError> {
+        let (scheme, rest) = url.split_once("://").unwrap_or_default();
+        let no_scheme = || RedisError::Scheme(scheme.to_owned());
+        let (protocol, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
+        let tls = match protocol {
+            "redis" | "valkey" => false,
+            "rediss" | "valkeys" => true,
+            _ => return Err(no_scheme()),
+        };
+        let hosts_end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (hosts, tail) = rest.split_at(hosts_end);
+        let (login, hosts) = hosts.rsplit_once('@').unwrap_or(("", hosts));
+        let port = if kind == "sentinel" { 26379 } else { 6379 };
+        let servers: Vec<Server> = hosts
+            .split(',')
+            .map(|host| Server::parse(host, port))
+            .collect::<Result<_, _>>()?;
+        // What surrounds the servers reads as it would around one.
+        let around = Url::parse(&format!("redis://{login}@localhost{tail}"))
+            .map_err(|_| RedisError::Address(hosts.to_owned()))?;
+        let mut path = around.path().split('/').filter(|part| !part.is_empty());
+        let kind = match kind {
+            "" => Kind::Alone,
+            "cluster" => Kind::Cluster,
+            "sentinel" => Kind::Sentinel {
+                master: decoded(
+                    path.next()
+                        .ok_or_else(|| RedisError::Master(scheme.to_owned()))?,
+                ),
+            },
+            _ => return Err(no_scheme()),
+        };
+        let database = path.next().unwrap_or("0");
+        let no_database = || RedisError::Database(database.to_owned());
+        let number: u16 = database.parse().map_err(|_| no_database())?;
+        if path.next().is_some() || matches!(kind, Kind::Cluster) && number != 0 {
+            return Err(no_database());
+        }
+        if matches!(kind, Kind::Alone) && servers.len() > 1 {
+            return Err(RedisError::Address(hosts.to_owned()));
+        }
+
+        let mut login = RedisConnectionInfo::default()
+            .set_db(number.into())
+            .set_skip_set_lib_name();
+        if !around.username().is_empty() {
+            login = login.set_username(decoded(around.username()));
+        }
+        if let Some(password) = around.password() {
+            login = login.set_password(decoded(password));
+        }
+        let mut place = Self {
+            kind,
+            servers,
+            replicas: 0,
+            login,
+            tls: tls.then_some(TlsCertificates {
+                client_tls: None,
+                root_cert: None,
+            }),
+        };
+        for (name, value) in around.query_pairs() {
+            place.set(&name, &value)?;
+        }
+        // Who brings another provider along has installed it by now; with two in the tree, rustls would not choose.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        Ok(place)
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<(), RedisError> {
+        let unknown = || RedisError::Parameter(format!("{name}={value}"));
+        match (name, &mut self.tls) {
+            ("wait", _) => self.replicas = value.parse().map_err(|_| unknown())?,
+            ("ca", Some(tls)) => {
+                let wrong = |why| RedisError::Certificates(value.to_owned(), why);
+                let pem = std::fs::read(value).map_err(|why| wrong(why.to_string()))?;
+                tls.root_cert = Some(pem);
+                // Says now what would come at the first call.
+                self.client(&self.servers[0], None)
+                    .map_err(|why| wrong(why.to_string()))?;
+            }
+            _ => return Err(unknown()),
+        }
+        Ok(())
+    }
+
+    /// How to speak with a server; without a protocol, with a Sentinel: it has users of its own and no databases.
+    pub(super) fn client(
+        &self,
+        server: &Server,
+        protocol: Option<ProtocolVersion>,
+    ) -> redis::RedisResult<Client> {
+        let (host, port) = (server.host.to_string(), server.port);
+        let addr = match &self.tls {
+            None => ConnectionAddr::Tcp(host, port),
+            Some(_) => ConnectionAddr::TcpTls {
+                host,
+                port,
+                insecure: false,
+                tls_params: None,
+            },
+        };
+        let login = match protocol {
+            Some(protocol) => self.login.clone().set_protocol(protocol),
+            None => RedisConnectionInfo::default().set_skip_set_lib_name(),
+        };
+        let info = addr
+            .into_connection_info()?
+            .set_tcp_settings(TcpSettings::default().set_nodelay(true))
+            .set_redis_settings(login);
+        match &self.tls {
+            Some(tls) => Client::build_with_tls(info, tls.clone()),
+            None => Client::open(info),
+        }
+    }
+}
+
+impl Server {
+    fn parse(text: &str, port: u16) -> Result<Self, RedisError> {
+        let url = Url::parse(&format!("redis://{text}")).ok();
+        let host = url.as_ref().and_then(Url::host_str).unwrap_or_default();
+        if host.is_empty() {
+            return Err(RedisError::Address(text.to_owned()));
+        }
+        Ok(Self {
+            host: host.trim_matches(['[', ']']).into(),
+            port: url.as_ref().and_then(Url::port).unwrap_or(port),
+        })
+    }
+}
+
+fn decoded(text: &str) -> String {
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(url: &str) -> Result<Place, RedisError> {
+        Place::parse(url)
+    }
+
+    fn addresses(place: &Place) -> Vec<String> {
+        place.servers.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_url_says_where_and_who() {
+        let place = parse("redis://ann:p%40ss@redis.example.com/3?wait=2").expect("one server");
+        assert_eq!(addresses(&place), ["redis.example.com:6379"]);
+        assert_eq!(place.login.username(), Some("ann"));
+        assert_eq!(place.login.password(), Some("p@ss"));
+        assert_eq!((place.login.db(), place.replicas), (3, 2));
+        assert!(matches!(place.kind, Kind::Alone) && place.tls.is_none());
+
+        let place = parse("valkeys+sentinel://:secret@[::1]:7000,s2/m/1").expect("Sentinels");
+        assert_eq!(addresses(&place), ["::1:7000", "s2:26379"]);
+        assert_eq!(place.login.username(), None);
+        assert!(matches!(&place.kind, Kind::Sentinel { master } if master == "m"));
+        assert!(place.tls.is_some() && place.login.db() == 1);
+
+        let place = parse("redis+cluster://a:1,b:2,c:3").expect("a cluster");
+        assert_eq!(addresses(&place), ["a:1", "b:2", "c:3"]);
+    }
+
+    #[test]
+    fn a_bad_url_is_told_in_a_line() {
+        for (url, told) in [
+            ("", "begins with redis://"),
+            ("http://a", "not with `http`"),
+            ("redis+ring://a", "not with `redis+ring`"),
+            ("redis://", "`` is no server's address"),
+            ("redis://a:b", "`a:b` is no server's address"),
+            ("redis://a,b", "`a,b` is no server's address"),
+            ("redis://a:99999", "`a:99999` is no server's address"),
+            ("redis+cluster://a,,b", "`` is no server's address"),
+            ("redis+sentinel://a", "redis+sentinel://host:26379/mymaster"),
+            ("redis://a/x", "`x` is no database"),
+            ("redis://a/-1", "`-1` is no database"),
+            ("redis+cluster://a/1", "`1` is no database"),
+            ("redis://a/1/2", "is no database"),
+            ("redis://a?wait=yes", "`wait=yes` is no parameter"),
+            ("redis://a?x=1", "`x=1` is no parameter"),
+            ("redis://a?ca=f", "`ca=f` is no parameter"),
+            ("rediss://a?ca=/none.pem", "no certificates in /none.pem"),
+        ] {
+            let error = parse(url).err().expect(url).to_string();
+            assert!(
+                error.contains(told) && error.lines().count() == 1,
+                "{url}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn no_password_is_told() {
+        for url in [
+            "redis://ann:hidden@/0",
+            "redis://ann:hidden@a?x=1",
+            "ann:hidden@a",
+        ] {
+            let error = parse(url).err().expect(url).to_string();
+            assert!(!error.contains("hidden"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The change of one cell: compare its version, set it, tell those who watch.
+
+use std::sync::LazyLock;
+
+use redis::{Cmd, Script, Value};
+
+use super::super::{EngineError, Version, Write, Written};
+use super::{bytes, trouble};
+
+/// A cell that is not there reads as empty, which is what is expected of it then. A server that cannot tell those who
+/// watch still sets.
+const CHANGE: &str = "\
+local version = redis.call('GETRANGE', KEYS[1], 0, 15)
+if version ~= ARGV[1] then return redis.call('GET', KEYS[1]) end
+redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
+if ARGV[4] then redis.pcall('SPUBLISH', KEYS[1], ARGV[2]) end
+return 1";
+
+/// Knows the script's hash.
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(CHANGE));
+
+/// Bytes of the arguments beside name, version and value: `EVALSHA`, the hash, `1`, milliseconds, `1`.
+const REST: usize = 7 + 40 + 1 + 20 + 1;
+
+/// The call for one change; with the whole script if the server has `forgotten` it, which makes it remember.
+pub(super) fn change(write: &Write, forgotten: bool) -> Cmd {
+    let bytes = REST + write.cell.len() + Version::LEN + write.value.len();
+    let mut call = Cmd::with_capacity(7, bytes);
+    if forgotten {
+        call.arg("EVAL").arg(CHANGE);
+    } else {
+        call.arg("EVALSHA").arg(SCRIPT.get_hash());
+    }
+    let expected = write
+        .expected
+        .as_ref()
+        .map_or(&[][..], |version| &version.0);
+    let keep_ms = u64::try_from(write.keep.as_millis()).unwrap_or(u64::MAX);
+    call.arg(1)
+        .arg(&*write.cell)
+        .arg(expected)
+        .arg(&write.value[..])
+        .arg(keep_ms.clamp(1, KEEP_MS_MAX));
+    if write.notify {
+        call.arg(1);
+    }
+    call
+}
+
+/// A thousand years: servers add the time since 1970 in a signed number of milliseconds.
+const KEEP_MS_MAX: u64 = 1000 * 366 * 24 * 3600 * 1000;
+
+pub(super) fn written(answer: Value) -> Result<Written, EngineError> {
+    match answer {
+        Value::Int(_) => Ok(Written::Done),
+        value => bytes(value)
+            .map(Written::Conflict)
+            .map_err(|odd| trouble::odd(&odd)),
+    }
+}

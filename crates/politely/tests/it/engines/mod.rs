@@ -1,0 +1,64 @@
+//! What every engine owes those who share cells through it ([`suite`]), and what each owes them under its own faults.
+
+mod suite;
+
+use std::sync::Arc;
+
+use politely::Clock;
+use politely::cells::{Engine, EngineError, Memory, Version, Write, Written};
+
+#[cfg(feature = "redis")]
+mod redis;
+
+/// An engine that clients can be made of; dropped, it is gone with what it holds.
+pub(crate) trait Running {
+    /// Another client of the same cells.
+    fn client(&self) -> Arc<dyn Engine>;
+
+    /// Forgets all cells.
+    fn empty(&self);
+}
+
+impl Running for Memory {
+    fn client(&self) -> Arc<dyn Engine> {
+        Arc::new(self.clone())
+    }
+
+    fn empty(&self) {
+        unreachable!("one is made for each test");
+    }
+}
+
+suite::engines! {
+    memory: each Memory::new(Clock::system()),
+}
+
+/// A value: its version, and what it is about.
+pub(crate) fn value(version: u8, about: &[u8]) -> Vec<u8> {
+    [&[version; Version::LEN], about].concat()
+}
+
+/// A change that tells nobody, of a cell that is kept for long.
+pub(crate) fn write(cell: &str, expected: Option<u8>, value: Vec<u8>) -> Write {
+    Write {
+        cell: cell.into(),
+        expected: expected.map(|version| Version([version; Version::LEN])),
+        value,
+        keep: std::time::Duration::from_secs(600),
+        notify: false,
+    }
+}
+
+/// A call for one cell.
+pub(crate) async fn set(engine: &dyn Engine, write: Write) -> Result<Written, EngineError> {
+    let mut results = engine.compare_and_set(vec![write]).await;
+    assert_eq!(results.len(), 1);
+    results.remove(0)
+}
+
+/// A call for one cell.
+pub(crate) async fn read(engine: &dyn Engine, cell: &str) -> Result<Option<Vec<u8>>, EngineError> {
+    let mut results = engine.read(vec![cell.into()]).await;
+    assert_eq!(results.len(), 1);
+    results.remove(0)
+}
