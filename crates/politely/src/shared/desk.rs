@@ -91,6 +91,9 @@ pub(super) struct Desk {
     base: Option<Version>,
     /// When it was heard last, by our own clock; never: `base` is a guess.
     heard: Option<Timestamp>,
+    /// A read is on its way, and nothing newer came meanwhile.
+    reading: bool,
+    nothing_newer: bool,
     /// The state at `base`, and the latest time it knows of.
     view: Cell,
     /// The same with all `events` applied; `None`: there are none.
@@ -179,6 +182,8 @@ impl Desk {
             jitter,
             base: None,
             heard: None,
+            reading: false,
+            nothing_newer: false,
             view: Cell::new(Host::new(&shop.config, now)),
             ahead: None,
             at: now,
@@ -353,14 +358,14 @@ impl Desk {
         if self.unreadable.is_some() || (self.look && !must && self.heard.is_some()) {
             self.look = false;
             self.try_at = mono + POLL;
-            return Step::Read;
+            return self.read();
         }
         if self.not_before > mono {
             return Step::Wait(self.not_before);
         }
         if self.base.is_none() && shop.epochs.now(mono).since(shop.epochs.began()) < QUIET {
             if self.heard.is_none() {
-                return Step::Read;
+                return self.read();
             }
             // Should it have been lost, whoever remembers it comes first.
             let at = shop.epochs.mono(shop.epochs.began() + QUIET);
@@ -373,6 +378,16 @@ impl Desk {
             }
         }
         self.build(shop, mono, told)
+    }
+
+    /// One at a time: nobody could tell the older answer from the newer.
+    fn read(&mut self) -> Step {
+        if self.reading {
+            return Step::Wait(Timestamp::NEVER);
+        }
+        self.reading = true;
+        self.nothing_newer = true;
+        Step::Read
     }
 
     fn in_line(&self, me: Who) -> bool {
@@ -634,6 +649,7 @@ impl Desk {
     fn stands(&mut self, attempt: Attempt, shop: &Shop, mono: Timestamp, told: &mut Vec<Told>) {
         self.base = Some(attempt.version);
         self.heard = Some(mono);
+        self.nothing_newer = false;
         self.last = attempt.number;
         self.doubtful.clear();
         let until = attempt.began + safely(shop.config.lease);
@@ -687,8 +703,10 @@ impl Desk {
         mono: Timestamp,
     ) {
         shop.count.reads += 1;
+        self.reading = false;
         if let Ok(value) = result
             && self.under_way.is_none()
+            && self.nothing_newer
         {
             self.heard(value.as_deref(), shop, mono);
             self.try_now();
@@ -713,6 +731,7 @@ impl Desk {
         let first = self.heard.is_none();
         let version = value.and_then(Version::of);
         self.heard = Some(mono);
+        self.nothing_newer = false;
         if version == self.base && !first && self.unreadable.is_none() {
             return;
         }
