@@ -302,6 +302,11 @@ impl Host {
         self.leases.generation(number);
     }
 
+    /// Leases from now on are called `first` at least; see [`Leases::ids_from`].
+    pub fn ids_from(&mut self, first: LeaseId) {
+        self.leases.ids_from(first);
+    }
+
     /// A permit granted before whoever kept this state died: its slot is taken until its lease ends.
     pub fn readmit(&mut self, start: Timestamp, lasts: Duration) -> LeaseId {
         self.last_grant = self.last_grant.max(start);

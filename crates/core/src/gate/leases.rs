@@ -207,7 +207,12 @@ impl Leases {
     /// of which the latest may be lost calls this with a number above any before it (the seconds of its
     /// clock): what was granted and is forgotten then shares its id with nothing.
     pub fn generation(&mut self, number: u32) {
-        self.next = self.next.max(u64::from(number) << 32);
+        self.ids_from(LeaseId(u64::from(number) << 32));
+    }
+
+    /// Ids from now on are at least `first`, and never lower than before.
+    pub fn ids_from(&mut self, first: LeaseId) {
+        self.next = self.next.max(first.0);
     }
 
     /// What the next lease is called: all those given so far have lower ids.

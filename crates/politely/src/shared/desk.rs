@@ -16,6 +16,7 @@ use politely_core::Timestamp;
 use politely_core::config::Config;
 use politely_core::host::{Ask, Decision, Directions, Grant, Host, Reason, Wait};
 
+use super::alone::Alone;
 use super::cell::{Cell, CellError, LastWrite, Who};
 use super::epoch::{Epochs, QUIET};
 use super::event::Event;
@@ -99,8 +100,10 @@ pub(super) struct Desk {
     /// The same with all `events` applied; `None`: there are none.
     ahead: Option<Box<Cell>>,
     at: Timestamp,
-    /// Not written yet, in order; and by when the first that lingers must be.
-    events: VecDeque<Event>,
+    /// What is granted from while the engine is away and shares are allowed.
+    alone: Option<Box<Alone>>,
+    /// Not written yet, in order, and when each happened by our own clock; and by when the first that lingers must be.
+    events: VecDeque<(Timestamp, Event)>,
     due: Timestamp,
     waiting: BTreeMap<(Turn, u64), Waiter>,
     under_way: Option<Attempt>,
@@ -187,6 +190,7 @@ impl Desk {
             view: Cell::new(Host::new(&shop.config, now)),
             ahead: None,
             at: now,
+            alone: None,
             events: VecDeque::new(),
             due: Timestamp::NEVER,
             waiting: BTreeMap::new(),
@@ -213,10 +217,16 @@ impl Desk {
 
     /// The state as far as we know it, what is not written yet included.
     pub(super) fn host(&mut self) -> &mut Host {
-        match &mut self.ahead {
-            Some(ahead) => &mut ahead.host,
-            None => &mut self.view.host,
+        match (&mut self.alone, &mut self.ahead) {
+            (Some(alone), _) => &mut alone.host,
+            (None, Some(ahead)) => &mut ahead.host,
+            (None, None) => &mut self.view.host,
         }
+    }
+
+    /// Nothing leaves while the engine is away.
+    pub(super) fn is_shut(&self) -> bool {
+        self.alone.is_none()
     }
 
     pub(super) fn unreadable(&self) -> Option<&str> {
@@ -284,23 +294,26 @@ impl Desk {
             .get_or_insert_with(|| Box::new(self.view.clone()));
         let (taken, of) = ahead.host.look(now, &shop.config).in_flight;
         let directions = event.apply(&mut ahead.host, now, &shop.config, shop.seed ^ self.jitter);
+        if let Some(alone) = &mut self.alone {
+            event.apply(&mut alone.host, now, &alone.config, shop.seed ^ self.jitter);
+        }
         let lingers = event.can_linger() && 2 * taken <= of;
         self.due = self.due.min(if lingers { mono + LINGER } else { mono });
-        self.push(event);
+        self.push(mono, event);
         if !lingers {
             self.try_now();
         }
         directions
     }
 
-    fn push(&mut self, event: Event) {
+    fn push(&mut self, mono: Timestamp, event: Event) {
         let fixed = self.under_way.as_ref().map_or(0, |attempt| attempt.events);
         let doubtful = self.doubtful.iter().map(|attempt| attempt.events).max();
         let fixed = fixed.max(doubtful.unwrap_or(0));
         if self.events.len() >= EVENTS_MAX && fixed < self.events.len() {
             self.events.remove(fixed);
         }
-        self.events.push_back(event);
+        self.events.push_back((mono, event));
     }
 
     /// Nothing of ours is unwritten.
@@ -344,6 +357,7 @@ impl Desk {
         if self.under_way.is_some() {
             return Step::Wait(Timestamp::NEVER);
         }
+        self.rejoin(shop, mono);
         let must = self.due <= mono || !self.owed.is_empty() || !self.doubtful.is_empty();
         let tries =
             self.try_at <= mono && (self.look || !self.waiting.is_empty() || self.in_line(shop.me));
@@ -372,7 +386,7 @@ impl Desk {
             let knows = self
                 .events
                 .iter()
-                .any(|event| matches!(event, Event::Join(_)));
+                .any(|(_, event)| matches!(event, Event::Join(_)));
             if !knows {
                 return Step::Wait(at.max(mono + Duration::from_millis(1)));
             }
@@ -390,16 +404,59 @@ impl Desk {
         Step::Read
     }
 
+    /// What to do at `mono` while the engine is away: our share of what the key may, of the state as it was last known.
+    pub(super) fn step_alone(
+        &mut self,
+        shop: &Shop,
+        mono: Timestamp,
+        told: &mut Vec<Told>,
+    ) -> Timestamp {
+        if self.waiting.is_empty() || self.heard.is_none() || self.unreadable.is_some() {
+            return Timestamp::NEVER;
+        }
+        let now = self.now(shop, mono);
+        if self.alone.is_none() {
+            let known = self.ahead.as_deref().unwrap_or(&self.view);
+            self.alone = Alone::new(known.host.clone(), shop, now).map(Box::new);
+        }
+        let Some(alone) = &mut self.alone else {
+            return Timestamp::NEVER;
+        };
+        while let Some((&(turn, ticket), &waiter)) = self.waiting.first_key_value() {
+            match alone.host.request(now, waiter.ask, &alone.config) {
+                Decision::Granted(grant) => {
+                    self.waiting.pop_first();
+                    told.push(Told::Granted(Granting {
+                        turn,
+                        ticket,
+                        waiter,
+                        grant,
+                    }));
+                }
+                Decision::Wait(wait) => return shop.epochs.mono(wait.at),
+            }
+        }
+        Timestamp::NEVER
+    }
+
+    /// The engine is back: what was granted meanwhile becomes part of the state.
+    fn rejoin(&mut self, shop: &Shop, mono: Timestamp) {
+        if let Some(alone) = self.alone.take() {
+            let host = alone.back_at(self.now(shop, mono));
+            self.events.push_back((mono, Event::Join(Box::new(host))));
+            self.due = mono;
+            self.apply_again(shop);
+        }
+    }
+
     fn in_line(&self, me: Who) -> bool {
         self.view.head.line.contains(&me)
     }
 
     fn build(&mut self, shop: &mut Shop, mono: Timestamp, told: &mut Vec<Told>) -> Step {
         let now = self.now(shop, mono);
-        let mut cell = match &self.ahead {
-            Some(ahead) => ahead.as_ref().clone(),
-            None => self.view.clone(),
-        };
+        let mut cell = self.view.clone();
+        self.apply_events(&mut cell.host, shop);
         if self.base.is_none() {
             begin(&mut cell, shop, now);
         }
@@ -520,7 +577,7 @@ impl Desk {
 
     /// Those who want an answer now have it, if what we know is no older than a moment.
     fn answer_at_once(&mut self, told: &mut Vec<Told>, wait: Wait, mono: Timestamp) {
-        if !self.heard.is_some_and(|heard| mono.since(heard) < LATELY) {
+        if self.heard.is_none_or(|heard| mono.since(heard) >= LATELY) {
             self.ask_first = self.waiting.values().any(|waiter| waiter.once);
             return;
         }
@@ -652,14 +709,9 @@ impl Desk {
         self.nothing_newer = false;
         self.last = attempt.number;
         self.doubtful.clear();
-        let until = attempt.began + safely(shop.config.lease);
-        for event in self.events.drain(..attempt.events) {
-            if let Event::Renew(lease) = event {
-                lease.settled(until);
-            }
-        }
+        self.drop_events(attempt.events, shop);
         self.view = attempt.cell;
-        self.apply_again(shop, mono);
+        self.apply_again(shop);
         if !self.events.is_empty() {
             self.due = self.due.min(mono);
         }
@@ -718,7 +770,7 @@ impl Desk {
         if self.under_way.is_some() || Version::of(value) == self.base {
             return;
         }
-        if let Ok((cell, _)) = Cell::decode(value, self.now(shop, mono), &shop.config)
+        if let Ok((cell, _)) = Cell::decode(value, Timestamp::ZERO, &shop.config)
             && cell.head.commits > self.view.head.commits
         {
             self.heard(Some(value), shop, mono);
@@ -736,7 +788,9 @@ impl Desk {
             return;
         }
         let now = self.now(shop, mono);
-        let (cell, at) = match value.map(|value| Cell::decode(value, now, &shop.config)) {
+        // Read as of its own time: what happened here meanwhile may be older than now.
+        let read = value.map(|value| Cell::decode(value, Timestamp::ZERO, &shop.config));
+        let (cell, at) = match read {
             None => (Cell::new(Host::new(&shop.config, now)), now),
             Some(Ok(read)) => read,
             Some(Err(why)) => {
@@ -757,12 +811,12 @@ impl Desk {
         };
         self.doubtful.clear();
         if let Some(attempt) = made {
-            self.was_made_after_all(attempt, mono);
+            self.was_made_after_all(attempt, shop, mono);
         }
         if self.has_lost(&cell, shop.me) {
             shop.count.lost += 1;
             let known = Box::new(std::mem::replace(&mut self.view, cell).host);
-            self.events.push_front(Event::Join(known));
+            self.events.push_front((mono, Event::Join(known)));
             self.due = mono;
             self.last = 0;
         } else {
@@ -770,7 +824,7 @@ impl Desk {
         }
         self.base = version;
         self.at = at;
-        self.apply_again(shop, mono);
+        self.apply_again(shop);
     }
 
     fn cannot_read(&mut self, why: &CellError, mono: Timestamp) {
@@ -778,14 +832,18 @@ impl Desk {
         self.try_at = mono + UNREADABLE;
     }
 
-    fn was_made_after_all(&mut self, attempt: Attempt, mono: Timestamp) {
-        self.last = attempt.number;
-        for event in self.events.drain(..attempt.events) {
+    /// So many are written.
+    fn drop_events(&mut self, count: usize, shop: &Shop) {
+        for (at, event) in self.events.drain(..count) {
             if let Event::Renew(lease) = event {
-                // How long it lasts is not worth guessing: it is asked again.
-                lease.settled(Timestamp::ZERO);
+                lease.settled(at + safely(shop.config.lease));
             }
         }
+    }
+
+    fn was_made_after_all(&mut self, attempt: Attempt, shop: &Shop, mono: Timestamp) {
+        self.last = attempt.number;
+        self.drop_events(attempt.events, shop);
         for granting in attempt.granted {
             if self
                 .waiting
@@ -797,7 +855,7 @@ impl Desk {
                 let slots = u64::from(granting.grant.slots);
                 for i in (0..slots).rev() {
                     let lease = politely_core::gate::LeaseId(granting.grant.lease.0 + i);
-                    self.events.push_back(Event::Cancel { lease, sent: false });
+                    self.events.push_back((mono, Event::Cancel { lease, sent: false }));
                 }
                 self.due = mono;
             }
@@ -814,17 +872,22 @@ impl Desk {
         ours || cell.head.commits < self.view.head.commits
     }
 
-    fn apply_again(&mut self, shop: &Shop, mono: Timestamp) {
+    fn apply_again(&mut self, shop: &Shop) {
         self.ahead = None;
         if self.events.is_empty() {
             return;
         }
-        let now = self.now(shop, mono);
         let mut ahead = Box::new(self.view.clone());
-        for event in &self.events {
-            event.apply(&mut ahead.host, now, &shop.config, shop.seed ^ self.jitter);
-        }
+        self.apply_events(&mut ahead.host, shop);
         self.ahead = Some(ahead);
+    }
+
+    /// Each as of when it happened, by what shared time is known to have been then.
+    fn apply_events(&self, host: &mut Host, shop: &Shop) {
+        for (mono, event) in &self.events {
+            let now = self.now(shop, *mono);
+            event.apply(host, now, &shop.config, shop.seed ^ self.jitter);
+        }
     }
 }
 

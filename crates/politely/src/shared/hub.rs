@@ -16,6 +16,7 @@ use politely_core::host::{Ask, Directions, Explanation, Reason, Wait};
 use politely_core::key::Key;
 use politely_core::signal::Signal;
 
+use super::alone;
 use super::cell::Who;
 use super::desk::{Count, Desk, Granting, HORIZON, Shop, Step, Told, Waiter};
 use super::epoch::{Epochs, PULSE, STALE};
@@ -45,6 +46,8 @@ pub(super) struct Hub {
     due: BTreeSet<(Timestamp, usize)>,
     due_of: Vec<Timestamp>,
     capacity: usize,
+    /// While the engine is away each goes on with its share.
+    shares: bool,
     /// Permits of keys that are new to the engine, and since when they wait to be sure that they are.
     made: Vec<(Timestamp, u32, usize, Granting)>,
     pulse_at: Timestamp,
@@ -96,7 +99,13 @@ impl Calls {
 }
 
 impl Hub {
-    pub(super) fn new(who: u32, seed: u64, config: Arc<Config>, capacity: usize) -> Self {
+    pub(super) fn new(
+        who: u32,
+        seed: u64,
+        config: Arc<Config>,
+        capacity: usize,
+        shares: bool,
+    ) -> Self {
         let me = Who(who);
         Self {
             shop: Shop {
@@ -115,6 +124,7 @@ impl Hub {
             due: BTreeSet::new(),
             due_of: Vec::new(),
             capacity,
+            shares,
             made: Vec::new(),
             pulse_at: Timestamp::ZERO,
             pulsing: false,
@@ -194,8 +204,12 @@ impl Hub {
             self.pulsing = true;
             calls.pulse = Some(self.shop.epochs.cell());
         }
-        if room && self.shop.epochs.is_fresh(mono) {
-            self.ask_desks(&mut calls, mono);
+        if self.shop.epochs.is_fresh(mono) {
+            if room {
+                self.ask_desks(&mut calls, mono);
+            }
+        } else if self.is_alone(mono) {
+            self.serve_alone(mono);
         }
         (calls.watch, calls.unwatch) = std::mem::take(&mut self.watch);
         calls
@@ -222,6 +236,30 @@ impl Hub {
         }
     }
 
+    /// The engine is away, and shares are allowed for as long as that.
+    fn is_alone(&self, mono: Timestamp) -> bool {
+        let away = self.shop.epochs.last_seen().map(|seen| mono.since(seen));
+        self.shares && away.is_some_and(|away| away >= STALE && away < STALE + alone::LASTS)
+    }
+
+    fn serve_alone(&mut self, mono: Timestamp) {
+        let mut told = Vec::new();
+        while let Some(&(at, id)) = self.due.first().filter(|(at, _)| *at <= mono) {
+            self.due.remove(&(at, id));
+            self.due_of[id] = Timestamp::NEVER;
+            if let Some(desk) = &mut self.desks[id] {
+                let until = desk.step_alone(&self.shop, mono, &mut told);
+                self.at(
+                    id,
+                    until
+                        .max(mono + Duration::from_micros(100))
+                        .min(mono + PULSE),
+                );
+            }
+            self.hear(id, &mut told, mono);
+        }
+    }
+
     fn see_to_notices(&mut self, id: usize) {
         if let Some(desk) = &mut self.desks[id] {
             let wants = desk.wants_notices(self.shop.me);
@@ -242,7 +280,8 @@ impl Hub {
         };
         let due = self.due.first().map(|(at, _)| *at);
         let fresh = room && self.shop.epochs.is_fresh(mono);
-        due.filter(|_| fresh).map_or(pulse, |due| due.min(pulse))
+        let serves = fresh || self.is_alone(mono);
+        due.filter(|_| serves).map_or(pulse, |due| due.min(pulse))
     }
 
     /// What a look at the engine showed; it was sent at that time of our clock.
@@ -480,7 +519,7 @@ impl Hub {
         let now = self.shop.epochs.now(mono);
         let away = !self.shop.epochs.is_fresh(mono);
         let desk = self.desks[id].as_mut()?;
-        let blind = away || desk.unreadable().is_some();
+        let blind = away && desk.is_shut() || desk.unreadable().is_some();
         let mut explained = desk.host().look(now, &self.shop.config);
         if let Some(wait) = &mut explained.wait {
             wait.at = self.shop.epochs.mono(wait.at);
@@ -518,12 +557,14 @@ impl Hub {
         }
         let why = self.trouble.as_deref().unwrap_or("no answer yet");
         let seen = self.shop.epochs.last_seen();
-        Some(match seen.map(|seen| mono.since(seen)) {
-            Some(since) if since >= STALE => {
-                format!("away for {:.1} s: {why}", since.as_secs_f64())
-            }
-            _ => why.to_owned(),
-        })
+        let away = seen.map(|seen| mono.since(seen).as_secs_f64());
+        let away = away.map_or_else(String::new, |away| format!("away for {away:.1} s: "));
+        let share = if self.is_alone(mono) {
+            format!("; each of {} goes on with its share", self.members())
+        } else {
+            String::new()
+        };
+        Some(format!("{away}{why}{share}"))
     }
 
     /// How many share the engine.

@@ -25,18 +25,20 @@
 //! - [`Permit::renew`](crate::Permit::renew) answers how much is left, and asks for more in the background from half the
 //!   lease on. Once it says `None` the request must be aborted.
 //!
-//! While the engine is away nobody is let through; permits already given run out. What is promised when is told in
+//! While the engine is away nobody is let through and permits already given run out, unless [`Away::Share`] was chosen. What is promised when is told in
 //! `docs/fleet.md`.
 //!
 //! | file | its part |
 //! | --- | --- |
 //! | `desk.rs` | one key: group commit, whose turn it is |
 //! | `cell.rs`, `event.rs` | a key's state as it is stored; what changes it |
+//! | `alone.rs` | a share of a key while the engine is away |
 //! | `epoch.rs` | the time all agree on, and whether anything was lost |
 //! | `hub.rs` | all keys of a process: what the engine is asked next, what its answers mean |
 //! | `courier.rs` | the thread that asks it |
 //! | `claim.rs`, `lease.rs` | a permit's end here |
 
+mod alone;
 mod cell;
 mod claim;
 mod courier;
@@ -118,14 +120,14 @@ struct Asking<'a> {
 }
 
 impl Shared {
-    fn new(config: Arc<Config>, clock: Clock, capacity: usize, seed: u64) -> Self {
+    fn new(config: Arc<Config>, clock: Clock, capacity: usize, seed: u64, away: Away) -> Self {
         // Who we are must differ from process to process, whatever seed makes jitter repeatable.
         let drawn =
             foldhash::fast::RandomState::default().hash_one((std::process::id(), clock.now()));
         let who = (drawn >> 32) as u32 ^ drawn as u32;
         Self(Arc::new(Inner {
             state: Mutex::new(State {
-                hub: Hub::new(who, seed, config, capacity),
+                hub: Hub::new(who, seed, config, capacity, away == Away::Share),
                 answers: HashMap::default(),
                 closed: false,
             }),
@@ -517,6 +519,7 @@ impl Builder {
         StoreBuilder {
             builder: self,
             engine,
+            away: Away::Closed,
         }
     }
 }
@@ -525,9 +528,28 @@ impl Builder {
 pub struct StoreBuilder {
     builder: Builder,
     engine: Arc<dyn Engine>,
+    away: Away,
+}
+
+/// What those who share an engine do while it is away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Away {
+    /// Nobody leaves; permits already given run out.
+    #[default]
+    Closed,
+    /// Each of the N that were there goes on with 1/N of every key's rate and slots, for a minute at most. The target may see up to
+    /// N requests more than the key's limit allows, once.
+    Share,
 }
 
 impl StoreBuilder {
+    /// What to do while the engine is away. Default [`Away::Closed`].
+    #[must_use]
+    pub const fn when_away(mut self, away: Away) -> Self {
+        self.away = away;
+        self
+    }
+
     /// The limiter. The engine need not be there yet.
     ///
     /// # Errors
@@ -546,7 +568,13 @@ impl StoreBuilder {
         config.validate()?;
         let clock = clock.unwrap_or_else(Clock::system);
         let seed = seed.unwrap_or_else(|| foldhash::fast::RandomState::default().hash_one(0_u8));
-        let shared = Shared::new(Arc::new(config), clock.clone(), capacity.max(1), seed);
+        let shared = Shared::new(
+            Arc::new(config),
+            clock.clone(),
+            capacity.max(1),
+            seed,
+            self.away,
+        );
         courier::start(Arc::clone(&shared.0), self.engine);
         Ok(Limiter::from(Box::new(shared), clock))
     }

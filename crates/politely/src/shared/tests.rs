@@ -1,6 +1,7 @@
 //! Limiters that share cells, on tokio's paused clock.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use politely_core::config::Config;
@@ -8,16 +9,20 @@ use politely_core::gate::HoldReason;
 use politely_core::key::Key;
 use politely_core::signal::{Report, Signal};
 
-use super::{Shared, courier};
-use crate::cells::{Engine, Memory};
+use super::{Away, Shared, courier};
+use crate::cells::{Engine, EngineError, Memory, OnNotice, Pending, Pulse, Write, Written};
 use crate::clock::Clock;
 use crate::limiter::Limiter;
+use crate::sync::sleep;
 
 /// A process of its own, as far as the engine can tell.
 fn process(memory: &Memory, config: Config) -> Limiter {
+    started(Arc::new(memory.clone()), config, Away::Closed)
+}
+
+fn started(engine: Arc<dyn Engine>, config: Config, away: Away) -> Limiter {
     let clock = Clock::tokio();
-    let shared = Shared::new(Arc::new(config), clock.clone(), 1 << 10, 7);
-    let engine: Arc<dyn Engine> = Arc::new(memory.clone());
+    let shared = Shared::new(Arc::new(config), clock.clone(), 1 << 10, 7, away);
     let inner = Arc::clone(&shared.0);
     inner.wishes.run_on(tokio::runtime::Handle::current());
     tokio::spawn(async move { courier::run(&inner, engine).await });
@@ -52,7 +57,7 @@ async fn a_permit_comes_and_is_reported() {
 async fn two_share_a_rate_and_take_turns() {
     let memory = memory();
     let limiters = [(); 2].map(|()| process(&memory, Config::fixed(2.0, 1.0)));
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    sleep(Duration::from_secs(5)).await;
     let clock = Clock::tokio();
     let began = clock.now();
     let mut tasks = tokio::task::JoinSet::new();
@@ -91,7 +96,7 @@ async fn a_slot_that_returns_elsewhere_is_heard_of() {
     let mut config = Config::fixed(1_000.0, 1.0);
     config.limits.in_flight = 1;
     let [one, other] = [(); 2].map(|()| process(&memory, config.clone()));
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    sleep(Duration::from_secs(5)).await;
     let clock = Clock::tokio();
     let held = one.acquire(&key()).await.unwrap();
     let waits = tokio::spawn({
@@ -103,7 +108,7 @@ async fn a_slot_that_returns_elsewhere_is_heard_of() {
             at
         }
     });
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    sleep(Duration::from_secs(10)).await;
     assert!(!waits.is_finished());
     let returned = clock.now();
     held.report(&ok());
@@ -119,7 +124,7 @@ async fn a_slot_that_returns_elsewhere_is_heard_of() {
 async fn a_hold_holds_for_all() {
     let memory = memory();
     let [one, other] = [(); 2].map(|()| process(&memory, Config::fixed(10.0, 1.0)));
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    sleep(Duration::from_secs(5)).await;
     one.acquire(&key()).await.unwrap().report(&ok());
     one.hold(&key(), Duration::from_secs(30), HoldReason::Operator)
         .unwrap();
@@ -134,7 +139,7 @@ async fn a_hold_holds_for_all() {
 async fn a_wish_comes_true() {
     let memory = memory();
     let limiter = process(&memory, Config::fixed(10.0, 1.0));
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    sleep(Duration::from_secs(5)).await;
     assert!(limiter.try_acquire(&key()).is_err());
     assert_eq!(limiter.ready().await, [key()]);
     limiter.try_acquire(&key()).unwrap().report(&ok());
@@ -145,7 +150,7 @@ async fn a_wish_comes_true() {
 async fn a_request_is_answered_at_once() {
     let memory = memory();
     let limiter = process(&memory, Config::fixed(0.1, 1.0));
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    sleep(Duration::from_secs(5)).await;
     let ask = crate::Ask::default();
     let permit = limiter.request(&key(), ask, limiter.turn()).await.unwrap();
     permit.report(&ok());
@@ -155,4 +160,126 @@ async fn a_request_is_answered_at_once() {
         .unwrap_err();
     let wait = refusal.at.since(limiter.now());
     assert!((9.0..=10.1).contains(&wait.as_secs_f64()), "{wait:?}");
+}
+
+/// An engine that can be away: calls end with an error after half a second.
+struct Leaving {
+    memory: Memory,
+    away: Arc<AtomicBool>,
+}
+
+impl Leaving {
+    async fn is_away(&self) -> Option<EngineError> {
+        if !self.away.load(Ordering::Relaxed) {
+            return None;
+        }
+        sleep(Duration::from_millis(500)).await;
+        Some(EngineError("no answer".to_owned()))
+    }
+}
+
+impl Engine for Leaving {
+    fn read(&self, cells: Vec<Arc<str>>) -> Pending<'_, Vec<Result<Option<Vec<u8>>, EngineError>>> {
+        Box::pin(async move {
+            match self.is_away().await {
+                Some(why) => vec![Err(why); cells.len()],
+                None => self.memory.read(cells).await,
+            }
+        })
+    }
+
+    fn compare_and_set(
+        &self,
+        writes: Vec<Write>,
+    ) -> Pending<'_, Vec<Result<Written, EngineError>>> {
+        Box::pin(async move {
+            match self.is_away().await {
+                Some(why) => vec![Err(why); writes.len()],
+                None => self.memory.compare_and_set(writes).await,
+            }
+        })
+    }
+
+    fn pulse(&self, epoch: Arc<str>) -> Pending<'_, Result<Pulse, EngineError>> {
+        Box::pin(async move {
+            match self.is_away().await {
+                Some(why) => Err(why),
+                None => self.memory.pulse(epoch).await,
+            }
+        })
+    }
+
+    fn listen(&self, hear: OnNotice) {
+        self.memory.listen(hear);
+    }
+
+    fn watch(&self, more: Vec<Arc<str>>, less: Vec<Arc<str>>) -> Pending<'_, ()> {
+        self.memory.watch(more, less)
+    }
+}
+
+/// When permits left, in seconds, while two processes at 2/s ask for all they can get and the engine is away from
+/// second 10 to 100.
+async fn left_while_away(away: Away) -> Vec<f64> {
+    let (memory, gone) = (memory(), Arc::new(AtomicBool::new(false)));
+    let clock = Clock::tokio();
+    let began = clock.now();
+    let (tell, mut left) = tokio::sync::mpsc::unbounded_channel();
+    for _ in 0..2 {
+        let engine = Leaving {
+            memory: memory.clone(),
+            away: Arc::clone(&gone),
+        };
+        let limiter = started(Arc::new(engine), Config::fixed(2.0, 1.0), away);
+        let (tell, clock) = (tell.clone(), clock.clone());
+        tokio::spawn(async move {
+            while let Ok(permit) = limiter.acquire(&key()).await {
+                let _ = tell.send(clock.now().since(began).as_secs_f64());
+                permit.report(&ok());
+            }
+        });
+    }
+    sleep(Duration::from_secs(10)).await;
+    gone.store(true, Ordering::Relaxed);
+    sleep(Duration::from_secs(90)).await;
+    gone.store(false, Ordering::Relaxed);
+    sleep(Duration::from_secs(20)).await;
+    let mut all = Vec::new();
+    while let Ok(at) = left.try_recv() {
+        all.push(at);
+    }
+    all
+}
+
+fn between(left: &[f64], from: f64, to: f64) -> usize {
+    left.iter().filter(|at| (from..to).contains(*at)).count()
+}
+
+/// P1 for two processes: burst 1, rate 2, one more at either end of the window, and `extra`.
+fn assert_within_rate(left: &[f64], extra: usize) {
+    for (i, from) in left.iter().enumerate() {
+        for (j, to) in left.iter().enumerate().skip(i) {
+            let may = 2.0 + 2.0 * (to - from + 0.001) + extra as f64;
+            assert!((j - i + 1) as f64 <= may, "{} in {from} to {to}", j - i + 1);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_leaves_while_the_engine_is_away() {
+    let left = left_while_away(Away::Closed).await;
+    assert_within_rate(&left, 0);
+    // What was granted may start up to two seconds later.
+    assert_eq!(between(&left, 12.1, 100.0), 0, "{left:?}");
+    assert!(between(&left, 100.0, 120.0) >= 30, "{left:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_goes_on_with_its_share_for_a_minute() {
+    let left = left_while_away(Away::Share).await;
+    assert_within_rate(&left, 2);
+    let shared = between(&left, 14.0, 70.0);
+    assert!((90..=114).contains(&shared), "{shared} of 112: {left:?}");
+    assert_eq!(between(&left, 74.0, 100.0), 0, "{left:?}");
+    assert!(between(&left, 100.0, 120.0) >= 30, "{left:?}");
 }

@@ -107,7 +107,7 @@ impl World {
     /// Whoever sits down next.
     pub(super) fn newcomer(&mut self, life: u32) -> Seat {
         let who = self.dice.bits() as u32;
-        let hub = Hub::new(who, self.dice.bits(), Arc::clone(&self.config), CAPACITY);
+        let hub = Hub::new(who, self.dice.bits(), Arc::clone(&self.config), CAPACITY, false);
         Seat::new(hub, life, self.now, &mut self.dice)
     }
 

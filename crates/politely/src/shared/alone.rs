@@ -1,0 +1,54 @@
+//! One process's share of a key while the engine is away.
+//!
+//! Each of the N that were there takes 1/N of the rate and of the slots, and the first of each leave one after the other: so
+//! all together send what the key may, beyond it by N at most. Whoever the slots do not suffice for waits. The state is driven
+//! all the while and joined with the engine's when that is back, so that switching back sets nothing free.
+
+use std::time::Duration;
+
+use politely_core::Timestamp;
+use politely_core::config::Config;
+use politely_core::gate::{LeaseId, Rate};
+use politely_core::host::Host;
+
+use super::desk::Shop;
+
+/// So long at most; then nobody leaves until the engine is back.
+pub(super) const LASTS: Duration = Duration::from_mins(1);
+
+pub(super) struct Alone {
+    pub(super) host: Host,
+    pub(super) config: Config,
+}
+
+impl Alone {
+    /// Our share of what `host` may; none if the slots are too few for all.
+    pub(super) fn new(mut host: Host, shop: &Shop, now: Timestamp) -> Option<Self> {
+        let (place, all) = shop.epochs.place();
+        let explained = host.look(now, &shop.config);
+        let (_, slots) = explained.in_flight;
+        let all_slots = all as u32;
+        let mine = slots / all_slots + u32::from((place as u32) < slots % all_slots);
+        if mine == 0 || explained.rate <= 0.0 {
+            return None;
+        }
+        let mut config = Config::clone(&shop.config);
+        let rate = explained.rate / all as f64;
+        config.limits.rate_max = rate;
+        config.limits.rate_start = config.limits.rate_start.min(rate);
+        config.limits.burst = 1.0;
+        config.limits.in_flight = mine;
+        // Ours must not be named like another's, nor like any before.
+        let secs = now.as_micros() / 1_000_000;
+        host.ids_from(LeaseId((secs << 32) | ((place as u64 + 1) << 20)));
+        let turn = Rate::per_second(explained.rate).interval() * place as u32;
+        host.resume_after(now, now + turn, &config);
+        Some(Self { host, config })
+    }
+
+    /// The state, now that the engine is back at `now`: shared time stood still meanwhile, ours did not.
+    pub(super) fn back_at(self, now: Timestamp) -> Host {
+        let restored = Host::restore(&self.host.snapshot(), now, &self.config);
+        restored.unwrap_or(self.host)
+    }
+}
