@@ -316,6 +316,10 @@ fn loss_of(plan: &Plan, at: Micros) -> Kind {
 pub(super) fn deadline(plan: &Plan) -> Micros {
     let over = plan.faults.iter().map(|(at, fault)| at + fault.lasts());
     let quiet = over.max().unwrap_or(0).max(plan.load);
+    if !plan.fixed {
+        // What a law learns to wait is its own to say.
+        return quiet + 30 * SECOND;
+    }
     let interval = (1e6 / plan.config.limits.rate_start.min(1.0)) as Micros;
     let waiting = (plan.coordinators * plan.workers * plan.keys) as u64;
     // Shared time may stand still for a minute; then leases of the dead run out; then each is served in its turn, at worst

@@ -77,8 +77,8 @@ fn play(seed: u64, keep_all: bool) -> Outcome {
 fn complain(seed: u64, outcome: &Outcome) -> String {
     let plan = Plan::draw(seed);
     format!(
-        "seed {seed}: {:#?}\n{}\n{plan:?}\nagain: FAULT_SEED={seed} cargo test -p politely --lib shared::faults::schedules -- --nocapture",
-        outcome.wrongs, outcome.tail
+        "seed {seed}: {}\n{}\n{plan:?}\nagain: FAULT_SEED={seed} cargo test -p politely --lib shared::faults::schedules -- --nocapture",
+        outcome.wrongs.join("\n"), outcome.tail
     )
 }
 

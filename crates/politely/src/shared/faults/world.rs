@@ -246,15 +246,25 @@ impl World {
 
 impl World {
     /// P5: whoever kept waiting is served once nothing goes wrong any more.
-    pub(super) fn starved(&self, end: Micros) -> Option<String> {
-        if self.now <= self.plan.load || self.is_done() {
+    pub(super) fn starved(&mut self, end: Micros) -> Option<String> {
+        if !self.plan.fixed || self.now <= self.plan.load || self.is_done() {
             return None;
         }
         let waiting: Vec<_> = self.errands.iter().filter(|errand| !errand.over).collect();
         let first = waiting.first();
+        let mut told = String::new();
+        for who in 0..self.seats.len() {
+            let mono = self.mono(who);
+            let seat = &mut self.seats[who];
+            for (key, _) in &self.keys {
+                if let Some(explained) = seat.hub.explain(key, mono) {
+                    told += &format!("\n  c{who} at {mono}: {key:?} {:?} {:?} {:?}", explained.wait, explained.in_flight, explained.tally);
+                }
+            }
+        }
         let unquiet = self.seats.iter().filter(|seat| !seat.hub.is_quiet()).count();
         Some(format!(
-            "P5: at {:.3} of {:.3} {} still wait, the first is {first:?}; {unquiet} hubs are not quiet",
+            "P5: at {:.3} of {:.3} {} still wait, the first is {first:?}; {unquiet} hubs are not quiet{told}",
             self.now as f64 / 1e6,
             end as f64 / 1e6,
             waiting.len(),
