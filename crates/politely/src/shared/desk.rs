@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use politely_core::Timestamp;
 use politely_core::config::Config;
+use politely_core::gate::LeaseId;
 use politely_core::host::{Ask, Decision, Directions, Grant, Host, Reason, Wait};
 
 use super::alone::Alone;
@@ -854,7 +855,7 @@ impl Desk {
             } else {
                 let slots = u64::from(granting.grant.slots);
                 for i in (0..slots).rev() {
-                    let lease = politely_core::gate::LeaseId(granting.grant.lease.0 + i);
+                    let lease = LeaseId(granting.grant.lease.0 + i);
                     self.events.push_back((mono, Event::Cancel { lease, sent: false }));
                 }
                 self.due = mono;
@@ -908,4 +909,8 @@ fn begin(cell: &mut Cell, shop: &Shop, now: Timestamp) {
     if newest > now {
         cell.host.resume_after(now, newest, &shop.config);
     }
+    // Whoever else may make it anew, now or after a loss that is not known here yet, names no lease the same.
+    let maker = u64::from(shop.me.0 & 0xf_ffff) << 12;
+    cell.host
+        .ids_from(LeaseId((u64::from(shop.epochs.number()) << 32) | maker));
 }

@@ -78,11 +78,18 @@ impl World {
 
     /// What is granted and forgotten, per key.
     fn lose(&mut self, how: impl FnOnce(&mut Self)) {
-        let before = self.granted_of_all();
+        let held = |world: &Self| -> Vec<_> {
+            let cells = world.keys.iter();
+            cells.map(|(_, cell)| world.engine.cell(cell).cloned()).collect()
+        };
+        let (before, old) = (self.granted_of_all(), held(self));
         how(self);
-        let after = self.granted_of_all();
-        for (key, (before, after)) in before.iter().zip(&after).enumerate() {
-            self.books.lost(key, before.saturating_sub(*after), self.now);
+        let (after, new) = (self.granted_of_all(), held(self));
+        for key in 0..self.keys.len() {
+            if old[key] != new[key] {
+                let grants = before[key].saturating_sub(after[key]);
+                self.books.lost(key, grants, self.now);
+            }
         }
     }
 
