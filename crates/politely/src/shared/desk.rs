@@ -87,8 +87,6 @@ pub(super) struct Count {
 
 pub(super) struct Desk {
     name: Arc<str>,
-    /// What is random about this key.
-    jitter: u64,
     /// What the engine holds, as far as we know; `None`: nothing.
     base: Option<Version>,
     /// When it was heard last, by our own clock; never: `base` is a guess.
@@ -100,6 +98,8 @@ pub(super) struct Desk {
     view: Cell,
     /// The same with all `events` applied; `None`: there are none.
     ahead: Option<Box<Cell>>,
+    /// … after so many corrections of shared time.
+    ahead_of: u32,
     at: Timestamp,
     /// What is granted from while the engine is away and shares are allowed.
     alone: Option<Box<Alone>>,
@@ -127,6 +127,10 @@ pub(super) struct Desk {
     unreadable: Option<String>,
     /// How long a write takes, the slow ones remembered for a while.
     takes: Duration,
+    /// What this process knew of the key before it was started again: for an engine that knows nothing.
+    pub(super) remembered: Option<Box<Host>>,
+    /// Something was learned since it was last kept.
+    pub(super) learned: bool,
     /// Failures in a row; nothing is written before then.
     failures: u32,
     not_before: Timestamp,
@@ -179,17 +183,17 @@ pub(super) enum Told {
 }
 
 impl Desk {
-    pub(super) fn new(name: Arc<str>, jitter: u64, shop: &Shop, mono: Timestamp) -> Self {
+    pub(super) fn new(name: Arc<str>, shop: &Shop, mono: Timestamp) -> Self {
         let now = shop.epochs.now(mono);
         Self {
             name,
-            jitter,
             base: None,
             heard: None,
             reading: false,
             nothing_newer: false,
             view: Cell::new(Host::new(&shop.config, now)),
             ahead: None,
+            ahead_of: 0,
             at: now,
             alone: None,
             events: VecDeque::new(),
@@ -206,6 +210,8 @@ impl Desk {
             contended: false,
             unreadable: None,
             takes: Duration::ZERO,
+            remembered: None,
+            learned: false,
             failures: 0,
             not_before: Timestamp::ZERO,
             watched: false,
@@ -290,15 +296,21 @@ impl Desk {
         mono: Timestamp,
     ) -> Option<Directions> {
         let now = self.now(shop, mono);
+        if self.ahead.is_none() {
+            self.ahead_of = shop.epochs.corrections();
+        }
         let ahead = self
             .ahead
             .get_or_insert_with(|| Box::new(self.view.clone()));
-        let (taken, of) = ahead.host.look(now, &shop.config).in_flight;
-        let directions = event.apply(&mut ahead.host, now, &shop.config, shop.seed ^ self.jitter);
+        // Before the event: it is the slot it frees that somebody may wait for.
+        let lingers = event.can_linger() && {
+            let (taken, of) = ahead.host.slots(now, &shop.config);
+            2 * taken <= of
+        };
+        let directions = event.apply(&mut ahead.host, now, &shop.config, shop.seed);
         if let Some(alone) = &mut self.alone {
-            event.apply(&mut alone.host, now, &alone.config, shop.seed ^ self.jitter);
+            event.apply(&mut alone.host, now, &alone.config, shop.seed);
         }
-        let lingers = event.can_linger() && 2 * taken <= of;
         self.due = self.due.min(if lingers { mono + LINGER } else { mono });
         self.push(mono, event);
         if !lingers {
@@ -384,11 +396,7 @@ impl Desk {
             }
             // Should it have been lost, whoever remembers it comes first.
             let at = shop.epochs.mono(shop.epochs.began() + QUIET);
-            let knows = self
-                .events
-                .iter()
-                .any(|(_, event)| matches!(event, Event::Join(_)));
-            if !knows {
+            if !self.has_been_lost() {
                 return Step::Wait(at.max(mono + Duration::from_millis(1)));
             }
         }
@@ -456,11 +464,26 @@ impl Desk {
 
     fn build(&mut self, shop: &mut Shop, mono: Timestamp, told: &mut Vec<Told>) -> Step {
         let now = self.now(shop, mono);
-        let mut cell = self.view.clone();
-        self.apply_events(&mut cell.host, shop);
-        if self.base.is_none() {
-            begin(&mut cell, shop, now);
+        if self.ahead.is_some() && self.ahead_of != shop.epochs.corrections() {
+            // Shared time is not what it was thought to be.
+            self.apply_again(shop);
         }
+        let mut cell = match &self.ahead {
+            Some(ahead) => ahead.as_ref().clone(),
+            None => self.view.clone(),
+        };
+        if self.base.is_none() {
+            if let Some(remembered) = &self.remembered {
+                cell.host.clone_from(remembered);
+                self.apply_events(&mut cell.host, shop);
+            }
+            begin(&mut cell, shop, now, self.has_been_lost());
+        } else if cell.head.epoch < shop.epochs.number() {
+            // What was granted last may not be in it: it is not granted again, nor is a burst.
+            let began = shop.epochs.began();
+            cell.host.resume_after(now, began, &shop.config);
+        }
+        cell.head.epoch = shop.epochs.number();
         let line = cell.head.line.clone();
         // Where writes are slow, what leaves does so once this one is heard of: before, it would be given back for being late.
         let now = if self.takes > SLOW { now + self.takes } else { now };
@@ -471,11 +494,19 @@ impl Desk {
             || !self.doubtful.is_empty()
             || cell.head.line != line;
         if !changed {
+            // Looking has counted tokens and leases: it is not worth a write, but goes with the next.
+            self.ahead = Some(Box::new(cell));
+            self.ahead_of = shop.epochs.corrections();
+            self.at = now;
             self.due = Timestamp::NEVER;
+            if std::mem::take(&mut self.ask_first) {
+                self.look = false;
+                self.try_at = mono + POLL;
+                return Step::Read;
+            }
             let waits = !self.waiting.is_empty();
             return Step::Wait(if waits { self.try_at } else { Timestamp::NEVER });
         }
-        cell.head.epoch = shop.epochs.number();
         shop.number += 1;
         let notify = cell.others_wait(shop.me);
         let (version, value) = cell.encode(shop.me, shop.number);
@@ -497,6 +528,12 @@ impl Desk {
             keep: KEEP,
             notify,
         })
+    }
+
+    /// What was known of it is to be joined with what it is now.
+    fn has_been_lost(&self) -> bool {
+        let mut events = self.events.iter();
+        events.any(|(_, event)| matches!(event, Event::Join(_)))
     }
 
     /// Lets those leave who may, and takes its place in the line of all who wait.
@@ -566,12 +603,9 @@ impl Desk {
         }
         let at = shop.epochs.mono(wait.at);
         self.try_at = at.max(mono + Duration::from_micros(100));
-        self.look = slots || self.ask_first;
+        self.look = slots;
         if slots {
             self.try_at = self.try_at.min(mono + POLL);
-        }
-        if self.ask_first {
-            self.try_at = mono;
         }
         granted
     }
@@ -599,12 +633,16 @@ impl Desk {
         others: bool,
     ) -> (Vec<Granting>, Option<Wait>) {
         let mut granted: Vec<Granting> = Vec::new();
-        let (mut taken, of) = cell.host.look(now, &shop.config).in_flight;
+        let (mut taken, of) = cell.host.slots(now, &shop.config);
         while let Some((&(turn, ticket), &waiter)) = self.waiting.first_key_value() {
             if granted.len() >= BATCH {
                 return (granted, None);
             }
-            let mut ask = modest(waiter.ask, taken, of);
+            let mut ask = if waiter.once {
+                waiter.ask
+            } else {
+                modest(waiter.ask, taken, of)
+            };
             if others && let Some(first) = granted.first() {
                 let until = first.grant.start + QUANTUM;
                 ask.horizon = ask.horizon.min(until.since(now));
@@ -641,7 +679,7 @@ impl Desk {
     ) -> bool {
         let patience = CLAIM * before as u32;
         let mut host = cell.host.clone();
-        let (taken, of) = host.look(now, &shop.config).in_flight;
+        let (taken, of) = host.slots(now, &shop.config);
         let ask = modest(Ask::within(HORIZON), taken, of);
         match host.request(now, ask, &shop.config) {
             Decision::Granted(_) => {
@@ -706,6 +744,8 @@ impl Desk {
 
     fn stands(&mut self, attempt: Attempt, shop: &Shop, mono: Timestamp, told: &mut Vec<Told>) {
         self.base = Some(attempt.version);
+        self.remembered = None;
+        self.learned |= attempt.events > 0;
         self.heard = Some(mono);
         self.nothing_newer = false;
         self.last = attempt.number;
@@ -816,14 +856,20 @@ impl Desk {
         }
         if self.has_lost(&cell, shop.me) {
             shop.count.lost += 1;
-            let known = Box::new(std::mem::replace(&mut self.view, cell).host);
-            self.events.push_front((mono, Event::Join(known)));
+            let known = std::mem::replace(&mut self.view, cell).host;
+            if version.is_none() {
+                // Of two laws a join takes the slower: a new one would make what was learned forgotten.
+                self.view.host.clone_from(&known);
+            }
+            self.events
+                .push_front((mono, Event::Join(Box::new(known))));
             self.due = mono;
             self.last = 0;
         } else {
             self.view = cell;
         }
         self.base = version;
+        self.learned = true;
         self.at = at;
         self.apply_again(shop);
     }
@@ -878,6 +924,7 @@ impl Desk {
         if self.events.is_empty() {
             return;
         }
+        self.ahead_of = shop.epochs.corrections();
         let mut ahead = Box::new(self.view.clone());
         self.apply_events(&mut ahead.host, shop);
         self.ahead = Some(ahead);
@@ -887,7 +934,7 @@ impl Desk {
     fn apply_events(&self, host: &mut Host, shop: &Shop) {
         for (mono, event) in &self.events {
             let now = self.now(shop, *mono);
-            event.apply(host, now, &shop.config, shop.seed ^ self.jitter);
+            event.apply(host, now, &shop.config, shop.seed);
         }
     }
 }
@@ -903,9 +950,11 @@ fn modest(ask: Ask, taken: u32, of: u32) -> Ask {
     }
 }
 
-/// A key that nobody knows. After a loss it may be one that was forgotten, whose last permits have yet to leave.
-fn begin(cell: &mut Cell, shop: &Shop, now: Timestamp) {
-    let newest = shop.epochs.began() + HORIZON;
+/// A key that nobody knows. After a loss it may be one that was forgotten, whose last permits have yet to leave; one that
+/// `has_been_lost` here is, whether the epoch says so already or not.
+fn begin(cell: &mut Cell, shop: &Shop, now: Timestamp, has_been_lost: bool) {
+    let lost_at = if has_been_lost { now } else { shop.epochs.began() };
+    let newest = lost_at + HORIZON;
     if newest > now {
         cell.host.resume_after(now, newest, &shop.config);
     }

@@ -17,6 +17,10 @@ use crate::shared::hub::{Delivery, Granted, Ticket, ahead};
 use crate::shared::lease::Lease;
 use crate::waiters::Turn;
 
+/// Nobody keeps a place for who wants several keys at once: where all are wanted all the time, some other is always first. After
+/// so long they give up.
+const PATIENCE: Micros = 20 * SECOND;
+
 /// One worker's wish for a permit.
 #[derive(Debug)]
 pub(super) struct Errand {
@@ -248,6 +252,10 @@ impl World {
             let got = std::mem::take(&mut errand.got);
             self.note(who, What::Refused { ticket, reason });
             self.give_back(who, &got);
+            if self.now > self.plan.load + PATIENCE {
+                self.errands[id].over = true;
+                return;
+            }
             let at = self.now + self.dice.whole(1, 5 * MS);
             self.to(who, at, Own::AsksOn(id));
             return;
