@@ -502,7 +502,7 @@ impl Desk {
             if std::mem::take(&mut self.ask_first) {
                 self.look = false;
                 self.try_at = mono + POLL;
-                return Step::Read;
+                return self.read();
             }
             let waits = !self.waiting.is_empty();
             return Step::Wait(if waits { self.try_at } else { Timestamp::NEVER });

@@ -11,7 +11,7 @@ use politely_core::host::{Ask, Decision, Directions, Grant, Host, OperatorNumber
 use politely_core::signal::{Report, Signal};
 use proptest::prelude::*;
 
-use super::{key, memory, started};
+use super::{Shared, driven, key, memory};
 use crate::cells::Engine;
 use crate::clock::Clock;
 use crate::limiter::Limiter;
@@ -318,7 +318,10 @@ proptest! {
         });
         let shared = alone(async || {
             let engine: Arc<dyn Engine> = Arc::new(memory());
-            let mut limiter = started(engine, config.clone(), Away::Closed);
+            let (clock, config) = (Clock::tokio(), Arc::new(config.clone()));
+            // Whoever makes a cell begins with lease ids of its own; nobody's begin with zero.
+            let shared = Shared::known_as(0, config, clock.clone(), 1 << 10, SEED, Away::Closed);
+            let mut limiter = driven(shared, clock, engine);
             sleep(LATER).await;
             limiter.operate(&Step::Set { rate: None, in_flight: None });
             limiter.settle().await;
