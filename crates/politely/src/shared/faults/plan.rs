@@ -140,6 +140,10 @@ pub(super) struct Wire {
 }
 
 impl Wire {
+    pub(super) fn loses_nothing(&self) -> bool {
+        self.lost_request + self.lost_reply + self.delayed + self.broken == 0.0
+    }
+
     /// No answer that is heard took longer on its way back.
     pub(super) fn longest(&self) -> Micros {
         match self.spike.0 > 0.0 {
@@ -191,6 +195,13 @@ pub(super) struct Plan {
 }
 
 impl Plan {
+    /// Nothing goes wrong, and no answer takes so long that what it grants is late.
+    pub(super) fn is_calm(&self) -> bool {
+        let wire = &self.wire;
+        let tame = wire.loses_nothing() && wire.spike.0 == 0.0 && !self.waits;
+        tame && self.faults.is_empty()
+    }
+
     pub(super) fn draw(seed: u64) -> Self {
         let mut first = Dice::new(seed ^ 0x0066_6175_6c74_7321);
         // Neighbouring seeds have nothing in common.

@@ -135,7 +135,7 @@ impl World {
             return;
         }
         let fits = request.incarnation == self.engine.incarnation;
-        match self.engine.health {
+        match self.engine.health() {
             Health::Stalled if fits => {
                 self.backlog.push(id);
                 return;

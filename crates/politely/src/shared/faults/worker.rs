@@ -223,8 +223,10 @@ impl World {
         let errand = &mut self.errands[id];
         if errand.keys.len() == 1 {
             errand.over = true;
-            self.books.served_in_order(who, key, errand.turn, ticket);
-            let worker = errand.worker;
+            let (worker, place) = (errand.worker, (errand.turn, ticket));
+            if self.plan.is_calm() {
+                self.is_first(who, key, place);
+            }
             for i in 0..granted.slots {
                 let part = one_of(&part, i, granted.rate);
                 self.takes_off(who, worker, vec![part]);
@@ -239,6 +241,20 @@ impl World {
         errand.over = true;
         let (worker, got) = (errand.worker, std::mem::take(&mut errand.got));
         self.takes_off(who, worker, got);
+    }
+
+    /// P5: nobody who came before is still waiting.
+    fn is_first(&mut self, who: usize, key: usize, place: (Turn, Ticket)) {
+        let earlier = self.seats[who].waits.iter().find(|(ticket, id)| {
+            let errand = &self.errands[**id];
+            let waits = errand.keys == [key] && !errand.once;
+            waits && (errand.turn, **ticket) < place
+        });
+        if let Some((ticket, _)) = earlier {
+            let at = self.now as f64 / 1e6;
+            let wrong = format!("P5: {at:.6}: c{who} serves {place:?} before ticket {ticket}");
+            self.books.wrong(wrong);
+        }
     }
 
     fn is_refused(&mut self, id: usize, ticket: Ticket, wait: Wait) {
@@ -310,7 +326,9 @@ impl World {
             let late = mono.since(part.start) + part.late;
             let (at, granted, key) = (self.now, flight.granted, part.key);
             let late = late.as_micros() as Micros;
-            self.books.arrivals.push(Arrival { key, at, late, granted, end: Micros::MAX, orphan: false });
+            let away = self.engine.away_since.map_or(0, |since| at - since);
+            let end = Micros::MAX;
+            self.books.arrivals.push(Arrival { key, at, late, granted, end, away });
             let what = What::Leaves { key, lease: part.lease.id().0 };
             self.log.note(self.now, Some(who), what);
         }
