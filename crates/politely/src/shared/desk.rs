@@ -47,6 +47,8 @@ const KEEP: Duration = Duration::from_hours(24 * 30);
 const RETRY: Duration = Duration::from_millis(10);
 /// Writes that take longer than this would be late for what may leave at once.
 const SLOW: Duration = Duration::from_millis(20);
+/// … and what takes longer than this was us, standing still: calls are given up before.
+const SLOW_MAX: Duration = Duration::from_millis(500);
 /// Which state was looked at so lately that an answer may be given from it.
 const LATELY: Duration = Duration::from_millis(250);
 
@@ -719,7 +721,7 @@ impl Desk {
         match result {
             Ok(Written::Done) => {
                 let took = mono.since(attempt.began);
-                self.takes = took.max(self.takes - self.takes / 8);
+                self.takes = took.min(SLOW_MAX).max(self.takes - self.takes / 8);
                 self.failures = 0;
                 shop.count.commits += 1;
                 shop.count.items += (attempt.events + attempt.granted.len()) as u64;
@@ -850,6 +852,10 @@ impl Desk {
             }
             LastWrite::None | LastWrite::Unknown => None,
         };
+        if !self.doubtful.is_empty() {
+            // What they wrote, they did not.
+            self.due = mono;
+        }
         self.doubtful.clear();
         if let Some(attempt) = made {
             self.was_made_after_all(attempt, shop, mono);

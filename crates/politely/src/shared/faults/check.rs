@@ -54,6 +54,7 @@ pub(super) struct Books {
     pub(super) reported: u64,
     pub(super) cancelled: u64,
     pub(super) abandoned: u64,
+    pub(super) lease_over: u64,
     pub(super) faults_left: usize,
     pub(super) quiet_since: Micros,
     wrongs: Vec<String>,
@@ -294,10 +295,13 @@ impl Books {
         if late || !self.losses.is_empty() || !self.gone.is_empty() || !self.clock_sets.is_empty() {
             return None;
         }
-        let taken_back = all.cancelled.checked_sub(self.cancelled);
+        // One that its holder gave up for being over may be over before that is written.
+        let over = all.expired + all.live;
+        let expired = over.checked_sub(self.abandoned);
         let told = self.reported == all.reported
-            && self.abandoned == all.expired + all.live
-            && taken_back.is_some_and(|back| all.granted == self.granted + back);
+            && expired.is_some_and(|expired| expired <= self.lease_over)
+            && (all.cancelled + over).checked_sub(self.cancelled + self.abandoned)
+                == all.granted.checked_sub(self.granted);
         (!told).then(|| {
             let mut text = String::new();
             let _ = write!(

@@ -411,10 +411,12 @@ impl World {
                 End::Killed => self.books.abandoned += 1,
                 End::Cancelled | End::LeaseOver if !(heard && i == 0) => {
                     self.books.cancelled += 1;
+                    self.books.lease_over += u64::from(end == End::LeaseOver);
                     self.tell(who, key, Event::Cancel { lease, sent: true });
                 }
                 _ if heard || i > 0 => {
                     self.books.reported += 1;
+                    self.books.lease_over += u64::from(end == End::LeaseOver);
                     self.tell(who, key, Event::Release { lease, bytes: 0 });
                 }
                 _ => {
