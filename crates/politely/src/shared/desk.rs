@@ -488,7 +488,11 @@ impl Desk {
         cell.head.epoch = shop.epochs.number();
         let line = cell.head.line.clone();
         // Where writes are slow, what leaves does so once this one is heard of: before, it would be given back for being late.
-        let now = if self.takes > SLOW { now + self.takes } else { now };
+        let now = if self.takes > SLOW {
+            now + self.takes
+        } else {
+            now
+        };
         let granted = self.serve(&mut cell, shop, now, mono, told);
         let changed = !self.events.is_empty()
             || !granted.is_empty()
@@ -867,8 +871,7 @@ impl Desk {
                 // Of two laws a join takes the slower: a new one would make what was learned forgotten.
                 self.view.host.clone_from(&known);
             }
-            self.events
-                .push_front((mono, Event::Join(Box::new(known))));
+            self.events.push_front((mono, Event::Join(Box::new(known))));
             self.due = mono;
             self.last = 0;
         } else {
@@ -908,7 +911,8 @@ impl Desk {
                 let slots = u64::from(granting.grant.slots);
                 for i in (0..slots).rev() {
                     let lease = LeaseId(granting.grant.lease.0 + i);
-                    self.events.push_back((mono, Event::Cancel { lease, sent: false }));
+                    self.events
+                        .push_back((mono, Event::Cancel { lease, sent: false }));
                 }
                 self.due = mono;
             }
@@ -959,7 +963,11 @@ fn modest(ask: Ask, taken: u32, of: u32) -> Ask {
 /// A key that nobody knows. After a loss it may be one that was forgotten, whose last permits have yet to leave; one that
 /// `has_been_lost` here is, whether the epoch says so already or not.
 fn begin(cell: &mut Cell, shop: &Shop, now: Timestamp, has_been_lost: bool) {
-    let lost_at = if has_been_lost { now } else { shop.epochs.began() };
+    let lost_at = if has_been_lost {
+        now
+    } else {
+        shop.epochs.began()
+    };
     let newest = lost_at + HORIZON;
     if newest > now {
         cell.host.resume_after(now, newest, &shop.config);

@@ -1,114 +1,13 @@
 //! What is promised, checked on what happened, exactly: every bound follows from the schedule's own numbers.
 
-use std::fmt::Write as _;
-
 use politely_core::gate::Tally;
 
-use super::plan::{CALL_TIMEOUT, DRIFT_PPM, Fault, Memory, Micros, Plan, SECOND};
+use super::books::{Arrival, Books};
+use super::dice::{CALL_TIMEOUT, DRIFT_PPM, Micros, SECOND};
+use super::plan::{Fault, Memory, Plan};
 use crate::shared::desk::HORIZON;
 
-/// A request at the target.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Arrival {
-    pub(super) key: usize,
-    pub(super) at: Micros,
-    /// It left so much later than it might have, by its coordinator's own clock.
-    pub(super) late: Micros,
-    /// When it was granted.
-    pub(super) granted: Micros,
-    pub(super) end: Micros,
-    /// For so long the engine had answered nobody.
-    pub(super) away: Micros,
-}
-
-/// A Retry-After that somebody was told.
-#[derive(Clone, Copy, Debug)]
-struct Held {
-    key: usize,
-    by: (usize, u32),
-    told: u64,
-    at: Micros,
-    length: Micros,
-    /// When the engine had it.
-    committed: Option<Micros>,
-}
-
-/// Grants that the engine forgot.
-#[derive(Clone, Copy, Debug)]
-struct Loss {
-    key: usize,
-    at: Micros,
-    grants: u64,
-}
-
-/// All that the checks need.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Books {
-    pub(super) arrivals: Vec<Arrival>,
-    held: Vec<Held>,
-    losses: Vec<Loss>,
-    clock_sets: Vec<Micros>,
-    gone: Vec<Micros>,
-    commits: Vec<Micros>,
-    pub(super) granted: u64,
-    pub(super) reported: u64,
-    pub(super) cancelled: u64,
-    pub(super) abandoned: u64,
-    pub(super) lease_over: u64,
-    pub(super) faults_left: usize,
-    pub(super) quiet_since: Micros,
-    wrongs: Vec<String>,
-}
-
 impl Books {
-    pub(super) fn new(keys: usize) -> Self {
-        Self {
-            commits: vec![0; keys],
-            ..Self::default()
-        }
-    }
-
-    pub(super) fn wrong(&mut self, what: String) {
-        self.wrongs.push(what);
-    }
-
-    pub(super) fn committed(&mut self, key: usize, by: (usize, u32), built: u64, now: Micros) {
-        self.commits[key] = now;
-        for held in &mut self.held {
-            if held.key == key && held.by == by && held.told < built {
-                held.committed.get_or_insert(now);
-            }
-        }
-    }
-
-    pub(super) fn held(&mut self, key: usize, by: (usize, u32), told: u64, at: Micros, length: Micros) {
-        self.held.push(Held {
-            key,
-            by,
-            told,
-            at,
-            length,
-            committed: None,
-        });
-    }
-
-    pub(super) fn lost(&mut self, key: usize, grants: u64, at: Micros) {
-        self.losses.push(Loss { key, at, grants });
-        for held in &mut self.held {
-            if held.key == key {
-                held.committed.get_or_insert(Micros::MAX);
-            }
-        }
-    }
-
-    pub(super) fn clock_set(&mut self, at: Micros) {
-        self.clock_sets.push(at);
-    }
-
-    pub(super) fn someone_gone(&mut self, at: Micros) {
-        self.gone.push(at);
-    }
-
     /// All that is wrong.
     pub(super) fn check(&self, plan: &Plan, tallies: &[Option<Tally>]) -> Vec<String> {
         let mut wrongs = self.wrongs.clone();
@@ -217,9 +116,9 @@ impl Books {
         let mut steps: Vec<(Micros, i64)> = Vec::new();
         for arrival in self.of(key) {
             // What was granted before may be delivered as long as a call takes after.
-            let forgotten = losses.iter().any(|loss| {
-                arrival.granted <= loss.at + CALL_TIMEOUT && arrival.end >= loss.at
-            });
+            let forgotten = losses
+                .iter()
+                .any(|loss| arrival.granted <= loss.at + CALL_TIMEOUT && arrival.end >= loss.at);
             if !forgotten {
                 steps.push((arrival.at, 1));
                 steps.push((arrival.end, -1));
@@ -231,7 +130,10 @@ impl Books {
         for (at, step) in steps {
             now += step;
             if now > cap {
-                return Some(format!("P2: k{key}: {now} in flight at {:.6}, cap {cap}", at as f64 / 1e6));
+                return Some(format!(
+                    "P2: k{key}: {now} in flight at {:.6}, cap {cap}",
+                    at as f64 / 1e6
+                ));
             }
         }
         None
@@ -247,13 +149,24 @@ impl Books {
             let Some(from) = held.committed else { continue };
             let mut until = held.at + held.length;
             until -= until.min(plan.wire.longest() + 2 * drift as u64);
-            if from == Micros::MAX || self.losses.iter().any(|loss| loss.key == key && loss.at >= held.at && loss.at <= until) {
+            if from == Micros::MAX
+                || self
+                    .losses
+                    .iter()
+                    .any(|loss| loss.key == key && loss.at >= held.at && loss.at <= until)
+            {
                 continue;
             }
-            if self.clock_sets.iter().any(|at| *at + 10 * SECOND >= held.at && *at <= until) {
+            if self
+                .clock_sets
+                .iter()
+                .any(|at| *at + 10 * SECOND >= held.at && *at <= until)
+            {
                 continue;
             }
-            let within = arrivals.iter().filter(|arrival| arrival.at > from && arrival.at < until);
+            let within = arrivals
+                .iter()
+                .filter(|arrival| arrival.at > from && arrival.at < until);
             let within = within.count();
             if within > cap {
                 return Some(format!(
@@ -273,7 +186,9 @@ impl Books {
         let arrivals = self.arrivals.iter();
         let mut late = arrivals.filter(|arrival| arrival.key == key && arrival.away > most);
         let at = late.next()?.at as f64 / 1e6;
-        Some(format!("P8: k{key}: an arrival at {at:.6}, the engine long away"))
+        Some(format!(
+            "P8: k{key}: an arrival at {at:.6}, the engine long away"
+        ))
     }
 
     /// P3. Where nobody was killed or away, nothing forgotten, and no request carried out seconds after it was given up (its
@@ -303,13 +218,10 @@ impl Books {
             && (all.cancelled + over).checked_sub(self.cancelled + self.abandoned)
                 == all.granted.checked_sub(self.granted);
         (!told).then(|| {
-            let mut text = String::new();
-            let _ = write!(
-                text,
+            format!(
                 "P3: the cells say {all:?}; delivered {}, reported {}, cancelled {}, abandoned {}",
                 self.granted, self.reported, self.cancelled, self.abandoned
-            );
-            text
+            )
         })
     }
 }
@@ -324,13 +236,16 @@ enum Kind {
 }
 
 fn loss_of(plan: &Plan, at: Micros) -> Kind {
-    let mut kinds = plan.faults.iter().filter_map(|(began, fault)| match *fault {
-        Fault::Flush | Fault::Restart(Memory::Nothing, _) if *began == at => Some(Kind::All),
-        Fault::Restart(Memory::Snapshot(_), _) if *began == at => Some(Kind::Some),
-        Fault::Failover { cut, .. } if began + cut == at && plan.waits => Some(Kind::Nothing),
-        Fault::Failover { cut, .. } if began + cut == at => Some(Kind::Some),
-        _ => None,
-    });
+    let mut kinds = plan
+        .faults
+        .iter()
+        .filter_map(|(began, fault)| match *fault {
+            Fault::Flush | Fault::Restart(Memory::Nothing, _) if *began == at => Some(Kind::All),
+            Fault::Restart(Memory::Snapshot(_), _) if *began == at => Some(Kind::Some),
+            Fault::Failover { cut, .. } if began + cut == at && plan.waits => Some(Kind::Nothing),
+            Fault::Failover { cut, .. } if began + cut == at => Some(Kind::Some),
+            _ => None,
+        });
     kinds.next().unwrap_or(Kind::All)
 }
 

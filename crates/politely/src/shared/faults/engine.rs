@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use politely_core::Timestamp;
 
-use super::plan::{Memory, Micros};
+use super::dice::Micros;
+use super::plan::Memory;
 use crate::cells::{Pulse, Version, Write, Written};
 
 /// An engine's clock when the schedule begins: as of 2026.
@@ -90,7 +91,8 @@ impl Engine {
         for cell in less {
             self.watched.remove(&(cell, who));
         }
-        self.watched.extend(more.into_iter().map(|cell| (cell, who)));
+        self.watched
+            .extend(more.into_iter().map(|cell| (cell, who)));
     }
 
     pub(super) fn forget_watcher(&mut self, who: usize) {

@@ -80,7 +80,9 @@ impl World {
     fn lose(&mut self, how: impl FnOnce(&mut Self)) {
         let held = |world: &Self| -> Vec<_> {
             let cells = world.keys.iter();
-            cells.map(|(_, cell)| world.engine.cell(cell).cloned()).collect()
+            cells
+                .map(|(_, cell)| world.engine.cell(cell).cloned())
+                .collect()
         };
         let (before, old) = (self.granted_of_all(), held(self));
         how(self);

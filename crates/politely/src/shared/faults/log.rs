@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt::{self, Display};
 
-use super::plan::Micros;
+use super::dice::Micros;
 
 /// Lines that are kept to be read.
 const KEPT: usize = 60;
@@ -13,17 +13,53 @@ const KEPT: usize = 60;
 pub(super) enum What {
     Fault(super::plan::Fault),
     Over(super::plan::Fault),
-    Asks { ticket: u64, key: usize, once: bool },
-    GivesUp { ticket: u64 },
-    Granted { ticket: u64, lease: u64, slots: u16, start: u64 },
-    Refused { ticket: u64, reason: politely_core::host::Reason },
-    GivesBack { key: usize, lease: u64 },
-    Leaves { key: usize, lease: u64 },
-    Ends { key: usize, lease: u64, how: End },
-    Writes { key: usize, number: u64, done: bool },
-    Renews { key: usize, lease: u64 },
-    NoAnswer { call: u64 },
-    Pulse { run: u64, ok: bool },
+    Asks {
+        ticket: u64,
+        key: usize,
+        once: bool,
+    },
+    GivesUp {
+        ticket: u64,
+    },
+    Granted {
+        ticket: u64,
+        lease: u64,
+        slots: u16,
+        start: u64,
+    },
+    Refused {
+        ticket: u64,
+        reason: politely_core::host::Reason,
+    },
+    GivesBack {
+        key: usize,
+        lease: u64,
+    },
+    Leaves {
+        key: usize,
+        lease: u64,
+    },
+    Ends {
+        key: usize,
+        lease: u64,
+        how: End,
+    },
+    Writes {
+        key: usize,
+        number: u64,
+        done: bool,
+    },
+    Renews {
+        key: usize,
+        lease: u64,
+    },
+    NoAnswer {
+        call: u64,
+    },
+    Pulse {
+        run: u64,
+        ok: bool,
+    },
 }
 
 /// How a request ended.

@@ -5,24 +5,27 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `plan.rs` | what a seed stands for |
+//! | `plan.rs`, `dice.rs` | what a seed stands for |
 //! | `engine.rs` | an engine, its replica and its clock |
 //! | `wire.rs` | calls, their latency, and how they are lost |
 //! | `seat.rs` | a coordinator's place: hub, clock, timer |
-//! | `worker.rs` | those who ask, leave and report |
+//! | `errand.rs`, `flight.rs` | workers: they ask, leave and report |
 //! | `fault.rs` | what goes wrong |
 //! | `world.rs` | what happens next |
 //! | `log.rs` | what happened |
-//! | `check.rs` | the promises |
+//! | `books.rs`, `check.rs` | the promises |
 
+mod books;
 mod check;
+mod dice;
 mod engine;
+mod errand;
 mod fault;
+mod flight;
 mod log;
 mod plan;
 mod seat;
 mod wire;
-mod worker;
 mod world;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -78,7 +81,8 @@ fn complain(seed: u64, outcome: &Outcome) -> String {
     let plan = Plan::draw(seed);
     format!(
         "seed {seed}: {}\n{}\n{plan:?}\nagain: FAULT_SEED={seed} cargo test -p politely --lib shared::faults::schedules -- --nocapture",
-        outcome.wrongs.join("\n"), outcome.tail
+        outcome.wrongs.join("\n"),
+        outcome.tail
     )
 }
 
@@ -132,7 +136,9 @@ fn schedules() {
     let results: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
         let joined = threads.into_iter().map(|thread| thread.join());
-        joined.map(|result| result.expect("panics are caught")).collect()
+        joined
+            .map(|result| result.expect("panics are caught"))
+            .collect()
     });
     let granted: u64 = results.iter().map(|(_, granted, _)| granted).sum();
     let lines: u64 = results.iter().map(|(_, _, lines)| lines).sum();
@@ -145,7 +151,11 @@ fn schedules() {
     for (seed, outcome) in wrong.iter().take(most) {
         println!("{}", complain(*seed, outcome));
     }
-    assert!(wrong.is_empty(), "{} of {count} schedules broke a promise", wrong.len());
+    assert!(
+        wrong.is_empty(),
+        "{} of {count} schedules broke a promise",
+        wrong.len()
+    );
     assert!(granted > count, "no work was done");
 }
 
@@ -153,6 +163,10 @@ fn schedules() {
 fn the_same_seed_is_the_same_run() {
     for seed in 0..20 {
         let [one, other] = [(); 2].map(|()| play(seed, false));
-        assert_eq!((one.digest, one.lines), (other.digest, other.lines), "seed {seed}");
+        assert_eq!(
+            (one.digest, one.lines),
+            (other.digest, other.lines),
+            "seed {seed}"
+        );
     }
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use politely_core::Timestamp;
 
+use super::dice::{CALL_TIMEOUT, MS, Micros, SECOND};
 use super::engine::Health;
 use super::log::What;
-use super::plan::{CALL_TIMEOUT, MS, Micros, SECOND};
 use super::seat::Call;
 use super::world::{Event, Own, World};
 use crate::cells::{EngineError, Pulse, Version, Write, Written};
@@ -188,7 +188,10 @@ impl World {
                     made = self.dice.whole(0, made as u64 - 1) as usize;
                 }
                 let made = &writes[..made];
-                let results: Vec<_> = made.iter().map(|write| self.change(request, write)).collect();
+                let results: Vec<_> = made
+                    .iter()
+                    .map(|write| self.change(request, write))
+                    .collect();
                 match results.len() == writes.len() {
                     true => Answer::Writes(results),
                     false => Answer::None,
@@ -228,16 +231,17 @@ impl World {
                 continue;
             }
             let at = self.now + self.way();
-            self.to(who, at, Own::Notice(Arc::clone(&write.cell), Arc::clone(&value)));
+            self.to(
+                who,
+                at,
+                Own::Notice(Arc::clone(&write.cell), Arc::clone(&value)),
+            );
         }
     }
 
     fn reply(&mut self, request: &Request, answer: Answer) {
         let seat = &self.seats[request.who];
-        if seat.life != request.life
-            || seat.cut
-            || self.dice.chance(self.plan.wire.lost_reply)
-        {
+        if seat.life != request.life || seat.cut || self.dice.chance(self.plan.wire.lost_reply) {
             return;
         }
         let mut at = self.now + self.way();

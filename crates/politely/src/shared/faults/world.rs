@@ -6,13 +6,15 @@ use std::sync::Arc;
 use politely_core::config::Config;
 use politely_core::key::Key;
 
-use super::check::Books;
+use super::books::Books;
+use super::dice::{Dice, MS, Micros, SECOND};
 use super::engine::Engine;
+use super::errand::Errand;
+use super::flight::Flight;
 use super::log::{Log, What};
-use super::plan::{Dice, MS, Micros, Plan, SECOND};
+use super::plan::Plan;
 use super::seat::Seat;
 use super::wire::{Answer, Request};
-use super::worker::{Errand, Flight};
 use crate::shared::hub::{Hub, name};
 
 /// So many keys fit without any being forgotten.
@@ -107,7 +109,13 @@ impl World {
     /// Whoever sits down next.
     pub(super) fn newcomer(&mut self, life: u32) -> Seat {
         let who = self.dice.bits() as u32;
-        let hub = Hub::new(who, self.dice.bits(), Arc::clone(&self.config), CAPACITY, false);
+        let hub = Hub::new(
+            who,
+            self.dice.bits(),
+            Arc::clone(&self.config),
+            CAPACITY,
+            false,
+        );
         Seat::new(hub, life, self.now, &mut self.dice)
     }
 
@@ -258,11 +266,18 @@ impl World {
             let seat = &mut self.seats[who];
             for (key, _) in &self.keys {
                 if let Some(explained) = seat.hub.explain(key, mono) {
-                    told += &format!("\n  c{who} at {mono}: {key:?} {:?} {:?} {:?}", explained.wait, explained.in_flight, explained.tally);
+                    told += &format!(
+                        "\n  c{who} at {mono}: {key:?} {:?} {:?} {:?}",
+                        explained.wait, explained.in_flight, explained.tally
+                    );
                 }
             }
         }
-        let unquiet = self.seats.iter().filter(|seat| !seat.hub.is_quiet()).count();
+        let unquiet = self
+            .seats
+            .iter()
+            .filter(|seat| !seat.hub.is_quiet())
+            .count();
         Some(format!(
             "P5: at {:.3} of {:.3} {} still wait, the first is {first:?}; {unquiet} hubs are not quiet{told}",
             self.now as f64 / 1e6,
