@@ -49,6 +49,8 @@ const KEEP: Duration = Duration::from_hours(24 * 30);
 const RETRY: Duration = Duration::from_millis(10);
 /// Writes that take longer than this would be late for what may leave at once.
 const SLOW: Duration = Duration::from_millis(20);
+/// … and what takes longer than this was us, standing still: calls are given up before.
+const SLOW_MAX: Duration = Duration::from_millis(500);
 /// Which state was looked at so lately that an answer may be given from it.
 const LATELY: Duration = Duration::from_millis(250);
 
@@ -100,6 +102,8 @@ pub(super) struct Desk {
     view: Cell,
     /// The same with all `events` applied; `None`: there are none.
     ahead: Option<Box<Cell>>,
+    /// … after so many corrections of shared time.
+    ahead_of: u32,
     at: Timestamp,
     /// What is granted from while the engine is away and shares are allowed.
     alone: Option<Box<Alone>>,
@@ -125,12 +129,12 @@ pub(super) struct Desk {
     /// Met somebody else's write since the last turn.
     contended: bool,
     unreadable: Option<String>,
+    /// How long a write takes, the slow ones remembered for a while.
+    takes: Duration,
     /// What this process knew of the key before it was started again: for an engine that knows nothing.
     pub(super) remembered: Option<Box<Host>>,
     /// Something was learned since it was last kept.
     pub(super) learned: bool,
-    /// How long a write takes, the slow ones remembered for a while.
-    takes: Duration,
     /// Failures in a row; nothing is written before then.
     failures: u32,
     not_before: Timestamp,
@@ -193,6 +197,7 @@ impl Desk {
             nothing_newer: false,
             view: Cell::new(Host::new(&shop.config, now)),
             ahead: None,
+            ahead_of: 0,
             at: now,
             alone: None,
             events: VecDeque::new(),
@@ -208,9 +213,9 @@ impl Desk {
             open_since: None,
             contended: false,
             unreadable: None,
+            takes: Duration::ZERO,
             remembered: None,
             learned: false,
-            takes: Duration::ZERO,
             failures: 0,
             not_before: Timestamp::ZERO,
             watched: false,
@@ -295,6 +300,9 @@ impl Desk {
         mono: Timestamp,
     ) -> Option<Directions> {
         let now = self.now(shop, mono);
+        if self.ahead.is_none() {
+            self.ahead_of = shop.epochs.corrections();
+        }
         let ahead = self
             .ahead
             .get_or_insert_with(|| Box::new(self.view.clone()));
@@ -403,11 +411,7 @@ impl Desk {
             }
             // Should it have been lost, whoever remembers it comes first.
             let at = shop.epochs.mono(shop.epochs.began() + QUIET);
-            let knows = self
-                .events
-                .iter()
-                .any(|(_, event)| matches!(event, Event::Join(_)));
-            if !knows {
+            if !self.has_been_lost() {
                 return Step::Wait(at.max(mono + Duration::from_millis(1)));
             }
         }
@@ -475,15 +479,26 @@ impl Desk {
 
     fn build(&mut self, shop: &mut Shop, mono: Timestamp, told: &mut Vec<Told>) -> Step {
         let now = self.now(shop, mono);
-        let mut cell = self.view.clone();
-        self.apply_events(&mut cell.host, shop);
+        if self.ahead.is_some() && self.ahead_of != shop.epochs.corrections() {
+            // Shared time is not what it was thought to be.
+            self.apply_again(shop);
+        }
+        let mut cell = match &self.ahead {
+            Some(ahead) => ahead.as_ref().clone(),
+            None => self.view.clone(),
+        };
         if self.base.is_none() {
             if let Some(remembered) = &self.remembered {
                 cell.host.clone_from(remembered);
                 self.apply_events(&mut cell.host, shop);
             }
-            begin(&mut cell, shop, now);
+            begin(&mut cell, shop, now, self.has_been_lost());
+        } else if cell.head.epoch < shop.epochs.number() {
+            // What was granted last may not be in it: it is not granted again, nor is a burst.
+            let began = shop.epochs.began();
+            cell.host.resume_after(now, began, &shop.config);
         }
+        cell.head.epoch = shop.epochs.number();
         let line = cell.head.line.clone();
         // Where writes are slow, what leaves does so once this one is heard of: before, it would be given back for being late.
         let now = if self.takes > SLOW {
@@ -498,11 +513,11 @@ impl Desk {
             || !self.doubtful.is_empty()
             || cell.head.line != line;
         if !changed {
+            // Looking has counted tokens and leases: it is not worth a write, but goes with the next.
+            self.ahead = Some(Box::new(cell));
+            self.ahead_of = shop.epochs.corrections();
+            self.at = now;
             if self.events.is_empty() {
-                // Looking has counted tokens and leases: it is not worth a write, but goes with the next.
-                self.view = cell;
-                self.ahead = None;
-                self.at = now;
                 self.due = Timestamp::NEVER;
             }
             if std::mem::take(&mut self.ask_first) {
@@ -514,7 +529,6 @@ impl Desk {
             let try_at = if waits { self.try_at } else { Timestamp::NEVER };
             return Step::Wait(self.due.min(try_at));
         }
-        cell.head.epoch = shop.epochs.number();
         shop.number += 1;
         let notify = cell.others_wait(shop.me);
         let (version, value) = cell.encode(shop.me, shop.number);
@@ -536,6 +550,12 @@ impl Desk {
             keep: KEEP,
             notify,
         })
+    }
+
+    /// What was known of it is to be joined with what it is now.
+    fn has_been_lost(&self) -> bool {
+        let mut events = self.events.iter();
+        events.any(|(_, event)| matches!(event, Event::Join(_)))
     }
 
     /// Lets those leave who may, and takes its place in the line of all who wait.
@@ -724,7 +744,7 @@ impl Desk {
         match result {
             Ok(Written::Done) => {
                 let took = mono.since(attempt.began);
-                self.takes = took.max(self.takes - self.takes / 8);
+                self.takes = took.min(SLOW_MAX).max(self.takes - self.takes / 8);
                 self.failures = 0;
                 shop.count.commits += 1;
                 shop.count.items += (attempt.events + attempt.granted.len()) as u64;
@@ -855,6 +875,10 @@ impl Desk {
             }
             LastWrite::None | LastWrite::Unknown => None,
         };
+        if !self.doubtful.is_empty() {
+            // What they wrote, they did not.
+            self.due = mono;
+        }
         self.doubtful.clear();
         if let Some(attempt) = made {
             self.was_made_after_all(attempt, shop, mono);
@@ -929,6 +953,7 @@ impl Desk {
         if self.events.is_empty() {
             return;
         }
+        self.ahead_of = shop.epochs.corrections();
         let mut ahead = Box::new(self.view.clone());
         self.apply_events(&mut ahead.host, shop);
         self.ahead = Some(ahead);
@@ -961,9 +986,15 @@ fn modest(ask: Ask, taken: u32, of: u32) -> Ask {
     }
 }
 
-/// A key that nobody knows. After a loss it may be one that was forgotten, whose last permits have yet to leave.
-fn begin(cell: &mut Cell, shop: &Shop, now: Timestamp) {
-    let newest = shop.epochs.began() + HORIZON;
+/// A key that nobody knows. After a loss it may be one that was forgotten, whose last permits have yet to leave; one that
+/// `has_been_lost` here is, whether the epoch says so already or not.
+fn begin(cell: &mut Cell, shop: &Shop, now: Timestamp, has_been_lost: bool) {
+    let lost_at = if has_been_lost {
+        now
+    } else {
+        shop.epochs.began()
+    };
+    let newest = lost_at + HORIZON;
     if newest > now {
         cell.host.resume_after(now, newest, &shop.config);
     }
