@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::{Knobs, LawName, Profile};
+use crate::config::{Knobs, LawName, Profile, StoreAway};
 use crate::units::Span;
 
 /// Fetch pages from rate-limited hosts without losing one.
@@ -45,10 +45,19 @@ pub(crate) struct ServeArgs {
     /// Keep nothing beyond this run
     #[arg(long)]
     pub(crate) memory: bool,
-    /// Share all keys with other coordinators, in cells of the engine at URL (redis://…; docs/fleet.md); they are kept there, not
-    /// in a state folder
-    #[arg(long, value_name = "URL", conflicts_with_all = ["state", "memory"])]
+    /// Share all keys with other coordinators, in cells of the engine at URL (redis://…; docs/fleet.md); they are kept there, and
+    /// what was learned also in DIR if --state is given
+    #[arg(long, value_name = "URL", conflicts_with = "memory")]
     pub(crate) store: Option<String>,
+    /// While that engine is away: nothing leaves (closed), or each process goes on with its share, a minute at most
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHAT",
+        default_value_t,
+        requires = "store"
+    )]
+    pub(crate) store_away: StoreAway,
     /// Answer only who sends the token in FILE; `POLITELY_TOKEN` may hold it instead
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,

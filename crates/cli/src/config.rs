@@ -11,6 +11,7 @@ use clap::{Args, ValueEnum};
 use politely::OperatorNumbers;
 use politely::core::config::Config;
 use politely::core::control::LawConfig;
+use politely::shared::Away;
 use serde::Deserialize;
 
 use crate::exit::Wrong;
@@ -40,6 +41,26 @@ pub(crate) enum LawName {
     Aimd,
     /// computes a suggested rate and applies nothing
     Advice,
+}
+
+/// What is done while the engine that keeps the keys is away.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum StoreAway {
+    /// nothing leaves
+    #[default]
+    Closed,
+    /// each process goes on with 1/N of every rate and slot, for a minute at most
+    Share,
+}
+
+impl From<StoreAway> for Away {
+    fn from(word: StoreAway) -> Self {
+        match word {
+            StoreAway::Closed => Self::Closed,
+            StoreAway::Share => Self::Share,
+        }
+    }
 }
 
 impl LawName {
@@ -160,6 +181,9 @@ pub(crate) struct Knobs {
     /// Share hosts with other processes: their limits are kept in cells of the engine at URL (redis://…; docs/fleet.md)
     #[arg(long, value_name = "URL", conflicts_with = "coordinator")]
     pub(crate) store: Option<String>,
+    /// While that engine is away: nothing leaves (closed), or each process goes on with its share, a minute at most
+    #[arg(long, value_enum, value_name = "WHAT", requires = "store")]
+    pub(crate) store_away: Option<StoreAway>,
     /// The coordinator's token is in FILE; `POLITELY_TOKEN` may hold it instead
     #[arg(long, value_name = "FILE", requires = "coordinator")]
     pub(crate) token_file: Option<PathBuf>,
@@ -214,6 +238,7 @@ pub(crate) struct Settings {
     pub(crate) coordinator: Option<String>,
     /// The engine's URL.
     pub(crate) store: Option<String>,
+    pub(crate) store_away: StoreAway,
     pub(crate) token_file: Option<PathBuf>,
     pub(crate) retry: RetryName,
     pub(crate) retries: Option<u32>,
@@ -301,6 +326,7 @@ impl Settings {
             sites: knobs.site_rps.unwrap_or_default(),
             coordinator: knobs.coordinator,
             store: knobs.store,
+            store_away: knobs.store_away.unwrap_or_default(),
             token_file: knobs.token_file,
             retry: knobs.retry.unwrap_or_default(),
             retries: knobs.retries,
@@ -359,6 +385,7 @@ impl Knobs {
             memory_cap: self.memory_cap.or(under.memory_cap),
             coordinator: self.coordinator.or(under.coordinator),
             store: self.store.or(under.store),
+            store_away: self.store_away.or(under.store_away),
             token_file: self.token_file.or(under.token_file),
             retry: self.retry.or(under.retry),
             retries: self.retries.or(under.retries),

@@ -26,9 +26,11 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         .build()
         .map_err(|why| Wrong(format!("no runtime: {why}")))?;
     let coordinator = match (&args.store, state_folder(args)?) {
-        (Some(url), _) => {
+        (Some(url), dir) => {
             let engine = Redis::connect(url).map_err(|why| Wrong(format!("--store: {why}")))?;
-            Coordinator::shared(settings, Arc::new(engine))
+            let kept = dir.map(|dir| Store::open(&dir)).transpose();
+            let (kept, _) = kept.map_err(|why| Wrong(why.to_string()))?.unzip();
+            Coordinator::shared(settings, Arc::new(engine), args.store_away.into(), kept)
         }
         (None, None) => Coordinator::new(settings),
         (None, Some(dir)) => {
@@ -111,7 +113,7 @@ fn certificate(args: &ServeArgs) -> Option<Certificate> {
 
 /// Where states are kept; none with --memory.
 fn state_folder(args: &ServeArgs) -> Result<Option<PathBuf>, Wrong> {
-    if args.memory {
+    if args.memory || args.store.is_some() && args.state.is_none() {
         return Ok(None);
     }
     if let Some(dir) = &args.state {

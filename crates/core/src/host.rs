@@ -214,7 +214,7 @@ impl Host {
             .report(lease)
             .is_some_and(|lease| lease.is_probe())
         {
-            self.probe_lost();
+            self.probe_returned();
         }
         self.charge_bytes(now, bytes, config);
     }
@@ -225,7 +225,7 @@ impl Host {
             return;
         };
         if lease.is_probe() {
-            self.probe_lost();
+            self.probe_returned();
         }
         if !sent {
             let rate = self.bounds(now, config).rate;
@@ -318,9 +318,20 @@ impl Host {
         self.leases.tally()
     }
 
+    /// Slots taken, and of how many.
+    pub fn slots(&mut self, now: Timestamp, config: &Config) -> (u32, u32) {
+        let cap = self.bounds(now, config).cap;
+        (self.leases.in_flight() as u32, cap)
+    }
+
     /// Slots taken.
     pub fn in_flight(&self) -> usize {
         self.leases.in_flight()
+    }
+
+    /// What the next lease is called.
+    pub const fn next_lease(&self) -> LeaseId {
+        self.leases.next()
     }
 
     /// When it last granted a permit.
@@ -561,11 +572,14 @@ impl Host {
         }
     }
 
-    /// Unless another is under way, as after a [`Host::join`].
-    fn probe_lost(&mut self) {
-        if self.leases.probing() {
-            return;
+    fn probe_returned(&mut self) {
+        if !self.leases.probing() {
+            self.probe_lost();
         }
+    }
+
+    /// Call it if no other is under way, as one may be after a [`Host::join`].
+    fn probe_lost(&mut self) {
         if let Some(rare) = &mut self.rare {
             rare.breaker.probe_lost();
             rare.quarantine.probe_lost();

@@ -67,6 +67,14 @@ pub(crate) trait Elsewhere: Send + Sync {
         None
     }
 
+    /// A state that an earlier run kept, should nobody else know better.
+    fn remember(&self, _key: &Key, _state: &[u8]) {}
+
+    /// The states that learned something since this was last called.
+    fn take_learned(&self) -> Vec<(Key, Vec<u8>)> {
+        Vec::new()
+    }
+
     fn rate(&self, key: &Key) -> Option<f64> {
         self.explain(key).map(|explained| explained.rate)
     }

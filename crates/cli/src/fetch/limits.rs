@@ -362,7 +362,8 @@ fn fleet(settings: &Settings, clock: Clock) -> Result<Option<Limiter>, Wrong> {
 fn store(settings: &Settings, url: &str, clock: Clock) -> Result<Limiter, Wrong> {
     let engine = Redis::connect(url).map_err(|why| Wrong(format!("--store: {why}")))?;
     let builder = Limiter::builder().config(config(settings)).clock(clock);
-    let limiter = builder.store(Arc::new(engine)).build();
+    let builder = builder.store(Arc::new(engine));
+    let limiter = builder.when_away(settings.store_away.into()).build();
     limiter.map_err(|why| Wrong(why.to_string()))
 }
 

@@ -166,7 +166,7 @@ impl Leases {
             .is_some()
     }
 
-    /// Takes back what nobody was heard of again and answers whether a probe was among it.
+    /// Takes back what nobody was heard of again and answers whether the last probe was among it.
     #[inline]
     pub fn expire(&mut self, now: Timestamp) -> Expired {
         if self.live.iter().all(|lease| lease.expires() > now) {
@@ -179,6 +179,7 @@ impl Leases {
             probe |= !keep && lease.is_probe();
             keep
         });
+        probe = probe && !self.probing();
         let count = before - self.live.len();
         self.expired += count as u64;
         Expired { count, probe }
@@ -289,7 +290,7 @@ impl Leases {
 pub struct Expired {
     /// How many.
     pub count: usize,
-    /// One of them was a breaker's probe.
+    /// One of them was a breaker's probe, and no other is under way.
     pub probe: bool,
 }
 

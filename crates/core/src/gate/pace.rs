@@ -66,14 +66,6 @@ impl Rate {
         (self.per_s * (micros(period) as f64 / 1e6)).min(self.burst)
     }
 
-    /// What flows in, per second or per interval.
-    fn flow(&self) -> f64 {
-        match self.refill {
-            Refill::Interval(period) if self.per_s.is_finite() => self.per_interval(period),
-            _ => self.per_s,
-        }
-    }
-
     /// How long `tokens` take to flow in, from the last count.
     fn time_for(&self, tokens: f64) -> Duration {
         match self.refill {
@@ -138,9 +130,12 @@ impl Pace {
             return;
         }
         self.settle(now, old);
-        let share = new.flow() / old.flow();
+        let share = new.per_s / old.per_s;
         if self.tokens < 0.0 && share > 0.0 && share.is_finite() {
-            self.tokens *= share;
+            self.tokens *= match new.refill {
+                Refill::Continuous => share,
+                Refill::Interval(period) => new.per_interval(period) / old.per_interval(period),
+            };
         } else if share.is_infinite() || share.is_nan() || !self.tokens.is_finite() {
             // From or to a rate without end, or from one of zero: nothing can be owed.
             self.tokens = self.tokens.clamp(0.0, new.burst);

@@ -100,7 +100,7 @@ impl Host {
     /// Goes on under `config`, which is no part of a state; the law's times go back by `set_back`.
     fn adopt(&mut self, now: Timestamp, set_back: Duration, config: &Config) {
         self.law.adopt(&config.law, &config.limits, now, set_back);
-        self.probe_lost();
+        self.probe_returned();
         if let Some(rate) = config.byte_rate() {
             self.rare().bytes.get_or_insert(Pace::full(now, &rate));
         }

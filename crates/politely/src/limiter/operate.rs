@@ -224,6 +224,9 @@ impl Limiter {
     /// The states that learned something since this was last called, each key once, to be kept and given to
     /// [`Limiter::restore`] after a restart. Call it once a second or so; one shard is locked at a time.
     pub fn take_learned(&self) -> Vec<(Key, Vec<u8>)> {
+        if let Some(elsewhere) = self.elsewhere() {
+            return elsewhere.take_learned();
+        }
         let shards = self.0.registry.shards().iter();
         let learned = shards.flat_map(|shard| shard.lock().take_learned());
         let learned = learned.collect();
@@ -237,6 +240,10 @@ impl Limiter {
     /// # Errors
     /// Another version's state, a damaged one, or no room for the key; what was known stays.
     pub fn restore(&self, key: &Key, state: &[u8]) -> Result<(), SetError> {
+        if let Some(elsewhere) = self.elsewhere() {
+            elsewhere.remember(key, state);
+            return Ok(());
+        }
         let now = self.now();
         let (shard, hash) = self.0.registry.shard(key);
         let mut shard = shard.lock();

@@ -14,6 +14,8 @@ use std::time::Duration;
 
 use politely_core::Timestamp;
 use politely_core::config::Config;
+use politely_core::control::LawConfig;
+use politely_core::gate::LeaseId;
 use politely_core::host::{Ask, Decision, Directions, Grant, Host, Reason, Wait};
 
 use super::alone::Alone;
@@ -26,8 +28,9 @@ use crate::waiters::Turn;
 
 /// A permit may start so far ahead of its commit, at most: what an engine that forgets can double.
 pub(super) const HORIZON: Duration = Duration::from_secs(2);
-/// Good news waits so long for something to be written with, unless somebody waits for the slot.
-const LINGER: Duration = Duration::from_millis(500);
+/// Good news waits so long for something to be written with, unless slots are short: where a law learns from it, and where
+/// none does (but for a quarter of its lease at most).
+const LINGER: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 /// Whose turn it is has so long to take it.
 const CLAIM: Duration = Duration::from_millis(250);
 /// Of those in the key's line each takes what leaves within so long, then it is the next one's turn.
@@ -44,6 +47,10 @@ const UNREADABLE: Duration = Duration::from_secs(1);
 const KEEP: Duration = Duration::from_hours(24 * 30);
 /// After a write without an answer, doubling up to 64 times as long.
 const RETRY: Duration = Duration::from_millis(10);
+/// Writes that take longer than this would be late for what may leave at once.
+const SLOW: Duration = Duration::from_millis(20);
+/// … and what takes longer than this was us, standing still: calls are given up before.
+const SLOW_MAX: Duration = Duration::from_millis(500);
 /// Which state was looked at so lately that an answer may be given from it.
 const LATELY: Duration = Duration::from_millis(250);
 
@@ -84,21 +91,24 @@ pub(super) struct Count {
 
 pub(super) struct Desk {
     name: Arc<str>,
-    /// What is random about this key.
-    jitter: u64,
     /// What the engine holds, as far as we know; `None`: nothing.
     base: Option<Version>,
     /// When it was heard last, by our own clock; never: `base` is a guess.
     heard: Option<Timestamp>,
+    /// A read is on its way, and nothing newer came meanwhile.
+    reading: bool,
+    nothing_newer: bool,
     /// The state at `base`, and the latest time it knows of.
     view: Cell,
     /// The same with all `events` applied; `None`: there are none.
     ahead: Option<Box<Cell>>,
+    /// … after so many corrections of shared time.
+    ahead_of: u32,
     at: Timestamp,
     /// What is granted from while the engine is away and shares are allowed.
     alone: Option<Box<Alone>>,
-    /// Not written yet, in order; and by when the first that lingers must be.
-    events: VecDeque<Event>,
+    /// Not written yet, in order, and when each happened by our own clock; and by when the first that lingers must be.
+    events: VecDeque<(Timestamp, Event)>,
     due: Timestamp,
     waiting: BTreeMap<(Turn, u64), Waiter>,
     under_way: Option<Attempt>,
@@ -119,6 +129,12 @@ pub(super) struct Desk {
     /// Met somebody else's write since the last turn.
     contended: bool,
     unreadable: Option<String>,
+    /// How long a write takes, the slow ones remembered for a while.
+    takes: Duration,
+    /// What this process knew of the key before it was started again: for an engine that knows nothing.
+    pub(super) remembered: Option<Box<Host>>,
+    /// Something was learned since it was last kept.
+    pub(super) learned: bool,
     /// Failures in a row; nothing is written before then.
     failures: u32,
     not_before: Timestamp,
@@ -171,15 +187,17 @@ pub(super) enum Told {
 }
 
 impl Desk {
-    pub(super) fn new(name: Arc<str>, jitter: u64, shop: &Shop, mono: Timestamp) -> Self {
+    pub(super) fn new(name: Arc<str>, shop: &Shop, mono: Timestamp) -> Self {
         let now = shop.epochs.now(mono);
         Self {
             name,
-            jitter,
             base: None,
             heard: None,
+            reading: false,
+            nothing_newer: false,
             view: Cell::new(Host::new(&shop.config, now)),
             ahead: None,
+            ahead_of: 0,
             at: now,
             alone: None,
             events: VecDeque::new(),
@@ -195,6 +213,9 @@ impl Desk {
             open_since: None,
             contended: false,
             unreadable: None,
+            takes: Duration::ZERO,
+            remembered: None,
+            learned: false,
             failures: 0,
             not_before: Timestamp::ZERO,
             watched: false,
@@ -279,31 +300,42 @@ impl Desk {
         mono: Timestamp,
     ) -> Option<Directions> {
         let now = self.now(shop, mono);
+        if self.ahead.is_none() {
+            self.ahead_of = shop.epochs.corrections();
+        }
         let ahead = self
             .ahead
             .get_or_insert_with(|| Box::new(self.view.clone()));
-        let (taken, of) = ahead.host.look(now, &shop.config).in_flight;
-        let directions = event.apply(&mut ahead.host, now, &shop.config, shop.seed ^ self.jitter);
+        // Before the event: it is the slot it frees that somebody may wait for.
+        let lingers = event.can_linger() && {
+            let (taken, of) = ahead.host.slots(now, &shop.config);
+            2 * taken <= of
+        };
+        let directions = event.apply(&mut ahead.host, now, &shop.config, shop.seed);
         if let Some(alone) = &mut self.alone {
-            event.apply(&mut alone.host, now, &alone.config, shop.seed ^ self.jitter);
+            event.apply(&mut alone.host, now, &alone.config, shop.seed);
         }
-        let lingers = event.can_linger() && 2 * taken <= of;
-        self.due = self.due.min(if lingers { mono + LINGER } else { mono });
-        self.push(event);
+        let linger = if lingers {
+            linger(&shop.config)
+        } else {
+            Duration::ZERO
+        };
+        self.due = self.due.min(mono + linger);
+        self.push(mono, event);
         if !lingers {
             self.try_now();
         }
         directions
     }
 
-    fn push(&mut self, event: Event) {
+    fn push(&mut self, mono: Timestamp, event: Event) {
         let fixed = self.under_way.as_ref().map_or(0, |attempt| attempt.events);
         let doubtful = self.doubtful.iter().map(|attempt| attempt.events).max();
         let fixed = fixed.max(doubtful.unwrap_or(0));
         if self.events.len() >= EVENTS_MAX && fixed < self.events.len() {
             self.events.remove(fixed);
         }
-        self.events.push_back(event);
+        self.events.push_back((mono, event));
     }
 
     /// Nothing of ours is unwritten.
@@ -338,6 +370,12 @@ impl Desk {
         self.look = false;
     }
 
+    fn try_unless_unreadable(&mut self) {
+        if self.unreadable.is_none() {
+            self.try_now();
+        }
+    }
+
     fn now(&self, shop: &Shop, mono: Timestamp) -> Timestamp {
         shop.epochs.now(mono).max(self.at)
     }
@@ -362,26 +400,32 @@ impl Desk {
         if self.unreadable.is_some() || (self.look && !must && self.heard.is_some()) {
             self.look = false;
             self.try_at = mono + POLL;
-            return Step::Read;
+            return self.read();
         }
         if self.not_before > mono {
             return Step::Wait(self.not_before);
         }
         if self.base.is_none() && shop.epochs.now(mono).since(shop.epochs.began()) < QUIET {
             if self.heard.is_none() {
-                return Step::Read;
+                return self.read();
             }
             // Should it have been lost, whoever remembers it comes first.
             let at = shop.epochs.mono(shop.epochs.began() + QUIET);
-            let knows = self
-                .events
-                .iter()
-                .any(|event| matches!(event, Event::Join(_)));
-            if !knows {
+            if !self.has_been_lost() {
                 return Step::Wait(at.max(mono + Duration::from_millis(1)));
             }
         }
         self.build(shop, mono, told)
+    }
+
+    /// One at a time: nobody could tell the older answer from the newer.
+    fn read(&mut self) -> Step {
+        if self.reading {
+            return Step::Wait(Timestamp::NEVER);
+        }
+        self.reading = true;
+        self.nothing_newer = true;
+        Step::Read
     }
 
     /// What to do at `mono` while the engine is away: our share of what the key may, of the state as it was last known.
@@ -423,9 +467,9 @@ impl Desk {
     fn rejoin(&mut self, shop: &Shop, mono: Timestamp) {
         if let Some(alone) = self.alone.take() {
             let host = alone.back_at(self.now(shop, mono));
-            self.events.push_back(Event::Join(Box::new(host)));
+            self.events.push_back((mono, Event::Join(Box::new(host))));
             self.due = mono;
-            self.apply_again(shop, mono);
+            self.apply_again(shop);
         }
     }
 
@@ -435,26 +479,56 @@ impl Desk {
 
     fn build(&mut self, shop: &mut Shop, mono: Timestamp, told: &mut Vec<Told>) -> Step {
         let now = self.now(shop, mono);
+        if self.ahead.is_some() && self.ahead_of != shop.epochs.corrections() {
+            // Shared time is not what it was thought to be.
+            self.apply_again(shop);
+        }
         let mut cell = match &self.ahead {
             Some(ahead) => ahead.as_ref().clone(),
             None => self.view.clone(),
         };
         if self.base.is_none() {
-            begin(&mut cell, shop, now);
+            if let Some(remembered) = &self.remembered {
+                cell.host.clone_from(remembered);
+                self.apply_events(&mut cell.host, shop);
+            }
+            begin(&mut cell, shop, now, self.has_been_lost());
+        } else if cell.head.epoch < shop.epochs.number() {
+            // What was granted last may not be in it: it is not granted again, nor is a burst.
+            let began = shop.epochs.began();
+            cell.host.resume_after(now, began, &shop.config);
         }
+        cell.head.epoch = shop.epochs.number();
         let line = cell.head.line.clone();
+        // Where writes are slow, what leaves does so once this one is heard of: before, it would be given back for being late.
+        let now = if self.takes > SLOW {
+            now + self.takes
+        } else {
+            now
+        };
         let granted = self.serve(&mut cell, shop, now, mono, told);
-        let changed = !self.events.is_empty()
+        let changed = (self.due <= mono && !self.events.is_empty())
             || !granted.is_empty()
             || !self.owed.is_empty()
             || !self.doubtful.is_empty()
             || cell.head.line != line;
         if !changed {
-            self.due = Timestamp::NEVER;
+            // Looking has counted tokens and leases: it is not worth a write, but goes with the next.
+            self.ahead = Some(Box::new(cell));
+            self.ahead_of = shop.epochs.corrections();
+            self.at = now;
+            if self.events.is_empty() {
+                self.due = Timestamp::NEVER;
+            }
+            if std::mem::take(&mut self.ask_first) {
+                self.look = false;
+                self.try_at = mono + POLL;
+                return self.read();
+            }
             let waits = !self.waiting.is_empty();
-            return Step::Wait(if waits { self.try_at } else { Timestamp::NEVER });
+            let try_at = if waits { self.try_at } else { Timestamp::NEVER };
+            return Step::Wait(self.due.min(try_at));
         }
-        cell.head.epoch = shop.epochs.number();
         shop.number += 1;
         let notify = cell.others_wait(shop.me);
         let (version, value) = cell.encode(shop.me, shop.number);
@@ -476,6 +550,12 @@ impl Desk {
             keep: KEEP,
             notify,
         })
+    }
+
+    /// What was known of it is to be joined with what it is now.
+    fn has_been_lost(&self) -> bool {
+        let mut events = self.events.iter();
+        events.any(|(_, event)| matches!(event, Event::Join(_)))
     }
 
     /// Lets those leave who may, and takes its place in the line of all who wait.
@@ -545,12 +625,9 @@ impl Desk {
         }
         let at = shop.epochs.mono(wait.at);
         self.try_at = at.max(mono + Duration::from_micros(100));
-        self.look = slots || self.ask_first;
+        self.look = slots;
         if slots {
             self.try_at = self.try_at.min(mono + POLL);
-        }
-        if self.ask_first {
-            self.try_at = mono;
         }
         granted
     }
@@ -578,12 +655,16 @@ impl Desk {
         others: bool,
     ) -> (Vec<Granting>, Option<Wait>) {
         let mut granted: Vec<Granting> = Vec::new();
-        let (mut taken, of) = cell.host.look(now, &shop.config).in_flight;
+        let (mut taken, of) = cell.host.slots(now, &shop.config);
         while let Some((&(turn, ticket), &waiter)) = self.waiting.first_key_value() {
             if granted.len() >= BATCH {
                 return (granted, None);
             }
-            let mut ask = modest(waiter.ask, taken, of);
+            let mut ask = if waiter.once {
+                waiter.ask
+            } else {
+                modest(waiter.ask, taken, of)
+            };
             if others && let Some(first) = granted.first() {
                 let until = first.grant.start + QUANTUM;
                 ask.horizon = ask.horizon.min(until.since(now));
@@ -620,7 +701,7 @@ impl Desk {
     ) -> bool {
         let patience = CLAIM * before as u32;
         let mut host = cell.host.clone();
-        let (taken, of) = host.look(now, &shop.config).in_flight;
+        let (taken, of) = host.slots(now, &shop.config);
         let ask = modest(Ask::within(HORIZON), taken, of);
         match host.request(now, ask, &shop.config) {
             Decision::Granted(_) => {
@@ -637,9 +718,12 @@ impl Desk {
             Decision::Wait(wait) => {
                 self.open_since = None;
                 let at = shop.epochs.mono(wait.at);
-                self.try_at = (at + patience)
-                    .min(mono + POLL * before as u32)
-                    .max(mono + CLAIM);
+                // Slots come back at any time; of all else it is known when it ends, or a notice tells.
+                let polls = match wait.reason {
+                    Reason::InFlight => before as u32,
+                    _ => 10 * before as u32,
+                };
+                self.try_at = (at + patience).min(mono + POLL * polls).max(mono + CLAIM);
                 self.look = true;
                 false
             }
@@ -659,6 +743,8 @@ impl Desk {
         };
         match result {
             Ok(Written::Done) => {
+                let took = mono.since(attempt.began);
+                self.takes = took.min(SLOW_MAX).max(self.takes - self.takes / 8);
                 self.failures = 0;
                 shop.count.commits += 1;
                 shop.count.items += (attempt.events + attempt.granted.len()) as u64;
@@ -683,17 +769,15 @@ impl Desk {
 
     fn stands(&mut self, attempt: Attempt, shop: &Shop, mono: Timestamp, told: &mut Vec<Told>) {
         self.base = Some(attempt.version);
+        self.remembered = None;
+        self.learned |= attempt.events > 0;
         self.heard = Some(mono);
+        self.nothing_newer = false;
         self.last = attempt.number;
         self.doubtful.clear();
-        let until = attempt.began + safely(shop.config.lease);
-        for event in self.events.drain(..attempt.events) {
-            if let Event::Renew(lease) = event {
-                lease.settled(until);
-            }
-        }
+        self.drop_events(attempt.events, shop);
         self.view = attempt.cell;
-        self.apply_again(shop, mono);
+        self.apply_again(shop);
         if !self.events.is_empty() {
             self.due = self.due.min(mono);
         }
@@ -723,7 +807,7 @@ impl Desk {
     }
 
     fn soon(&mut self, mono: Timestamp) {
-        self.try_now();
+        self.try_unless_unreadable();
         if !self.events.is_empty() {
             self.due = mono;
         }
@@ -737,11 +821,13 @@ impl Desk {
         mono: Timestamp,
     ) {
         shop.count.reads += 1;
+        self.reading = false;
         if let Ok(value) = result
             && self.under_way.is_none()
+            && self.nothing_newer
         {
             self.heard(value.as_deref(), shop, mono);
-            self.try_now();
+            self.try_unless_unreadable();
         }
     }
 
@@ -750,7 +836,7 @@ impl Desk {
         if self.under_way.is_some() || Version::of(value) == self.base {
             return;
         }
-        if let Ok((cell, _)) = Cell::decode(value, self.now(shop, mono), &shop.config)
+        if let Ok((cell, _)) = Cell::decode(value, Timestamp::ZERO, &shop.config)
             && cell.head.commits > self.view.head.commits
         {
             self.heard(Some(value), shop, mono);
@@ -763,11 +849,14 @@ impl Desk {
         let first = self.heard.is_none();
         let version = value.and_then(Version::of);
         self.heard = Some(mono);
+        self.nothing_newer = false;
         if version == self.base && !first && self.unreadable.is_none() {
             return;
         }
         let now = self.now(shop, mono);
-        let (cell, at) = match value.map(|value| Cell::decode(value, now, &shop.config)) {
+        // Read as of its own time: what happened here meanwhile may be older than now.
+        let read = value.map(|value| Cell::decode(value, Timestamp::ZERO, &shop.config));
+        let (cell, at) = match read {
             None => (Cell::new(Host::new(&shop.config, now)), now),
             Some(Ok(read)) => read,
             Some(Err(why)) => {
@@ -786,22 +875,31 @@ impl Desk {
             }
             LastWrite::None | LastWrite::Unknown => None,
         };
+        if !self.doubtful.is_empty() {
+            // What they wrote, they did not.
+            self.due = mono;
+        }
         self.doubtful.clear();
         if let Some(attempt) = made {
-            self.was_made_after_all(attempt, mono);
+            self.was_made_after_all(attempt, shop, mono);
         }
         if self.has_lost(&cell, shop.me) {
             shop.count.lost += 1;
-            let known = Box::new(std::mem::replace(&mut self.view, cell).host);
-            self.events.push_front(Event::Join(known));
+            let known = std::mem::replace(&mut self.view, cell).host;
+            if version.is_none() {
+                // Of two laws a join takes the slower: a new one would make what was learned forgotten.
+                self.view.host.clone_from(&known);
+            }
+            self.events.push_front((mono, Event::Join(Box::new(known))));
             self.due = mono;
             self.last = 0;
         } else {
             self.view = cell;
         }
         self.base = version;
+        self.learned = true;
         self.at = at;
-        self.apply_again(shop, mono);
+        self.apply_again(shop);
     }
 
     fn cannot_read(&mut self, why: &CellError, mono: Timestamp) {
@@ -809,14 +907,18 @@ impl Desk {
         self.try_at = mono + UNREADABLE;
     }
 
-    fn was_made_after_all(&mut self, attempt: Attempt, mono: Timestamp) {
-        self.last = attempt.number;
-        for event in self.events.drain(..attempt.events) {
+    /// So many are written.
+    fn drop_events(&mut self, count: usize, shop: &Shop) {
+        for (at, event) in self.events.drain(..count) {
             if let Event::Renew(lease) = event {
-                // How long it lasts is not worth guessing: it is asked again.
-                lease.settled(Timestamp::ZERO);
+                lease.settled(at + safely(shop.config.lease));
             }
         }
+    }
+
+    fn was_made_after_all(&mut self, attempt: Attempt, shop: &Shop, mono: Timestamp) {
+        self.last = attempt.number;
+        self.drop_events(attempt.events, shop);
         for granting in attempt.granted {
             if self
                 .waiting
@@ -827,8 +929,9 @@ impl Desk {
             } else {
                 let slots = u64::from(granting.grant.slots);
                 for i in (0..slots).rev() {
-                    let lease = politely_core::gate::LeaseId(granting.grant.lease.0 + i);
-                    self.events.push_back(Event::Cancel { lease, sent: false });
+                    let lease = LeaseId(granting.grant.lease.0 + i);
+                    self.events
+                        .push_back((mono, Event::Cancel { lease, sent: false }));
                 }
                 self.due = mono;
             }
@@ -845,17 +948,30 @@ impl Desk {
         ours || cell.head.commits < self.view.head.commits
     }
 
-    fn apply_again(&mut self, shop: &Shop, mono: Timestamp) {
+    fn apply_again(&mut self, shop: &Shop) {
         self.ahead = None;
         if self.events.is_empty() {
             return;
         }
-        let now = self.now(shop, mono);
+        self.ahead_of = shop.epochs.corrections();
         let mut ahead = Box::new(self.view.clone());
-        for event in &self.events {
-            event.apply(&mut ahead.host, now, &shop.config, shop.seed ^ self.jitter);
-        }
+        self.apply_events(&mut ahead.host, shop);
         self.ahead = Some(ahead);
+    }
+
+    /// Each as of when it happened, by what shared time is known to have been then.
+    fn apply_events(&self, host: &mut Host, shop: &Shop) {
+        for (mono, event) in &self.events {
+            let now = self.now(shop, *mono);
+            event.apply(host, now, &shop.config, shop.seed);
+        }
+    }
+}
+
+fn linger(config: &Config) -> Duration {
+    match config.law {
+        LawConfig::Fixed | LawConfig::Advice(_) => LINGER.1.min(config.lease / 4),
+        _ => LINGER.0,
     }
 }
 
@@ -870,10 +986,20 @@ fn modest(ask: Ask, taken: u32, of: u32) -> Ask {
     }
 }
 
-/// A key that nobody knows. After a loss it may be one that was forgotten, whose last permits have yet to leave.
-fn begin(cell: &mut Cell, shop: &Shop, now: Timestamp) {
-    let newest = shop.epochs.began() + HORIZON;
+/// A key that nobody knows. After a loss it may be one that was forgotten, whose last permits have yet to leave; one that
+/// `has_been_lost` here is, whether the epoch says so already or not.
+fn begin(cell: &mut Cell, shop: &Shop, now: Timestamp, has_been_lost: bool) {
+    let lost_at = if has_been_lost {
+        now
+    } else {
+        shop.epochs.began()
+    };
+    let newest = lost_at + HORIZON;
     if newest > now {
         cell.host.resume_after(now, newest, &shop.config);
     }
+    // Whoever else may make it anew, now or after a loss that is not known here yet, names no lease the same.
+    let maker = u64::from(shop.me.0 & 0xf_ffff) << 12;
+    cell.host
+        .ids_from(LeaseId((u64::from(shop.epochs.number()) << 32) | maker));
 }

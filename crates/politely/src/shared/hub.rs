@@ -4,15 +4,13 @@
 //! A simulation does the courier's part in virtual time.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use foldhash::fast::FixedState;
 use politely_core::Timestamp;
 use politely_core::config::Config;
 use politely_core::gate::LeaseId;
-use politely_core::host::{Ask, Directions, Explanation, Reason, Wait};
+use politely_core::host::{Ask, Directions, Explanation, Host, Reason, Wait};
 use politely_core::key::Key;
 use politely_core::signal::Signal;
 
@@ -48,6 +46,8 @@ pub(super) struct Hub {
     capacity: usize,
     /// While the engine is away each goes on with its share.
     shares: bool,
+    /// States kept by an earlier run, for an engine that has lost them.
+    remembered: HashMap<Key, Vec<u8>, foldhash::fast::RandomState>,
     /// Permits of keys that are new to the engine, and since when they wait to be sure that they are.
     made: Vec<(Timestamp, u32, usize, Granting)>,
     pulse_at: Timestamp,
@@ -125,6 +125,7 @@ impl Hub {
             due_of: Vec::new(),
             capacity,
             shares,
+            remembered: HashMap::default(),
             made: Vec::new(),
             pulse_at: Timestamp::ZERO,
             pulsing: false,
@@ -301,6 +302,11 @@ impl Hub {
             }
         };
         self.trouble = None;
+        if mono.since(sent) >= STALE {
+            // We stood still: what time it was then says little of what time it is.
+            self.pulse_at = mono;
+            return None;
+        }
         let was_away = !self.shop.epochs.is_fresh(sent);
         let seen = self.shop.epochs.seen(sent, mono, &pulse);
         if seen.again {
@@ -539,7 +545,7 @@ impl Hub {
     pub(super) fn with_host<T>(
         &mut self,
         key: &Key,
-        see: impl FnOnce(&mut politely_core::host::Host) -> T,
+        see: impl FnOnce(&mut Host) -> T,
     ) -> Option<T> {
         let id = *self.of.get(key)?;
         self.desks[id].as_mut().map(|desk| see(desk.host()))
@@ -567,6 +573,26 @@ impl Hub {
         Some(format!("{away}{why}{share}"))
     }
 
+    /// A state that an earlier run kept.
+    pub(super) fn remember(&mut self, key: &Key, state: &[u8]) {
+        if !self.of.contains_key(key) {
+            self.remembered.insert(key.clone(), state.to_vec());
+        }
+    }
+
+    /// The states that learned something since this was last called.
+    pub(super) fn take_learned(&mut self) -> Vec<(Key, Vec<u8>)> {
+        let mut learned = Vec::new();
+        for (key, &id) in &self.of {
+            if let Some(desk) = &mut self.desks[id]
+                && std::mem::take(&mut desk.learned)
+            {
+                learned.push((key.clone(), desk.host().snapshot()));
+            }
+        }
+        learned
+    }
+
     /// How many share the engine.
     pub(super) fn members(&self) -> usize {
         self.shop.epochs.place().1
@@ -580,7 +606,15 @@ impl Hub {
             self.forget_idle();
         }
         let name = name(key);
-        let desk = Desk::new(Arc::clone(&name), hash(key), &self.shop, mono);
+        let mut desk = Desk::new(Arc::clone(&name), &self.shop, mono);
+        if let Some(state) = self.remembered.remove(key) {
+            let now = self.shop.epochs.now(mono);
+            let host = Host::restore(&state, now, &self.shop.config);
+            desk.remembered = host.ok().map(|mut host| {
+                host.forget_leases();
+                Box::new(host)
+            });
+        }
         let id = self.free.pop().unwrap_or_else(|| {
             self.desks.push(None);
             self.due_of.push(Timestamp::NEVER);
@@ -634,12 +668,6 @@ impl Hub {
 /// One key is one cell; the braces keep all of a key's on one server of a cluster.
 pub(super) fn name(key: &Key) -> Arc<str> {
     format!("politely:{{{}}}", key.as_str()).into()
-}
-
-fn hash(key: &Key) -> u64 {
-    let mut hasher = FixedState::default().build_hasher();
-    hasher.write(key.as_str().as_bytes());
-    hasher.finish()
 }
 
 /// A request for one key may be granted ahead of its time; for several keys all must agree on now.

@@ -20,8 +20,8 @@
 //! - [`Limiter::try_acquire`] cannot ask: the first refusal makes a wish, which is asked for in the background; the permit is
 //!   kept until the next call takes it or it lapses, and [`Limiter::ready`] says when to call.
 //!   [`Limiter::request`] asks and says yes or no.
-//! - `configure`, `restore` and `resume` change nothing; `explain`, `each`, `keys` and `snapshot` know the keys that were
-//!   used here.
+//! - `configure` and `resume` change nothing; `explain`, `each`, `keys`, `snapshot` and `take_learned` know the keys that were
+//!   used here. What `restore` is given is used for a key of which the engine knows nothing (any more).
 //! - [`Permit::renew`](crate::Permit::renew) answers how much is left, and asks for more in the background from half the
 //!   lease on. Once it says `None` the request must be aborted.
 //!
@@ -45,6 +45,8 @@ mod courier;
 mod desk;
 mod epoch;
 mod event;
+#[cfg(test)]
+mod faults;
 mod hub;
 mod lease;
 #[cfg(test)]
@@ -123,6 +125,17 @@ impl Shared {
         let drawn =
             foldhash::fast::RandomState::default().hash_one((std::process::id(), clock.now()));
         let who = (drawn >> 32) as u32 ^ drawn as u32;
+        Self::known_as(who, config, clock, capacity, seed, away)
+    }
+
+    fn known_as(
+        who: u32,
+        config: Arc<Config>,
+        clock: Clock,
+        capacity: usize,
+        seed: u64,
+        away: Away,
+    ) -> Self {
         Self(Arc::new(Inner {
             state: Mutex::new(State {
                 hub: Hub::new(who, seed, config, capacity, away == Away::Share),
@@ -248,6 +261,14 @@ impl Elsewhere for Shared {
     fn snapshot(&self, key: &Key) -> Option<Vec<u8>> {
         let snapshot = |host: &mut Host| host.snapshot();
         self.0.state.lock().hub.with_host(key, snapshot)
+    }
+
+    fn remember(&self, key: &Key, state: &[u8]) {
+        self.0.state.lock().hub.remember(key, state);
+    }
+
+    fn take_learned(&self) -> Vec<(Key, Vec<u8>)> {
+        self.0.state.lock().hub.take_learned()
     }
 
     fn stats(&self) -> Stats {

@@ -159,9 +159,15 @@ impl Coordinator {
         }
     }
 
+    /// Where permits are written down: an engine's are in its cells.
+    fn journal(&self) -> Option<&Store> {
+        let store = self.0.store.as_ref();
+        store.filter(|_| !self.0.limiter.is_shared())
+    }
+
     /// Writes down what is about to be told.
     pub(super) fn keep_granted(&self, worker: &Worker, leaving: &[Leaving], gone: &[u64]) {
-        let Some(store) = &self.0.store else { return };
+        let Some(store) = self.journal() else { return };
         if leaving.is_empty() {
             return self.keep_gone(gone);
         }
@@ -265,7 +271,7 @@ impl Coordinator {
 
     /// A permit came back or ran out.
     pub(super) fn keep_gone(&self, gone: &[u64]) {
-        if let Some(store) = &self.0.store
+        if let Some(store) = self.journal()
             && !gone.is_empty()
         {
             store.gone(gone);
@@ -274,7 +280,7 @@ impl Coordinator {
 
     /// Leases that now end later.
     pub(super) fn keep_renewed(&self, renewed: &[(u64, u32)]) {
-        if let Some(store) = &self.0.store
+        if let Some(store) = self.journal()
             && !renewed.is_empty()
         {
             store.renewed(renewed);

@@ -23,9 +23,10 @@ use parking_lot::Mutex;
 use politely::cells::Engine;
 use politely::core::Timestamp;
 use politely::core::config::{Config, InvalidConfig};
-use politely::core::key::KeyKind;
+use politely::core::key::{Key, KeyKind};
 use politely::core::retry::{BudgetRule, Policy};
 use politely::core::signal::Classifier;
+use politely::shared::Away;
 use politely::wire::ConfigPatch;
 use politely::{Budgets, Clock, Limiter};
 use tokio::sync::watch;
@@ -132,15 +133,28 @@ impl Coordinator {
         Ok(Self::with(settings, (1 << 23) + boot, limiter, None))
     }
 
-    /// A coordinator whose keys live in `engine`'s cells, shared with all who use the same.
+    /// A coordinator whose keys live in `engine`'s cells, shared with all who use the same. `kept`: what it learns is kept there
+    /// as well, for an engine that loses everything.
     ///
     /// # Errors
-    /// A number that makes no sense.
-    pub fn shared(settings: Settings, engine: Arc<dyn Engine>) -> Result<Self, StartError> {
-        let limiter = limiter(&settings).store(engine).build()?;
+    /// A number that makes no sense, or a store that cannot be read.
+    pub fn shared(
+        settings: Settings,
+        engine: Arc<dyn Engine>,
+        away: Away,
+        kept: Option<Store>,
+    ) -> Result<Self, StartError> {
+        let limiter = limiter(&settings).store(engine).when_away(away).build()?;
         // Its permits must not be named like another coordinator's.
         let boot = RandomState::new().hash_one(std::process::id()) % (1 << 23);
-        Ok(Self::with(settings, (1 << 23) + boot, limiter, None))
+        if let Some(store) = &kept {
+            store.for_each_key(|name, state| {
+                if let Ok(key) = Key::parse(name) {
+                    let _ = limiter.restore(&key, state);
+                }
+            })?;
+        }
+        Ok(Self::with(settings, (1 << 23) + boot, limiter, kept))
     }
 
     fn with(settings: Settings, boot: u64, limiter: Limiter, store: Option<Store>) -> Self {
