@@ -450,13 +450,15 @@ impl Hub {
             return;
         }
         self.shop.count.granted += u64::from(grant.slots);
+        // Who comes late has no more of the lease for it.
+        let late = mono.since(start);
         let granted = Granted {
             lease: grant.lease,
             slots: grant.slots,
             start: start.max(mono),
             valid_until: start.max(mono) + grace,
             rate: grant.rate,
-            lasts: safely(self.shop.config.lease),
+            lasts: safely(self.shop.config.lease).saturating_sub(late),
         };
         let granted = Delivery::Granted(granting.ticket, granted);
         self.told.push((id, granted));
