@@ -93,9 +93,7 @@ pub(super) struct Desk {
     base: Option<Version>,
     /// When it was heard last, by our own clock; never: `base` is a guess.
     heard: Option<Timestamp>,
-    /// A read is on its way, and nothing newer came meanwhile.
-    reading: bool,
-    nothing_newer: bool,
+    reading: Reading,
     /// The state at `base`, and the latest time it knows of.
     view: Cell,
     /// The same with all `events` applied; `None`: there are none.
@@ -137,6 +135,23 @@ pub(super) struct Desk {
     failures: u32,
     not_before: Timestamp,
     pub(super) watched: bool,
+}
+
+/// Whether a read is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reading {
+    No,
+    Sent,
+    /// It is, but what came meanwhile is newer.
+    Overtaken,
+}
+
+impl Reading {
+    fn is_overtaken(&mut self) {
+        if *self == Self::Sent {
+            *self = Self::Overtaken;
+        }
+    }
 }
 
 /// Who waits here.
@@ -191,8 +206,7 @@ impl Desk {
             name,
             base: None,
             heard: None,
-            reading: false,
-            nothing_newer: false,
+            reading: Reading::No,
             view: Cell::new(Host::new(&shop.config, now)),
             ahead: None,
             ahead_of: 0,
@@ -407,11 +421,10 @@ impl Desk {
 
     /// One at a time: nobody could tell the older answer from the newer.
     fn read(&mut self) -> Step {
-        if self.reading {
+        if self.reading != Reading::No {
             return Step::Wait(Timestamp::NEVER);
         }
-        self.reading = true;
-        self.nothing_newer = true;
+        self.reading = Reading::Sent;
         Step::Read
     }
 
@@ -725,7 +738,7 @@ impl Desk {
         match result {
             Ok(Written::Done) => {
                 let took = mono.since(attempt.began);
-                self.takes = took.min(SLOW_MAX).max(self.takes - self.takes / 8);
+                self.takes = took.min(SLOW_MAX).max(self.takes / 8 * 7);
                 self.failures = 0;
                 shop.count.commits += 1;
                 shop.count.items += (attempt.events + attempt.granted.len()) as u64;
@@ -753,7 +766,7 @@ impl Desk {
         self.remembered = None;
         self.learned |= attempt.events > 0;
         self.heard = Some(mono);
-        self.nothing_newer = false;
+        self.reading.is_overtaken();
         self.last = attempt.number;
         self.doubtful.clear();
         self.drop_events(attempt.events, shop);
@@ -802,10 +815,10 @@ impl Desk {
         mono: Timestamp,
     ) {
         shop.count.reads += 1;
-        self.reading = false;
+        let reading = std::mem::replace(&mut self.reading, Reading::No);
         if let Ok(value) = result
             && self.under_way.is_none()
-            && self.nothing_newer
+            && reading == Reading::Sent
         {
             self.heard(value.as_deref(), shop, mono);
             self.try_now();
@@ -830,7 +843,7 @@ impl Desk {
         let first = self.heard.is_none();
         let version = value.and_then(Version::of);
         self.heard = Some(mono);
-        self.nothing_newer = false;
+        self.reading.is_overtaken();
         if version == self.base && !first && self.unreadable.is_none() {
             return;
         }

@@ -181,16 +181,14 @@ impl Epochs {
         let stored = pulse.epoch.as_deref().and_then(decode);
         let step = self.last.map_or(0, |last| step(&last, &look));
         let away = self.last.is_none_or(|last| sent.since(last.came) >= STALL);
+        // What is stored may be older than what was seen a moment ago, if the engine lost some.
+        let latest = self.known.as_ref().filter(|_| !away).map(|k| k.ahead);
         let mut next = match (&stored, &self.known) {
             (Some((_, stored)), _) if stored.run == pulse.run => stored.clone(),
             (Some((_, stored)), known) => Epoch {
                 number: above(stored.number.max(number(known.as_ref())), pulse.time),
                 run: pulse.run,
-                // What is stored may be older than what was seen a moment ago.
-                ahead: match known {
-                    Some(known) if !away => known.ahead,
-                    _ => stored.ahead,
-                },
+                ahead: latest.unwrap_or(stored.ahead),
                 ..stored.clone()
             },
             (None, known) => Epoch {

@@ -144,11 +144,11 @@ impl Books {
     fn holds(&self, plan: &Plan, key: usize) -> Option<String> {
         let arrivals = self.of(key);
         let cap = plan.config.limits.in_flight as usize;
-        let drift = (5 * SECOND) as i64 * DRIFT_PPM / 1_000_000;
+        let drift = 5 * SECOND * DRIFT_PPM / 1_000_000;
         for held in self.held.iter().filter(|held| held.key == key) {
             let Some(from) = held.committed else { continue };
             let mut until = held.at + held.length;
-            until -= until.min(plan.wire.longest() + 2 * drift as u64);
+            until -= until.min(plan.wire.longest() + 2 * drift);
             if from == Micros::MAX
                 || self
                     .losses
