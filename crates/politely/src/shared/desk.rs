@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use politely_core::Timestamp;
 use politely_core::config::Config;
+use politely_core::control::LawConfig;
 use politely_core::gate::LeaseId;
 use politely_core::host::{Ask, Decision, Directions, Grant, Host, Reason, Wait};
 
@@ -27,8 +28,9 @@ use crate::waiters::Turn;
 
 /// A permit may start so far ahead of its commit, at most: what an engine that forgets can double.
 pub(super) const HORIZON: Duration = Duration::from_secs(2);
-/// Good news waits so long for something to be written with, unless somebody waits for the slot.
-const LINGER: Duration = Duration::from_millis(500);
+/// Good news waits so long for something to be written with, unless slots are short: where a law learns from it, and where
+/// none does (but for a quarter of its lease at most).
+const LINGER: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 /// Whose turn it is has so long to take it.
 const CLAIM: Duration = Duration::from_millis(250);
 /// Of those in the key's line each takes what leaves within so long, then it is the next one's turn.
@@ -87,6 +89,10 @@ pub(super) struct Count {
     pub(super) late: u64,
 }
 
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "what is to be done next; each is set and cleared by itself"
+)]
 pub(super) struct Desk {
     name: Arc<str>,
     /// What the engine holds, as far as we know; `None`: nothing.
@@ -125,12 +131,12 @@ pub(super) struct Desk {
     /// Met somebody else's write since the last turn.
     contended: bool,
     unreadable: Option<String>,
-    /// How long a write takes, the slow ones remembered for a while.
-    takes: Duration,
     /// What this process knew of the key before it was started again: for an engine that knows nothing.
     pub(super) remembered: Option<Box<Host>>,
     /// Something was learned since it was last kept.
     pub(super) learned: bool,
+    /// How long a write takes, the slow ones remembered for a while.
+    takes: Duration,
     /// Failures in a row; nothing is written before then.
     failures: u32,
     not_before: Timestamp,
@@ -225,9 +231,9 @@ impl Desk {
             open_since: None,
             contended: false,
             unreadable: None,
-            takes: Duration::ZERO,
             remembered: None,
             learned: false,
+            takes: Duration::ZERO,
             failures: 0,
             not_before: Timestamp::ZERO,
             watched: false,
@@ -327,7 +333,12 @@ impl Desk {
         if let Some(alone) = &mut self.alone {
             event.apply(&mut alone.host, now, &alone.config, shop.seed);
         }
-        self.due = self.due.min(if lingers { mono + LINGER } else { mono });
+        let linger = if lingers {
+            linger(&shop.config)
+        } else {
+            Duration::ZERO
+        };
+        self.due = self.due.min(mono + linger);
         self.push(mono, event);
         if !lingers {
             self.try_now();
@@ -375,6 +386,12 @@ impl Desk {
     fn try_now(&mut self) {
         self.try_at = Timestamp::ZERO;
         self.look = false;
+    }
+
+    fn try_unless_unreadable(&mut self) {
+        if self.unreadable.is_none() {
+            self.try_now();
+        }
     }
 
     fn now(&self, shop: &Shop, mono: Timestamp) -> Timestamp {
@@ -507,24 +524,27 @@ impl Desk {
             now
         };
         let granted = self.serve(&mut cell, shop, now, mono, told);
-        let changed = !self.events.is_empty()
+        let changed = (self.due <= mono && !self.events.is_empty())
             || !granted.is_empty()
             || !self.owed.is_empty()
             || !self.doubtful.is_empty()
             || cell.head.line != line;
         if !changed {
-            // Looking has counted tokens and leases: it is not worth a write, but goes with the next.
-            self.ahead = Some(Box::new(cell));
-            self.ahead_of = shop.epochs.corrections();
-            self.at = now;
-            self.due = Timestamp::NEVER;
+            if self.events.is_empty() {
+                // Looking has counted tokens and leases: it is not worth a write, but goes with the next.
+                self.view = cell;
+                self.ahead = None;
+                self.at = now;
+                self.due = Timestamp::NEVER;
+            }
             if std::mem::take(&mut self.ask_first) {
                 self.look = false;
                 self.try_at = mono + POLL;
                 return self.read();
             }
             let waits = !self.waiting.is_empty();
-            return Step::Wait(if waits { self.try_at } else { Timestamp::NEVER });
+            let try_at = if waits { self.try_at } else { Timestamp::NEVER };
+            return Step::Wait(self.due.min(try_at));
         }
         shop.number += 1;
         let notify = cell.others_wait(shop.me);
@@ -715,9 +735,12 @@ impl Desk {
             Decision::Wait(wait) => {
                 self.open_since = None;
                 let at = shop.epochs.mono(wait.at);
-                self.try_at = (at + patience)
-                    .min(mono + POLL * before as u32)
-                    .max(mono + CLAIM);
+                // Slots come back at any time; of all else it is known when it ends, or a notice tells.
+                let polls = match wait.reason {
+                    Reason::InFlight => before as u32,
+                    _ => 10 * before as u32,
+                };
+                self.try_at = (at + patience).min(mono + POLL * polls).max(mono + CLAIM);
                 self.look = true;
                 false
             }
@@ -801,7 +824,7 @@ impl Desk {
     }
 
     fn soon(&mut self, mono: Timestamp) {
-        self.try_now();
+        self.try_unless_unreadable();
         if !self.events.is_empty() {
             self.due = mono;
         }
@@ -821,7 +844,7 @@ impl Desk {
             && reading == Reading::Sent
         {
             self.heard(value.as_deref(), shop, mono);
-            self.try_now();
+            self.try_unless_unreadable();
         }
     }
 
@@ -959,6 +982,13 @@ impl Desk {
             let now = self.now(shop, *mono);
             event.apply(host, now, &shop.config, shop.seed);
         }
+    }
+}
+
+fn linger(config: &Config) -> Duration {
+    match config.law {
+        LawConfig::Fixed | LawConfig::Advice(_) => LINGER.1.min(config.lease / 4),
+        _ => LINGER.0,
     }
 }
 

@@ -234,22 +234,9 @@ impl Epochs {
             .members
             .iter()
             .any(|(who, at)| *who == self.me && shift(pulse.time, next.ahead).since(*at) < HERE);
-        let write = (is_new || moved || seen_long_ago || !here).then(|| {
-            next.seen = pulse.time;
-            let now = shift(pulse.time, next.ahead);
-            let me = self.me;
-            next.members
-                .retain(|(who, at)| *who != me && now.since(*at) < GONE && *at <= now + GONE);
-            next.members.push((me, now));
-            self.writes += 1;
-            Write {
-                cell: self.cell(),
-                expected: stored.as_ref().map(|(version, _)| *version),
-                value: self.encode(&next),
-                keep: KEEP,
-                notify: false,
-            }
-        });
+        let expected = stored.as_ref().map(|(version, _)| *version);
+        let write = (is_new || moved || seen_long_ago || !here)
+            .then(|| self.propose(&mut next, pulse.time, expected));
         // What is only proposed holds once it is read; until then no time is known, and nothing is written.
         self.settled = !is_new && !moved;
         if !self.settled {
@@ -278,6 +265,24 @@ impl Epochs {
             new_epoch: before.is_some()
                 && before.map(|(number, _)| number) != now.map(|(number, _)| number),
             again: false,
+        }
+    }
+
+    /// Says that the engine was seen, and that we are there.
+    fn propose(&mut self, next: &mut Epoch, time: Timestamp, expected: Option<Version>) -> Write {
+        next.seen = time;
+        let now = shift(time, next.ahead);
+        let me = self.me;
+        next.members
+            .retain(|(who, at)| *who != me && now.since(*at) < GONE && *at <= now + GONE);
+        next.members.push((me, now));
+        self.writes += 1;
+        Write {
+            cell: self.cell(),
+            expected,
+            value: self.encode(next),
+            keep: KEEP,
+            notify: false,
         }
     }
 

@@ -1,6 +1,8 @@
 //! Limiters that share cells, on tokio's paused clock.
 
 mod conformance;
+mod line;
+mod upgrade;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
