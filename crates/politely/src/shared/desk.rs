@@ -839,12 +839,15 @@ impl Desk {
     ) {
         shop.count.reads += 1;
         let reading = std::mem::replace(&mut self.reading, Reading::No);
-        if let Ok(value) = result
-            && self.under_way.is_none()
-            && reading == Reading::Sent
-        {
-            self.heard(value.as_deref(), shop, mono);
-            self.try_unless_unreadable();
+        match result {
+            // Whoever wrote meanwhile was not answered from what was read, but can be from that.
+            _ if reading == Reading::Overtaken => self.try_unless_unreadable(),
+            Ok(value) if self.under_way.is_none() => {
+                self.heard(value.as_deref(), shop, mono);
+                self.try_unless_unreadable();
+            }
+            Ok(_) => {}
+            Err(_) => self.try_at = self.try_at.min(mono + LATELY),
         }
     }
 

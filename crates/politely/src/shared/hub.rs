@@ -425,8 +425,11 @@ impl Hub {
     fn hear(&mut self, id: usize, told: &mut Vec<Told>, mono: Timestamp) {
         for told in told.drain(..) {
             match told {
-                Told::Granted(granting) => self.deliver(id, &granting, mono),
-                Told::Made(granting) => {
+                // Nobody overtakes those who wait to be sure.
+                Told::Granted(granting) if !self.made.iter().any(|(.., of, _)| *of == id) => {
+                    self.deliver(id, &granting, mono);
+                }
+                Told::Made(granting) | Told::Granted(granting) => {
                     self.made
                         .push((mono, self.shop.epochs.number(), id, granting));
                     self.pulse_at = mono;
