@@ -425,8 +425,11 @@ impl Hub {
     fn hear(&mut self, id: usize, told: &mut Vec<Told>, mono: Timestamp) {
         for told in told.drain(..) {
             match told {
-                Told::Granted(granting) => self.deliver(id, &granting, mono),
-                Told::Made(granting) => {
+                // Nobody overtakes those who wait to be sure.
+                Told::Granted(granting) if !self.made.iter().any(|(.., of, _)| *of == id) => {
+                    self.deliver(id, &granting, mono);
+                }
+                Told::Made(granting) | Told::Granted(granting) => {
                     self.made
                         .push((mono, self.shop.epochs.number(), id, granting));
                     self.pulse_at = mono;
@@ -450,13 +453,15 @@ impl Hub {
             return;
         }
         self.shop.count.granted += u64::from(grant.slots);
+        // Who comes late has no more of the lease for it.
+        let late = mono.since(start);
         let granted = Granted {
             lease: grant.lease,
             slots: grant.slots,
             start: start.max(mono),
             valid_until: start.max(mono) + grace,
             rate: grant.rate,
-            lasts: safely(self.shop.config.lease),
+            lasts: safely(self.shop.config.lease).saturating_sub(late),
         };
         let granted = Delivery::Granted(granting.ticket, granted);
         self.told.push((id, granted));

@@ -424,6 +424,10 @@ impl Inner {
                 }
             }
             let mut claim = claim.ok_or(AcquireError::NoKey)?;
+            // The first may be over by the time the last is there.
+            if self.clock.now() > claim.valid_until {
+                continue;
+            }
             claim.in_order(&keys[0]);
             return Ok(claim);
         }
