@@ -318,6 +318,12 @@ impl Host {
         self.leases.tally()
     }
 
+    /// Slots taken, and of how many.
+    pub fn slots(&mut self, now: Timestamp, config: &Config) -> (u32, u32) {
+        let cap = self.bounds(now, config).cap;
+        (self.leases.in_flight() as u32, cap)
+    }
+
     /// Slots taken.
     pub fn in_flight(&self) -> usize {
         self.leases.in_flight()

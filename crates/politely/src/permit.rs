@@ -190,9 +190,10 @@ impl Permit {
             });
         }
         teach(first, report, |entry| {
+            let mut rng = entry.rng(first.lease);
             entry
                 .host
-                .report(now, first.lease, report, entry.config, entry.rng)
+                .report(now, first.lease, report, entry.config, &mut rng)
         })
     }
 
@@ -216,9 +217,10 @@ impl Permit {
         let first = parts.first().expect("a permit has a key");
         let now = first.shard.clock.now();
         let directions = teach(first, report, |entry| {
+            let mut rng = entry.rng(first.lease);
             entry
                 .host
-                .hear(now, first.lease, report, entry.config, entry.rng)
+                .hear(now, first.lease, report, entry.config, &mut rng)
         });
         let slot = Slot {
             parts,

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use politely_core::config::Config;
+use politely_core::gate::LeaseId;
 use politely_core::host::Host;
 use politely_core::key::Key;
 use politely_core::{Rng, Timestamp};
@@ -65,7 +66,8 @@ pub(crate) struct Shard {
     /// Slots that learned since somebody asked, each once. Some may be empty by now.
     learned: Vec<u32>,
     pub(crate) config: Arc<Config>,
-    pub(crate) rng: Rng,
+    /// Makes what is random repeatable.
+    seed: u64,
     pub(crate) stats: Stats,
 }
 
@@ -92,7 +94,7 @@ pub struct Full;
 
 impl Registry {
     pub(crate) fn new(config: &Arc<Config>, clock: &Clock, capacity: usize, seed: u64) -> Self {
-        let shard = |i| {
+        let shard = |_| {
             let state = Shard {
                 index: Index::default(),
                 slots: Slab::new(),
@@ -100,7 +102,7 @@ impl Registry {
                 births: 0,
                 learned: Vec::new(),
                 config: Arc::clone(config),
-                rng: Rng::new(seed.wrapping_add(i)),
+                seed,
                 stats: Stats::default(),
             };
             Arc::new(SharedShard {
@@ -109,7 +111,7 @@ impl Registry {
             })
         };
         Self {
-            shards: (0..SHARDS as u64).map(shard).collect(),
+            shards: (0..SHARDS).map(shard).collect(),
             hasher: foldhash::fast::RandomState::default(),
             keys: AtomicUsize::new(0),
             capacity,
@@ -220,7 +222,7 @@ impl Shard {
             .get_mut(slot)
             .expect("the slot was found under this lock");
         let config = config.as_deref().unwrap_or(&self.config);
-        let (born, rng, stats) = (*born, &mut self.rng, &mut self.stats);
+        let (born, seed, stats) = (*born, self.seed, &mut self.stats);
         Entry {
             host,
             config,
@@ -230,7 +232,7 @@ impl Shard {
             saved,
             listed,
             learned: &mut self.learned,
-            rng,
+            seed,
             stats,
         }
     }
@@ -340,11 +342,16 @@ pub(crate) struct Entry<'a> {
     pub(crate) saved: &'a mut bool,
     listed: &'a mut bool,
     learned: &'a mut Vec<u32>,
-    pub(crate) rng: &'a mut Rng,
+    seed: u64,
     pub(crate) stats: &'a mut Stats,
 }
 
 impl Entry<'_> {
+    /// What is random about a permit's report.
+    pub(crate) fn rng(&self, lease: LeaseId) -> Rng {
+        jitter(self.seed, lease)
+    }
+
     /// There is something to save.
     pub(crate) fn learned(&mut self) {
         *self.saved = false;
@@ -353,6 +360,13 @@ impl Entry<'_> {
             self.learned.push(self.slot);
         }
     }
+}
+
+/// What is random about a permit's report is the same wherever and however often it is applied: another process that
+/// shares the key, or a second try, comes to the same state.
+pub(crate) const fn jitter(seed: u64, lease: LeaseId) -> Rng {
+    // Above this are generations of leases, below it their numbers.
+    Rng::new(seed ^ (lease.0 & 0xffff_ffff))
 }
 
 /// The hash of the key in a slot that the index knows.

@@ -84,8 +84,6 @@ pub(super) struct Count {
 
 pub(super) struct Desk {
     name: Arc<str>,
-    /// What is random about this key.
-    jitter: u64,
     /// What the engine holds, as far as we know; `None`: nothing.
     base: Option<Version>,
     /// When it was heard last, by our own clock; never: `base` is a guess.
@@ -175,11 +173,10 @@ pub(super) enum Told {
 }
 
 impl Desk {
-    pub(super) fn new(name: Arc<str>, jitter: u64, shop: &Shop, mono: Timestamp) -> Self {
+    pub(super) fn new(name: Arc<str>, shop: &Shop, mono: Timestamp) -> Self {
         let now = shop.epochs.now(mono);
         Self {
             name,
-            jitter,
             base: None,
             heard: None,
             view: Cell::new(Host::new(&shop.config, now)),
@@ -288,12 +285,15 @@ impl Desk {
         let ahead = self
             .ahead
             .get_or_insert_with(|| Box::new(self.view.clone()));
-        let (taken, of) = ahead.host.look(now, &shop.config).in_flight;
-        let directions = event.apply(&mut ahead.host, now, &shop.config, shop.seed ^ self.jitter);
+        // Before the event: it is the slot it frees that somebody may wait for.
+        let lingers = event.can_linger() && {
+            let (taken, of) = ahead.host.slots(now, &shop.config);
+            2 * taken <= of
+        };
+        let directions = event.apply(&mut ahead.host, now, &shop.config, shop.seed);
         if let Some(alone) = &mut self.alone {
-            event.apply(&mut alone.host, now, &alone.config, shop.seed ^ self.jitter);
+            event.apply(&mut alone.host, now, &alone.config, shop.seed);
         }
-        let lingers = event.can_linger() && 2 * taken <= of;
         self.due = self.due.min(if lingers { mono + LINGER } else { mono });
         self.push(event);
         if !lingers {
@@ -449,7 +449,7 @@ impl Desk {
             if let Some(remembered) = &self.remembered {
                 cell.host.clone_from(remembered);
                 for event in &self.events {
-                    event.apply(&mut cell.host, now, &shop.config, shop.seed ^ self.jitter);
+                    event.apply(&mut cell.host, now, &shop.config, shop.seed);
                 }
             }
             begin(&mut cell, shop, now);
@@ -462,7 +462,15 @@ impl Desk {
             || !self.doubtful.is_empty()
             || cell.head.line != line;
         if !changed {
+            // Looking has counted tokens and leases: it is not worth a write, but goes with the next.
+            self.ahead = Some(Box::new(cell));
+            self.at = now;
             self.due = Timestamp::NEVER;
+            if std::mem::take(&mut self.ask_first) {
+                self.look = false;
+                self.try_at = mono + POLL;
+                return Step::Read;
+            }
             let waits = !self.waiting.is_empty();
             return Step::Wait(if waits { self.try_at } else { Timestamp::NEVER });
         }
@@ -557,12 +565,9 @@ impl Desk {
         }
         let at = shop.epochs.mono(wait.at);
         self.try_at = at.max(mono + Duration::from_micros(100));
-        self.look = slots || self.ask_first;
+        self.look = slots;
         if slots {
             self.try_at = self.try_at.min(mono + POLL);
-        }
-        if self.ask_first {
-            self.try_at = mono;
         }
         granted
     }
@@ -590,12 +595,16 @@ impl Desk {
         others: bool,
     ) -> (Vec<Granting>, Option<Wait>) {
         let mut granted: Vec<Granting> = Vec::new();
-        let (mut taken, of) = cell.host.look(now, &shop.config).in_flight;
+        let (mut taken, of) = cell.host.slots(now, &shop.config);
         while let Some((&(turn, ticket), &waiter)) = self.waiting.first_key_value() {
             if granted.len() >= BATCH {
                 return (granted, None);
             }
-            let mut ask = modest(waiter.ask, taken, of);
+            let mut ask = if waiter.once {
+                waiter.ask
+            } else {
+                modest(waiter.ask, taken, of)
+            };
             if others && let Some(first) = granted.first() {
                 let until = first.grant.start + QUANTUM;
                 ask.horizon = ask.horizon.min(until.since(now));
@@ -632,7 +641,7 @@ impl Desk {
     ) -> bool {
         let patience = CLAIM * before as u32;
         let mut host = cell.host.clone();
-        let (taken, of) = host.look(now, &shop.config).in_flight;
+        let (taken, of) = host.slots(now, &shop.config);
         let ask = modest(Ask::within(HORIZON), taken, of);
         match host.request(now, ask, &shop.config) {
             Decision::Granted(_) => {
@@ -872,7 +881,7 @@ impl Desk {
         let now = self.now(shop, mono);
         let mut ahead = Box::new(self.view.clone());
         for event in &self.events {
-            event.apply(&mut ahead.host, now, &shop.config, shop.seed ^ self.jitter);
+            event.apply(&mut ahead.host, now, &shop.config, shop.seed);
         }
         self.ahead = Some(ahead);
     }

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use politely_core::Timestamp;
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{Directions, Host, OperatorNumbers};
 use politely_core::signal::{Report, Signal};
-use politely_core::{Rng, Timestamp};
 
 use super::lease::Lease;
+use crate::registry::jitter;
 
 /// Applied to the state one has, and once more to the state it turns out to be: the same event on the same state makes the same
 /// state, wherever it is applied.
@@ -40,13 +41,13 @@ pub(super) enum Event {
 }
 
 impl Event {
-    /// `jitter` makes what is random about it the same wherever it is applied.
+    /// `seed` makes what is random about it the same wherever it is applied.
     pub(super) fn apply(
         &self,
         host: &mut Host,
         now: Timestamp,
         config: &Config,
-        jitter: u64,
+        seed: u64,
     ) -> Option<Directions> {
         match self {
             Self::Report {
@@ -54,7 +55,7 @@ impl Event {
                 report,
                 body_coming,
             } => {
-                let mut rng = Rng::new(jitter ^ lease.0);
+                let mut rng = jitter(seed, *lease);
                 return Some(if *body_coming {
                     host.hear(now, *lease, report, config, &mut rng)
                 } else {

@@ -4,11 +4,9 @@
 //! A simulation does the courier's part in virtual time.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use foldhash::fast::FixedState;
 use politely_core::Timestamp;
 use politely_core::config::Config;
 use politely_core::gate::LeaseId;
@@ -603,7 +601,7 @@ impl Hub {
             self.forget_idle();
         }
         let name = name(key);
-        let mut desk = Desk::new(Arc::clone(&name), hash(key), &self.shop, mono);
+        let mut desk = Desk::new(Arc::clone(&name), &self.shop, mono);
         if let Some(state) = self.remembered.remove(key) {
             let now = self.shop.epochs.now(mono);
             let host = Host::restore(&state, now, &self.shop.config);
@@ -665,12 +663,6 @@ impl Hub {
 /// One key is one cell; the braces keep all of a key's on one server of a cluster.
 pub(super) fn name(key: &Key) -> Arc<str> {
     format!("politely:{{{}}}", key.as_str()).into()
-}
-
-fn hash(key: &Key) -> u64 {
-    let mut hasher = FixedState::default().build_hasher();
-    hasher.write(key.as_str().as_bytes());
-    hasher.finish()
 }
 
 /// A request for one key may be granted ahead of its time; for several keys all must agree on now.

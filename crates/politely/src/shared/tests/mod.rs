@@ -1,5 +1,7 @@
 //! Limiters that share cells, on tokio's paused clock.
 
+mod conformance;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

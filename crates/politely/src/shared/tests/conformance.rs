@@ -1,0 +1,332 @@
+//! The same events leave the same state, byte for byte, and say the same: in a bare [`Host`], in the registry, and in a cell.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use politely_core::Timestamp;
+use politely_core::config::Config;
+use politely_core::control::LawConfig;
+use politely_core::gate::{HoldReason, LeaseId};
+use politely_core::host::{Ask, Decision, Directions, Grant, Host, OperatorNumbers, Reason};
+use politely_core::signal::{Report, Signal};
+use proptest::prelude::*;
+
+use super::{key, memory, started};
+use crate::cells::Engine;
+use crate::clock::Clock;
+use crate::limiter::Limiter;
+use crate::permit::Permit;
+use crate::registry::jitter;
+use crate::shared::Away;
+use crate::sync::sleep;
+
+const SEED: u64 = 7;
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// So many ticks.
+    Wait(u64),
+    Ask {
+        slots: u16,
+        cost: u16,
+        bytes: u64,
+        ahead_ms: u64,
+    },
+    Report {
+        which: usize,
+        signal: Signal,
+        retry_after_s: Option<u64>,
+        latency_ms: u64,
+        bytes: u64,
+    },
+    Cancel {
+        which: usize,
+        sent: bool,
+    },
+    Hold(u64),
+    Set {
+        rate: Option<f64>,
+        in_flight: Option<u32>,
+    },
+    Unpark,
+    Forget,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let signal = prop_oneof![
+        6 => Just(Signal::Ok),
+        2 => Just(Signal::RateLimited),
+        1 => Just(Signal::Overloaded),
+        1 => Just(Signal::Unreachable),
+        1 => Just(Signal::Blocked),
+        1 => Just(Signal::UrlError),
+    ];
+    let step = prop_oneof![
+        4 => (0_u64..400).prop_map(Step::Wait),
+        6 => (1_u16..4, 1_u16..3, 0_u64..2_000, 0_u64..3_000).prop_map(
+            |(slots, cost, bytes, ahead_ms)| Step::Ask { slots, cost, bytes, ahead_ms }
+        ),
+        5 => (0_usize..8, signal, prop::option::of(1_u64..20), 1_u64..900, 0_u64..9_000).prop_map(
+            |(which, signal, retry_after_s, latency_ms, bytes)| Step::Report {
+                which, signal, retry_after_s, latency_ms, bytes,
+            }
+        ),
+        1 => (0_usize..8, any::<bool>()).prop_map(|(which, sent)| Step::Cancel { which, sent }),
+        1 => (1_u64..5_000).prop_map(Step::Hold),
+        1 => (prop::option::of(0.2_f64..50.0), prop::option::of(1_u32..9))
+            .prop_map(|(rate, in_flight)| Step::Set { rate, in_flight }),
+        1 => Just(Step::Unpark),
+        1 => Just(Step::Forget),
+    ];
+    prop::collection::vec(step, 1..60)
+}
+
+fn configs() -> impl Strategy<Value = Config> {
+    prop_oneof![
+        Just(Config::crawler()),
+        Just(Config::api()),
+        Just(Config::fixed(3.0, 2.0)),
+        Just(Config::api().with_law(LawConfig::Aimd(Arc::default()))),
+    ]
+}
+
+/// What a permit or the lack of one said.
+#[derive(Debug, PartialEq)]
+enum Said {
+    Granted(u16, Timestamp),
+    No(Reason, Timestamp),
+    Heard(Directions),
+}
+
+/// Somebody who keeps the key's state.
+trait Keeper {
+    type Permit;
+    async fn ask(&mut self, ask: Ask) -> (Said, Vec<Self::Permit>);
+    fn report(&mut self, permit: Self::Permit, report: &Report) -> Directions;
+    fn cancel(&mut self, permit: Self::Permit, sent: bool);
+    fn operate(&mut self, step: &Step);
+    /// Nothing is on its way.
+    async fn settle(&mut self) {}
+}
+
+/// The core alone.
+struct Bare {
+    host: Host,
+    config: Config,
+    clock: Clock,
+}
+
+impl Keeper for Bare {
+    type Permit = LeaseId;
+
+    async fn ask(&mut self, ask: Ask) -> (Said, Vec<LeaseId>) {
+        match self.host.request(self.clock.now(), ask, &self.config) {
+            Decision::Wait(wait) => (Said::No(wait.reason, wait.at), Vec::new()),
+            Decision::Granted(Grant {
+                lease,
+                slots,
+                start,
+                ..
+            }) => {
+                let leases = (0..u64::from(slots)).map(|i| LeaseId(lease.0 + i));
+                (Said::Granted(slots, start), leases.collect())
+            }
+        }
+    }
+
+    fn report(&mut self, lease: LeaseId, report: &Report) -> Directions {
+        let mut rng = jitter(SEED, lease);
+        self.host
+            .report(self.clock.now(), lease, report, &self.config, &mut rng)
+    }
+
+    fn cancel(&mut self, lease: LeaseId, sent: bool) {
+        self.host
+            .cancel(self.clock.now(), lease, sent, &self.config);
+    }
+
+    fn operate(&mut self, step: &Step) {
+        let now = self.clock.now();
+        match step {
+            Step::Hold(ms) => {
+                let until = now + Duration::from_millis(*ms);
+                self.host.hold(now, until, HoldReason::Operator);
+            }
+            Step::Set { rate, in_flight } => {
+                self.host.set(now, numbers(*rate, *in_flight), &self.config)
+            }
+            Step::Unpark => self.host.unpark(),
+            _ => self.host.forget(now, &self.config),
+        }
+    }
+}
+
+fn numbers(rate: Option<f64>, in_flight: Option<u32>) -> OperatorNumbers {
+    OperatorNumbers {
+        rate,
+        burst: None,
+        in_flight,
+    }
+}
+
+/// The registry, or cells: whatever a limiter keeps its keys in.
+impl Keeper for Limiter {
+    type Permit = Permit;
+
+    async fn ask(&mut self, ask: Ask) -> (Said, Vec<Permit>) {
+        match self.request(&key(), ask, self.turn()).await {
+            Ok(permit) => {
+                let said = Said::Granted(permit.slots(), permit.start());
+                (said, permit.split().collect())
+            }
+            Err(refusal) => match refusal.reason {
+                crate::RefusalReason::Wait(reason) => (Said::No(reason, refusal.at), Vec::new()),
+                other => panic!("{other:?}"),
+            },
+        }
+    }
+
+    fn report(&mut self, permit: Permit, report: &Report) -> Directions {
+        permit.report(report)
+    }
+
+    fn cancel(&mut self, mut permit: Permit, sent: bool) {
+        if sent {
+            permit.sent();
+        }
+        drop(permit);
+    }
+
+    fn operate(&mut self, step: &Step) {
+        match step {
+            Step::Hold(ms) => {
+                let length = Duration::from_millis(*ms);
+                self.hold(&key(), length, HoldReason::Operator).unwrap();
+            }
+            Step::Set { rate, in_flight } => {
+                self.set_numbers(&key(), numbers(*rate, *in_flight))
+                    .unwrap();
+            }
+            Step::Unpark => self.unpark(&key()),
+            _ => Limiter::forget(self, &key()),
+        }
+    }
+
+    async fn settle(&mut self) {
+        assert!(self.settled(Duration::from_secs(1)).await);
+    }
+}
+
+/// What `keeper` says to `steps`; time passes as they say.
+async fn said<K: Keeper>(keeper: &mut K, steps: &[Step]) -> Vec<Said> {
+    let mut out: Vec<K::Permit> = Vec::new();
+    let mut all = Vec::new();
+    let clock = Clock::tokio();
+    let (began, mut next) = (clock.now(), Duration::ZERO);
+    for step in steps {
+        // A call of the engine may take a moment: the next step is taken when its time has come, for all.
+        next += TICK;
+        sleep((began + next).since(clock.now())).await;
+        match step {
+            Step::Wait(ticks) => next += TICK * *ticks as u32,
+            Step::Ask {
+                slots,
+                cost,
+                bytes,
+                ahead_ms,
+            } => {
+                let ask = Ask {
+                    slots: *slots,
+                    cost: *cost,
+                    bytes: *bytes,
+                    horizon: Duration::from_millis(*ahead_ms),
+                };
+                let (said, permits) = keeper.ask(ask).await;
+                out.extend(permits);
+                all.push(said);
+            }
+            Step::Report {
+                which,
+                signal,
+                retry_after_s,
+                latency_ms,
+                bytes,
+            } if !out.is_empty() => {
+                let permit = out.swap_remove(which % out.len());
+                let report = Report {
+                    retry_after: retry_after_s.map(Duration::from_secs),
+                    latency: Duration::from_millis(*latency_ms),
+                    bytes: *bytes,
+                    ..Report::of(*signal)
+                };
+                all.push(Said::Heard(keeper.report(permit, &report)));
+            }
+            Step::Cancel { which, sent } if !out.is_empty() => {
+                let permit = out.swap_remove(which % out.len());
+                keeper.cancel(permit, *sent);
+            }
+            Step::Report { .. } | Step::Cancel { .. } => {}
+            other => keeper.operate(other),
+        }
+        keeper.settle().await;
+    }
+    next += TICK;
+    sleep((began + next).since(clock.now())).await;
+    for permit in out {
+        keeper.cancel(permit, false);
+    }
+    keeper.settle().await;
+    all
+}
+
+/// Each begins at the same second of a clock of its own, so that all see the same times.
+fn alone<T>(run: impl AsyncFnOnce() -> T) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(run())
+}
+
+const TICK: Duration = Duration::from_millis(10);
+/// Past the epoch's quiet beginning, when a new key is a new key.
+const LATER: Duration = Duration::from_secs(10);
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn the_same_events_leave_the_same_state(steps in steps(), config in configs()) {
+        let bare = |first: u64| alone(async || {
+            let clock = Clock::tokio();
+            sleep(LATER).await;
+            let mut host = Host::new(&config, clock.now());
+            host.ids_from(LeaseId(first));
+            let mut bare = Bare { host, config: config.clone(), clock };
+            bare.operate(&Step::Set { rate: None, in_flight: None });
+            let said = said(&mut bare, &steps).await;
+            (said, bare.host.snapshot())
+        });
+        let registry = alone(async || {
+            let builder = Limiter::builder().clock(Clock::tokio()).seed(SEED);
+            let mut limiter = builder.config(config.clone()).build().unwrap();
+            sleep(LATER).await;
+            limiter.operate(&Step::Set { rate: None, in_flight: None });
+            let said = said(&mut limiter, &steps).await;
+            (said, limiter.snapshot(&key()).unwrap())
+        });
+        let shared = alone(async || {
+            let engine: Arc<dyn Engine> = Arc::new(memory());
+            let mut limiter = started(engine, config.clone(), Away::Closed);
+            sleep(LATER).await;
+            limiter.operate(&Step::Set { rate: None, in_flight: None });
+            limiter.settle().await;
+            let said = said(&mut limiter, &steps).await;
+            (said, limiter.snapshot(&key()).unwrap())
+        });
+        prop_assert_eq!(registry, bare(0));
+        // In a cell leases are named by the epoch they are from, here the first.
+        prop_assert_eq!(shared, bare(1 << 32));
+    }
+}
