@@ -36,6 +36,19 @@ impl Lease {
         self.id
     }
 
+    /// Nobody has said yet that it is there, nor that it is not.
+    pub(super) fn is_unknown(&self) -> bool {
+        let until = self.until.load(Ordering::Acquire);
+        until == 0 && (self.asked.load(Ordering::Acquire) || self.there.load(Ordering::Acquire))
+    }
+
+    /// It lasts until then, unless somebody knows better.
+    pub(super) fn presume(&self, until: Timestamp) {
+        if self.is_unknown() {
+            self.until.fetch_max(until.as_micros(), Ordering::AcqRel);
+        }
+    }
+
     /// Still so long; nothing once it is over.
     pub(super) fn left(&self, mono: Timestamp) -> Option<Duration> {
         let left = Timestamp::from_micros(self.until.load(Ordering::Acquire)).since(mono);
