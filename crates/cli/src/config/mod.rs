@@ -52,8 +52,9 @@ pub(crate) struct Knobs {
     /// Requests in flight by memory: up to 256MB 3, 512MB 5, 1GB 8, above 12 (a bare number is MB)
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory_cap: Option<Memory>,
-    /// Share hosts with other processes: their limits are kept by the coordinator (politely serve) at URL
-    #[arg(long, value_name = "URL")]
+    /// Share hosts with other processes: their limits are kept by the coordinator (politely serve) at URL; of several that
+    /// share a --store, the next is asked when one has no answer
+    #[arg(long, value_name = "URL,…")]
     pub(crate) coordinator: Option<String>,
     /// Share hosts with other processes: their limits are kept in cells of the engine at URL (redis://…; docs/fleet.md)
     #[arg(long, value_name = "URL", conflicts_with = "coordinator")]

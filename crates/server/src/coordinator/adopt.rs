@@ -58,11 +58,8 @@ impl Coordinator {
             interval: Duration::ZERO,
             slots: 1,
         };
-        match self.0.permits.put_adopted(name.number, out) {
-            Ok(()) if left.is_some() => worker.granted(1),
-            Ok(()) => {}
-            // Another call was faster: the permit is the one it put.
-            Err(twin) => twin.abandon(),
+        if self.0.permits.put_adopted(name.number, out) && left.is_some() {
+            worker.granted(1);
         }
     }
 }

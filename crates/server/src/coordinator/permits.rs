@@ -100,16 +100,17 @@ impl Permits {
         self.shard(number).out.insert(number.0, Box::new(out));
     }
 
-    /// Puts a permit that was granted elsewhere, unless it has come already.
-    pub(crate) fn put_adopted(&self, number: Number, out: Out) -> Result<(), Out> {
+    /// Puts a permit that was granted elsewhere, unless another call was faster: then the one that it put stays.
+    pub(crate) fn put_adopted(&self, number: Number, out: Out) -> bool {
         let mut shard = self.shard(number);
         if shard.get(number).is_some() {
-            return Err(out);
+            out.abandon();
+            return false;
         }
         self.live
             .fetch_add(u64::from(!out.expired), Ordering::Relaxed);
         shard.out.insert(number.0, Box::new(out));
-        Ok(())
+        true
     }
 
     /// Takes a permit that `worker` holds off the list for good.
