@@ -1,13 +1,15 @@
 //! Side-by-side measurements against peers, as tables of ratios within one run.
 //!
-//! `cargo run --release -p politely-benches [coordinator|fetch|limiter|queue]`; without a name, all of them.
+//! `cargo run --release -p politely-benches [cells|coordinator|fetch|limiter|queue]`; without a name, all of them.
 
 #![expect(clippy::disallowed_methods, reason = "benchmarks look at the clock")]
 
+mod cells;
 mod coordinator;
 mod fetch;
 mod limiter;
 mod queue;
+mod servers;
 
 fn main() {
     let wanted = std::env::args().nth(1);
@@ -16,6 +18,7 @@ fn main() {
             bench();
         }
     };
+    run("cells", cells::run);
     run("coordinator", coordinator::run);
     run("fetch", fetch::run);
     run("limiter", limiter::run);

@@ -329,6 +329,11 @@ impl Host {
         self.leases.in_flight()
     }
 
+    /// What the next lease is called.
+    pub const fn next_lease(&self) -> LeaseId {
+        self.leases.next()
+    }
+
     /// When it last granted a permit.
     pub const fn last_grant(&self) -> Timestamp {
         self.last_grant

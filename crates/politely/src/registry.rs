@@ -365,8 +365,8 @@ impl Entry<'_> {
 /// What is random about a permit's report is the same wherever and however often it is applied: another process that
 /// shares the key, or a second try, comes to the same state.
 pub(crate) const fn jitter(seed: u64, lease: LeaseId) -> Rng {
-    // Above this are generations of leases, below it their numbers.
-    Rng::new(seed ^ (lease.0 & 0xffff_ffff))
+    // A shared key's leases are named by its epoch and maker above this.
+    Rng::new(seed ^ (lease.0 & 0xfff))
 }
 
 /// The hash of the key in a slot that the index knows.

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use politely_core::Timestamp;
 use politely_core::config::Config;
+use politely_core::gate::LeaseId;
 use politely_core::host::{Ask, Decision, Directions, Grant, Host, Reason, Wait};
 
 use super::alone::Alone;
@@ -44,6 +45,8 @@ const UNREADABLE: Duration = Duration::from_secs(1);
 const KEEP: Duration = Duration::from_hours(24 * 30);
 /// After a write without an answer, doubling up to 64 times as long.
 const RETRY: Duration = Duration::from_millis(10);
+/// Writes that take longer than this would be late for what may leave at once.
+const SLOW: Duration = Duration::from_millis(20);
 /// Which state was looked at so lately that an answer may be given from it.
 const LATELY: Duration = Duration::from_millis(250);
 
@@ -88,6 +91,9 @@ pub(super) struct Desk {
     base: Option<Version>,
     /// When it was heard last, by our own clock; never: `base` is a guess.
     heard: Option<Timestamp>,
+    /// A read is on its way, and nothing newer came meanwhile.
+    reading: bool,
+    nothing_newer: bool,
     /// The state at `base`, and the latest time it knows of.
     view: Cell,
     /// The same with all `events` applied; `None`: there are none.
@@ -95,8 +101,8 @@ pub(super) struct Desk {
     at: Timestamp,
     /// What is granted from while the engine is away and shares are allowed.
     alone: Option<Box<Alone>>,
-    /// Not written yet, in order; and by when the first that lingers must be.
-    events: VecDeque<Event>,
+    /// Not written yet, in order, and when each happened by our own clock; and by when the first that lingers must be.
+    events: VecDeque<(Timestamp, Event)>,
     due: Timestamp,
     waiting: BTreeMap<(Turn, u64), Waiter>,
     under_way: Option<Attempt>,
@@ -121,6 +127,8 @@ pub(super) struct Desk {
     pub(super) remembered: Option<Box<Host>>,
     /// Something was learned since it was last kept.
     pub(super) learned: bool,
+    /// How long a write takes, the slow ones remembered for a while.
+    takes: Duration,
     /// Failures in a row; nothing is written before then.
     failures: u32,
     not_before: Timestamp,
@@ -179,6 +187,8 @@ impl Desk {
             name,
             base: None,
             heard: None,
+            reading: false,
+            nothing_newer: false,
             view: Cell::new(Host::new(&shop.config, now)),
             ahead: None,
             at: now,
@@ -198,6 +208,7 @@ impl Desk {
             unreadable: None,
             remembered: None,
             learned: false,
+            takes: Duration::ZERO,
             failures: 0,
             not_before: Timestamp::ZERO,
             watched: false,
@@ -295,21 +306,21 @@ impl Desk {
             event.apply(&mut alone.host, now, &alone.config, shop.seed);
         }
         self.due = self.due.min(if lingers { mono + LINGER } else { mono });
-        self.push(event);
+        self.push(mono, event);
         if !lingers {
             self.try_now();
         }
         directions
     }
 
-    fn push(&mut self, event: Event) {
+    fn push(&mut self, mono: Timestamp, event: Event) {
         let fixed = self.under_way.as_ref().map_or(0, |attempt| attempt.events);
         let doubtful = self.doubtful.iter().map(|attempt| attempt.events).max();
         let fixed = fixed.max(doubtful.unwrap_or(0));
         if self.events.len() >= EVENTS_MAX && fixed < self.events.len() {
             self.events.remove(fixed);
         }
-        self.events.push_back(event);
+        self.events.push_back((mono, event));
     }
 
     /// Nothing of ours is unwritten.
@@ -368,26 +379,36 @@ impl Desk {
         if self.unreadable.is_some() || (self.look && !must && self.heard.is_some()) {
             self.look = false;
             self.try_at = mono + POLL;
-            return Step::Read;
+            return self.read();
         }
         if self.not_before > mono {
             return Step::Wait(self.not_before);
         }
         if self.base.is_none() && shop.epochs.now(mono).since(shop.epochs.began()) < QUIET {
             if self.heard.is_none() {
-                return Step::Read;
+                return self.read();
             }
             // Should it have been lost, whoever remembers it comes first.
             let at = shop.epochs.mono(shop.epochs.began() + QUIET);
             let knows = self
                 .events
                 .iter()
-                .any(|event| matches!(event, Event::Join(_)));
+                .any(|(_, event)| matches!(event, Event::Join(_)));
             if !knows {
                 return Step::Wait(at.max(mono + Duration::from_millis(1)));
             }
         }
         self.build(shop, mono, told)
+    }
+
+    /// One at a time: nobody could tell the older answer from the newer.
+    fn read(&mut self) -> Step {
+        if self.reading {
+            return Step::Wait(Timestamp::NEVER);
+        }
+        self.reading = true;
+        self.nothing_newer = true;
+        Step::Read
     }
 
     /// What to do at `mono` while the engine is away: our share of what the key may, of the state as it was last known.
@@ -429,9 +450,9 @@ impl Desk {
     fn rejoin(&mut self, shop: &Shop, mono: Timestamp) {
         if let Some(alone) = self.alone.take() {
             let host = alone.back_at(self.now(shop, mono));
-            self.events.push_back(Event::Join(Box::new(host)));
+            self.events.push_back((mono, Event::Join(Box::new(host))));
             self.due = mono;
-            self.apply_again(shop, mono);
+            self.apply_again(shop);
         }
     }
 
@@ -441,20 +462,22 @@ impl Desk {
 
     fn build(&mut self, shop: &mut Shop, mono: Timestamp, told: &mut Vec<Told>) -> Step {
         let now = self.now(shop, mono);
-        let mut cell = match &self.ahead {
-            Some(ahead) => ahead.as_ref().clone(),
-            None => self.view.clone(),
-        };
+        let mut cell = self.view.clone();
+        self.apply_events(&mut cell.host, shop);
         if self.base.is_none() {
             if let Some(remembered) = &self.remembered {
                 cell.host.clone_from(remembered);
-                for event in &self.events {
-                    event.apply(&mut cell.host, now, &shop.config, shop.seed);
-                }
+                self.apply_events(&mut cell.host, shop);
             }
             begin(&mut cell, shop, now);
         }
         let line = cell.head.line.clone();
+        // Where writes are slow, what leaves does so once this one is heard of: before, it would be given back for being late.
+        let now = if self.takes > SLOW {
+            now + self.takes
+        } else {
+            now
+        };
         let granted = self.serve(&mut cell, shop, now, mono, told);
         let changed = !self.events.is_empty()
             || !granted.is_empty()
@@ -463,13 +486,14 @@ impl Desk {
             || cell.head.line != line;
         if !changed {
             // Looking has counted tokens and leases: it is not worth a write, but goes with the next.
-            self.ahead = Some(Box::new(cell));
+            self.view = cell;
+            self.ahead = None;
             self.at = now;
             self.due = Timestamp::NEVER;
             if std::mem::take(&mut self.ask_first) {
                 self.look = false;
                 self.try_at = mono + POLL;
-                return Step::Read;
+                return self.read();
             }
             let waits = !self.waiting.is_empty();
             return Step::Wait(if waits { self.try_at } else { Timestamp::NEVER });
@@ -680,6 +704,8 @@ impl Desk {
         };
         match result {
             Ok(Written::Done) => {
+                let took = mono.since(attempt.began);
+                self.takes = took.max(self.takes - self.takes / 8);
                 self.failures = 0;
                 shop.count.commits += 1;
                 shop.count.items += (attempt.events + attempt.granted.len()) as u64;
@@ -707,16 +733,12 @@ impl Desk {
         self.remembered = None;
         self.learned |= attempt.events > 0;
         self.heard = Some(mono);
+        self.nothing_newer = false;
         self.last = attempt.number;
         self.doubtful.clear();
-        let until = attempt.began + safely(shop.config.lease);
-        for event in self.events.drain(..attempt.events) {
-            if let Event::Renew(lease) = event {
-                lease.settled(until);
-            }
-        }
+        self.drop_events(attempt.events, shop);
         self.view = attempt.cell;
-        self.apply_again(shop, mono);
+        self.apply_again(shop);
         if !self.events.is_empty() {
             self.due = self.due.min(mono);
         }
@@ -760,8 +782,10 @@ impl Desk {
         mono: Timestamp,
     ) {
         shop.count.reads += 1;
+        self.reading = false;
         if let Ok(value) = result
             && self.under_way.is_none()
+            && self.nothing_newer
         {
             self.heard(value.as_deref(), shop, mono);
             self.try_now();
@@ -773,7 +797,7 @@ impl Desk {
         if self.under_way.is_some() || Version::of(value) == self.base {
             return;
         }
-        if let Ok((cell, _)) = Cell::decode(value, self.now(shop, mono), &shop.config)
+        if let Ok((cell, _)) = Cell::decode(value, Timestamp::ZERO, &shop.config)
             && cell.head.commits > self.view.head.commits
         {
             self.heard(Some(value), shop, mono);
@@ -786,11 +810,14 @@ impl Desk {
         let first = self.heard.is_none();
         let version = value.and_then(Version::of);
         self.heard = Some(mono);
+        self.nothing_newer = false;
         if version == self.base && !first && self.unreadable.is_none() {
             return;
         }
         let now = self.now(shop, mono);
-        let (cell, at) = match value.map(|value| Cell::decode(value, now, &shop.config)) {
+        // Read as of its own time: what happened here meanwhile may be older than now.
+        let read = value.map(|value| Cell::decode(value, Timestamp::ZERO, &shop.config));
+        let (cell, at) = match read {
             None => (Cell::new(Host::new(&shop.config, now)), now),
             Some(Ok(read)) => read,
             Some(Err(why)) => {
@@ -811,7 +838,7 @@ impl Desk {
         };
         self.doubtful.clear();
         if let Some(attempt) = made {
-            self.was_made_after_all(attempt, mono);
+            self.was_made_after_all(attempt, shop, mono);
         }
         if self.has_lost(&cell, shop.me) {
             shop.count.lost += 1;
@@ -820,7 +847,7 @@ impl Desk {
                 // Of two laws a join takes the slower: a new one would make what was learned forgotten.
                 self.view.host.clone_from(&known);
             }
-            self.events.push_front(Event::Join(Box::new(known)));
+            self.events.push_front((mono, Event::Join(Box::new(known))));
             self.due = mono;
             self.last = 0;
         } else {
@@ -829,7 +856,7 @@ impl Desk {
         self.base = version;
         self.learned = true;
         self.at = at;
-        self.apply_again(shop, mono);
+        self.apply_again(shop);
     }
 
     fn cannot_read(&mut self, why: &CellError, mono: Timestamp) {
@@ -837,14 +864,18 @@ impl Desk {
         self.try_at = mono + UNREADABLE;
     }
 
-    fn was_made_after_all(&mut self, attempt: Attempt, mono: Timestamp) {
-        self.last = attempt.number;
-        for event in self.events.drain(..attempt.events) {
+    /// So many are written.
+    fn drop_events(&mut self, count: usize, shop: &Shop) {
+        for (at, event) in self.events.drain(..count) {
             if let Event::Renew(lease) = event {
-                // How long it lasts is not worth guessing: it is asked again.
-                lease.settled(Timestamp::ZERO);
+                lease.settled(at + safely(shop.config.lease));
             }
         }
+    }
+
+    fn was_made_after_all(&mut self, attempt: Attempt, shop: &Shop, mono: Timestamp) {
+        self.last = attempt.number;
+        self.drop_events(attempt.events, shop);
         for granting in attempt.granted {
             if self
                 .waiting
@@ -855,8 +886,9 @@ impl Desk {
             } else {
                 let slots = u64::from(granting.grant.slots);
                 for i in (0..slots).rev() {
-                    let lease = politely_core::gate::LeaseId(granting.grant.lease.0 + i);
-                    self.events.push_back(Event::Cancel { lease, sent: false });
+                    let lease = LeaseId(granting.grant.lease.0 + i);
+                    self.events
+                        .push_back((mono, Event::Cancel { lease, sent: false }));
                 }
                 self.due = mono;
             }
@@ -873,17 +905,22 @@ impl Desk {
         ours || cell.head.commits < self.view.head.commits
     }
 
-    fn apply_again(&mut self, shop: &Shop, mono: Timestamp) {
+    fn apply_again(&mut self, shop: &Shop) {
         self.ahead = None;
         if self.events.is_empty() {
             return;
         }
-        let now = self.now(shop, mono);
         let mut ahead = Box::new(self.view.clone());
-        for event in &self.events {
-            event.apply(&mut ahead.host, now, &shop.config, shop.seed);
-        }
+        self.apply_events(&mut ahead.host, shop);
         self.ahead = Some(ahead);
+    }
+
+    /// Each as of when it happened, by what shared time is known to have been then.
+    fn apply_events(&self, host: &mut Host, shop: &Shop) {
+        for (mono, event) in &self.events {
+            let now = self.now(shop, *mono);
+            event.apply(host, now, &shop.config, shop.seed);
+        }
     }
 }
 
@@ -904,4 +941,8 @@ fn begin(cell: &mut Cell, shop: &Shop, now: Timestamp) {
     if newest > now {
         cell.host.resume_after(now, newest, &shop.config);
     }
+    // Whoever else may make it anew, now or after a loss that is not known here yet, names no lease the same.
+    let maker = u64::from(shop.me.0 & 0xf_ffff) << 12;
+    cell.host
+        .ids_from(LeaseId((u64::from(shop.epochs.number()) << 32) | maker));
 }

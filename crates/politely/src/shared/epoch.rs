@@ -178,6 +178,11 @@ impl Epochs {
             (Some((_, stored)), known) => Epoch {
                 number: above(stored.number.max(number(known.as_ref())), pulse.time),
                 run: pulse.run,
+                // What is stored may be older than what was seen a moment ago.
+                ahead: match known {
+                    Some(known) if !away => known.ahead,
+                    _ => stored.ahead,
+                },
                 ..stored.clone()
             },
             (None, known) => Epoch {

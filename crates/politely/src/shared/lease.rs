@@ -49,6 +49,12 @@ impl Lease {
         }
     }
 
+    /// When it is over, by our own clock.
+    #[cfg(test)]
+    pub(super) fn until(&self) -> Timestamp {
+        Timestamp::from_micros(self.until.load(Ordering::Acquire))
+    }
+
     /// Still so long; nothing once it is over.
     pub(super) fn left(&self, mono: Timestamp) -> Option<Duration> {
         let left = Timestamp::from_micros(self.until.load(Ordering::Acquire)).since(mono);

@@ -47,6 +47,8 @@ mod courier;
 mod desk;
 mod epoch;
 mod event;
+#[cfg(test)]
+mod faults;
 mod hub;
 mod lease;
 #[cfg(test)]

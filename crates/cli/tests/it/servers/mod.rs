@@ -13,7 +13,11 @@ mod kind;
 mod log;
 mod nginx;
 pub(crate) mod process;
-#[allow(dead_code, reason = "the library's tests of engines use all of it")]
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "the library's tests of engines use all of it"
+)]
 pub(crate) mod redis;
 
 use std::collections::BTreeMap;

@@ -12,8 +12,8 @@ use super::{CALL_TIME, trouble};
 /// A cell moves once in a while, and its new owner may not have the script: three rounds. More is a cluster that does not
 /// know itself.
 const ROUNDS: usize = 5;
-/// Below the time of an answer, so that a server without replicas can say so.
-const WAIT_MS: u32 = 400;
+/// Well below the time of an answer, so that a server without replicas can say so.
+const WAIT_MS: u32 = 300;
 
 /// A command to be sent.
 struct Due {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Pipeline, RedisResult, Value};
 
@@ -28,16 +29,16 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(
 pub(super) struct Link {
     client: Client,
     config: AsyncConnectionConfig,
-    // Held while connecting: all who wait share one attempt.
-    state: tokio::sync::Mutex<State>,
+    /// With its number, so that only who used the broken one drops it.
+    current: Mutex<Option<(u64, MultiplexedConnection)>>,
+    connecting: tokio::sync::Mutex<Attempts>,
 }
 
+/// All who need a connection share an attempt.
 #[derive(Default)]
-struct State {
-    connection: Option<MultiplexedConnection>,
-    /// Counts connections, so that only who used the broken one drops it.
+struct Attempts {
     made: u64,
-    failures: u32,
+    failed: u32,
 }
 
 impl Link {
@@ -47,44 +48,47 @@ impl Link {
             config: config
                 .set_response_timeout(Some(ANSWER_TIME))
                 .set_connection_timeout(Some(CONNECT_TIME)),
-            state: tokio::sync::Mutex::default(),
+            current: Mutex::default(),
+            connecting: tokio::sync::Mutex::default(),
         }
     }
 
     /// Sends all at once. One answer per command, in order, complaints among them.
     pub(super) async fn send(&self, commands: &Pipeline) -> RedisResult<Vec<Value>> {
-        let (made, mut connection) = self.connection().await?;
+        let (number, mut connection) = self.connection().await?;
         let sent = connection
             .send_packed_commands(commands, 0, commands.len())
             .await;
         if sent.is_err() {
-            let mut state = self.state.lock().await;
             // Late answers count as well: a peer that vanished without a word never breaks the connection.
-            if state.made == made {
-                state.connection = None;
-            }
+            let mut current = self.current.lock();
+            current.take_if(|(of, _)| *of == number);
         }
         sent
     }
 
     async fn connection(&self) -> RedisResult<(u64, MultiplexedConnection)> {
-        let mut state = self.state.lock().await;
-        if let Some(connection) = &state.connection {
-            return Ok((state.made, connection.clone()));
+        if let Some(current) = self.current.lock().clone() {
+            return Ok(current);
         }
-        if state.failures > 0 {
-            let doubled = PAUSES[0] * 2_u32.saturating_pow(state.failures - 1);
+        let mut attempts = self.connecting.lock().await;
+        if let Some(current) = self.current.lock().clone() {
+            return Ok(current);
+        }
+        if attempts.failed > 0 {
+            let doubled = PAUSES[0] * 2_u32.saturating_pow(attempts.failed - 1);
             sleep(doubled.min(PAUSES[1])).await;
         }
-        // Counted first: a caller who gives up meanwhile has failed too.
-        state.failures += 1;
-        let connection = self
-            .client
+        // Counted first: who gives up meanwhile has failed too.
+        attempts.failed += 1;
+        let client = &self.client;
+        let connection = client
             .get_multiplexed_async_connection_with_config(&self.config)
             .await?;
-        state.failures = 0;
-        state.made += 1;
-        state.connection = Some(connection.clone());
-        Ok((state.made, connection))
+        attempts.failed = 0;
+        attempts.made += 1;
+        let current = (attempts.made, connection);
+        *self.current.lock() = Some(current.clone());
+        Ok(current)
     }
 }

@@ -80,7 +80,7 @@ impl Redis {
         })
     }
 
-    /// A change counts only once so many replicas have acknowledged it (`WAIT`, at most 0.4 s); one that does not is an error, and
+    /// A change counts only once so many replicas have acknowledged it (`WAIT`, at most 0.3 s); one that does not is an error, and
     /// may be there or not. Default: what the URL says, else 0. Costs a round trip from master to replica per call; while too few
     /// replicas are there, nothing can be changed.
     #[must_use]

@@ -17,6 +17,9 @@ pub enum RedisError {
         "an engine's URL begins with redis://, redis+sentinel:// or redis+cluster:// (or rediss for TLS), not with `{0}`"
     )]
     Scheme(String),
+    /// What comes before the servers.
+    #[error("no user and password before the `@`; write characters such as / and @ as %2F and %40")]
+    Login,
     /// Where a server's address should be.
     #[error("`{0}` is no server's address; say host:port")]
     Address(String),
@@ -66,17 +69,18 @@ impl Place {
             "rediss" | "valkeys" => true,
             _ => return Err(no_scheme()),
         };
+        let (login, rest) = rest.rsplit_once('@').unwrap_or(("", rest));
         let hosts_end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (hosts, tail) = rest.split_at(hosts_end);
-        let (login, hosts) = hosts.rsplit_once('@').unwrap_or(("", hosts));
+        // What surrounds the servers reads as it would around one.
+        let around = Url::parse(&format!("redis://{login}@localhost{tail}")).ok();
+        let around = around.filter(|url| url.host_str() == Some("localhost"));
+        let around = around.ok_or(RedisError::Login)?;
         let port = if kind == "sentinel" { 26379 } else { 6379 };
         let servers: Vec<Server> = hosts
             .split(',')
             .map(|host| Server::parse(host, port))
             .collect::<Result<_, _>>()?;
-        // What surrounds the servers reads as it would around one.
-        let around = Url::parse(&format!("redis://{login}@localhost{tail}"))
-            .map_err(|_| RedisError::Address(hosts.to_owned()))?;
         let mut path = around.path().split('/').filter(|part| !part.is_empty());
         let kind = match kind {
             "" => Kind::Alone,
@@ -121,8 +125,10 @@ impl Place {
         for (name, value) in around.query_pairs() {
             place.set(&name, &value)?;
         }
-        // Who brings another provider along has installed it by now; with two in the tree, rustls would not choose.
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        if tls {
+            // Who brings another provider along has installed it by now; with two in the tree, rustls would not choose.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+        }
         Ok(place)
     }
 
@@ -233,6 +239,8 @@ mod tests {
             ("redis://a:b", "`a:b` is no server's address"),
             ("redis://a,b", "`a,b` is no server's address"),
             ("redis://a:99999", "`a:99999` is no server's address"),
+            ("redis://ann:a/b@c", "%2F"),
+            ("redis://ann:a#b@c/1", "%2F"),
             ("redis+cluster://a,,b", "`` is no server's address"),
             ("redis+sentinel://a", "redis+sentinel://host:26379/mymaster"),
             ("redis://a/x", "`x` is no database"),
@@ -255,12 +263,21 @@ mod tests {
     #[test]
     fn no_password_is_told() {
         for url in [
+            "redis://ann:hidden/more@a",
             "redis://ann:hidden@/0",
             "redis://ann:hidden@a?x=1",
             "ann:hidden@a",
         ] {
             let error = parse(url).err().expect(url).to_string();
             assert!(!error.contains("hidden"), "{error}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_is_said_is_read_or_refused(rest in ".{0,40}", i in 0..6_usize) {
+            let scheme = ["redis", "rediss", "redis+sentinel", "redis+cluster", "valkey", ""][i];
+            let _ = parse(&format!("{scheme}://{rest}"));
         }
     }
 }

@@ -10,10 +10,10 @@ use super::{bytes, trouble};
 /// A cell that is not there reads as empty, which is what is expected of it then. A server that cannot tell those who
 /// watch still sets.
 const CHANGE: &str = "\
-local version = redis.call('GETRANGE', KEYS[1], 0, 15)
-if version ~= ARGV[1] then return redis.call('GET', KEYS[1]) end
-redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
-if ARGV[4] then redis.pcall('SPUBLISH', KEYS[1], ARGV[2]) end
+local cell, call = KEYS[1], redis.call
+if call('GETRANGE', cell, '0', '15') ~= ARGV[1] then return call('GET', cell) end
+call('SET', cell, ARGV[2], 'PX', ARGV[3])
+if ARGV[4] then redis.pcall('SPUBLISH', cell, ARGV[2]) end
 return 1";
 
 /// Knows the script's hash.

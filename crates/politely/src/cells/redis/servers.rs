@@ -4,14 +4,14 @@
 //! keys hash alike, and its Sentinel client asks Sentinels in order, so that one that hangs costs the whole second of a call:
 //! hence our own, on its connections, slots and errors.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::select_ok;
 use parking_lot::Mutex;
 use redis::cluster_routing::Slot;
-use redis::{Pipeline, ProtocolVersion, RedisResult, ServerError, Value, cmd, pipe};
+use redis::{Pipeline, ProtocolVersion, RedisResult, ServerError, Value, pipe};
 
 use super::super::EngineError;
 use super::link::{Link, Purpose};
@@ -45,18 +45,14 @@ impl Owners {
     }
 
     pub(super) fn all(&self) -> Vec<Server> {
-        let mut all: Vec<Server> = Vec::new();
-        let owners: &mut dyn Iterator<Item = &Server> = match self {
-            Self::Unknown => &mut std::iter::empty(),
-            Self::One(server) => &mut std::iter::once(server),
-            Self::Slots(slots) => &mut slots.values(),
-        };
-        for owner in owners {
-            if !all.contains(owner) {
-                all.push(owner.clone());
+        match self {
+            Self::Unknown => Vec::new(),
+            Self::One(server) => vec![server.clone()],
+            Self::Slots(slots) => {
+                let all: HashSet<&Server> = slots.values().collect();
+                all.into_iter().cloned().collect()
             }
         }
-        all
     }
 }
 
@@ -104,63 +100,68 @@ impl Servers {
 
     /// What `read` finds among the owners, who are asked for first if they are unknown.
     pub(super) async fn owners<T>(&self, read: impl Fn(&Owners) -> T) -> Result<T, EngineError> {
-        let unknown = matches!(*self.owners.lock(), Owners::Unknown);
-        if unknown {
-            let found = self.find().await?;
-            let known = found.all();
-            self.links.lock().retain(|(server, purpose), _| {
-                *purpose == Purpose::Sentinel || known.contains(server)
-            });
-            *self.owners.lock() = found;
+        let known = match &*self.owners.lock() {
+            Owners::Unknown => None,
+            owners => Some(read(owners)),
+        };
+        if let Some(known) = known {
+            return Ok(known);
         }
-        Ok(read(&self.owners.lock()))
+        let found = self.find().await?;
+        let (known, mut unheard) = (found.all(), false);
+        self.links.lock().retain(|(server, purpose), _| {
+            let kept = *purpose == Purpose::Sentinel || known.contains(server);
+            unheard |= !kept && *purpose == Purpose::Notices;
+            kept
+        });
+        if unheard {
+            self.ears.lost();
+        }
+        let read = read(&found);
+        *self.owners.lock() = found;
+        Ok(read)
     }
 
     /// Whoever answers first is believed: who is wrong is found out by the servers themselves (`MOVED`, `READONLY`).
     async fn find(&self) -> Result<Owners, EngineError> {
-        let (purpose, question) = match &self.place.kind {
+        let mut question = pipe();
+        let purpose = match &self.place.kind {
             Kind::Alone => return Ok(Owners::One(self.place.servers[0].clone())),
             Kind::Sentinel { master } => {
-                let mut question = cmd("SENTINEL");
+                let question = question.cmd("SENTINEL");
                 question.arg("GET-MASTER-ADDR-BY-NAME").arg(master);
-                (Purpose::Sentinel, question)
+                Purpose::Sentinel
             }
             Kind::Cluster => {
-                let mut question = cmd("CLUSTER");
-                question.arg("SLOTS");
-                (Purpose::Calls, question)
+                question.cmd("CLUSTER").arg("SLOTS");
+                Purpose::Calls
             }
         };
-        let mut question_alone = pipe();
-        question_alone.add_command(question);
-        let question = &question_alone;
-        let mut asked = self.place.servers.clone();
+        let question = &question;
+        let mut asked: HashSet<Server> = self.place.servers.iter().cloned().collect();
         // Those named may be gone; those found are connected already.
-        for (server, used) in self.links.lock().keys() {
-            if *used == purpose && !asked.contains(server) {
-                asked.push(server.clone());
-            }
-        }
+        asked.extend(self.connected(purpose));
         let asking = asked.into_iter().map(|server| {
             Box::pin(async move {
-                let link = self.link(&server, purpose);
-                let answers = match link {
-                    Ok(link) => link.send(question).await,
-                    Err(why) => Err(why),
-                };
-                let mut answers = answers.map_err(|why| trouble::away(&server, &why))?;
-                match answers.pop() {
-                    Some(Value::ServerError(why)) => Err(trouble::refused(&server, &why)),
-                    Some(Value::Nil) => Err(trouble::unknown_master(&server)),
-                    Some(answer) if purpose == Purpose::Sentinel => master(&answer)
-                        .map(Owners::One)
-                        .ok_or_else(|| trouble::odd(&answer)),
-                    Some(answer) => Ok(slots(&answer, &server)),
-                    None => Err(trouble::odd(&Value::Nil)),
+                let mut answers = self.send(&server, purpose, question).await?;
+                match answers.pop().unwrap_or(Value::Nil) {
+                    Value::ServerError(why) => Err(trouble::refused(&server, &why)),
+                    Value::Nil => Err(trouble::unknown_master(&server)),
+                    answer => match purpose {
+                        Purpose::Sentinel => master(&answer).map(Owners::One),
+                        _ => slots(&answer, &server).map(Owners::Slots),
+                    }
+                    .ok_or_else(|| trouble::odd(&answer)),
                 }
             })
         });
         Ok(select_ok(asking).await?.0)
+    }
+
+    fn connected(&self, purpose: Purpose) -> Vec<Server> {
+        let links = self.links.lock();
+        let links = links.keys().filter(|(_, used)| *used == purpose);
+        links.map(|(server, _)| server.clone()).collect()
     }
 
     /// The next call asks again.
@@ -200,25 +201,25 @@ fn master(answer: &Value) -> Option<Server> {
 }
 
 /// Of `CLUSTER SLOTS`: first slot, last slot, master (host, port, …), replicas; `from` stands in for a host it does not say.
-fn slots(answer: &Value, from: &Server) -> Owners {
+fn slots(answer: &Value, from: &Server) -> Option<HashMap<Slot, Server>> {
     let mut owners = HashMap::new();
-    for range in answer.as_sequence().unwrap_or_default() {
-        let Some([Value::Int(first), Value::Int(last), master, ..]) = range.as_sequence() else {
-            continue;
+    for range in answer.as_sequence()? {
+        let [Value::Int(first), Value::Int(last), master, ..] = range.as_sequence()? else {
+            return None;
         };
-        let Some([host, Value::Int(port), ..]) = master.as_sequence() else {
-            continue;
+        let [host, Value::Int(port), ..] = master.as_sequence()? else {
+            return None;
         };
         let host = match host {
             Value::BulkString(host) if !host.is_empty() => String::from_utf8_lossy(host).into(),
             _ => Arc::clone(&from.host),
         };
-        let port = u16::try_from(*port).unwrap_or(from.port);
+        let port = u16::try_from(*port).ok()?;
         let master = Server { host, port };
         let slots = (*first..=*last).filter_map(|slot| Slot::new(u16::try_from(slot).ok()?));
         owners.extend(slots.map(|slot| (slot, master.clone())));
     }
-    Owners::Slots(owners)
+    Some(owners)
 }
 
 impl Server {

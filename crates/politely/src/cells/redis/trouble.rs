@@ -36,6 +36,8 @@ pub(super) fn is_elsewhere(why: &ServerError) -> bool {
 
 const LOGIN: &str = "; user and password belong into the URL: redis://user:password@host";
 
+const RIGHTS: &str = "; the documentation of politely::cells::redis lists what its user needs";
+
 fn advice(code: &str, details: &str) -> &'static str {
     match code {
         "READONLY" => {
@@ -45,7 +47,8 @@ fn advice(code: &str, details: &str) -> &'static str {
         "OOM" => "; raise its maxmemory",
         "LOADING" => "; it will answer when it has read its data",
         "NOAUTH" | "WRONGPASS" => LOGIN,
-        "NOPERM" => "; the documentation of politely::cells::redis lists what its user needs",
+        "NOPERM" => RIGHTS,
+        "ERR" if details.contains("executing the script can't run") => RIGHTS,
         "MOVED" | "ASK" => "; it is part of a cluster: use redis+cluster://",
         "CLUSTERDOWN" => "; some of its slots have no master",
         "WRONGTYPE" => "; somebody else uses the name of this cell: use another prefix",

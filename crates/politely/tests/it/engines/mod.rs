@@ -44,7 +44,7 @@ pub(crate) fn write(cell: &str, expected: Option<u8>, value: Vec<u8>) -> Write {
         cell: cell.into(),
         expected: expected.map(|version| Version([version; Version::LEN])),
         value,
-        keep: std::time::Duration::from_secs(600),
+        keep: std::time::Duration::from_mins(10),
         notify: false,
     }
 }

@@ -212,10 +212,11 @@ pub(crate) async fn time_goes_on_and_the_run_stays(running: &impl Running) {
     assert!(two.time >= one.time);
 }
 
+/// Of which cell, and what it holds.
+pub(crate) type Told = mpsc::UnboundedReceiver<(String, Vec<u8>)>;
+
 /// A client, and what it is told.
-pub(crate) fn listening(
-    client: Arc<dyn Engine>,
-) -> (Arc<dyn Engine>, mpsc::UnboundedReceiver<(String, Vec<u8>)>) {
+pub(crate) fn listening(client: Arc<dyn Engine>) -> (Arc<dyn Engine>, Told) {
     let (sender, told) = mpsc::unbounded_channel();
     let hear: OnNotice = Arc::new(move |cell: &str, value| {
         // Nobody may listen any more.
@@ -226,7 +227,7 @@ pub(crate) fn listening(
 }
 
 /// What comes next.
-pub(crate) async fn next<T>(told: &mut mpsc::UnboundedReceiver<T>) -> T {
+async fn next(told: &mut Told) -> (String, Vec<u8>) {
     let told = timeout(PATIENCE, told.recv()).await;
     told.expect("a notice comes").expect("the client is there")
 }

@@ -48,6 +48,18 @@ impl Cluster {
             replica.cli(&["cluster", "replicate", &id]) == "OK"
         });
         replica.wait_for_info("master_link_status:up");
+        let acknowledged = ["wait", "1", "100"];
+        wait_for("it acknowledges", || {
+            self.nodes[master].cli(&acknowledged) == "1"
+        });
+        let known = format!("{} ", replica.cli(&["cluster", "myid"]));
+        for node in &self.nodes {
+            wait_for("all know it", || {
+                let nodes = node.cli(&["cluster", "nodes"]);
+                let line = nodes.lines().find(|line| line.starts_with(&known));
+                line.is_some_and(|line| line.contains(" slave "))
+            });
+        }
         replica
     }
 

@@ -64,7 +64,11 @@ impl RedisServer {
             .expect("memory");
         }
         if role != Role::Sentinel {
-            writeln!(whole, "save \"\"\nappendonly no\nreplica-announce-ip {ip}").expect("memory");
+            writeln!(
+                whole,
+                "save \"\"\nappendonly no\nreplica-announce-ip {ip}\nrepl-diskless-sync-delay 0"
+            )
+            .expect("memory");
         }
         whole.push_str(config);
         fs::write(folder.path().join("redis.conf"), whole).expect("the folder is writable");
@@ -117,6 +121,12 @@ impl RedisServer {
 
     /// What it answers to a command, as `redis-cli` prints it. An error is an answer.
     pub(crate) fn cli(&self, args: &[&str]) -> String {
+        let answered = self.try_cli(args);
+        answered.unwrap_or_else(|why| panic!("redis-cli {args:?}: {why}"))
+    }
+
+    /// A failover cuts whoever is connected.
+    fn try_cli(&self, args: &[&str]) -> Result<String, String> {
         let (ip, port) = (
             self.address.ip().to_string(),
             self.address.port().to_string(),
@@ -133,13 +143,12 @@ impl RedisServer {
             .args(args)
             .output()
             .expect("redis-cli runs");
-        let answer = String::from_utf8_lossy(&out.stdout).trim_end().to_owned();
-        assert!(
-            out.status.success(),
-            "redis-cli {args:?}: {answer} {}",
-            String::from_utf8_lossy(&out.stderr)
-        );
-        answer
+        let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
+        if out.status.success() {
+            Ok(said(&out.stdout))
+        } else {
+            Err(said(&out.stderr))
+        }
     }
 
     /// [`RedisServer::cli`] for what must go well.
@@ -151,9 +160,8 @@ impl RedisServer {
     /// Returns when `INFO` has such a line.
     pub(crate) fn wait_for_info(&self, line: &str) {
         wait_for(line, || {
-            self.cli(&["info"])
-                .lines()
-                .any(|said| said.trim_end() == line)
+            let info = self.try_cli(&["info"]).unwrap_or_default();
+            info.lines().any(|said| said.trim_end() == line)
         });
     }
 
@@ -212,7 +220,7 @@ pub(crate) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < deadline, "never: {what}");
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::sleep(Duration::from_millis(50)); // each look is a process
     }
 }
 

@@ -1,57 +1,59 @@
-//! A master, its replica, and two Sentinels that watch them.
+//! A master, its replica, and the Sentinel that watches them. One decides alone, and at once: of several, none may win an
+//! election for seconds.
 
 use super::{RedisServer, Role, free_place, wait_for};
 
-/// The name the Sentinels know the master by.
+/// The name the Sentinel knows the master by.
 const NAME: &str = "mymaster";
 
 pub(crate) struct Sentineled {
     pub(crate) master: RedisServer,
     pub(crate) replica: RedisServer,
-    pub(crate) sentinels: [RedisServer; 2],
+    pub(crate) sentinel: RedisServer,
 }
 
 impl Sentineled {
-    /// Started when the replica is in sync and both Sentinels know of it and of each other. `config` is the servers'.
+    /// Started when the replica is in sync and the Sentinel knows of it. `config` is the servers'.
     pub(crate) fn start(config: &str) -> Self {
         let master = RedisServer::start(config);
         let (ip, port) = (master.address.ip(), master.address.port());
         let replica = RedisServer::start(&format!("{config}\nreplicaof {ip} {port}\n"));
         replica.wait_for_info("master_link_status:up");
+        wait_for("it acknowledges", || {
+            master.cli(&["wait", "1", "100"]) == "1"
+        });
         let watches = format!(
-            "sentinel monitor {NAME} {ip} {port} 2
+            "sentinel monitor {NAME} {ip} {port} 1
 sentinel down-after-milliseconds {NAME} 500
 sentinel failover-timeout {NAME} 2000
 "
         );
-        let sentinels =
-            [(); 2].map(|()| RedisServer::start_as(Role::Sentinel, free_place(), &watches));
-        for sentinel in &sentinels {
-            let knows =
-                format!("master0:name={NAME},status=ok,address={ip}:{port},slaves=1,sentinels=2");
-            sentinel.wait_for_info(&knows);
+        let sentinel = RedisServer::start_as(Role::Sentinel, free_place(), &watches);
+        sentinel.wait_for_info(&format!(
+            "master0:name={NAME},status=ok,address={ip}:{port},slaves=1,sentinels=1"
+        ));
+        // It looks every ten seconds otherwise, and turns a master that came back into a replica after eight.
+        for period in ["info-period", "publish-period"] {
+            sentinel.order(&["sentinel", "debug", period, "100"]);
         }
         Self {
             master,
             replica,
-            sentinels,
+            sentinel,
         }
     }
 
     pub(crate) fn url(&self) -> String {
-        let [one, two] = &self.sentinels;
-        format!("redis+sentinel://{},{}/{NAME}", one.address, two.address)
+        format!("redis+sentinel://{}/{NAME}", self.sentinel.address)
     }
 
-    /// Returns when the Sentinels have made the replica master.
+    /// Returns when the Sentinel has made the replica master.
     pub(crate) fn wait_for_promotion(&self) {
         self.replica.wait_for_info("role:master");
         let port = self.replica.address.port().to_string();
-        for sentinel in &self.sentinels {
-            let asked = ["sentinel", "get-master-addr-by-name", NAME];
-            wait_for("the Sentinels agree", || {
-                sentinel.cli(&asked).ends_with(&port)
-            });
-        }
+        let asked = ["sentinel", "get-master-addr-by-name", NAME];
+        wait_for("the Sentinel says so", || {
+            self.sentinel.cli(&asked).ends_with(&port)
+        });
     }
 }

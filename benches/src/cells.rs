@@ -1,0 +1,248 @@
+//! Commits through the Redis adapter against raw `SET` of values of the same size, on one redis-server in one run.
+//!
+//! `cargo run --release -p politely-benches cells [CELLS]` (a million if not said). `SET` comes from `redis-benchmark -P 16` with its 50
+//! connections; ours are calls of [`BATCH`] commits, [`AT_ONCE`] calls at a time over one connection, each cell expecting the
+//! version it was given last. Values are real states of hosts behind a version. Rounds alternate; each figure is the median of its
+//! rounds. Server and callers share the machine.
+
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use politely::cells::redis::Redis;
+use politely::cells::{Engine, Version, Write, Written};
+use politely::core::host::{Ask, Decision, Host};
+use politely::core::{Rng, Timestamp};
+use politely::{Config, Report, Signal};
+
+use crate::servers::process::tool;
+use crate::servers::redis::RedisServer;
+
+const BATCH: usize = 256;
+const AT_ONCE: usize = 4;
+const ROUNDS: usize = 3;
+const COMMITS_PER_ROUND: usize = 300_000;
+/// What stands between version and state: who wrote, who waits (`shared/cell.rs`, one writer).
+const HEAD: usize = 12;
+
+/// Runs everything and prints the table.
+pub(crate) fn run() {
+    let cells: usize = std::env::args()
+        .nth(2)
+        .map_or(1_000_000, |cells| cells.parse().expect("CELLS is a number"));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    println!(
+        "cells: {cells} cells, {AT_ONCE} calls of {BATCH} at a time, median of {ROUNDS} rounds of {COMMITS_PER_ROUND}"
+    );
+    println!(
+        "| state | bytes of a value | SET/s | commits/s | ratio | call p50 | call p99 | engine's bytes per cell |"
+    );
+    println!("| --- | --- | --- | --- | --- | --- | --- | --- |");
+    for (name, state) in [("quiet", quiet()), ("learning", learning())] {
+        runtime.block_on(measure(name, &state, cells));
+    }
+}
+
+async fn measure(name: &str, state: &[u8], cells: usize) {
+    let server = RedisServer::start("");
+    let engine = Redis::connect(&server.url()).expect("a URL");
+    let mut desks = desks(cells);
+    let before = used(&server);
+    for first in (0..cells / AT_ONCE).step_by(BATCH) {
+        let calls = desks.iter_mut().map(|desk| {
+            let upto = (first + BATCH).min(desk.names.len());
+            desk.commit(&engine, (first..upto).collect(), state)
+        });
+        all(calls).await;
+    }
+    let grown = used(&server).saturating_sub(before);
+    let held = desks.iter().map(|desk| desk.names.len()).sum::<usize>();
+
+    let (mut sets, mut ours, mut took) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        sets.push(raw_set(&server, Version::LEN + HEAD + state.len(), cells));
+        let began = Instant::now();
+        let calls = desks
+            .iter_mut()
+            .map(|desk| desk.commit_many(&engine, state));
+        let lengths = all(calls).await;
+        ours.push(COMMITS_PER_ROUND as f64 / began.elapsed().as_secs_f64());
+        took.extend(lengths.into_iter().flatten());
+    }
+    took.sort_unstable();
+    let at = |share: usize| took[took.len() * share / 100].as_secs_f64() * 1e3;
+    let (set, our) = (median(&mut sets), median(&mut ours));
+    println!(
+        "| {name} | {} | {set:.0} | {our:.0} | {:.2} | {:.1} ms | {:.1} ms | {} |",
+        Version::LEN + HEAD + state.len(),
+        our / set,
+        at(50),
+        at(99),
+        grown / held as u64,
+    );
+}
+
+/// Cells that one caller changes, and how often it has changed each.
+struct Desk {
+    names: Vec<Arc<str>>,
+    commits: Vec<u32>,
+    rng: Rng,
+}
+
+fn desks(cells: usize) -> Vec<Desk> {
+    let names = |desk: usize| -> Vec<Arc<str>> {
+        let mine = (desk..cells / AT_ONCE * AT_ONCE).step_by(AT_ONCE);
+        mine.map(|i| format!("politely:{{site/host-{i:07}.example.com}}").into())
+            .collect()
+    };
+    (0..AT_ONCE)
+        .map(|desk| Desk {
+            commits: vec![0; cells / AT_ONCE],
+            names: names(desk),
+            rng: Rng::new(desk as u64),
+        })
+        .collect()
+}
+
+impl Desk {
+    async fn commit(&mut self, engine: &Redis, cells: Vec<usize>, state: &[u8]) -> Duration {
+        let writes = cells.iter().map(|&i| {
+            let known = self.commits[i];
+            self.commits[i] += 1;
+            let version = version(i, known + 1);
+            let mut value = Vec::with_capacity(Version::LEN + HEAD + state.len());
+            value.extend_from_slice(&version.0);
+            value.extend_from_slice(&[7; HEAD]);
+            value.extend_from_slice(state);
+            Write {
+                cell: Arc::clone(&self.names[i]),
+                expected: (known > 0).then(|| self::version(i, known)),
+                value,
+                keep: Duration::from_hours(24),
+                notify: false,
+            }
+        });
+        let writes = writes.collect();
+        let began = Instant::now();
+        let written = engine.compare_and_set(writes).await;
+        assert!(
+            written.iter().all(|written| *written == Ok(Written::Done)),
+            "nobody else writes: {:?}",
+            written
+                .iter()
+                .find(|written| **written != Ok(Written::Done))
+        );
+        began.elapsed()
+    }
+
+    async fn commit_many(&mut self, engine: &Redis, state: &[u8]) -> Vec<Duration> {
+        let calls = COMMITS_PER_ROUND / AT_ONCE / BATCH;
+        let mut took = Vec::with_capacity(calls);
+        for _ in 0..calls {
+            // A call names no cell twice: every hundredth or so from somewhere.
+            let stride = (self.names.len() / BATCH).max(1);
+            let some = (0..self.names.len() / stride).take(BATCH);
+            let some = some
+                .map(|i| i * stride + self.rng.next_u64() as usize % stride)
+                .collect();
+            took.push(self.commit(engine, some, state).await);
+        }
+        took
+    }
+}
+
+fn version(cell: usize, commit: u32) -> Version {
+    let mut bytes = [0; Version::LEN];
+    bytes[..8].copy_from_slice(&u64::from(commit).to_le_bytes());
+    bytes[8..].copy_from_slice(&(cell as u64).to_le_bytes());
+    Version(bytes)
+}
+
+/// A host that served one request.
+fn quiet() -> Vec<u8> {
+    served(1).snapshot()
+}
+
+/// A host that served some and refused some, and one is in flight.
+fn learning() -> Vec<u8> {
+    served(500).snapshot()
+}
+
+fn served(requests: u32) -> Host {
+    let config = Config::default();
+    let (mut rng, mut now) = (Rng::new(1), Timestamp::from_micros(1_800_000_000_000_000));
+    let mut host = Host::new(&config, now);
+    let mut asked = 0;
+    while asked < requests {
+        match host.request(now, Ask::default(), &config) {
+            Decision::Granted(grant) => {
+                asked += 1;
+                let signal = if asked % 100 == 0 {
+                    Signal::RateLimited
+                } else {
+                    Signal::Ok
+                };
+                let report = Report {
+                    latency: Duration::from_millis(40 + u64::from(asked % 30)),
+                    status: Some(if signal == Signal::Ok { 200 } else { 429 }),
+                    ..Report::of(signal)
+                };
+                now = grant.start + report.latency;
+                host.report(now, grant.lease, &report, &config, &mut rng);
+            }
+            Decision::Wait(wait) => now = wait.at,
+        }
+    }
+    host.request(now + Duration::from_hours(1), Ask::default(), &config);
+    host
+}
+
+/// `redis-benchmark`'s figure.
+fn raw_set(server: &RedisServer, bytes: usize, keys: usize) -> f64 {
+    let out = Command::new(tool("redis-benchmark"))
+        .args([
+            "-h",
+            &server.address.ip().to_string(),
+            "-p",
+            &server.address.port().to_string(),
+        ])
+        .args([
+            "-t",
+            "set",
+            "-P",
+            "16",
+            "-d",
+            &bytes.to_string(),
+            "-r",
+            &keys.to_string(),
+        ])
+        .args(["-n", &(2 * COMMITS_PER_ROUND).to_string(), "--csv"])
+        .output()
+        .expect("redis-benchmark runs");
+    let said = String::from_utf8_lossy(&out.stdout);
+    let line = said
+        .lines()
+        .find_map(|line| line.strip_prefix("\"SET\",\""));
+    let rate = line.and_then(|line| line.split('"').next()?.parse().ok());
+    rate.unwrap_or_else(|| panic!("redis-benchmark says no rate: {said}"))
+}
+
+fn used(server: &RedisServer) -> u64 {
+    let info = server.cli(&["info", "memory"]);
+    let used = info
+        .lines()
+        .find_map(|line| line.trim_end().strip_prefix("used_memory:"));
+    used.and_then(|bytes| bytes.parse().ok()).expect("bytes")
+}
+
+fn median(rates: &mut [f64]) -> f64 {
+    rates.sort_unstable_by(f64::total_cmp);
+    rates[rates.len() / 2]
+}
+
+async fn all<T>(calls: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    futures_util::future::join_all(calls).await
+}

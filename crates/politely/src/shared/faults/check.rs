@@ -1,0 +1,355 @@
+//! What is promised, checked on what happened, exactly: every bound follows from the schedule's own numbers.
+
+use std::fmt::Write as _;
+
+use politely_core::Timestamp;
+use politely_core::gate::Tally;
+
+use super::plan::{DRIFT_PPM, Fault, Memory, Micros, Plan, SECOND};
+use crate::shared::desk::HORIZON;
+use crate::waiters::Turn;
+
+/// A request at the target.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrival {
+    pub(super) key: usize,
+    pub(super) at: Micros,
+    /// It left so much later than it might have, by its coordinator's own clock.
+    pub(super) late: Micros,
+    /// When it was granted.
+    pub(super) granted: Micros,
+    pub(super) end: Micros,
+    pub(super) orphan: bool,
+}
+
+/// A Retry-After that somebody was told.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    key: usize,
+    by: (usize, u32),
+    told: u64,
+    at: Micros,
+    length: Micros,
+    /// When the engine had it.
+    committed: Option<Micros>,
+}
+
+/// Grants that the engine forgot.
+#[derive(Clone, Copy, Debug)]
+struct Loss {
+    key: usize,
+    at: Micros,
+    grants: u64,
+}
+
+/// All that the checks need.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Books {
+    pub(super) arrivals: Vec<Arrival>,
+    held: Vec<Held>,
+    losses: Vec<Loss>,
+    clock_sets: Vec<Micros>,
+    gone: Vec<Micros>,
+    commits: Vec<Micros>,
+    pub(super) granted: u64,
+    pub(super) reported: u64,
+    pub(super) cancelled: u64,
+    pub(super) abandoned: u64,
+    pub(super) faults_left: usize,
+    pub(super) quiet_since: Micros,
+    served: Vec<(usize, usize, Turn, u64)>,
+    wrongs: Vec<String>,
+}
+
+impl Books {
+    pub(super) fn new(keys: usize) -> Self {
+        Self {
+            commits: vec![0; keys],
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn wrong(&mut self, what: String) {
+        self.wrongs.push(what);
+    }
+
+    pub(super) fn committed(&mut self, key: usize, by: (usize, u32), built: u64, now: Micros) {
+        self.commits[key] = now;
+        for held in &mut self.held {
+            if held.key == key && held.by == by && held.told < built {
+                held.committed.get_or_insert(now);
+            }
+        }
+    }
+
+    pub(super) fn held(
+        &mut self,
+        key: usize,
+        by: (usize, u32),
+        told: u64,
+        at: Micros,
+        length: Micros,
+    ) {
+        self.held.push(Held {
+            key,
+            by,
+            told,
+            at,
+            length,
+            committed: None,
+        });
+    }
+
+    pub(super) fn lost(&mut self, key: usize, grants: u64, at: Micros) {
+        self.losses.push(Loss { key, at, grants });
+        for held in &mut self.held {
+            if held.key == key {
+                held.committed.get_or_insert(Micros::MAX);
+            }
+        }
+    }
+
+    pub(super) fn clock_set(&mut self, at: Micros) {
+        self.clock_sets.push(at);
+    }
+
+    pub(super) fn someone_gone(&mut self, at: Micros) {
+        self.gone.push(at);
+    }
+
+    pub(super) fn served_in_order(&mut self, who: usize, key: usize, turn: Turn, ticket: u64) {
+        self.served.push((who, key, turn, ticket));
+    }
+
+    /// All that is wrong.
+    pub(super) fn check(&self, plan: &Plan, tallies: &[Option<Tally>]) -> Vec<String> {
+        let mut wrongs = self.wrongs.clone();
+        if self.granted == 0 {
+            wrongs.push("nothing was granted".to_owned());
+        }
+        if !plan.fixed {
+            return wrongs;
+        }
+        for key in 0..plan.keys {
+            wrongs.extend(self.pace(plan, key));
+            wrongs.extend(self.in_flight(plan, key));
+            wrongs.extend(self.holds(plan, key));
+        }
+        wrongs.extend(self.balance(tallies));
+        wrongs
+    }
+
+    fn of(&self, key: usize) -> Vec<Arrival> {
+        let of = self.arrivals.iter().filter(|arrival| arrival.key == key);
+        of.copied().collect()
+    }
+
+    /// P1. Starts in shared time are a token bucket's: no window of W holds more than burst + rate x (W + 2 ms), the 2 ms
+    /// being what [`politely_core::gate::Pace`] keeps beyond the burst for timers. A request leaves no earlier than its
+    /// start, but for what its clock drifts from when the engine's was read (2 s of looks, 1 s until they are too old,
+    /// HORIZON ahead: 5 s), and later by what `late` says and by how long the engine's answer to the best look took on
+    /// its way back. Grants that the engine forgot may be given again (P7), see [`Books::forgotten`].
+    fn pace(&self, plan: &Plan, key: usize) -> Option<String> {
+        let rate = plan.config.limits.rate_start;
+        let burst = plan.config.limits.burst;
+        let drift = 5.0 * DRIFT_PPM as f64 / 1e6;
+        let way = plan.wire.longest() as f64 / 1e6;
+        let arrivals = self.of(key);
+        let mut worst: Option<(f64, String)> = None;
+        for i in 0..arrivals.len() {
+            let mut from = f64::MAX;
+            for (j, last) in arrivals.iter().enumerate().skip(i) {
+                from = from.min(last.at as f64 / 1e6 - last.late as f64 / 1e6 - way - drift);
+                let until = last.at as f64 / 1e6 + drift;
+                let bound = burst + rate * (until - from + 0.002);
+                // Each grant may be short of a whole token by what Pace takes for rounding.
+                let count = (j - i + 1) as f64;
+                let over = count * (1.0 - 1e-9) - bound;
+                if over <= 0.0 || worst.as_ref().is_some_and(|(most, _)| over <= *most) {
+                    continue;
+                }
+                let window = (from, until);
+                let over = over - self.forgotten(plan, key, window) - self.misjudged(plan, window);
+                if over > 0.0 && worst.as_ref().is_none_or(|(most, _)| over > *most) {
+                    let text = format!(
+                        "P1: k{key}: {count} arrivals in {from:.6}..{until:.6}, {over:.3} more than {burst} + {rate:.3}/s allow"
+                    );
+                    worst = Some((over, text));
+                }
+            }
+        }
+        worst.map(|(_, text)| text)
+    }
+
+    /// P7: what an engine forgot may be granted again, but never more than was forgotten, nor more than may be reserved
+    /// ahead. With `wait` no failover forgets anything that left; and who finds nothing at all begins with nothing.
+    fn forgotten(&self, plan: &Plan, key: usize, (from, until): (f64, f64)) -> f64 {
+        let rate = plan.config.limits.rate_start;
+        let horizon = HORIZON.as_secs_f64();
+        let losses = self.losses.iter().filter(|loss| loss.key == key);
+        let within = losses.filter(|loss| {
+            let at = loss.at as f64 / 1e6;
+            // Those granted before may leave until a horizon, and a grace of 0.5 s at most twice, after.
+            at <= until && at + horizon + 1.0 >= from
+        });
+        let again = within.filter(|loss| loss_of(plan, loss.at) == Kind::Some);
+        again
+            .map(|loss| (loss.grants as f64).min(rate * horizon))
+            .sum()
+    }
+
+    /// A clock that was set by less than 0.1 s (STEP) or by what the ways of two looks hide is not told from one that
+    /// was not.
+    fn misjudged(&self, plan: &Plan, (from, until): (f64, f64)) -> f64 {
+        let rate = plan.config.limits.rate_start;
+        let each = rate * (0.1 + 4.0 * plan.wire.longest() as f64 / 1e6);
+        let within = self.clock_sets.iter().filter(|at| {
+            let at = **at as f64 / 1e6;
+            at <= until && at + 10.0 >= from
+        });
+        within.count() as f64 * each
+    }
+
+    /// P2. Those whose leases the engine forgot are nobody's until their holders say so.
+    fn in_flight(&self, plan: &Plan, key: usize) -> Option<String> {
+        let cap = i64::from(plan.config.limits.in_flight);
+        let mut steps: Vec<(Micros, i64)> = Vec::new();
+        for arrival in self.of(key) {
+            let lost = |loss: &&Loss| loss.key == key && loss.grants > 0;
+            let mut losses = self.losses.iter().filter(lost);
+            let forgotten = losses
+                .any(|loss| arrival.granted <= loss.at + 3 * SECOND && arrival.end >= loss.at);
+            if !forgotten && !arrival.orphan {
+                steps.push((arrival.at, 1));
+                steps.push((arrival.end, -1));
+            }
+        }
+        // Who ends makes room for who begins.
+        steps.sort_unstable();
+        let mut now = 0;
+        for (at, step) in steps {
+            now += step;
+            if now > cap {
+                return Some(format!(
+                    "P2: k{key}: {now} in flight at {:.6}, cap {cap}",
+                    at as f64 / 1e6
+                ));
+            }
+        }
+        None
+    }
+
+    /// P4. Once the engine has it, nothing is granted until it is over; what was granted before holds a lease, of which
+    /// there are no more than the cap.
+    fn holds(&self, plan: &Plan, key: usize) -> Option<String> {
+        let arrivals = self.of(key);
+        let cap = plan.config.limits.in_flight as usize;
+        let drift = (5 * SECOND) as i64 * DRIFT_PPM / 1_000_000;
+        for held in self.held.iter().filter(|held| held.key == key) {
+            let Some(from) = held.committed else { continue };
+            let mut until = held.at + held.length;
+            until -= until.min(plan.wire.longest() + 2 * drift as u64);
+            if from == Micros::MAX
+                || self
+                    .losses
+                    .iter()
+                    .any(|loss| loss.key == key && loss.at >= held.at && loss.at <= until)
+            {
+                continue;
+            }
+            if self
+                .clock_sets
+                .iter()
+                .any(|at| *at + 10 * SECOND >= held.at && *at <= until)
+            {
+                continue;
+            }
+            let within = arrivals
+                .iter()
+                .filter(|arrival| arrival.at > from && arrival.at < until);
+            let within = within.count();
+            if within > cap {
+                return Some(format!(
+                    "P4: k{key}: {within} arrivals in the Retry-After {:.6}..{:.6}, cap {cap}",
+                    from as f64 / 1e6,
+                    until as f64 / 1e6
+                ));
+            }
+        }
+        None
+    }
+
+    /// P3. Where nobody was killed or away and nothing forgotten, every permit that was delivered is in the cell as what
+    /// became of it, an engine that stood still or not.
+    fn balance(&self, tallies: &[Option<Tally>]) -> Option<String> {
+        let mut all = Tally::default();
+        for tally in tallies.iter().flatten() {
+            if tally.granted != tally.reported + tally.cancelled + tally.expired + tally.live {
+                return Some(format!("P3: {tally:?}"));
+            }
+            all.granted += tally.granted;
+            all.reported += tally.reported;
+            all.cancelled += tally.cancelled;
+            all.expired += tally.expired;
+            all.live += tally.live;
+        }
+        if !self.losses.is_empty() || !self.gone.is_empty() || !self.clock_sets.is_empty() {
+            return None;
+        }
+        let taken_back = all.cancelled.checked_sub(self.cancelled);
+        let told = self.reported == all.reported
+            && self.abandoned == all.expired + all.live
+            && taken_back.is_some_and(|back| all.granted == self.granted + back);
+        (!told).then(|| {
+            let mut text = String::new();
+            let _ = write!(
+                text,
+                "P3: the cells say {all:?}; delivered {}, reported {}, cancelled {}, abandoned {}",
+                self.granted, self.reported, self.cancelled, self.abandoned
+            );
+            text
+        })
+    }
+}
+
+/// How much an engine forgot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Nothing that left.
+    Nothing,
+    Some,
+    All,
+}
+
+fn loss_of(plan: &Plan, at: Micros) -> Kind {
+    let mut kinds = plan
+        .faults
+        .iter()
+        .filter_map(|(began, fault)| match *fault {
+            Fault::Flush | Fault::Restart(Memory::Nothing, _) if *began == at => Some(Kind::All),
+            Fault::Restart(Memory::Snapshot(_), _) if *began == at => Some(Kind::Some),
+            Fault::Failover { cut, .. } if began + cut == at && plan.waits => Some(Kind::Nothing),
+            Fault::Failover { cut, .. } if began + cut == at => Some(Kind::Some),
+            _ => None,
+        });
+    kinds.next().unwrap_or(Kind::All)
+}
+
+/// When all must be done that was asked for before `plan.load` ended.
+pub(super) fn deadline(plan: &Plan) -> Micros {
+    let over = plan.faults.iter().map(|(at, fault)| at + fault.lasts());
+    let quiet = over.max().unwrap_or(0).max(plan.load);
+    if !plan.fixed {
+        // What a law learns to wait is its own to say.
+        return quiet + 30 * SECOND;
+    }
+    let interval = (1e6 / plan.config.limits.rate_start.min(1.0)) as Micros;
+    let waiting = (plan.coordinators * plan.workers * plan.keys) as u64;
+    // Shared time may stand still for a minute; then leases of the dead run out; then each is served in its turn, at worst
+    // after a Retry-After or a rest.
+    let lease = plan.config.lease.as_micros() as Micros;
+    quiet + 70 * SECOND + 2 * lease + waiting * (4 * interval + 5 * SECOND + plan.work.service.1)
+}
+
+/// A time that is later than all leases.
+pub(super) const _FAR: Timestamp = Timestamp::NEVER;

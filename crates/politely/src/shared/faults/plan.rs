@@ -1,0 +1,324 @@
+//! What a seed stands for: who is there, what they do, and what goes wrong when.
+
+use std::time::Duration;
+
+use politely_core::Rng;
+use politely_core::config::Config;
+
+/// True time, microseconds since the schedule began.
+pub(super) type Micros = u64;
+
+pub(super) const MS: Micros = 1_000;
+pub(super) const SECOND: Micros = 1_000 * MS;
+/// A call without an answer is given up by the real adapters after so long.
+pub(super) const CALL_TIMEOUT: Micros = 500 * MS;
+/// Clocks of machines run this many millionths too fast or too slow, at most.
+pub(super) const DRIFT_PPM: i64 = 50;
+
+/// Draws.
+#[derive(Clone, Debug)]
+pub(super) struct Dice(Rng);
+
+impl Dice {
+    pub(super) const fn new(seed: u64) -> Self {
+        Self(Rng::new(seed))
+    }
+
+    /// A generator of its own, whose draws do not depend on what else is drawn later.
+    pub(super) const fn split(&mut self) -> Self {
+        Self::new(self.0.next_u64())
+    }
+
+    pub(super) const fn bits(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+
+    pub(super) fn chance(&mut self, p: f64) -> bool {
+        p > 0.0 && self.0.unit() < p
+    }
+
+    /// Any of `low..=high`.
+    pub(super) fn whole(&mut self, low: u64, high: u64) -> u64 {
+        low + (self.0.unit() * (high - low + 1) as f64) as u64
+    }
+
+    /// Any of `low..=high`, each order of magnitude as likely.
+    pub(super) fn magnitude(&mut self, low: f64, high: f64) -> f64 {
+        low * libm_pow(high / low, self.0.unit())
+    }
+
+    pub(super) fn span(&mut self, low: Micros, high: Micros) -> Micros {
+        self.magnitude(low as f64, high as f64) as Micros
+    }
+
+    pub(super) fn among<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.whole(0, of.len() as u64 - 1) as usize]
+    }
+}
+
+/// `base` to the power of `share`, by square roots: the same bits on every machine.
+fn libm_pow(base: f64, share: f64) -> f64 {
+    let (mut power, mut root, mut rest) = (1.0, base, share);
+    for _ in 0..20 {
+        root = root.sqrt();
+        rest *= 2.0;
+        if rest >= 1.0 {
+            power *= root;
+            rest -= 1.0;
+        }
+    }
+    power
+}
+
+/// What an engine remembers when it starts again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Memory {
+    Nothing,
+    /// What it held so long ago.
+    Snapshot(Micros),
+    Everything,
+}
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The engine stands still for so long; what it is asked meanwhile it does afterwards.
+    Stall(Micros),
+    /// It is killed, and starts again after so long.
+    Restart(Memory, Micros),
+    /// Its replica, cut off this long before, takes its place after so long, with a clock that far from its own.
+    Failover {
+        cut: Micros,
+        down: Micros,
+        clock: i64,
+    },
+    /// All cells are deleted.
+    Flush,
+    /// The engine's clock is set.
+    Clock(i64),
+    /// A coordinator is killed; another takes its place after so long.
+    Kill(usize, Micros),
+    /// A coordinator stands still for so long.
+    Freeze(usize, Micros),
+    /// A coordinator does not reach the engine for so long.
+    Cut(usize, Micros),
+}
+
+impl Fault {
+    /// How long it takes from its beginning until all is as it should be, recovery not counted.
+    pub(super) const fn lasts(self) -> Micros {
+        match self {
+            Self::Stall(long)
+            | Self::Restart(_, long)
+            | Self::Kill(_, long)
+            | Self::Freeze(_, long)
+            | Self::Cut(_, long) => long,
+            Self::Failover { cut, down, .. } => cut + down,
+            Self::Flush | Self::Clock(_) => 0,
+        }
+    }
+}
+
+/// The way between coordinators and engine.
+#[derive(Clone, Debug)]
+pub(super) struct Wire {
+    /// One way, as a rule and at most.
+    pub(super) latency: (Micros, Micros),
+    /// Now and then it takes up to so long.
+    pub(super) spike: (f64, Micros),
+    pub(super) lost_request: f64,
+    pub(super) lost_reply: f64,
+    /// A request may be carried out long after its caller gave it up.
+    pub(super) delayed: f64,
+    /// Of several writes in a call the first few are made, then the connection breaks.
+    pub(super) broken: f64,
+    /// Nobody overtakes on one connection.
+    pub(super) ordered: bool,
+    /// What a coordinator that is cut off sends arrives once it is not.
+    pub(super) cut_keeps: bool,
+    pub(super) lost_notice: f64,
+}
+
+impl Wire {
+    /// No answer that is heard took longer on its way back.
+    pub(super) fn longest(&self) -> Micros {
+        match self.spike.0 > 0.0 {
+            true => self.spike.1.max(self.latency.1),
+            false => self.latency.1,
+        }
+    }
+}
+
+/// What workers do.
+#[derive(Clone, Debug)]
+pub(super) struct Work {
+    pub(super) think: Micros,
+    pub(super) service: (Micros, Micros),
+    pub(super) several_keys: f64,
+    pub(super) once: f64,
+    pub(super) run: f64,
+    pub(super) give_up: f64,
+    pub(super) cancel: f64,
+    pub(super) killed: f64,
+    pub(super) lazy: f64,
+    pub(super) body: f64,
+    pub(super) refused: f64,
+    pub(super) retry_after: f64,
+    pub(super) timeout: f64,
+    /// Workers go on when their coordinator is killed.
+    pub(super) outlive: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) seed: u64,
+    pub(super) config: Config,
+    pub(super) fixed: bool,
+    pub(super) coordinators: usize,
+    pub(super) workers: usize,
+    pub(super) keys: usize,
+    /// Workers ask for so long.
+    pub(super) load: Micros,
+    pub(super) wire: Wire,
+    pub(super) work: Work,
+    /// A write is answered only once the replica has it.
+    pub(super) waits: bool,
+    /// How far the replica is behind.
+    pub(super) lag: Micros,
+    pub(super) faults: Vec<(Micros, Fault)>,
+    /// What the rest is drawn from.
+    pub(super) dice: Dice,
+}
+
+impl Plan {
+    pub(super) fn draw(seed: u64) -> Self {
+        let mut first = Dice::new(seed ^ 0x0066_6175_6c74_7321);
+        // Neighbouring seeds have nothing in common.
+        let mut dice = first.split();
+        let fixed = dice.chance(0.85);
+        let config = config(&mut dice, fixed);
+        let rate = config.limits.rate_start;
+        let load = dice.whole(6, 24) * SECOND;
+        let coordinators = dice.among(&[1, 2, 2, 3, 3, 4, 5, 8]);
+        let wire = wire(&mut dice);
+        let work = work(&mut dice, rate);
+        let mut plan = Self {
+            seed,
+            config,
+            fixed,
+            coordinators,
+            workers: dice.whole(1, 5) as usize,
+            keys: dice.among(&[1, 1, 1, 2, 3]),
+            load,
+            wire,
+            work,
+            waits: dice.chance(0.3),
+            lag: dice.span(MS, 200 * MS),
+            faults: Vec::new(),
+            dice: dice.split(),
+        };
+        // One in eight is spared, so that what goes wrong by itself is seen.
+        let count = dice.among(&[0, 1, 1, 2, 2, 3, 4, 6]);
+        for _ in 0..count {
+            // The first seconds belong to those who find one another.
+            let at = dice.whole(3 * SECOND / 2, load);
+            let fault = fault(&mut dice, coordinators);
+            plan.faults.push((at, fault));
+        }
+        plan.faults.sort_by_key(|(at, _)| *at);
+        plan
+    }
+}
+
+fn config(dice: &mut Dice, fixed: bool) -> Config {
+    let rate = dice.magnitude(0.5, 200.0);
+    let mut config = if fixed {
+        Config::fixed(rate, dice.whole(1, 5) as f64)
+    } else if dice.chance(0.5) {
+        Config::api()
+    } else {
+        let aimd = politely_core::control::LawConfig::Aimd(std::sync::Arc::default());
+        Config::api().with_law(aimd)
+    };
+    config.limits.in_flight = dice.whole(1, 8) as u32;
+    config.limits.rate_max = config.limits.rate_max.min(200.0);
+    config.lease = Duration::from_micros(dice.span(5 * SECOND, 20 * SECOND));
+    config.backoff_max = Duration::from_secs(1);
+    config.breaker.rest_max = Duration::from_secs(2);
+    config
+}
+
+fn wire(dice: &mut Dice) -> Wire {
+    let least = dice.span(20, 500);
+    let most = least + dice.span(100, 5 * MS);
+    let bad = |dice: &mut Dice, often: f64, p: f64| if dice.chance(often) { p } else { 0.0 };
+    Wire {
+        latency: (least, most),
+        spike: match dice.chance(0.25) {
+            true => (0.02, dice.span(20 * MS, 400 * MS)),
+            false => (0.0, 0),
+        },
+        lost_request: bad(dice, 0.2, 0.05),
+        lost_reply: bad(dice, 0.3, 0.1),
+        delayed: bad(dice, 0.2, 0.03),
+        broken: bad(dice, 0.2, 0.05),
+        ordered: dice.chance(0.6),
+        cut_keeps: dice.chance(0.5),
+        lost_notice: dice.among(&[0.0, 0.0, 0.3, 1.0]),
+    }
+}
+
+fn work(dice: &mut Dice, rate: f64) -> Work {
+    let some = |dice: &mut Dice, often: f64, p: f64| if dice.chance(often) { p } else { 0.0 };
+    let interval = (1e6 / rate) as Micros;
+    let least = dice.span(MS, 50 * MS);
+    Work {
+        think: match dice.chance(0.4) {
+            true => 0,
+            false => dice.span(MS, 4 * interval + 100 * MS),
+        },
+        service: (
+            least,
+            dice.among(&[2 * least, SECOND, 2 * SECOND, 12 * SECOND]),
+        ),
+        several_keys: some(dice, 0.4, 0.4),
+        once: some(dice, 0.4, 0.3),
+        run: some(dice, 0.4, 0.3),
+        give_up: some(dice, 0.4, 0.2),
+        cancel: some(dice, 0.4, 0.1),
+        killed: some(dice, 0.2, 0.05),
+        lazy: some(dice, 0.3, 0.3),
+        body: some(dice, 0.3, 0.3),
+        refused: some(dice, 0.4, 0.1),
+        retry_after: dice.among(&[0.0, 0.5, 1.0]),
+        timeout: some(dice, 0.2, 0.05),
+        outlive: dice.chance(0.5),
+    }
+}
+
+fn fault(dice: &mut Dice, coordinators: usize) -> Fault {
+    let who = dice.whole(0, coordinators as u64 - 1) as usize;
+    let step = dice.among(&[-60_000, -5_000, -500, 500, 5_000, 60_000]) * MS as i64;
+    match dice.whole(0, 11) {
+        0 | 1 => Fault::Stall(dice.span(100 * MS, 30 * SECOND)),
+        2 => Fault::Restart(Memory::Nothing, dice.span(20 * MS, 3 * SECOND)),
+        3 => {
+            let age = dice.span(100 * MS, 10 * SECOND);
+            Fault::Restart(Memory::Snapshot(age), dice.span(20 * MS, 3 * SECOND))
+        }
+        4 => Fault::Restart(Memory::Everything, dice.span(20 * MS, 3 * SECOND)),
+        5 | 6 => Fault::Failover {
+            cut: dice.among(&[0, 200 * MS, SECOND, 5 * SECOND]),
+            down: dice.span(10 * MS, 3 * SECOND),
+            clock: match dice.chance(0.5) {
+                true => 0,
+                false => dice.whole(0, 10 * SECOND) as i64 - 5 * SECOND as i64,
+            },
+        },
+        7 => Fault::Flush,
+        8 => Fault::Clock(step),
+        9 => Fault::Kill(who, dice.span(10 * MS, 3 * SECOND)),
+        10 => Fault::Freeze(who, dice.span(100 * MS, 30 * SECOND)),
+        _ => Fault::Cut(who, dice.span(100 * MS, 20 * SECOND)),
+    }
+}

@@ -1,0 +1,302 @@
+//! The way from coordinators to the engine and back.
+
+use std::sync::Arc;
+
+use politely_core::Timestamp;
+
+use super::engine::Health;
+use super::log::What;
+use super::plan::{CALL_TIMEOUT, MS, Micros, SECOND};
+use super::seat::Call;
+use super::world::{Event, Own, World};
+use crate::cells::{EngineError, Pulse, Version, Write, Written};
+use crate::shared::hub::Calls;
+
+/// What a request asks.
+#[derive(Clone, Debug)]
+enum Asked {
+    Pulse(Arc<str>),
+    Writes(Vec<Write>),
+    Reads(Vec<Arc<str>>),
+    Watch(Vec<Arc<str>>, Vec<Arc<str>>),
+}
+
+/// … and who.
+#[derive(Clone, Debug)]
+pub(super) struct Request {
+    pub(super) who: usize,
+    life: u32,
+    call: u64,
+    incarnation: u32,
+    /// Sent after this many events.
+    built: u64,
+    asked: Asked,
+}
+
+/// What the engine says.
+#[derive(Clone, Debug)]
+pub(super) enum Answer {
+    Pulse(Pulse),
+    Writes(Vec<Written>),
+    Reads(Vec<Option<Vec<u8>>>),
+    Watched,
+    /// Refused, or given up.
+    None,
+}
+
+impl World {
+    pub(super) fn send(&mut self, who: usize, calls: Calls, mono: Timestamp) {
+        let Calls {
+            pulse,
+            reads,
+            writes,
+            watch,
+            unwatch,
+        } = calls;
+        if let Some(cell) = pulse {
+            self.call(who, Call::Pulse(mono), Asked::Pulse(cell));
+        }
+        if !writes.is_empty() {
+            self.write(who, writes);
+        }
+        if !reads.is_empty() {
+            self.seats[who].under_way += 1;
+            self.call(who, Call::Reads(reads.clone()), Asked::Reads(reads));
+        }
+        if !watch.is_empty() || !unwatch.is_empty() {
+            self.call(who, Call::Watch, Asked::Watch(watch, unwatch));
+        }
+    }
+
+    fn write(&mut self, who: usize, writes: Vec<Write>) {
+        self.seats[who].under_way += 1;
+        let names = writes.iter().map(|write| Arc::clone(&write.cell)).collect();
+        self.call(who, Call::Writes(names), Asked::Writes(writes));
+    }
+
+    fn call(&mut self, who: usize, call: Call, asked: Asked) {
+        self.next += 1;
+        let id = self.next;
+        let seat = &mut self.seats[who];
+        seat.calls.insert(id, call);
+        let request = Request {
+            who,
+            life: seat.life,
+            call: id,
+            incarnation: self.engine.incarnation,
+            built: id,
+            asked,
+        };
+        let cut = seat.cut;
+        self.to(who, self.now + CALL_TIMEOUT, Own::NoAnswer(id));
+        if cut {
+            if self.plan.wire.cut_keeps {
+                self.requests.insert(id, request);
+                self.seats[who].backlog.push(id);
+            }
+            return;
+        }
+        if self.dice.chance(self.plan.wire.lost_request) {
+            return;
+        }
+        self.requests.insert(id, request);
+        let mut way = self.way();
+        if self.dice.chance(self.plan.wire.delayed) {
+            way += self.dice.span(100 * MS, 3 * SECOND);
+        }
+        let mut at = self.now + way;
+        if self.plan.wire.ordered {
+            at = at.max(self.seats[who].sent);
+            self.seats[who].sent = at;
+        }
+        self.at(at, Event::Request(id));
+    }
+
+    pub(super) fn way(&mut self) -> Micros {
+        let (least, most) = self.plan.wire.latency;
+        let (often, long) = self.plan.wire.spike;
+        match self.dice.chance(often) {
+            true => self.dice.whole(least, long.max(most)),
+            false => self.dice.whole(least, most),
+        }
+    }
+
+    /// A request is there.
+    pub(super) fn receive(&mut self, id: u64) {
+        let Some(request) = self.requests.get(&id) else {
+            return;
+        };
+        if self.seats[request.who].cut && self.seats[request.who].life == request.life {
+            let request = self.requests.remove(&id).expect("it is there");
+            if self.plan.wire.cut_keeps {
+                self.seats[request.who].backlog.push(id);
+                self.requests.insert(id, request);
+            }
+            return;
+        }
+        let fits = request.incarnation == self.engine.incarnation;
+        match self.engine.health {
+            Health::Stalled if fits => {
+                self.backlog.push(id);
+                return;
+            }
+            Health::Up if fits => {}
+            _ => {
+                let request = self.requests.remove(&id).expect("it is there");
+                self.reply(&request, Answer::None);
+                return;
+            }
+        }
+        let request = self.requests.remove(&id).expect("it is there");
+        let answer = self.carry_out(&request);
+        if self.plan.waits && matches!(answer, Answer::Writes(_)) {
+            let at = self.now + self.plan.lag;
+            let written = self.now;
+            self.requests.insert(id, request);
+            self.at(at, Event::Copied(id, written, answer));
+        } else {
+            self.reply(&request, answer);
+        }
+    }
+
+    /// The replica has it, if it hears anything: only now is a write answered.
+    pub(super) fn copied(&mut self, id: u64, written: Micros, answer: Answer) {
+        let Some(request) = self.requests.remove(&id) else {
+            return;
+        };
+        let alive = request.incarnation == self.engine.incarnation;
+        if alive && self.engine.replica_has(self.now) >= written {
+            self.reply(&request, answer);
+        }
+    }
+
+    fn carry_out(&mut self, request: &Request) -> Answer {
+        match &request.asked {
+            Asked::Pulse(cell) => Answer::Pulse(self.engine.pulse(cell, self.now)),
+            Asked::Reads(cells) => {
+                Answer::Reads(cells.iter().map(|cell| self.engine.read(cell)).collect())
+            }
+            Asked::Watch(more, less) => {
+                if self.seats[request.who].life == request.life {
+                    self.engine.watch(request.who, more.clone(), less.clone());
+                }
+                Answer::Watched
+            }
+            Asked::Writes(writes) => {
+                let mut made = writes.len();
+                if self.dice.chance(self.plan.wire.broken) {
+                    made = self.dice.whole(0, made as u64 - 1) as usize;
+                }
+                let made = &writes[..made];
+                let results: Vec<_> = made
+                    .iter()
+                    .map(|write| self.change(request, write))
+                    .collect();
+                match results.len() == writes.len() {
+                    true => Answer::Writes(results),
+                    false => Answer::None,
+                }
+            }
+        }
+    }
+
+    fn change(&mut self, request: &Request, write: &Write) -> Written {
+        let result = self.engine.compare_and_set(write, self.now);
+        let done = result == Written::Done;
+        let number = Version::of(&write.value).map_or(0, |version| {
+            u64::from_le_bytes(version.0[..8].try_into().expect("eight"))
+        });
+        let key = self.key_of(&write.cell);
+        if let Some(key) = key {
+            self.note(request.who, What::Writes { key, number, done });
+        }
+        if !done {
+            return result;
+        }
+        self.log.take_in(&write.value);
+        if let Some(key) = key {
+            let by = (request.who, request.life);
+            self.books.committed(key, by, request.built, self.now);
+        }
+        if write.notify {
+            self.tell_watchers(write);
+        }
+        result
+    }
+
+    fn tell_watchers(&mut self, write: &Write) {
+        let value: Arc<[u8]> = write.value.as_slice().into();
+        for who in self.engine.watchers(&write.cell) {
+            if self.dice.chance(self.plan.wire.lost_notice) || self.seats[who].cut {
+                continue;
+            }
+            let at = self.now + self.way();
+            self.to(
+                who,
+                at,
+                Own::Notice(Arc::clone(&write.cell), Arc::clone(&value)),
+            );
+        }
+    }
+
+    fn reply(&mut self, request: &Request, answer: Answer) {
+        let seat = &self.seats[request.who];
+        if seat.life != request.life || seat.cut || self.dice.chance(self.plan.wire.lost_reply) {
+            return;
+        }
+        let mut at = self.now + self.way();
+        if self.plan.wire.ordered {
+            at = at.max(self.seats[request.who].answered);
+            self.seats[request.who].answered = at;
+        }
+        self.to(request.who, at, Own::Answer(request.call, answer));
+    }
+
+    /// A coordinator hears what came of a call.
+    pub(super) fn answered(&mut self, who: usize, call: u64, answer: Answer) {
+        let mono = self.mono(who);
+        let seat = &mut self.seats[who];
+        let Some(call) = seat.calls.remove(&call) else {
+            return;
+        };
+        match call {
+            Call::Watch => {}
+            Call::Pulse(sent) => {
+                let pulse = match answer {
+                    Answer::Pulse(pulse) => Ok(pulse),
+                    _ => Err(no_answer()),
+                };
+                let (run, ok) = (pulse.as_ref().map_or(0, |pulse| pulse.run), pulse.is_ok());
+                let write = seat.hub.pulsed(sent, pulse, mono);
+                self.note(who, What::Pulse { run, ok });
+                if let Some(write) = write {
+                    self.write(who, vec![write]);
+                }
+            }
+            Call::Writes(names) => {
+                seat.under_way -= 1;
+                let results = match answer {
+                    Answer::Writes(results) => results.into_iter().map(Ok).collect(),
+                    _ => vec![Err(no_answer()); names.len()],
+                };
+                for (name, result) in names.iter().zip(results) {
+                    seat.hub.was_written(name, result, mono);
+                }
+            }
+            Call::Reads(names) => {
+                seat.under_way -= 1;
+                let results = match answer {
+                    Answer::Reads(results) => results.into_iter().map(Ok).collect(),
+                    _ => vec![Err(no_answer()); names.len()],
+                };
+                for (name, result) in names.iter().zip(results) {
+                    seat.hub.was_read(name, result, mono);
+                }
+            }
+        }
+    }
+}
+
+fn no_answer() -> EngineError {
+    EngineError("no answer in time".to_owned())
+}

@@ -1,0 +1,152 @@
+//! One server: its script forgotten, its connections cut, itself restarted, frozen, or not there yet.
+
+use politely::cells::Written;
+
+use super::super::suite::listening;
+use super::{client, ends, heard_again, read, run, set, settled, value, write};
+use crate::servers::redis::{RedisServer, wait_for};
+
+#[tokio::test]
+async fn a_forgotten_script_is_nobodys_concern() {
+    let server = RedisServer::start("");
+    let engine = client(&server.url());
+    let cells = ["a", "b", "c"];
+    for (known, version) in [(None, 1), (Some(1), 2), (Some(2), 3)] {
+        let writes = cells.map(|cell| write(cell, known, value(version, b"")));
+        let written = engine.compare_and_set(writes.to_vec()).await;
+        assert_eq!(written, vec![Ok(Written::Done); 3]);
+        if version == 2 {
+            server.order(&["script", "flush"]);
+        }
+    }
+    // In full when the server did not know it, and by its hash, the right one, otherwise.
+    let stats = server.cli(&["info", "commandstats"]);
+    let calls = |command: &str| {
+        let line = stats
+            .lines()
+            .find(|line| line.starts_with(&format!("cmdstat_{command}:")));
+        line.expect(command)
+            .split(['=', ','])
+            .nth(1)
+            .expect("calls")
+            .to_owned()
+    };
+    assert_eq!(
+        (calls("eval"), calls("evalsha")),
+        ("6".to_owned(), "9".to_owned())
+    );
+}
+
+#[tokio::test]
+async fn a_cut_connection_costs_one_call_at_most() {
+    let server = RedisServer::start("");
+    let (engine, mut told) = listening(client(&server.url()));
+    engine.watch(vec!["cell".into()], vec![]).await;
+    set(&*engine, write("cell", None, value(1, b"")))
+        .await
+        .expect("an answer");
+    for kind in ["normal", "pubsub"] {
+        server.cli(&["client", "kill", "type", kind]);
+    }
+    // Whether the first call notices or was too early, the second one has a new connection.
+    let _ = read(&*engine, "cell").await;
+    assert_eq!(read(&*engine, "cell").await, Ok(Some(value(1, b""))));
+    heard_again(&*engine, &mut told, "cell").await;
+}
+
+#[tokio::test]
+async fn a_restart_is_another_run_and_watchers_are_told_again() {
+    let mut server = RedisServer::start("");
+    let (engine, mut told) = listening(client(&server.url()));
+    engine.watch(vec!["cell".into()], vec![]).await;
+    set(&*engine, write("cell", None, value(1, b"")))
+        .await
+        .expect("an answer");
+    let before = run(&*engine).await.expect("a pulse");
+    server.kill();
+    let why = read(&*engine, "cell").await.expect_err("nobody is there");
+    assert!(why.0.contains(&server.address.to_string()), "{why}");
+    let written = set(&*engine, write("cell", Some(1), value(2, b""))).await;
+    assert!(written.is_err() && run(&*engine).await.is_err());
+    server.start_again();
+    let after = settled(async || run(&*engine).await).await;
+    assert_ne!(before, after);
+    assert_eq!(read(&*engine, "cell").await, Ok(None));
+    heard_again(&*engine, &mut told, "cell").await;
+}
+
+#[tokio::test]
+async fn what_the_server_kept_on_disk_is_there_after_a_restart() {
+    let mut server = RedisServer::start("appendonly yes\nappendfsync always\n");
+    let engine = client(&server.url());
+    set(&*engine, write("cell", None, value(1, b"kept")))
+        .await
+        .expect("an answer");
+    server.kill();
+    server.start_again();
+    let kept = settled(async || read(&*engine, "cell").await).await;
+    assert_eq!(kept, Some(value(1, b"kept")));
+}
+
+#[tokio::test]
+async fn a_frozen_server_keeps_nobody() {
+    let server = RedisServer::start("");
+    let engine = client(&server.url());
+    set(&*engine, write("cell", None, value(1, b"")))
+        .await
+        .expect("an answer");
+    server.freeze();
+    assert!(ends(read(&*engine, "cell")).await.is_err());
+    let written = ends(set(&*engine, write("cell", Some(1), value(2, b"")))).await;
+    assert!(written.is_err() && ends(run(&*engine)).await.is_err());
+    ends(engine.watch(vec!["cell".into()], vec![])).await;
+    server.thaw();
+    // What failed may have been carried out, or not.
+    let now = settled(async || read(&*engine, "cell").await).await;
+    assert!([Some(value(1, b"")), Some(value(2, b""))].contains(&now));
+}
+
+#[tokio::test]
+async fn a_server_may_come_later() {
+    let mut server = RedisServer::start("");
+    server.kill();
+    let (engine, mut told) = listening(client(&server.url()));
+    ends(engine.watch(vec!["cell".into()], vec![])).await;
+    let many = (0..100).map(|i| format!("{i}").into()).collect();
+    assert!(ends(engine.read(many)).await.iter().all(Result::is_err));
+    server.start_again();
+    heard_again(&*engine, &mut told, "cell").await;
+}
+
+#[tokio::test]
+async fn a_cell_nobody_changes_is_forgotten_in_time() {
+    let server = RedisServer::start("");
+    let engine = client(&server.url());
+    let mut write = write("cell", None, value(1, b""));
+    set(&*engine, write.clone()).await.expect("an answer");
+    let left_ms: u64 = server.cli(&["pttl", "cell"]).parse().expect("milliseconds");
+    assert!((1..=600_000).contains(&left_ms));
+    // For ever is a thousand years.
+    write.keep = std::time::Duration::MAX;
+    write.expected = Some(politely::cells::Version([1; 16]));
+    assert_eq!(set(&*engine, write).await, Ok(Written::Done));
+    let left_ms: u64 = server.cli(&["pttl", "cell"]).parse().expect("milliseconds");
+    assert!(left_ms > 600_000);
+}
+
+#[tokio::test]
+async fn who_is_dropped_leaves_no_connection_behind() {
+    let server = RedisServer::start("");
+    let (engine, _told) = listening(client(&server.url()));
+    engine.watch(vec!["cell".into()], vec![]).await;
+    read(&*engine, "cell").await.expect("an answer");
+    assert_eq!(server.cli(&["client", "list"]).lines().count(), 3);
+    drop(engine);
+    tokio::task::spawn_blocking(move || {
+        wait_for("only we are there", || {
+            server.cli(&["client", "list"]).lines().count() == 1
+        });
+    })
+    .await
+    .expect("it ends");
+}

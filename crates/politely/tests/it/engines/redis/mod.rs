@@ -1,0 +1,154 @@
+//! Redis: the suite over all the ways to reach it, and what happens to its servers.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "real servers come back in real time"
+)]
+
+mod cluster;
+mod complaints;
+mod failover;
+mod faults;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use politely::cells::redis::Redis;
+use politely::cells::{Engine, EngineError, Write};
+
+use super::suite::{self, Told};
+use super::{Running, read, set, value, write};
+use crate::servers::redis::{Cluster, RedisServer, Sentineled};
+
+/// Servers that own cells, and how they are reached.
+struct Reached<T> {
+    servers: T,
+    url: String,
+}
+
+impl<T: Owners> Running for Reached<T> {
+    fn client(&self) -> Arc<dyn Engine> {
+        client(&self.url)
+    }
+
+    fn empty(&self) {
+        for owner in self.servers.owners() {
+            owner.order(&["flushall"]);
+        }
+    }
+}
+
+trait Owners {
+    fn owners(&self) -> &[RedisServer];
+}
+
+impl Owners for RedisServer {
+    fn owners(&self) -> &[RedisServer] {
+        std::slice::from_ref(self)
+    }
+}
+
+impl Owners for Sentineled {
+    fn owners(&self) -> &[RedisServer] {
+        std::slice::from_ref(&self.master)
+    }
+}
+
+impl Owners for Cluster {
+    fn owners(&self) -> &[RedisServer] {
+        &self.nodes
+    }
+}
+
+fn reached<T>(servers: T, url: impl Fn(&T) -> String) -> Reached<T> {
+    Reached {
+        url: url(&servers),
+        servers,
+    }
+}
+
+fn alone() -> Reached<RedisServer> {
+    reached(RedisServer::start(""), RedisServer::url)
+}
+
+/// A user with the rights that the module's documentation lists, and no more.
+fn with_a_user() -> Reached<RedisServer> {
+    let rights =
+        "+eval +evalsha +get +getrange +set +spublish +ssubscribe +sunsubscribe +time +info";
+    let config = format!("user default off\nuser ann on >p@ss ~* &* -@all {rights}\n");
+    reached(RedisServer::start(&config), |server| {
+        server.url().replace("://", "://ann:p%40ss@")
+    })
+}
+
+fn with_tls() -> Reached<RedisServer> {
+    reached(RedisServer::start_with_tls(""), RedisServer::url)
+}
+
+suite::engines! {
+    one_server: each alone(),
+    acl_user: each with_a_user(),
+    tls: each with_tls(),
+    sentinel: once reached(Sentineled::start(""), Sentineled::url),
+    waiting_for_a_replica: once reached(Sentineled::start(""), |servers| servers.url() + "?wait=1"),
+    three_masters: once reached(Cluster::start(), Cluster::url),
+}
+
+/// A client of its own.
+fn client(url: &str) -> Arc<dyn Engine> {
+    Arc::new(Redis::connect(url).expect("a URL"))
+}
+
+/// For what comes back sooner or later: an election, a restart.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What the call says once it says something: while servers come back, calls fail.
+async fn settled<T>(mut call: impl AsyncFnMut() -> Result<T, EngineError>) -> T {
+    let mut failed = EngineError(String::new());
+    let calls = async {
+        loop {
+            match call().await {
+                Ok(said) => return said,
+                Err(why) => failed = why,
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let settled = tokio::time::timeout(PATIENCE, calls).await;
+    settled.unwrap_or_else(|_| panic!("{failed}"))
+}
+
+/// It ends by itself.
+async fn ends<T>(call: impl Future<Output = T>) -> T {
+    let ended = tokio::time::timeout(PATIENCE / 3, call).await;
+    ended.expect("a call ends by itself")
+}
+
+async fn run(engine: &dyn Engine) -> Result<u64, EngineError> {
+    Ok(engine.pulse("epoch".into()).await?.run)
+}
+
+/// Changes the cell until the watcher hears of it: notices sent while it was away are lost.
+async fn heard_again(engine: &dyn Engine, told: &mut Told, cell: &str) {
+    let hearing = async {
+        for version in 1_u64.. {
+            let now = settled(async || read(engine, cell).await).await;
+            let write = Write {
+                cell: cell.into(),
+                expected: now.as_deref().and_then(politely::cells::Version::of),
+                value: [&version.to_le_bytes()[..], b"8 bytes more"].concat(),
+                keep: PATIENCE,
+                notify: true,
+            };
+            // Fails as long as servers come back.
+            let _ = set(engine, write).await;
+            let soon = tokio::time::timeout(Duration::from_millis(50), told.recv()).await;
+            if let Ok(Some((heard, _))) = soon {
+                assert_eq!(heard, cell);
+                return;
+            }
+        }
+    };
+    let heard = tokio::time::timeout(PATIENCE, hearing).await;
+    heard.expect("the watcher hears again");
+}
