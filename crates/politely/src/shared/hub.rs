@@ -198,6 +198,16 @@ impl Hub {
         directions
     }
 
+    /// How long leases last.
+    pub(super) fn lease(&self) -> Duration {
+        self.shop.config.lease
+    }
+
+    /// A permit granted elsewhere is one of ours.
+    pub(super) const fn adopted(&mut self) {
+        self.shop.count.granted += 1;
+    }
+
     /// What is to be done now; without `room`, nothing is asked of keys.
     pub(super) fn calls(&mut self, mono: Timestamp, room: bool) -> Calls {
         let mut calls = Calls::default();
