@@ -112,6 +112,7 @@ impl Crew {
     pub(super) fn until(&mut self, what: &str, mut is_true: impl FnMut(&mut Self) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !is_true(self) {
+            self.demand_nobody_failed();
             assert!(Instant::now() < deadline, "never: {what}\n{}", self.story());
             thread::sleep(Duration::from_millis(20));
         }
@@ -132,16 +133,20 @@ impl Crew {
     /// Waits until all processes have all their pages.
     pub(super) fn finish(&mut self) {
         self.until("all processes are done", |crew| {
-            let story = |crew: &Self| crew.story();
-            for number in 0..crew.members.len() {
-                let done = crew.members[number].is_done();
-                let done = done.unwrap_or_else(|| panic!("{number} failed{}", story(crew)));
-                if !done {
-                    return false;
-                }
-            }
-            true
+            crew.members
+                .iter_mut()
+                .all(|member| member.is_done() == Some(true))
         });
+    }
+
+    fn demand_nobody_failed(&mut self) {
+        let failed = self
+            .members
+            .iter_mut()
+            .position(|member| member.is_done().is_none());
+        if let Some(number) = failed {
+            panic!("process {number} failed{}", self.story());
+        }
     }
 
     /// What one would ask if an assertion failed.

@@ -71,7 +71,7 @@ fn closed_nothing_leaves() {
 
 fn start(away: &str) -> (Crew, RedisServer) {
     let redis = RedisServer::start("");
-    let mut crew = Crew::start(open_hosts(HOSTS as usize, 36, 100.0));
+    let mut crew = Crew::start(open_hosts(HOSTS as usize, 36, 400.0));
     let args = fixed(
         NUMBERS,
         &format!("--lease 3s --timeout 1500ms --store-away {away}"),

@@ -14,7 +14,7 @@ const HOSTS: u64 = 8;
 #[test]
 fn scripts_and_cells_come_back() {
     let redis = RedisServer::start("");
-    let mut crew = Crew::start(open_hosts(HOSTS as usize, 40, 100.0));
+    let mut crew = Crew::start(open_hosts(HOSTS as usize, 40, 500.0));
     let args = fixed(NUMBERS, "--lease 3s --timeout 1500ms");
     crew.hire(&same(&redis.url(), 4), &args);
     for round in 1..=10 {
