@@ -68,6 +68,8 @@ pub(super) struct Epochs {
     /// What was known at the last look holds still.
     settled: bool,
     writes: u64,
+    /// How often shared time was put right.
+    corrections: u32,
 }
 
 /// A look that was answered.
@@ -99,6 +101,7 @@ impl Epochs {
             last: None,
             settled: false,
             writes: 0,
+            corrections: 0,
         }
     }
 
@@ -136,6 +139,11 @@ impl Epochs {
             Some(look) => Some(look.came),
             None => None,
         }
+    }
+
+    /// Grows whenever shared time is another than was thought, so that what was worked out before is to be worked out again.
+    pub(super) const fn corrections(&self) -> u32 {
+        self.corrections
     }
 
     pub(super) fn number(&self) -> u32 {
@@ -260,6 +268,7 @@ impl Epochs {
         let now = self.known.as_ref().map(|known| (known.number, known.ahead));
         if before.map(|(_, ahead)| ahead) != now.map(|(_, ahead)| ahead) || step != 0 {
             self.looks.clear();
+            self.corrections += 1;
         }
         if self.looks.len() == LOOKS {
             self.looks.pop_front();

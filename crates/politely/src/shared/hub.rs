@@ -302,6 +302,11 @@ impl Hub {
             }
         };
         self.trouble = None;
+        if mono.since(sent) >= STALE {
+            // We stood still: what time it was then says little of what time it is.
+            self.pulse_at = mono;
+            return None;
+        }
         let was_away = !self.shop.epochs.is_fresh(sent);
         let seen = self.shop.epochs.seen(sent, mono, &pulse);
         if seen.again {

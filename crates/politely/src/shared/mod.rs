@@ -125,6 +125,17 @@ impl Shared {
         let drawn =
             foldhash::fast::RandomState::default().hash_one((std::process::id(), clock.now()));
         let who = (drawn >> 32) as u32 ^ drawn as u32;
+        Self::known_as(who, config, clock, capacity, seed, away)
+    }
+
+    fn known_as(
+        who: u32,
+        config: Arc<Config>,
+        clock: Clock,
+        capacity: usize,
+        seed: u64,
+        away: Away,
+    ) -> Self {
         Self(Arc::new(Inner {
             state: Mutex::new(State {
                 hub: Hub::new(who, seed, config, capacity, away == Away::Share),

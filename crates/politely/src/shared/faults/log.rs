@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt::{self, Display};
 
-use super::plan::Micros;
+use super::dice::Micros;
 
 /// Lines that are kept to be read.
 const KEPT: usize = 60;

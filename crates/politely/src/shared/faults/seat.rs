@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use politely_core::Timestamp;
 
-use super::plan::{Dice, MS, Micros};
+use super::dice::{Dice, MS, Micros};
 use super::world::Event;
 use crate::shared::hub::{Hub, Ticket};
 
@@ -45,7 +45,7 @@ pub(super) struct Seat {
 
 impl Seat {
     pub(super) fn new(hub: Hub, life: u32, born: Micros, dice: &mut Dice) -> Self {
-        let drift = super::plan::DRIFT_PPM as u64;
+        let drift = super::dice::DRIFT_PPM as u64;
         Self {
             life,
             hub,

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use politely_core::Timestamp;
 
+use super::dice::{CALL_TIMEOUT, MS, Micros, SECOND};
 use super::engine::Health;
 use super::log::What;
-use super::plan::{CALL_TIMEOUT, MS, Micros, SECOND};
 use super::seat::Call;
 use super::world::{Event, Own, World};
 use crate::cells::{EngineError, Pulse, Version, Write, Written};
@@ -135,7 +135,7 @@ impl World {
             return;
         }
         let fits = request.incarnation == self.engine.incarnation;
-        match self.engine.health {
+        match self.engine.health() {
             Health::Stalled if fits => {
                 self.backlog.push(id);
                 return;

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use politely_core::config::Config;
 use politely_core::key::Key;
 
-use super::check::Books;
+use super::books::Books;
+use super::dice::{Dice, MS, Micros, SECOND};
 use super::engine::Engine;
+use super::errand::Errand;
+use super::flight::Flight;
 use super::log::{Log, What};
-use super::plan::{Dice, MS, Micros, Plan, SECOND};
+use super::plan::Plan;
 use super::seat::Seat;
 use super::wire::{Answer, Request};
-use super::worker::{Errand, Flight};
 use crate::shared::hub::{Hub, name};
 
 /// So many keys fit without any being forgotten.
