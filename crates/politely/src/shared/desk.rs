@@ -89,15 +89,17 @@ pub(super) struct Count {
     pub(super) late: u64,
 }
 
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "what is to be done next; each is set and cleared by itself"
+)]
 pub(super) struct Desk {
     name: Arc<str>,
     /// What the engine holds, as far as we know; `None`: nothing.
     base: Option<Version>,
     /// When it was heard last, by our own clock; never: `base` is a guess.
     heard: Option<Timestamp>,
-    /// A read is on its way, and nothing newer came meanwhile.
-    reading: bool,
-    nothing_newer: bool,
+    reading: Reading,
     /// The state at `base`, and the latest time it knows of.
     view: Cell,
     /// The same with all `events` applied; `None`: there are none.
@@ -129,16 +131,33 @@ pub(super) struct Desk {
     /// Met somebody else's write since the last turn.
     contended: bool,
     unreadable: Option<String>,
-    /// How long a write takes, the slow ones remembered for a while.
-    takes: Duration,
     /// What this process knew of the key before it was started again: for an engine that knows nothing.
     pub(super) remembered: Option<Box<Host>>,
     /// Something was learned since it was last kept.
     pub(super) learned: bool,
+    /// How long a write takes, the slow ones remembered for a while.
+    takes: Duration,
     /// Failures in a row; nothing is written before then.
     failures: u32,
     not_before: Timestamp,
     pub(super) watched: bool,
+}
+
+/// Whether a read is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reading {
+    No,
+    Sent,
+    /// It is, but what came meanwhile is newer.
+    Overtaken,
+}
+
+impl Reading {
+    fn is_overtaken(&mut self) {
+        if *self == Self::Sent {
+            *self = Self::Overtaken;
+        }
+    }
 }
 
 /// Who waits here.
@@ -193,8 +212,7 @@ impl Desk {
             name,
             base: None,
             heard: None,
-            reading: false,
-            nothing_newer: false,
+            reading: Reading::No,
             view: Cell::new(Host::new(&shop.config, now)),
             ahead: None,
             ahead_of: 0,
@@ -213,9 +231,9 @@ impl Desk {
             open_since: None,
             contended: false,
             unreadable: None,
-            takes: Duration::ZERO,
             remembered: None,
             learned: false,
+            takes: Duration::ZERO,
             failures: 0,
             not_before: Timestamp::ZERO,
             watched: false,
@@ -420,11 +438,10 @@ impl Desk {
 
     /// One at a time: nobody could tell the older answer from the newer.
     fn read(&mut self) -> Step {
-        if self.reading {
+        if self.reading != Reading::No {
             return Step::Wait(Timestamp::NEVER);
         }
-        self.reading = true;
-        self.nothing_newer = true;
+        self.reading = Reading::Sent;
         Step::Read
     }
 
@@ -513,11 +530,11 @@ impl Desk {
             || !self.doubtful.is_empty()
             || cell.head.line != line;
         if !changed {
-            // Looking has counted tokens and leases: it is not worth a write, but goes with the next.
-            self.ahead = Some(Box::new(cell));
-            self.ahead_of = shop.epochs.corrections();
-            self.at = now;
             if self.events.is_empty() {
+                // Looking has counted tokens and leases: it is not worth a write, but goes with the next.
+                self.view = cell;
+                self.ahead = None;
+                self.at = now;
                 self.due = Timestamp::NEVER;
             }
             if std::mem::take(&mut self.ask_first) {
@@ -744,7 +761,7 @@ impl Desk {
         match result {
             Ok(Written::Done) => {
                 let took = mono.since(attempt.began);
-                self.takes = took.min(SLOW_MAX).max(self.takes - self.takes / 8);
+                self.takes = took.min(SLOW_MAX).max(self.takes / 8 * 7);
                 self.failures = 0;
                 shop.count.commits += 1;
                 shop.count.items += (attempt.events + attempt.granted.len()) as u64;
@@ -772,7 +789,7 @@ impl Desk {
         self.remembered = None;
         self.learned |= attempt.events > 0;
         self.heard = Some(mono);
-        self.nothing_newer = false;
+        self.reading.is_overtaken();
         self.last = attempt.number;
         self.doubtful.clear();
         self.drop_events(attempt.events, shop);
@@ -821,13 +838,16 @@ impl Desk {
         mono: Timestamp,
     ) {
         shop.count.reads += 1;
-        self.reading = false;
-        if let Ok(value) = result
-            && self.under_way.is_none()
-            && self.nothing_newer
-        {
-            self.heard(value.as_deref(), shop, mono);
-            self.try_unless_unreadable();
+        let reading = std::mem::replace(&mut self.reading, Reading::No);
+        match result {
+            // Whoever wrote meanwhile was not answered from what was read, but can be from that.
+            _ if reading == Reading::Overtaken => self.try_unless_unreadable(),
+            Ok(value) if self.under_way.is_none() => {
+                self.heard(value.as_deref(), shop, mono);
+                self.try_unless_unreadable();
+            }
+            Ok(_) => {}
+            Err(_) => self.try_at = self.try_at.min(mono + LATELY),
         }
     }
 
@@ -849,7 +869,7 @@ impl Desk {
         let first = self.heard.is_none();
         let version = value.and_then(Version::of);
         self.heard = Some(mono);
-        self.nothing_newer = false;
+        self.reading.is_overtaken();
         if version == self.base && !first && self.unreadable.is_none() {
             return;
         }

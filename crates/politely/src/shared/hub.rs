@@ -198,6 +198,16 @@ impl Hub {
         directions
     }
 
+    /// How long leases last.
+    pub(super) fn lease(&self) -> Duration {
+        self.shop.config.lease
+    }
+
+    /// A permit granted elsewhere is one of ours.
+    pub(super) const fn adopted(&mut self) {
+        self.shop.count.granted += 1;
+    }
+
     /// What is to be done now; without `room`, nothing is asked of keys.
     pub(super) fn calls(&mut self, mono: Timestamp, room: bool) -> Calls {
         let mut calls = Calls::default();
@@ -425,8 +435,11 @@ impl Hub {
     fn hear(&mut self, id: usize, told: &mut Vec<Told>, mono: Timestamp) {
         for told in told.drain(..) {
             match told {
-                Told::Granted(granting) => self.deliver(id, &granting, mono),
-                Told::Made(granting) => {
+                // Nobody overtakes those who wait to be sure.
+                Told::Granted(granting) if !self.made.iter().any(|(.., of, _)| *of == id) => {
+                    self.deliver(id, &granting, mono);
+                }
+                Told::Made(granting) | Told::Granted(granting) => {
                     self.made
                         .push((mono, self.shop.epochs.number(), id, granting));
                     self.pulse_at = mono;
@@ -450,13 +463,15 @@ impl Hub {
             return;
         }
         self.shop.count.granted += u64::from(grant.slots);
+        // Who comes late has no more of the lease for it.
+        let late = mono.since(start);
         let granted = Granted {
             lease: grant.lease,
             slots: grant.slots,
             start: start.max(mono),
             valid_until: start.max(mono) + grace,
             rate: grant.rate,
-            lasts: safely(self.shop.config.lease),
+            lasts: safely(self.shop.config.lease).saturating_sub(late),
         };
         let granted = Delivery::Granted(granting.ticket, granted);
         self.told.push((id, granted));

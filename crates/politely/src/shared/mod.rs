@@ -37,7 +37,9 @@
 //! | `hub.rs` | all keys of a process: what the engine is asked next, what its answers mean |
 //! | `courier.rs` | the thread that asks it |
 //! | `claim.rs`, `lease.rs` | a permit's end here |
+//! | `adopt.rs` | a permit whose end was elsewhere |
 
+mod adopt;
 mod alone;
 mod cell;
 mod claim;
@@ -216,6 +218,14 @@ impl Elsewhere for Shared {
         turn: Turn,
     ) -> Later<'a, Result<Permit, Refusal>> {
         Box::pin(self.try_once(keys, ask, turn))
+    }
+
+    fn adopt<'a>(
+        &'a self,
+        leases: &'a [(Key, LeaseId)],
+        patience: Duration,
+    ) -> Later<'a, Option<Permit>> {
+        Box::pin(self.0.adopt(leases, patience))
     }
 
     fn ready(&self) -> Later<'_, Vec<Key>> {
@@ -424,6 +434,10 @@ impl Inner {
                 }
             }
             let mut claim = claim.ok_or(AcquireError::NoKey)?;
+            // The first may be over by the time the last is there.
+            if self.clock.now() > claim.valid_until {
+                continue;
+            }
             claim.in_order(&keys[0]);
             return Ok(claim);
         }

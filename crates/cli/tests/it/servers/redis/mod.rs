@@ -102,19 +102,11 @@ impl RedisServer {
 
     /// It stays, and answers nobody.
     pub(crate) fn freeze(&self) {
-        self.signal("-STOP");
+        self.process.as_ref().expect("it runs").freeze();
     }
 
     pub(crate) fn thaw(&self) {
-        self.signal("-CONT");
-    }
-
-    fn signal(&self, signal: &str) {
-        let pid = self.process.as_ref().expect("it runs").pid();
-        let sent = Command::new("kill")
-            .args([signal, &pid.to_string()])
-            .status();
-        assert!(sent.expect("kill").success(), "kill {signal} {pid}");
+        self.process.as_ref().expect("it runs").thaw();
     }
 
     /// What it answers to a command, as `redis-cli` prints it. An error is an answer.
