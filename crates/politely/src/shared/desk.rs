@@ -20,7 +20,7 @@ use politely_core::host::{Ask, Decision, Directions, Grant, Host, Reason, Wait};
 
 use super::alone::Alone;
 use super::cell::{Cell, CellError, LastWrite, Who};
-use super::epoch::{Epochs, QUIET};
+use super::epoch::{Epochs, QUIET, STALE};
 use super::event::Event;
 use super::lease::safely;
 use crate::cells::{EngineError, Version, Write, Written};
@@ -114,6 +114,8 @@ pub(super) struct Desk {
     due: Timestamp,
     waiting: BTreeMap<(Turn, u64), Waiter>,
     under_way: Option<Attempt>,
+    /// When we made the cell.
+    made_at: Option<Timestamp>,
     /// Attempts on `base` of which nobody knows whether they were made.
     doubtful: Vec<Attempt>,
     /// Granted by an attempt that was made, as it turned out.
@@ -222,6 +224,7 @@ impl Desk {
             due: Timestamp::NEVER,
             waiting: BTreeMap::new(),
             under_way: None,
+            made_at: None,
             doubtful: Vec::new(),
             owed: Vec::new(),
             last: 0,
@@ -511,9 +514,12 @@ impl Desk {
             }
             begin(&mut cell, shop, now, self.has_been_lost());
         } else if cell.head.epoch < shop.epochs.number() {
-            // What was granted last may not be in it: it is not granted again, nor is a burst.
-            let began = shop.epochs.began();
-            cell.host.resume_after(now, began, &shop.config);
+            // What was granted last may not be in it: it is not granted again, nor is a burst. One that was made anew when the
+            // loss was not known yet has nothing of it.
+            let anew = self.made_at.is_some_and(|at| mono.since(at) < 2 * STALE);
+            let since = if anew { HORIZON } else { Duration::ZERO };
+            let newest = shop.epochs.began() + since;
+            cell.host.resume_after(now, newest, &shop.config);
         }
         cell.head.epoch = shop.epochs.number();
         let line = cell.head.line.clone();
@@ -791,6 +797,9 @@ impl Desk {
         self.heard = Some(mono);
         self.reading.is_overtaken();
         self.last = attempt.number;
+        if attempt.makes {
+            self.made_at = Some(mono);
+        }
         self.doubtful.clear();
         self.drop_events(attempt.events, shop);
         self.view = attempt.cell;
