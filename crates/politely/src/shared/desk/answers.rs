@@ -55,6 +55,9 @@ impl Desk {
         self.heard = Some(mono);
         self.reading.is_overtaken();
         self.last = attempt.number;
+        if attempt.makes {
+            self.made_at = Some(mono);
+        }
         self.doubtful.clear();
         self.drop_events(attempt.events, shop);
         self.view = attempt.cell;

@@ -27,7 +27,7 @@ use politely_core::host::{Ask, Directions, Grant, Host, Wait};
 
 use super::alone::Alone;
 use super::cell::{Cell, Who};
-use super::epoch::QUIET;
+use super::epoch::{QUIET, STALE};
 use super::event::Event;
 use crate::cells::{Version, Write};
 use crate::waiters::Turn;
@@ -85,6 +85,8 @@ pub(super) struct Desk {
     due: Timestamp,
     waiting: BTreeMap<(Turn, u64), Waiter>,
     under_way: Option<Attempt>,
+    /// When we made the cell.
+    made_at: Option<Timestamp>,
     /// Attempts on `base` of which nobody knows whether they were made.
     doubtful: Vec<Attempt>,
     /// Granted by an attempt that was made, as it turned out.
@@ -193,6 +195,7 @@ impl Desk {
             due: Timestamp::NEVER,
             waiting: BTreeMap::new(),
             under_way: None,
+            made_at: None,
             doubtful: Vec::new(),
             owed: Vec::new(),
             last: 0,
@@ -437,9 +440,12 @@ impl Desk {
             }
             begin(&mut cell, shop, now, self.has_been_lost());
         } else if cell.head.epoch < shop.epochs.number() {
-            // What was granted last may not be in it: it is not granted again, nor is a burst.
-            let began = shop.epochs.began();
-            cell.host.resume_after(now, began, &shop.config);
+            // What was granted last may not be in it: it is not granted again, nor is a burst. One that was made anew when the
+            // loss was not known yet has nothing of it.
+            let anew = self.made_at.is_some_and(|at| mono.since(at) < 2 * STALE);
+            let since = if anew { HORIZON } else { Duration::ZERO };
+            let newest = shop.epochs.began() + since;
+            cell.host.resume_after(now, newest, &shop.config);
         }
         cell.head.epoch = shop.epochs.number();
         let line = cell.head.line.clone();
