@@ -1,6 +1,6 @@
 //! Side-by-side measurements against peers, as tables of ratios within one run.
 //!
-//! `cargo run --release -p politely-benches [cells|coordinator|fetch|limiter|queue]`; without a name, all of them.
+//! `cargo run --release -p politely-benches [cells|coordinator|fetch|limiter|queue|shared]`; without a name, all of them.
 
 #![expect(clippy::disallowed_methods, reason = "benchmarks look at the clock")]
 
@@ -10,6 +10,7 @@ mod fetch;
 mod limiter;
 mod queue;
 mod servers;
+mod shared;
 
 fn main() {
     let wanted = std::env::args().nth(1);
@@ -22,6 +23,7 @@ fn main() {
     run("coordinator", coordinator::run);
     run("fetch", fetch::run);
     run("limiter", limiter::run);
+    run("shared", shared::run);
     run("queue", || {
         queue::run();
     });

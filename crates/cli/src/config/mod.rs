@@ -62,6 +62,9 @@ pub(crate) struct Knobs {
     /// While that engine is away: nothing leaves (closed), or each process goes on with its share, a minute at most
     #[arg(long, value_enum, value_name = "WHAT", requires = "store")]
     pub(crate) store_away: Option<StoreAway>,
+    /// With --store: the slot of a process that was killed returns after this long; at least twice --timeout (default 120s)
+    #[arg(long, value_name = "TIME", requires = "store")]
+    pub(crate) lease: Option<Span>,
     /// The coordinator's token is in FILE; `POLITELY_TOKEN` may hold it instead
     #[arg(long, value_name = "FILE", requires = "coordinator")]
     pub(crate) token_file: Option<PathBuf>,
@@ -117,6 +120,7 @@ pub(crate) struct Settings {
     /// The engine's URL.
     pub(crate) store: Option<String>,
     pub(crate) store_away: StoreAway,
+    pub(crate) lease: Option<Duration>,
     pub(crate) token_file: Option<PathBuf>,
     pub(crate) retry: RetryName,
     pub(crate) retries: Option<u32>,
@@ -205,6 +209,7 @@ impl Settings {
             coordinator: knobs.coordinator,
             store: knobs.store,
             store_away: knobs.store_away.unwrap_or_default(),
+            lease: knobs.lease.map(|span| span.0),
             token_file: knobs.token_file,
             retry: knobs.retry.unwrap_or_default(),
             retries: knobs.retries,
@@ -264,6 +269,7 @@ impl Knobs {
             coordinator: self.coordinator.or(under.coordinator),
             store: self.store.or(under.store),
             store_away: self.store_away.or(under.store_away),
+            lease: self.lease.or(under.lease),
             token_file: self.token_file.or(under.token_file),
             retry: self.retry.or(under.retry),
             retries: self.retries.or(under.retries),

@@ -393,7 +393,8 @@ fn coordinator(settings: &Settings, url: &str, clock: Clock) -> Result<Limiter, 
 
 /// A request must not outlive its lease.
 fn lease(settings: &Settings, config: &Config) -> Duration {
-    config.lease.max(settings.timeout * 2)
+    let lease = settings.lease.unwrap_or(config.lease);
+    lease.max(settings.timeout * 2)
 }
 
 /// The profile, and over it the operator's numbers.

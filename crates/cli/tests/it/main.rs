@@ -8,6 +8,7 @@ mod coordinator_fetch;
 mod dashboard;
 mod fetch_pages;
 mod fleet;
+mod fleet_store;
 mod misbehaving;
 mod python_client;
 mod resume;

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use politely_core::Timestamp;
 use politely_core::config::Config;
+use politely_core::control::LawConfig;
 use politely_core::gate::LeaseId;
 use politely_core::host::{Ask, Decision, Directions, Grant, Host, Reason, Wait};
 
@@ -27,8 +28,9 @@ use crate::waiters::Turn;
 
 /// A permit may start so far ahead of its commit, at most: what an engine that forgets can double.
 pub(super) const HORIZON: Duration = Duration::from_secs(2);
-/// Good news waits so long for something to be written with, unless somebody waits for the slot.
-const LINGER: Duration = Duration::from_millis(500);
+/// Good news waits so long for something to be written with, unless slots are short: where a law learns from it, and where
+/// none does (but for a quarter of its lease at most).
+const LINGER: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 /// Whose turn it is has so long to take it.
 const CLAIM: Duration = Duration::from_millis(250);
 /// Of those in the key's line each takes what leaves within so long, then it is the next one's turn.
@@ -47,6 +49,8 @@ const KEEP: Duration = Duration::from_hours(24 * 30);
 const RETRY: Duration = Duration::from_millis(10);
 /// Writes that take longer than this would be late for what may leave at once.
 const SLOW: Duration = Duration::from_millis(20);
+/// … and what takes longer than this was us, standing still: calls are given up before.
+const SLOW_MAX: Duration = Duration::from_millis(500);
 /// Which state was looked at so lately that an answer may be given from it.
 const LATELY: Duration = Duration::from_millis(250);
 
@@ -85,19 +89,23 @@ pub(super) struct Count {
     pub(super) late: u64,
 }
 
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "what is to be done next; each is set and cleared by itself"
+)]
 pub(super) struct Desk {
     name: Arc<str>,
     /// What the engine holds, as far as we know; `None`: nothing.
     base: Option<Version>,
     /// When it was heard last, by our own clock; never: `base` is a guess.
     heard: Option<Timestamp>,
-    /// A read is on its way, and nothing newer came meanwhile.
-    reading: bool,
-    nothing_newer: bool,
+    reading: Reading,
     /// The state at `base`, and the latest time it knows of.
     view: Cell,
     /// The same with all `events` applied; `None`: there are none.
     ahead: Option<Box<Cell>>,
+    /// … after so many corrections of shared time.
+    ahead_of: u32,
     at: Timestamp,
     /// What is granted from while the engine is away and shares are allowed.
     alone: Option<Box<Alone>>,
@@ -133,6 +141,23 @@ pub(super) struct Desk {
     failures: u32,
     not_before: Timestamp,
     pub(super) watched: bool,
+}
+
+/// Whether a read is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reading {
+    No,
+    Sent,
+    /// It is, but what came meanwhile is newer.
+    Overtaken,
+}
+
+impl Reading {
+    fn is_overtaken(&mut self) {
+        if *self == Self::Sent {
+            *self = Self::Overtaken;
+        }
+    }
 }
 
 /// Who waits here.
@@ -187,10 +212,10 @@ impl Desk {
             name,
             base: None,
             heard: None,
-            reading: false,
-            nothing_newer: false,
+            reading: Reading::No,
             view: Cell::new(Host::new(&shop.config, now)),
             ahead: None,
+            ahead_of: 0,
             at: now,
             alone: None,
             events: VecDeque::new(),
@@ -293,6 +318,9 @@ impl Desk {
         mono: Timestamp,
     ) -> Option<Directions> {
         let now = self.now(shop, mono);
+        if self.ahead.is_none() {
+            self.ahead_of = shop.epochs.corrections();
+        }
         let ahead = self
             .ahead
             .get_or_insert_with(|| Box::new(self.view.clone()));
@@ -305,7 +333,12 @@ impl Desk {
         if let Some(alone) = &mut self.alone {
             event.apply(&mut alone.host, now, &alone.config, shop.seed);
         }
-        self.due = self.due.min(if lingers { mono + LINGER } else { mono });
+        let linger = if lingers {
+            linger(&shop.config)
+        } else {
+            Duration::ZERO
+        };
+        self.due = self.due.min(mono + linger);
         self.push(mono, event);
         if !lingers {
             self.try_now();
@@ -355,6 +388,12 @@ impl Desk {
         self.look = false;
     }
 
+    fn try_unless_unreadable(&mut self) {
+        if self.unreadable.is_none() {
+            self.try_now();
+        }
+    }
+
     fn now(&self, shop: &Shop, mono: Timestamp) -> Timestamp {
         shop.epochs.now(mono).max(self.at)
     }
@@ -390,11 +429,7 @@ impl Desk {
             }
             // Should it have been lost, whoever remembers it comes first.
             let at = shop.epochs.mono(shop.epochs.began() + QUIET);
-            let knows = self
-                .events
-                .iter()
-                .any(|(_, event)| matches!(event, Event::Join(_)));
-            if !knows {
+            if !self.has_been_lost() {
                 return Step::Wait(at.max(mono + Duration::from_millis(1)));
             }
         }
@@ -403,11 +438,10 @@ impl Desk {
 
     /// One at a time: nobody could tell the older answer from the newer.
     fn read(&mut self) -> Step {
-        if self.reading {
+        if self.reading != Reading::No {
             return Step::Wait(Timestamp::NEVER);
         }
-        self.reading = true;
-        self.nothing_newer = true;
+        self.reading = Reading::Sent;
         Step::Read
     }
 
@@ -462,15 +496,26 @@ impl Desk {
 
     fn build(&mut self, shop: &mut Shop, mono: Timestamp, told: &mut Vec<Told>) -> Step {
         let now = self.now(shop, mono);
-        let mut cell = self.view.clone();
-        self.apply_events(&mut cell.host, shop);
+        if self.ahead.is_some() && self.ahead_of != shop.epochs.corrections() {
+            // Shared time is not what it was thought to be.
+            self.apply_again(shop);
+        }
+        let mut cell = match &self.ahead {
+            Some(ahead) => ahead.as_ref().clone(),
+            None => self.view.clone(),
+        };
         if self.base.is_none() {
             if let Some(remembered) = &self.remembered {
                 cell.host.clone_from(remembered);
                 self.apply_events(&mut cell.host, shop);
             }
-            begin(&mut cell, shop, now);
+            begin(&mut cell, shop, now, self.has_been_lost());
+        } else if cell.head.epoch < shop.epochs.number() {
+            // What was granted last may not be in it: it is not granted again, nor is a burst.
+            let began = shop.epochs.began();
+            cell.host.resume_after(now, began, &shop.config);
         }
+        cell.head.epoch = shop.epochs.number();
         let line = cell.head.line.clone();
         // Where writes are slow, what leaves does so once this one is heard of: before, it would be given back for being late.
         let now = if self.takes > SLOW {
@@ -479,26 +524,28 @@ impl Desk {
             now
         };
         let granted = self.serve(&mut cell, shop, now, mono, told);
-        let changed = !self.events.is_empty()
+        let changed = (self.due <= mono && !self.events.is_empty())
             || !granted.is_empty()
             || !self.owed.is_empty()
             || !self.doubtful.is_empty()
             || cell.head.line != line;
         if !changed {
-            // Looking has counted tokens and leases: it is not worth a write, but goes with the next.
-            self.view = cell;
-            self.ahead = None;
-            self.at = now;
-            self.due = Timestamp::NEVER;
+            if self.events.is_empty() {
+                // Looking has counted tokens and leases: it is not worth a write, but goes with the next.
+                self.view = cell;
+                self.ahead = None;
+                self.at = now;
+                self.due = Timestamp::NEVER;
+            }
             if std::mem::take(&mut self.ask_first) {
                 self.look = false;
                 self.try_at = mono + POLL;
                 return self.read();
             }
             let waits = !self.waiting.is_empty();
-            return Step::Wait(if waits { self.try_at } else { Timestamp::NEVER });
+            let try_at = if waits { self.try_at } else { Timestamp::NEVER };
+            return Step::Wait(self.due.min(try_at));
         }
-        cell.head.epoch = shop.epochs.number();
         shop.number += 1;
         let notify = cell.others_wait(shop.me);
         let (version, value) = cell.encode(shop.me, shop.number);
@@ -520,6 +567,12 @@ impl Desk {
             keep: KEEP,
             notify,
         })
+    }
+
+    /// What was known of it is to be joined with what it is now.
+    fn has_been_lost(&self) -> bool {
+        let mut events = self.events.iter();
+        events.any(|(_, event)| matches!(event, Event::Join(_)))
     }
 
     /// Lets those leave who may, and takes its place in the line of all who wait.
@@ -682,9 +735,12 @@ impl Desk {
             Decision::Wait(wait) => {
                 self.open_since = None;
                 let at = shop.epochs.mono(wait.at);
-                self.try_at = (at + patience)
-                    .min(mono + POLL * before as u32)
-                    .max(mono + CLAIM);
+                // Slots come back at any time; of all else it is known when it ends, or a notice tells.
+                let polls = match wait.reason {
+                    Reason::InFlight => before as u32,
+                    _ => 10 * before as u32,
+                };
+                self.try_at = (at + patience).min(mono + POLL * polls).max(mono + CLAIM);
                 self.look = true;
                 false
             }
@@ -705,7 +761,7 @@ impl Desk {
         match result {
             Ok(Written::Done) => {
                 let took = mono.since(attempt.began);
-                self.takes = took.max(self.takes - self.takes / 8);
+                self.takes = took.min(SLOW_MAX).max(self.takes / 8 * 7);
                 self.failures = 0;
                 shop.count.commits += 1;
                 shop.count.items += (attempt.events + attempt.granted.len()) as u64;
@@ -733,7 +789,7 @@ impl Desk {
         self.remembered = None;
         self.learned |= attempt.events > 0;
         self.heard = Some(mono);
-        self.nothing_newer = false;
+        self.reading.is_overtaken();
         self.last = attempt.number;
         self.doubtful.clear();
         self.drop_events(attempt.events, shop);
@@ -768,7 +824,7 @@ impl Desk {
     }
 
     fn soon(&mut self, mono: Timestamp) {
-        self.try_now();
+        self.try_unless_unreadable();
         if !self.events.is_empty() {
             self.due = mono;
         }
@@ -782,13 +838,16 @@ impl Desk {
         mono: Timestamp,
     ) {
         shop.count.reads += 1;
-        self.reading = false;
-        if let Ok(value) = result
-            && self.under_way.is_none()
-            && self.nothing_newer
-        {
-            self.heard(value.as_deref(), shop, mono);
-            self.try_now();
+        let reading = std::mem::replace(&mut self.reading, Reading::No);
+        match result {
+            // Whoever wrote meanwhile was not answered from what was read, but can be from that.
+            _ if reading == Reading::Overtaken => self.try_unless_unreadable(),
+            Ok(value) if self.under_way.is_none() => {
+                self.heard(value.as_deref(), shop, mono);
+                self.try_unless_unreadable();
+            }
+            Ok(_) => {}
+            Err(_) => self.try_at = self.try_at.min(mono + LATELY),
         }
     }
 
@@ -810,7 +869,7 @@ impl Desk {
         let first = self.heard.is_none();
         let version = value.and_then(Version::of);
         self.heard = Some(mono);
-        self.nothing_newer = false;
+        self.reading.is_overtaken();
         if version == self.base && !first && self.unreadable.is_none() {
             return;
         }
@@ -836,6 +895,10 @@ impl Desk {
             }
             LastWrite::None | LastWrite::Unknown => None,
         };
+        if !self.doubtful.is_empty() {
+            // What they wrote, they did not.
+            self.due = mono;
+        }
         self.doubtful.clear();
         if let Some(attempt) = made {
             self.was_made_after_all(attempt, shop, mono);
@@ -910,6 +973,7 @@ impl Desk {
         if self.events.is_empty() {
             return;
         }
+        self.ahead_of = shop.epochs.corrections();
         let mut ahead = Box::new(self.view.clone());
         self.apply_events(&mut ahead.host, shop);
         self.ahead = Some(ahead);
@@ -924,6 +988,13 @@ impl Desk {
     }
 }
 
+fn linger(config: &Config) -> Duration {
+    match config.law {
+        LawConfig::Fixed | LawConfig::Advice(_) => LINGER.1.min(config.lease / 4),
+        _ => LINGER.0,
+    }
+}
+
 /// A permit ahead of its time takes a slot all the while: only where slots are plenty.
 fn modest(ask: Ask, taken: u32, of: u32) -> Ask {
     if 2 * (taken + 1) <= of {
@@ -935,9 +1006,15 @@ fn modest(ask: Ask, taken: u32, of: u32) -> Ask {
     }
 }
 
-/// A key that nobody knows. After a loss it may be one that was forgotten, whose last permits have yet to leave.
-fn begin(cell: &mut Cell, shop: &Shop, now: Timestamp) {
-    let newest = shop.epochs.began() + HORIZON;
+/// A key that nobody knows. After a loss it may be one that was forgotten, whose last permits have yet to leave; one that
+/// `has_been_lost` here is, whether the epoch says so already or not.
+fn begin(cell: &mut Cell, shop: &Shop, now: Timestamp, has_been_lost: bool) {
+    let lost_at = if has_been_lost {
+        now
+    } else {
+        shop.epochs.began()
+    };
+    let newest = lost_at + HORIZON;
     if newest > now {
         cell.host.resume_after(now, newest, &shop.config);
     }

@@ -312,6 +312,11 @@ impl Hub {
             }
         };
         self.trouble = None;
+        if mono.since(sent) >= STALE {
+            // We stood still: what time it was then says little of what time it is.
+            self.pulse_at = mono;
+            return None;
+        }
         let was_away = !self.shop.epochs.is_fresh(sent);
         let seen = self.shop.epochs.seen(sent, mono, &pulse);
         if seen.again {
@@ -430,8 +435,11 @@ impl Hub {
     fn hear(&mut self, id: usize, told: &mut Vec<Told>, mono: Timestamp) {
         for told in told.drain(..) {
             match told {
-                Told::Granted(granting) => self.deliver(id, &granting, mono),
-                Told::Made(granting) => {
+                // Nobody overtakes those who wait to be sure.
+                Told::Granted(granting) if !self.made.iter().any(|(.., of, _)| *of == id) => {
+                    self.deliver(id, &granting, mono);
+                }
+                Told::Made(granting) | Told::Granted(granting) => {
                     self.made
                         .push((mono, self.shop.epochs.number(), id, granting));
                     self.pulse_at = mono;
@@ -455,13 +463,15 @@ impl Hub {
             return;
         }
         self.shop.count.granted += u64::from(grant.slots);
+        // Who comes late has no more of the lease for it.
+        let late = mono.since(start);
         let granted = Granted {
             lease: grant.lease,
             slots: grant.slots,
             start: start.max(mono),
             valid_until: start.max(mono) + grace,
             rate: grant.rate,
-            lasts: safely(self.shop.config.lease),
+            lasts: safely(self.shop.config.lease).saturating_sub(late),
         };
         let granted = Delivery::Granted(granting.ticket, granted);
         self.told.push((id, granted));

@@ -127,6 +127,17 @@ impl Shared {
         let drawn =
             foldhash::fast::RandomState::default().hash_one((std::process::id(), clock.now()));
         let who = (drawn >> 32) as u32 ^ drawn as u32;
+        Self::known_as(who, config, clock, capacity, seed, away)
+    }
+
+    fn known_as(
+        who: u32,
+        config: Arc<Config>,
+        clock: Clock,
+        capacity: usize,
+        seed: u64,
+        away: Away,
+    ) -> Self {
         Self(Arc::new(Inner {
             state: Mutex::new(State {
                 hub: Hub::new(who, seed, config, capacity, away == Away::Share),
@@ -423,6 +434,10 @@ impl Inner {
                 }
             }
             let mut claim = claim.ok_or(AcquireError::NoKey)?;
+            // The first may be over by the time the last is there.
+            if self.clock.now() > claim.valid_until {
+                continue;
+            }
             claim.in_order(&keys[0]);
             return Ok(claim);
         }

@@ -12,7 +12,7 @@ mod killed_coordinator;
 mod killed_workers;
 mod lost_answer;
 mod notes;
-mod verdict;
+pub(crate) mod verdict;
 mod worker;
 
 use std::collections::BTreeSet;
@@ -38,7 +38,7 @@ use worker::{Freeze, Orders};
 /// A loaded machine takes its time; what has not come by now will not.
 const PATIENCE: Duration = Duration::from_mins(2);
 /// One fleet at a time: two would measure each other.
-static ALONE: Mutex<()> = Mutex::new(());
+pub(crate) static ALONE: Mutex<()> = Mutex::new(());
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Language {
@@ -425,7 +425,7 @@ impl Drop for Worker {
 }
 
 /// Hosts that allow everything: what arrives at them is what the coordinator allowed.
-fn open_hosts(count: usize, pages: u32, service_ms: f64) -> Vec<HostSpec> {
+pub(crate) fn open_hosts(count: usize, pages: u32, service_ms: f64) -> Vec<HostSpec> {
     let host = |number| {
         let mut host = HostSpec::new(&format!("open-{number}"), LimitSpec::None {});
         host.pages = pages;

@@ -11,14 +11,14 @@ use super::worker::host;
 
 /// What the operator set for every key.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Numbers {
-    pub(super) rate: f64,
-    pub(super) burst: f64,
-    pub(super) in_flight: u64,
+pub(crate) struct Numbers {
+    pub(crate) rate: f64,
+    pub(crate) burst: f64,
+    pub(crate) in_flight: u64,
 }
 
 impl Numbers {
-    pub(super) fn args(self) -> Vec<String> {
+    pub(crate) fn args(self) -> Vec<String> {
         let args = [
             ("--law", "fixed".to_owned()),
             ("--rate", self.rate.to_string()),

@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{self, Child, Command, Stdio};
+use std::process::{self, Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
@@ -56,8 +56,34 @@ impl Server {
         }
     }
 
-    pub(super) fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("it can be waited for")
+    }
+
+    /// All it said.
+    pub(crate) fn talk(&self) -> String {
+        fs::read_to_string(&self.talk).unwrap_or_default()
+    }
+
+    /// SIGSTOP.
+    pub(crate) fn freeze(&self) {
+        self.signal("-STOP");
+    }
+
+    /// SIGCONT.
+    pub(crate) fn thaw(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = self.pid().to_string();
+        let sent = Command::new("kill").args([signal, &pid]).status();
+        assert!(sent.expect("kill").success(), "kill {signal} {pid}");
     }
 
     /// The first line it said that contains `text`, once it has said it.

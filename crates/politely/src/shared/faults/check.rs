@@ -1,130 +1,17 @@
 //! What is promised, checked on what happened, exactly: every bound follows from the schedule's own numbers.
 
-use std::fmt::Write as _;
-
-use politely_core::Timestamp;
 use politely_core::gate::Tally;
 
-use super::plan::{DRIFT_PPM, Fault, Memory, Micros, Plan, SECOND};
+use super::books::{Arrival, Books};
+use super::dice::{CALL_TIMEOUT, DRIFT_PPM, Micros, SECOND};
+use super::plan::{Fault, Memory, Plan};
 use crate::shared::desk::HORIZON;
-use crate::waiters::Turn;
-
-/// A request at the target.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Arrival {
-    pub(super) key: usize,
-    pub(super) at: Micros,
-    /// It left so much later than it might have, by its coordinator's own clock.
-    pub(super) late: Micros,
-    /// When it was granted.
-    pub(super) granted: Micros,
-    pub(super) end: Micros,
-    pub(super) orphan: bool,
-}
-
-/// A Retry-After that somebody was told.
-#[derive(Clone, Copy, Debug)]
-struct Held {
-    key: usize,
-    by: (usize, u32),
-    told: u64,
-    at: Micros,
-    length: Micros,
-    /// When the engine had it.
-    committed: Option<Micros>,
-}
-
-/// Grants that the engine forgot.
-#[derive(Clone, Copy, Debug)]
-struct Loss {
-    key: usize,
-    at: Micros,
-    grants: u64,
-}
-
-/// All that the checks need.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Books {
-    pub(super) arrivals: Vec<Arrival>,
-    held: Vec<Held>,
-    losses: Vec<Loss>,
-    clock_sets: Vec<Micros>,
-    gone: Vec<Micros>,
-    commits: Vec<Micros>,
-    pub(super) granted: u64,
-    pub(super) reported: u64,
-    pub(super) cancelled: u64,
-    pub(super) abandoned: u64,
-    pub(super) faults_left: usize,
-    pub(super) quiet_since: Micros,
-    served: Vec<(usize, usize, Turn, u64)>,
-    wrongs: Vec<String>,
-}
 
 impl Books {
-    pub(super) fn new(keys: usize) -> Self {
-        Self {
-            commits: vec![0; keys],
-            ..Self::default()
-        }
-    }
-
-    pub(super) fn wrong(&mut self, what: String) {
-        self.wrongs.push(what);
-    }
-
-    pub(super) fn committed(&mut self, key: usize, by: (usize, u32), built: u64, now: Micros) {
-        self.commits[key] = now;
-        for held in &mut self.held {
-            if held.key == key && held.by == by && held.told < built {
-                held.committed.get_or_insert(now);
-            }
-        }
-    }
-
-    pub(super) fn held(
-        &mut self,
-        key: usize,
-        by: (usize, u32),
-        told: u64,
-        at: Micros,
-        length: Micros,
-    ) {
-        self.held.push(Held {
-            key,
-            by,
-            told,
-            at,
-            length,
-            committed: None,
-        });
-    }
-
-    pub(super) fn lost(&mut self, key: usize, grants: u64, at: Micros) {
-        self.losses.push(Loss { key, at, grants });
-        for held in &mut self.held {
-            if held.key == key {
-                held.committed.get_or_insert(Micros::MAX);
-            }
-        }
-    }
-
-    pub(super) fn clock_set(&mut self, at: Micros) {
-        self.clock_sets.push(at);
-    }
-
-    pub(super) fn someone_gone(&mut self, at: Micros) {
-        self.gone.push(at);
-    }
-
-    pub(super) fn served_in_order(&mut self, who: usize, key: usize, turn: Turn, ticket: u64) {
-        self.served.push((who, key, turn, ticket));
-    }
-
     /// All that is wrong.
     pub(super) fn check(&self, plan: &Plan, tallies: &[Option<Tally>]) -> Vec<String> {
         let mut wrongs = self.wrongs.clone();
-        if self.granted == 0 {
+        if self.granted == 0 && plan.faults.is_empty() {
             wrongs.push("nothing was granted".to_owned());
         }
         if !plan.fixed {
@@ -134,8 +21,9 @@ impl Books {
             wrongs.extend(self.pace(plan, key));
             wrongs.extend(self.in_flight(plan, key));
             wrongs.extend(self.holds(plan, key));
+            wrongs.extend(self.away(plan, key));
         }
-        wrongs.extend(self.balance(tallies));
+        wrongs.extend(self.balance(plan, tallies));
         wrongs
     }
 
@@ -210,16 +98,28 @@ impl Books {
         within.count() as f64 * each
     }
 
-    /// P2. Those whose leases the engine forgot are nobody's until their holders say so.
+    /// P2. Those whose leases the engine forgot are nobody's until their holders say so; where all holders are there and heard,
+    /// they do before anybody is granted a permit from nothing at all.
     fn in_flight(&self, plan: &Plan, key: usize) -> Option<String> {
         let cap = i64::from(plan.config.limits.in_flight);
+        let all_there = self.gone.is_empty() && plan.wire.loses_nothing();
+        let losses: Vec<_> = self
+            .losses
+            .iter()
+            .filter(|loss| loss.key == key)
+            .filter(|loss| match loss_of(plan, loss.at) {
+                Kind::Nothing => false,
+                Kind::Some => true,
+                Kind::All => !all_there,
+            })
+            .collect();
         let mut steps: Vec<(Micros, i64)> = Vec::new();
         for arrival in self.of(key) {
-            let lost = |loss: &&Loss| loss.key == key && loss.grants > 0;
-            let mut losses = self.losses.iter().filter(lost);
+            // What was granted before may be delivered as long as a call takes after.
             let forgotten = losses
-                .any(|loss| arrival.granted <= loss.at + 3 * SECOND && arrival.end >= loss.at);
-            if !forgotten && !arrival.orphan {
+                .iter()
+                .any(|loss| arrival.granted <= loss.at + CALL_TIMEOUT && arrival.end >= loss.at);
+            if !forgotten {
                 steps.push((arrival.at, 1));
                 steps.push((arrival.end, -1));
             }
@@ -244,11 +144,11 @@ impl Books {
     fn holds(&self, plan: &Plan, key: usize) -> Option<String> {
         let arrivals = self.of(key);
         let cap = plan.config.limits.in_flight as usize;
-        let drift = (5 * SECOND) as i64 * DRIFT_PPM / 1_000_000;
+        let drift = 5 * SECOND * DRIFT_PPM / 1_000_000;
         for held in self.held.iter().filter(|held| held.key == key) {
             let Some(from) = held.committed else { continue };
             let mut until = held.at + held.length;
-            until -= until.min(plan.wire.longest() + 2 * drift as u64);
+            until -= until.min(plan.wire.longest() + 2 * drift);
             if from == Micros::MAX
                 || self
                     .losses
@@ -279,9 +179,25 @@ impl Books {
         None
     }
 
-    /// P3. Where nobody was killed or away and nothing forgotten, every permit that was delivered is in the cell as what
-    /// became of it, an engine that stood still or not.
-    fn balance(&self, tallies: &[Option<Tally>]) -> Option<String> {
+    /// P8. The engine's last answer may have taken as long as a call does, what it granted may start a horizon later, or as much
+    /// later as a call takes, and leave up to two graces of 0.5 s after its start.
+    /// The last of a run of four follows its first three intervals later.
+    fn away(&self, plan: &Plan, key: usize) -> Option<String> {
+        let interval = (1e6 / plan.config.limits.rate_start) as Micros;
+        let run = if plan.work.run > 0.0 { 3 * interval } else { 0 };
+        let most = HORIZON.as_micros() as Micros + 2 * CALL_TIMEOUT + SECOND + run;
+        let arrivals = self.arrivals.iter();
+        let mut late = arrivals.filter(|arrival| arrival.key == key && arrival.away > most);
+        let at = late.next()?.at as f64 / 1e6;
+        Some(format!(
+            "P8: k{key}: an arrival at {at:.6}, the engine long away"
+        ))
+    }
+
+    /// P3. Where nobody was killed or away, nothing forgotten, and no request carried out seconds after it was given up (its
+    /// permits may be over before anybody hears of them), every permit that was delivered is in the cell as what became of it,
+    /// whether the engine stood still or not; and all that were not were cancelled.
+    fn balance(&self, plan: &Plan, tallies: &[Option<Tally>]) -> Option<String> {
         let mut all = Tally::default();
         for tally in tallies.iter().flatten() {
             if tally.granted != tally.reported + tally.cancelled + tally.expired + tally.live {
@@ -293,21 +209,22 @@ impl Books {
             all.expired += tally.expired;
             all.live += tally.live;
         }
-        if !self.losses.is_empty() || !self.gone.is_empty() || !self.clock_sets.is_empty() {
+        let late = plan.wire.delayed > 0.0;
+        if late || !self.losses.is_empty() || !self.gone.is_empty() || !self.clock_sets.is_empty() {
             return None;
         }
-        let taken_back = all.cancelled.checked_sub(self.cancelled);
+        // One that its holder gave up for being over may be over before that is written.
+        let over = all.expired + all.live;
+        let expired = over.checked_sub(self.abandoned);
         let told = self.reported == all.reported
-            && self.abandoned == all.expired + all.live
-            && taken_back.is_some_and(|back| all.granted == self.granted + back);
+            && expired.is_some_and(|expired| expired <= self.lease_over)
+            && (all.cancelled + over).checked_sub(self.cancelled + self.abandoned)
+                == all.granted.checked_sub(self.granted);
         (!told).then(|| {
-            let mut text = String::new();
-            let _ = write!(
-                text,
+            format!(
                 "P3: the cells say {all:?}; delivered {}, reported {}, cancelled {}, abandoned {}",
                 self.granted, self.reported, self.cancelled, self.abandoned
-            );
-            text
+            )
         })
     }
 }
@@ -350,6 +267,3 @@ pub(super) fn deadline(plan: &Plan) -> Micros {
     let lease = plan.config.lease.as_micros() as Micros;
     quiet + 70 * SECOND + 2 * lease + waiting * (4 * interval + 5 * SECOND + plan.work.service.1)
 }
-
-/// A time that is later than all leases.
-pub(super) const _FAR: Timestamp = Timestamp::NEVER;

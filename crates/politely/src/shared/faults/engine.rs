@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use politely_core::Timestamp;
 
-use super::plan::{Memory, Micros};
+use super::dice::Micros;
+use super::plan::Memory;
 use crate::cells::{Pulse, Version, Write, Written};
 
 /// An engine's clock when the schedule begins: as of 2026.
@@ -20,16 +21,21 @@ pub(super) enum Health {
     Down,
 }
 
+/// A cell and what it holds.
+type Held = (Arc<str>, Arc<[u8]>);
+
 /// One server and its replica, of which only how far it has come needs to be known.
 pub(super) struct Engine {
     cells: BTreeMap<Arc<str>, Arc<[u8]>>,
     /// All that was written and still counts; no cell: all were deleted.
-    journal: Vec<(Micros, Option<(Arc<str>, Arc<[u8]>)>)>,
+    journal: Vec<(Micros, Option<Held>)>,
     run: u64,
     /// Connections of before its last start are broken.
     pub(super) incarnation: u32,
     offset: i64,
-    pub(super) health: Health,
+    health: Health,
+    /// Since when it answers nobody.
+    pub(super) away_since: Option<Micros>,
     watched: BTreeSet<(Arc<str>, usize)>,
     lag: Micros,
     /// Since when the replica hears nothing.
@@ -45,6 +51,7 @@ impl Engine {
             incarnation: 0,
             offset: 0,
             health: Health::Up,
+            away_since: None,
             watched: BTreeSet::new(),
             lag,
             cut: None,
@@ -121,8 +128,8 @@ impl Engine {
     }
 
     /// Killed: whoever is connected is not any more.
-    pub(super) const fn stop(&mut self) {
-        self.health = Health::Down;
+    pub(super) fn stop(&mut self, now: Micros) {
+        self.fare(Health::Down, now);
         self.incarnation += 1;
     }
 
@@ -155,8 +162,22 @@ impl Engine {
         }
     }
 
-    pub(super) const fn start(&mut self, run: u64) {
+    pub(super) fn start(&mut self, run: u64, now: Micros) {
         self.run = run;
-        self.health = Health::Up;
+        self.fare(Health::Up, now);
+    }
+
+    pub(super) const fn health(&self) -> Health {
+        self.health
+    }
+
+    pub(super) fn fare(&mut self, health: Health, now: Micros) {
+        self.health = health;
+        match health {
+            Health::Up => self.away_since = None,
+            Health::Stalled | Health::Down => {
+                self.away_since.get_or_insert(now);
+            }
+        }
     }
 }

@@ -13,12 +13,12 @@ impl World {
         self.log.note(self.now, None, What::Fault(fault));
         match fault {
             Fault::Stall(_) => {
-                if self.engine.health == Health::Up {
-                    self.engine.health = Health::Stalled;
+                if self.engine.health() == Health::Up {
+                    self.engine.fare(Health::Stalled, self.now);
                 }
             }
             Fault::Restart(memory, _) => {
-                self.engine.stop();
+                self.engine.stop(self.now);
                 self.backlog.clear();
                 self.lose(|world| world.engine.forget(memory, world.now));
             }
@@ -66,7 +66,7 @@ impl World {
         let Fault::Failover { clock, .. } = self.plan.faults[index].1 else {
             return;
         };
-        self.engine.stop();
+        self.engine.stop(self.now);
         self.backlog.clear();
         self.lose(|world| world.engine.fail_over(world.now, clock));
         self.books.clock_set(self.now);
@@ -113,8 +113,8 @@ impl World {
         self.log.note(self.now, None, What::Over(fault));
         match fault {
             Fault::Stall(_) => {
-                if self.engine.health == Health::Stalled {
-                    self.engine.health = Health::Up;
+                if self.engine.health() == Health::Stalled {
+                    self.engine.fare(Health::Up, self.now);
                     for id in std::mem::take(&mut self.backlog) {
                         self.receive(id);
                     }
@@ -122,7 +122,7 @@ impl World {
             }
             Fault::Restart(..) | Fault::Failover { .. } => {
                 let run = self.dice.bits();
-                self.engine.start(run);
+                self.engine.start(run, self.now);
             }
             Fault::Flush | Fault::Clock(_) => {}
             Fault::Kill(who, _) => {

@@ -5,24 +5,27 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `plan.rs` | what a seed stands for |
+//! | `plan.rs`, `dice.rs` | what a seed stands for |
 //! | `engine.rs` | an engine, its replica and its clock |
 //! | `wire.rs` | calls, their latency, and how they are lost |
 //! | `seat.rs` | a coordinator's place: hub, clock, timer |
-//! | `worker.rs` | those who ask, leave and report |
+//! | `errand.rs`, `flight.rs` | workers: they ask, leave and report |
 //! | `fault.rs` | what goes wrong |
 //! | `world.rs` | what happens next |
 //! | `log.rs` | what happened |
-//! | `check.rs` | the promises |
+//! | `books.rs`, `check.rs` | the promises |
 
+mod books;
 mod check;
+mod dice;
 mod engine;
+mod errand;
 mod fault;
+mod flight;
 mod log;
 mod plan;
 mod seat;
 mod wire;
-mod worker;
 mod world;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -132,7 +135,7 @@ fn schedules() {
     };
     let results: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
-        let joined = threads.into_iter().map(|thread| thread.join());
+        let joined = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
         joined
             .map(|result| result.expect("panics are caught"))
             .collect()

@@ -2,73 +2,9 @@
 
 use std::time::Duration;
 
-use politely_core::Rng;
 use politely_core::config::Config;
 
-/// True time, microseconds since the schedule began.
-pub(super) type Micros = u64;
-
-pub(super) const MS: Micros = 1_000;
-pub(super) const SECOND: Micros = 1_000 * MS;
-/// A call without an answer is given up by the real adapters after so long.
-pub(super) const CALL_TIMEOUT: Micros = 500 * MS;
-/// Clocks of machines run this many millionths too fast or too slow, at most.
-pub(super) const DRIFT_PPM: i64 = 50;
-
-/// Draws.
-#[derive(Clone, Debug)]
-pub(super) struct Dice(Rng);
-
-impl Dice {
-    pub(super) const fn new(seed: u64) -> Self {
-        Self(Rng::new(seed))
-    }
-
-    /// A generator of its own, whose draws do not depend on what else is drawn later.
-    pub(super) const fn split(&mut self) -> Self {
-        Self::new(self.0.next_u64())
-    }
-
-    pub(super) const fn bits(&mut self) -> u64 {
-        self.0.next_u64()
-    }
-
-    pub(super) fn chance(&mut self, p: f64) -> bool {
-        p > 0.0 && self.0.unit() < p
-    }
-
-    /// Any of `low..=high`.
-    pub(super) fn whole(&mut self, low: u64, high: u64) -> u64 {
-        low + (self.0.unit() * (high - low + 1) as f64) as u64
-    }
-
-    /// Any of `low..=high`, each order of magnitude as likely.
-    pub(super) fn magnitude(&mut self, low: f64, high: f64) -> f64 {
-        low * libm_pow(high / low, self.0.unit())
-    }
-
-    pub(super) fn span(&mut self, low: Micros, high: Micros) -> Micros {
-        self.magnitude(low as f64, high as f64) as Micros
-    }
-
-    pub(super) fn among<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.whole(0, of.len() as u64 - 1) as usize]
-    }
-}
-
-/// `base` to the power of `share`, by square roots: the same bits on every machine.
-fn libm_pow(base: f64, share: f64) -> f64 {
-    let (mut power, mut root, mut rest) = (1.0, base, share);
-    for _ in 0..20 {
-        root = root.sqrt();
-        rest *= 2.0;
-        if rest >= 1.0 {
-            power *= root;
-            rest -= 1.0;
-        }
-    }
-    power
-}
+use super::dice::{Dice, MS, Micros, SECOND};
 
 /// What an engine remembers when it starts again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,12 +76,13 @@ pub(super) struct Wire {
 }
 
 impl Wire {
+    pub(super) fn loses_nothing(&self) -> bool {
+        self.lost_request + self.lost_reply + self.delayed + self.broken == 0.0
+    }
+
     /// No answer that is heard took longer on its way back.
     pub(super) fn longest(&self) -> Micros {
-        match self.spike.0 > 0.0 {
-            true => self.spike.1.max(self.latency.1),
-            false => self.latency.1,
-        }
+        self.spike.1.max(self.latency.1)
     }
 }
 
@@ -171,7 +108,6 @@ pub(super) struct Work {
 
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
-    pub(super) seed: u64,
     pub(super) config: Config,
     pub(super) fixed: bool,
     pub(super) coordinators: usize,
@@ -191,6 +127,13 @@ pub(super) struct Plan {
 }
 
 impl Plan {
+    /// Nothing goes wrong, and no answer takes so long that what it grants is late.
+    pub(super) fn is_calm(&self) -> bool {
+        let wire = &self.wire;
+        let tame = wire.loses_nothing() && wire.spike.0 == 0.0 && !self.waits;
+        tame && self.faults.is_empty()
+    }
+
     pub(super) fn draw(seed: u64) -> Self {
         let mut first = Dice::new(seed ^ 0x0066_6175_6c74_7321);
         // Neighbouring seeds have nothing in common.
@@ -203,7 +146,6 @@ impl Plan {
         let wire = wire(&mut dice);
         let work = work(&mut dice, rate);
         let mut plan = Self {
-            seed,
             config,
             fixed,
             coordinators,
@@ -254,9 +196,10 @@ fn wire(dice: &mut Dice) -> Wire {
     let bad = |dice: &mut Dice, often: f64, p: f64| if dice.chance(often) { p } else { 0.0 };
     Wire {
         latency: (least, most),
-        spike: match dice.chance(0.25) {
-            true => (0.02, dice.span(20 * MS, 400 * MS)),
-            false => (0.0, 0),
+        spike: if dice.chance(0.25) {
+            (0.02, dice.span(20 * MS, 400 * MS))
+        } else {
+            (0.0, 0)
         },
         lost_request: bad(dice, 0.2, 0.05),
         lost_reply: bad(dice, 0.3, 0.1),
@@ -273,13 +216,14 @@ fn work(dice: &mut Dice, rate: f64) -> Work {
     let interval = (1e6 / rate) as Micros;
     let least = dice.span(MS, 50 * MS);
     Work {
-        think: match dice.chance(0.4) {
-            true => 0,
-            false => dice.span(MS, 4 * interval + 100 * MS),
+        think: if dice.chance(0.4) {
+            0
+        } else {
+            dice.span(MS, 4 * interval + 100 * MS)
         },
         service: (
             least,
-            dice.among(&[2 * least, SECOND, 2 * SECOND, 12 * SECOND]),
+            dice.among(&[2 * least, 4 * least, SECOND, 2 * SECOND, 12 * SECOND]),
         ),
         several_keys: some(dice, 0.4, 0.4),
         once: some(dice, 0.4, 0.3),
@@ -298,7 +242,7 @@ fn work(dice: &mut Dice, rate: f64) -> Work {
 
 fn fault(dice: &mut Dice, coordinators: usize) -> Fault {
     let who = dice.whole(0, coordinators as u64 - 1) as usize;
-    let step = dice.among(&[-60_000, -5_000, -500, 500, 5_000, 60_000]) * MS as i64;
+    let step = dice.among(&[-60_000, -5_000, -500, 500, 5_000, 60_000]) * MS.cast_signed();
     match dice.whole(0, 11) {
         0 | 1 => Fault::Stall(dice.span(100 * MS, 30 * SECOND)),
         2 => Fault::Restart(Memory::Nothing, dice.span(20 * MS, 3 * SECOND)),
@@ -310,9 +254,10 @@ fn fault(dice: &mut Dice, coordinators: usize) -> Fault {
         5 | 6 => Fault::Failover {
             cut: dice.among(&[0, 200 * MS, SECOND, 5 * SECOND]),
             down: dice.span(10 * MS, 3 * SECOND),
-            clock: match dice.chance(0.5) {
-                true => 0,
-                false => dice.whole(0, 10 * SECOND) as i64 - 5 * SECOND as i64,
+            clock: if dice.chance(0.5) {
+                0
+            } else {
+                dice.around_zero(5 * SECOND)
             },
         },
         7 => Fault::Flush,

@@ -1,18 +1,21 @@
 //! The loop: what happens next, to whom.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use politely_core::config::Config;
 use politely_core::key::Key;
 
-use super::check::Books;
+use super::books::Books;
+use super::dice::{Dice, MS, Micros, SECOND};
 use super::engine::Engine;
+use super::errand::Errand;
+use super::flight::Flight;
 use super::log::{Log, What};
-use super::plan::{Dice, MS, Micros, Plan, SECOND};
+use super::plan::Plan;
 use super::seat::Seat;
 use super::wire::{Answer, Request};
-use super::worker::{Errand, Flight};
 use crate::shared::hub::{Hub, name};
 
 /// So many keys fit without any being forgotten.
@@ -264,7 +267,8 @@ impl World {
             let seat = &mut self.seats[who];
             for (key, _) in &self.keys {
                 if let Some(explained) = seat.hub.explain(key, mono) {
-                    told += &format!(
+                    let _ = write!(
+                        told,
                         "\n  c{who} at {mono}: {key:?} {:?} {:?} {:?}",
                         explained.wait, explained.in_flight, explained.tally
                     );

@@ -2,6 +2,8 @@
 
 mod adoption;
 mod conformance;
+mod line;
+mod upgrade;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,6 +28,10 @@ fn process(memory: &Memory, config: Config) -> Limiter {
 fn started(engine: Arc<dyn Engine>, config: Config, away: Away) -> Limiter {
     let clock = Clock::tokio();
     let shared = Shared::new(Arc::new(config), clock.clone(), 1 << 10, 7, away);
+    driven(shared, clock, engine)
+}
+
+fn driven(shared: Shared, clock: Clock, engine: Arc<dyn Engine>) -> Limiter {
     let inner = Arc::clone(&shared.0);
     inner.wishes.run_on(tokio::runtime::Handle::current());
     tokio::spawn(async move { courier::run(&inner, engine).await });

@@ -48,10 +48,7 @@ impl Cluster {
             replica.cli(&["cluster", "replicate", &id]) == "OK"
         });
         replica.wait_for_info("master_link_status:up");
-        let acknowledged = ["wait", "1", "100"];
-        wait_for("it acknowledges", || {
-            self.nodes[master].cli(&acknowledged) == "1"
-        });
+        self.nodes[master].wait_for_acknowledgements();
         let known = format!("{} ", replica.cli(&["cluster", "myid"]));
         for node in &self.nodes {
             wait_for("all know it", || {

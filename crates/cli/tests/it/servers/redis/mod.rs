@@ -64,11 +64,9 @@ impl RedisServer {
             .expect("memory");
         }
         if role != Role::Sentinel {
-            writeln!(
-                whole,
-                "save \"\"\nappendonly no\nreplica-announce-ip {ip}\nrepl-diskless-sync-delay 0"
-            )
-            .expect("memory");
+            writeln!(whole, "save \"\"\nappendonly no\nreplica-announce-ip {ip}").expect("memory");
+            // Nobody waits for more replicas to come, or for the first word to them.
+            whole.push_str("repl-diskless-sync-delay 0\nrepl-ping-replica-period 1\n");
         }
         whole.push_str(config);
         fs::write(folder.path().join("redis.conf"), whole).expect("the folder is writable");
@@ -104,19 +102,11 @@ impl RedisServer {
 
     /// It stays, and answers nobody.
     pub(crate) fn freeze(&self) {
-        self.signal("-STOP");
+        self.process.as_ref().expect("it runs").freeze();
     }
 
     pub(crate) fn thaw(&self) {
-        self.signal("-CONT");
-    }
-
-    fn signal(&self, signal: &str) {
-        let pid = self.process.as_ref().expect("it runs").pid();
-        let sent = Command::new("kill")
-            .args([signal, &pid.to_string()])
-            .status();
-        assert!(sent.expect("kill").success(), "kill {signal} {pid}");
+        self.process.as_ref().expect("it runs").thaw();
     }
 
     /// What it answers to a command, as `redis-cli` prints it. An error is an answer.
@@ -162,6 +152,16 @@ impl RedisServer {
         wait_for(line, || {
             let info = self.try_cli(&["info"]).unwrap_or_default();
             info.lines().any(|said| said.trim_end() == line)
+        });
+    }
+
+    /// Returns when its replica acknowledges what it is sent: until the first time, which comes a second after it is in sync,
+    /// it is sent nothing.
+    fn wait_for_acknowledgements(&self) {
+        wait_for("the replica acknowledges", || {
+            let info = self.cli(&["info", "replication"]);
+            let replica = info.lines().find(|line| line.starts_with("slave0:"));
+            replica.is_some_and(|line| line.contains("state=online") && !line.contains("offset=0,"))
         });
     }
 

@@ -19,9 +19,7 @@ impl Sentineled {
         let (ip, port) = (master.address.ip(), master.address.port());
         let replica = RedisServer::start(&format!("{config}\nreplicaof {ip} {port}\n"));
         replica.wait_for_info("master_link_status:up");
-        wait_for("it acknowledges", || {
-            master.cli(&["wait", "1", "100"]) == "1"
-        });
+        master.wait_for_acknowledgements();
         let watches = format!(
             "sentinel monitor {NAME} {ip} {port} 1
 sentinel down-after-milliseconds {NAME} 500

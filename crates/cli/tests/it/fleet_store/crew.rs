@@ -1,0 +1,212 @@
+//! The processes and the hosts.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use politely_target::{HostSpec, Record, Target, Town};
+use tokio::runtime::Runtime;
+
+use crate::fleet::{ALONE, verdict::Numbers};
+use crate::servers::process::Server;
+
+/// A loaded machine takes its time; what has not come by now will not.
+const PATIENCE: Duration = Duration::from_mins(2);
+/// Of what a process said last, so many lines are shown.
+const LINES: usize = 12;
+
+pub(super) struct Crew {
+    // Declared in the order in which they must go.
+    pub(super) members: Vec<Member>,
+    pub(super) target: Target,
+    /// The hosts' clocks' zero.
+    began: Instant,
+    folder: tempfile::TempDir,
+    pub(super) runtime: Runtime,
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// One `politely fetch`, and what it is to fetch.
+pub(super) struct Member {
+    folder: PathBuf,
+    args: Vec<String>,
+    process: Option<Server>,
+}
+
+impl Crew {
+    /// The hosts; no processes yet.
+    pub(super) fn start(hosts: Vec<HostSpec>) -> Self {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let town = Target::start_with(Town::new(hosts), Record::Memory);
+        let target = runtime.block_on(town).expect("the town starts");
+        Self {
+            members: Vec::new(),
+            target,
+            began: Instant::now(),
+            folder: tempfile::tempdir().expect("a temporary folder"),
+            runtime,
+            _alone: alone,
+        }
+    }
+
+    /// As many processes as there are stores' URLs, each with its share of every host's pages. `args`: what else they are told.
+    pub(super) fn hire(&mut self, stores: &[String], args: &[String]) {
+        let mut urls = vec![Vec::new(); stores.len()];
+        for host in self.target.hosts() {
+            for (page, url) in host.page_urls().enumerate() {
+                urls[page % stores.len()].push(url);
+            }
+        }
+        for (number, (store, urls)) in stores.iter().zip(urls).enumerate() {
+            let folder = self.folder.path().join(format!("member-{number}"));
+            fs::create_dir(&folder).expect("the folder can be written");
+            fs::write(folder.join("urls.txt"), urls.join("\n")).expect("the list is written");
+            let path = |name: &str| folder.join(name).to_str().expect("UTF-8").to_owned();
+            let words = "fetch --no-robots --summary none --store";
+            let mut all: Vec<String> = words.split(' ').map(str::to_owned).collect();
+            all.push(store.clone());
+            for (flag, file) in [
+                ("-i", "urls.txt"),
+                ("--output", "out.jsonl"),
+                ("--state", "state"),
+            ] {
+                all.extend([flag.to_owned(), path(file)]);
+            }
+            all.extend_from_slice(args);
+            let mut member = Member {
+                folder,
+                args: all,
+                process: None,
+            };
+            member.start();
+            self.members.push(member);
+        }
+    }
+
+    /// The time by the hosts' clocks.
+    pub(super) fn now_us(&self) -> u64 {
+        self.began.elapsed().as_micros() as u64
+    }
+
+    /// Requests that came to hosts so far.
+    pub(super) fn arrivals(&self) -> u64 {
+        let rows = self.target.judge().hosts;
+        rows.iter().map(|row| row.arrivals).sum()
+    }
+
+    /// Pages that hosts have, all together.
+    pub(super) fn pages(&self) -> u64 {
+        let hosts = self.target.hosts().iter();
+        hosts.map(|host| u64::from(host.pages)).sum()
+    }
+
+    /// Waits until it is true.
+    pub(super) fn until(&mut self, what: &str, mut is_true: impl FnMut(&mut Self) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_true(self) {
+            self.demand_nobody_failed();
+            assert!(Instant::now() < deadline, "never: {what}\n{}", self.story());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until so many requests came.
+    pub(super) fn until_arrivals(&mut self, count: u64) {
+        self.until("the work goes on", |crew| crew.arrivals() >= count);
+    }
+
+    /// Waits until somebody asks again for anything.
+    pub(super) fn until_it_goes_on(&mut self) -> Duration {
+        let (since, before) = (Instant::now(), self.arrivals());
+        self.until_arrivals(before + 1);
+        since.elapsed()
+    }
+
+    /// Waits until all processes have all their pages.
+    pub(super) fn finish(&mut self) {
+        self.until("all processes are done", |crew| {
+            crew.members
+                .iter_mut()
+                .all(|member| member.is_done() == Some(true))
+        });
+    }
+
+    fn demand_nobody_failed(&mut self) {
+        let failed = self
+            .members
+            .iter_mut()
+            .position(|member| member.is_done().is_none());
+        if let Some(number) = failed {
+            panic!("process {number} failed{}", self.story());
+        }
+    }
+
+    /// What one would ask if an assertion failed.
+    pub(super) fn story(&self) -> String {
+        let mut story = format!("\n{}", self.target.judge());
+        for (number, member) in self.members.iter().enumerate() {
+            let talk = member
+                .process
+                .as_ref()
+                .map(Server::talk)
+                .unwrap_or_default();
+            let lines: Vec<&str> = talk.lines().collect();
+            let last = &lines[lines.len().saturating_sub(LINES)..];
+            let _ = writeln!(story, "process {number}:\n  {}", last.join("\n  "));
+        }
+        story
+    }
+}
+
+impl Member {
+    pub(super) fn start(&mut self) {
+        let binary = PathBuf::from(env!("CARGO_BIN_EXE_politely"));
+        self.process = Some(Server::start("fetch", &self.folder, &binary, &self.args));
+    }
+
+    /// SIGKILL; false if it was done already.
+    pub(super) fn kill(&mut self) -> bool {
+        let done = self.is_done() == Some(true);
+        self.process = None;
+        !done
+    }
+
+    pub(super) fn freeze(&self) {
+        self.process.as_ref().expect("it runs").freeze();
+    }
+
+    pub(super) fn thaw(&self) {
+        self.process.as_ref().expect("it runs").thaw();
+    }
+
+    /// Whether it has ended by itself, with all its pages; none: with fewer.
+    pub(super) fn is_done(&mut self) -> Option<bool> {
+        let Some(process) = &mut self.process else {
+            return Some(false);
+        };
+        match process.ended() {
+            Some(status) => status.success().then_some(true),
+            None => Some(false),
+        }
+    }
+}
+
+/// What processes are told where the operator knows the limit: exact to check.
+pub(super) fn fixed(numbers: Numbers, more: &str) -> Vec<String> {
+    let mut args = numbers.args();
+    args.extend(more.split_whitespace().map(str::to_owned));
+    args
+}
+
+/// The same store for so many.
+pub(super) fn same(url: &str, count: usize) -> Vec<String> {
+    vec![url.to_owned(); count]
+}

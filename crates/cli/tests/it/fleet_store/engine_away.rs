@@ -1,0 +1,82 @@
+//! F12: Redis is away for a while: each process goes on with its share, or nobody does.
+
+use std::thread;
+use std::time::Duration;
+
+use super::crew::{Crew, fixed, same};
+use crate::fleet::{open_hosts, verdict::Numbers};
+use crate::servers::redis::RedisServer;
+
+const PROCESSES: usize = 4;
+const NUMBERS: Numbers = Numbers {
+    rate: 3.0,
+    burst: 1.0,
+    in_flight: 4,
+};
+const HOSTS: u64 = 8;
+const AWAY: Duration = Duration::from_secs(8);
+/// A permit starts so far ahead at most, and is good for half a second more at most.
+const LAST_LEAVES_US: u64 = 2_500_000;
+
+#[test]
+fn shares_send_no_more_than_the_whole_and_one_each() {
+    let (mut crew, redis) = start("share");
+    redis.freeze();
+    thread::sleep(AWAY / 4);
+    let before = crew.arrivals();
+    for member in &mut crew.members[..PROCESSES / 2] {
+        member.kill();
+    }
+    thread::sleep(AWAY * 3 / 4);
+    let alone = crew.arrivals() - before;
+    redis.thaw();
+    for member in &mut crew.members[..PROCESSES / 2] {
+        member.start();
+    }
+    crew.finish();
+    eprintln!("{alone} requests of two while the engine was away");
+
+    assert!(alone > 0, "nobody used their share{}", crew.story());
+    crew.demand_all_pages();
+    crew.demand_pace(NUMBERS, PROCESSES as f64);
+    crew.demand_in_flight(NUMBERS.in_flight);
+}
+
+#[test]
+fn closed_nothing_leaves() {
+    let (mut crew, mut redis) = start("closed");
+    redis.kill();
+    let quiet_from = crew.now_us() + LAST_LEAVES_US;
+    thread::sleep(AWAY);
+    let quiet_until = crew.now_us();
+    redis.start_again();
+    crew.finish();
+
+    for host in crew.target.hosts() {
+        let entries = crew.entries(&host.name);
+        let within = entries
+            .iter()
+            .find(|entry| (quiet_from..quiet_until).contains(&entry.arrived_us));
+        assert!(
+            within.is_none(),
+            "{}: {within:?}, quiet {quiet_from}..{quiet_until}{}",
+            host.name,
+            crew.story()
+        );
+    }
+    crew.demand_all_pages();
+    crew.demand_pace(NUMBERS, 0.0);
+    crew.demand_in_flight(NUMBERS.in_flight);
+}
+
+fn start(away: &str) -> (Crew, RedisServer) {
+    let redis = RedisServer::start("");
+    let mut crew = Crew::start(open_hosts(HOSTS as usize, 36, 400.0));
+    let args = fixed(
+        NUMBERS,
+        &format!("--lease 3s --timeout 1500ms --store-away {away}"),
+    );
+    crew.hire(&same(&redis.url(), PROCESSES), &args);
+    crew.until_arrivals(8 * HOSTS);
+    (crew, redis)
+}

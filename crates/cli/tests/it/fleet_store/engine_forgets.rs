@@ -1,0 +1,35 @@
+//! F9: an operator empties Redis of its scripts, and of all it holds.
+
+use super::crew::{Crew, fixed, same};
+use crate::fleet::{open_hosts, verdict::Numbers};
+use crate::servers::redis::RedisServer;
+
+const NUMBERS: Numbers = Numbers {
+    rate: 3.0,
+    burst: 1.0,
+    in_flight: 2,
+};
+const HOSTS: u64 = 8;
+
+#[test]
+fn scripts_and_cells_come_back() {
+    let redis = RedisServer::start("");
+    let mut crew = Crew::start(open_hosts(HOSTS as usize, 40, 500.0));
+    let args = fixed(NUMBERS, "--lease 3s --timeout 1500ms");
+    crew.hire(&same(&redis.url(), 4), &args);
+    for round in 1..=10 {
+        crew.until_arrivals(round * 2 * HOSTS);
+        redis.order(&["script", "flush"]);
+    }
+    for round in 1..=3 {
+        crew.until_arrivals((20 + round * 4) * HOSTS);
+        redis.order(&["flushall"]);
+        let back = crew.until_it_goes_on();
+        eprintln!("work goes on {back:.2?} after all is gone");
+    }
+    crew.finish();
+
+    crew.demand_all_pages();
+    crew.demand_pace(NUMBERS, 0.0);
+    crew.demand_in_flight(NUMBERS.in_flight);
+}

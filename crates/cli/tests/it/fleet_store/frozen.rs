@@ -1,0 +1,37 @@
+//! F2: a process is stopped past its leases and let go on.
+
+use std::thread;
+use std::time::Duration;
+
+use super::crew::{Crew, fixed, same};
+use crate::fleet::{open_hosts, verdict::Numbers};
+use crate::servers::redis::RedisServer;
+
+const NUMBERS: Numbers = Numbers {
+    rate: 3.0,
+    burst: 1.0,
+    in_flight: 2,
+};
+/// Longer than a lease.
+const FROZEN: Duration = Duration::from_millis(3_500);
+
+#[test]
+fn a_frozen_process_does_not_go_on_with_what_it_had() {
+    let redis = RedisServer::start("");
+    let mut crew = Crew::start(open_hosts(16, 50, 400.0));
+    let args = fixed(NUMBERS, "--lease 3s --timeout 1500ms");
+    crew.hire(&same(&redis.url(), 4), &args);
+    crew.until_arrivals(30);
+    for number in 0..4 {
+        crew.members[number].freeze();
+        thread::sleep(FROZEN);
+        crew.members[number].thaw();
+        crew.until_it_goes_on();
+    }
+    crew.finish();
+    eprintln!("{}", crew.story());
+
+    crew.demand_all_pages();
+    crew.demand_pace(NUMBERS, 0.0);
+    crew.demand_in_flight(NUMBERS.in_flight);
+}

@@ -1,0 +1,134 @@
+//! Whether the promises held, by what the hosts logged and what the engine's cells say.
+
+use politely::cells::redis::Redis;
+use politely::core::config::Config;
+use politely::core::control::LawConfig;
+use politely::{Ask, Explanation, Key, Limiter, Turn};
+use politely_target::{Entry, arrivals_above};
+use std::sync::Arc;
+
+use super::crew::Crew;
+use crate::fleet::verdict::Numbers;
+
+impl Crew {
+    /// Of one host, by arrival.
+    pub(super) fn entries(&self, name: &str) -> Vec<Entry> {
+        let mut entries = self.target.entries(name);
+        entries.sort_by_key(|entry| entry.arrived_us);
+        entries
+    }
+
+    /// P1: no window of any length saw more than burst + rate x length + 1, and at most `again` more: what an engine forgot and
+    /// granted twice (P7).
+    pub(super) fn demand_pace(&self, numbers: Numbers, again: f64) {
+        let most = numbers.burst + 1.0 + again;
+        let mut worst = 0.0_f64;
+        for host in self.target.hosts() {
+            let entries = self.entries(&host.name);
+            let above = arrivals_above(entries.iter().map(Entry::arrived), numbers.rate);
+            worst = worst.max(above);
+            let story = || self.story();
+            assert!(
+                above <= most,
+                "{}: {above:.2} above the rate, {most:.2} allowed{}",
+                host.name,
+                story()
+            );
+        }
+        eprintln!("P1: at most {worst:.2} above the rate, {most:.2} allowed");
+    }
+
+    /// P2: no more at a time than that.
+    pub(super) fn demand_in_flight(&self, most: u64) {
+        let rows = self.target.judge().hosts;
+        let worst = rows
+            .iter()
+            .max_by_key(|row| row.in_flight_max)
+            .expect("a host");
+        let story = || self.story();
+        assert!(
+            worst.in_flight_max <= most,
+            "{} had {} in flight{}",
+            worst.host,
+            worst.in_flight_max,
+            story()
+        );
+        eprintln!(
+            "P2: at most {} in flight, {most} allowed",
+            worst.in_flight_max
+        );
+    }
+
+    /// Every page was served.
+    pub(super) fn demand_all_pages(&self) {
+        for (row, host) in self.target.judge().hosts.iter().zip(self.target.hosts()) {
+            assert_eq!(
+                row.pages,
+                u64::from(host.pages),
+                "{}{}",
+                row.host,
+                self.story()
+            );
+        }
+    }
+
+    /// No slot was charged twice and none is lost: each request that came is in the cell as one report, and nothing else is.
+    pub(super) fn demand_books(&self, url: &str, numbers: Numbers) {
+        for (row, known) in self
+            .target
+            .judge()
+            .hosts
+            .iter()
+            .zip(self.look(url, &config(numbers)))
+        {
+            let books = known.tally;
+            let story = || {
+                format!(
+                    "{}: {books:?}, {} came{}",
+                    row.host,
+                    row.arrivals,
+                    self.story()
+                )
+            };
+            assert_eq!(
+                books.granted,
+                books.reported + books.cancelled + books.expired + books.live,
+                "{}",
+                story()
+            );
+            assert_eq!((books.expired, books.live), (0, 0), "{}", story());
+            assert_eq!(books.reported, row.arrivals, "{}", story());
+        }
+    }
+
+    /// What the engine's cells say of each host.
+    pub(super) fn look(&self, url: &str, config: &Config) -> Vec<Explanation> {
+        let hosts = self.target.hosts();
+        let _inside = self.runtime.enter();
+        let engine = Redis::connect(url).expect("the URL is fine");
+        let limiter = Limiter::builder()
+            .config(config.clone())
+            .store(Arc::new(engine));
+        let limiter = limiter.build().expect("the configuration is sound");
+        let explained = hosts.iter().map(|host| {
+            let address = host.url().parse().expect("a URL");
+            let key = Key::of_url(&address).expect("a key");
+            self.runtime.block_on(async {
+                // Granted or not, the cell has been read; a permit goes back at once.
+                drop(limiter.request(&key, Ask::default(), Turn::LAST).await);
+            });
+            limiter.explain(&key).expect("it was asked for")
+        });
+        explained.collect()
+    }
+}
+
+/// As the processes have it.
+pub(super) fn config(numbers: Numbers) -> Config {
+    let mut config = Config::crawler().with_law(LawConfig::Fixed);
+    config.limits.rate_max = numbers.rate;
+    config.limits.rate_start = numbers.rate;
+    config.limits.burst = numbers.burst;
+    config.limits.in_flight = numbers.in_flight as u32;
+    config
+}

@@ -1,0 +1,113 @@
+//! What the checks need to know of a schedule.
+
+use super::dice::Micros;
+
+/// A request at the target.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrival {
+    pub(super) key: usize,
+    pub(super) at: Micros,
+    /// It left so much later than it might have, by its coordinator's own clock.
+    pub(super) late: Micros,
+    /// When it was granted.
+    pub(super) granted: Micros,
+    pub(super) end: Micros,
+    /// For so long the engine had answered nobody.
+    pub(super) away: Micros,
+}
+
+/// A Retry-After that somebody was told.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    pub(super) key: usize,
+    pub(super) by: (usize, u32),
+    pub(super) told: u64,
+    pub(super) at: Micros,
+    pub(super) length: Micros,
+    /// When the engine had it.
+    pub(super) committed: Option<Micros>,
+}
+
+/// Grants that the engine forgot.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Loss {
+    pub(super) key: usize,
+    pub(super) at: Micros,
+    pub(super) grants: u64,
+}
+
+/// All that the checks need.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Books {
+    pub(super) arrivals: Vec<Arrival>,
+    pub(super) held: Vec<Held>,
+    pub(super) losses: Vec<Loss>,
+    pub(super) clock_sets: Vec<Micros>,
+    pub(super) gone: Vec<Micros>,
+    pub(super) commits: Vec<Micros>,
+    pub(super) granted: u64,
+    pub(super) reported: u64,
+    pub(super) cancelled: u64,
+    pub(super) abandoned: u64,
+    pub(super) lease_over: u64,
+    pub(super) faults_left: usize,
+    pub(super) quiet_since: Micros,
+    pub(super) wrongs: Vec<String>,
+}
+
+impl Books {
+    pub(super) fn new(keys: usize) -> Self {
+        Self {
+            commits: vec![0; keys],
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn wrong(&mut self, what: String) {
+        self.wrongs.push(what);
+    }
+
+    pub(super) fn committed(&mut self, key: usize, by: (usize, u32), built: u64, now: Micros) {
+        self.commits[key] = now;
+        for held in &mut self.held {
+            if held.key == key && held.by == by && held.told < built {
+                held.committed.get_or_insert(now);
+            }
+        }
+    }
+
+    pub(super) fn held(
+        &mut self,
+        key: usize,
+        by: (usize, u32),
+        told: u64,
+        at: Micros,
+        length: Micros,
+    ) {
+        self.held.push(Held {
+            key,
+            by,
+            told,
+            at,
+            length,
+            committed: None,
+        });
+    }
+
+    pub(super) fn lost(&mut self, key: usize, grants: u64, at: Micros) {
+        self.losses.push(Loss { key, at, grants });
+        for held in &mut self.held {
+            if held.key == key {
+                held.committed.get_or_insert(Micros::MAX);
+            }
+        }
+    }
+
+    pub(super) fn clock_set(&mut self, at: Micros) {
+        self.clock_sets.push(at);
+    }
+
+    pub(super) fn someone_gone(&mut self, at: Micros) {
+        self.gone.push(at);
+    }
+}

@@ -1,0 +1,57 @@
+//! Very many wait for one key, in several processes.
+
+use std::time::Duration;
+
+use politely_core::config::Config;
+
+use super::{key, memory, ok, process};
+use crate::clock::Clock;
+use crate::sync::sleep;
+
+const COORDINATORS: usize = 4;
+const WAITERS: usize = 10_000;
+
+/// Nobody starves, order is kept within a process, all processes get on alike, and a permit costs hardly more than one call of the
+/// engine.
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_wait_for_one_permit_a_second() {
+    let memory = memory();
+    let limiters = [(); COORDINATORS].map(|()| process(&memory, Config::fixed(1.0, 1.0)));
+    sleep(Duration::from_secs(5)).await;
+    let clock = Clock::tokio();
+    let began = clock.now();
+    let (tell, mut left) = tokio::sync::mpsc::unbounded_channel();
+    for place in 0..WAITERS / COORDINATORS {
+        for (who, limiter) in limiters.iter().enumerate() {
+            let (limiter, tell, clock) = (limiter.clone(), tell.clone(), clock.clone());
+            tokio::spawn(async move {
+                let permit = limiter.acquire(&key()).await.unwrap();
+                let _ = tell.send((clock.now(), who, place));
+                permit.report(&ok());
+            });
+        }
+    }
+    drop(tell);
+    let mut last = [None; COORDINATORS];
+    let mut served = [0; COORDINATORS];
+    let mut previous = None;
+    while let Some((at, who, place)) = left.recv().await {
+        assert!(last[who] < Some(place), "{place} after {:?}", last[who]);
+        last[who] = Some(place);
+        served[who] += 1;
+        let most = served.iter().max().unwrap();
+        let least = served.iter().min().unwrap();
+        assert!(most - least <= 8, "{served:?}");
+        if let Some(before) = previous.replace(at) {
+            let gap = at.since(before);
+            assert!(gap >= Duration::from_millis(998), "{gap:?}");
+        }
+    }
+    assert_eq!(served.iter().sum::<usize>(), WAITERS);
+    let took = clock.now().since(began);
+    assert!(took <= Duration::from_secs(WAITERS as u64 + 10), "{took:?}");
+    let commits = limiters.iter().filter_map(|limiter| limiter.commits());
+    let operations: u64 = commits.map(|c| c.commits + c.conflicts + c.reads).sum();
+    let each = operations as f64 / WAITERS as f64;
+    assert!(each <= 1.5, "{each} engine operations a permit");
+}
