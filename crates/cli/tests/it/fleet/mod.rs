@@ -5,6 +5,7 @@
 
 mod clock_steps;
 mod eight_workers;
+mod failover;
 mod frozen_worker;
 mod http;
 mod killed_coordinator;
@@ -58,6 +59,8 @@ struct Fleet {
     // Declared in the order in which they must go.
     workers: Vec<Worker>,
     coordinator: Option<Server>,
+    /// The one that workers call first, where there are two.
+    first: Option<(SocketAddr, Server)>,
     serve: Vec<String>,
     address: SocketAddr,
     target: Target,
@@ -88,14 +91,18 @@ impl Fleet {
         let began_us = notes::wall_us();
         let folder = tempfile::tempdir().expect("a temporary folder");
         let state = folder.path().join("state");
-        let mut args = vec!["serve".to_owned(), "--state".to_owned()];
-        args.push(state.to_str().expect("UTF-8").to_owned());
+        let mut args = vec!["serve".to_owned()];
+        if !serve.contains(&"--store") {
+            args.push("--state".to_owned());
+            args.push(state.to_str().expect("UTF-8").to_owned());
+        }
         args.extend(serve.iter().map(|arg| (*arg).to_owned()));
         // An address of its own: nobody who connects anywhere is given its port while it is down.
         let [.., high, low] = process::id().to_be_bytes();
         let mut fleet = Self {
             workers: Vec::new(),
             coordinator: None,
+            first: None,
             serve: args,
             address: SocketAddr::from((Ipv4Addr::new(127, 32 | high & 31, low, 1), 0)),
             target,
@@ -114,7 +121,12 @@ impl Fleet {
         args.push("--bind".to_owned());
         args.push(self.address.to_string());
         let binary = PathBuf::from(env!("CARGO_BIN_EXE_politely"));
-        let mut coordinator = Server::start("coordinator", self.folder.path(), &binary, args);
+        let name = if self.first.is_some() {
+            "second"
+        } else {
+            "coordinator"
+        };
+        let mut coordinator = Server::start(name, self.folder.path(), &binary, args);
         let said = coordinator.says("politely: http");
         let address = said
             .rsplit('/')
@@ -122,6 +134,14 @@ impl Fleet {
             .and_then(|address| address.parse().ok());
         self.address = address.expect("it says where it is");
         self.coordinator = Some(coordinator);
+    }
+
+    /// Another beside it, for workers to turn to; it is asked from now on.
+    fn start_second_coordinator(&mut self) {
+        let first = self.coordinator.take().expect("one runs");
+        self.first = Some((self.address, first));
+        self.address.set_port(0);
+        self.start_coordinator();
     }
 
     /// SIGKILL.
@@ -138,7 +158,11 @@ impl Fleet {
             }
         }
         for (number, urls) in urls.into_iter().enumerate() {
-            self.start_worker(language(number), urls, lanes, self.address, None);
+            let coordinator = self
+                .first
+                .as_ref()
+                .map_or(self.address, |(first, _)| *first);
+            self.start_worker(language(number), urls, lanes, coordinator, None);
         }
     }
 
@@ -158,6 +182,7 @@ impl Fleet {
             orders: Orders {
                 client: format!("worker-{number}"),
                 coordinator,
+                others: self.first.iter().map(|_| self.address).collect(),
                 urls,
                 notes,
                 lanes,

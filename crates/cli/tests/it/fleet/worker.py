@@ -106,7 +106,8 @@ def use(pages: httpx.Client, permit, job: dict, jobs: Jobs) -> None:
 def main() -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
     jobs = Jobs()
-    with Coordinator("http://" + ORDERS["coordinator"], client=ORDERS["client"]) as coordinator:
+    urls = ["http://" + address for address in [ORDERS["coordinator"], *ORDERS["others"]]]
+    with Coordinator(urls, client=ORDERS["client"]) as coordinator:
         failed = []
 
         def run() -> None:

@@ -39,6 +39,8 @@ const ATTEMPTS_MAX: u16 = 100;
 pub(super) struct Orders {
     pub(super) client: String,
     pub(super) coordinator: SocketAddr,
+    /// Called in turns when it has no answer.
+    pub(super) others: Vec<SocketAddr>,
     /// All pages it is to get, over all its lives.
     pub(super) urls: Vec<String>,
     pub(super) notes: PathBuf,
@@ -173,7 +175,8 @@ pub(super) fn host(url: &str) -> &str {
 /// One request at a time.
 struct Lane<'a> {
     worker: &'a Worker<'a>,
-    coordinator: Http,
+    /// The first is called.
+    coordinators: VecDeque<Http>,
     pages: BTreeMap<String, Http>,
 }
 
@@ -181,7 +184,11 @@ impl<'a> Lane<'a> {
     fn new(worker: &'a Worker<'a>) -> Self {
         Self {
             worker,
-            coordinator: Http::new(worker.orders.coordinator),
+            coordinators: [worker.orders.coordinator]
+                .iter()
+                .chain(&worker.orders.others)
+                .map(|address| Http::new(*address))
+                .collect(),
             pages: BTreeMap::new(),
         }
     }
@@ -227,6 +234,10 @@ impl<'a> Lane<'a> {
         }
     }
 
+    fn coordinator(&mut self) -> &mut Http {
+        &mut self.coordinators[0]
+    }
+
     /// Unique for this client, over all its lives.
     fn fresh_id(&self) -> String {
         let number = self.worker.asked.fetch_add(1, Ordering::Relaxed);
@@ -262,13 +273,13 @@ impl<'a> Lane<'a> {
             let asked_at = Instant::now();
             let deadline = asked_at + held + ANSWER_TAKES_MAX;
             let sent = self
-                .coordinator
+                .coordinator()
                 .send("POST", "/api/v1/exchange", &body, deadline);
             if !offer.is_empty() {
                 self.freeze(Freeze::Asked);
             }
             let frozen_long = deadline.max(Instant::now() + ANSWER_TAKES_MAX);
-            let answer = sent.and_then(|()| self.coordinator.receive(frozen_long));
+            let answer = sent.and_then(|()| self.coordinator().receive(frozen_long));
             match answer {
                 Ok(answer) if answer.status == 200 => {
                     let answer = serde_json::from_slice(&answer.body);
@@ -285,7 +296,10 @@ impl<'a> Lane<'a> {
                     )
                 }
                 // It is away, or ending.
-                Ok(_) | Err(_) => thread::sleep(AGAIN_AFTER),
+                Ok(_) | Err(_) => {
+                    self.coordinators.rotate_left(1);
+                    thread::sleep(AGAIN_AFTER);
+                }
             }
         }
     }
@@ -348,7 +362,7 @@ impl<'a> Lane<'a> {
         // If it does not come through, the lease ends by itself.
         let deadline = deadline.max(Instant::now() + ANSWER_TAKES_MAX);
         let _ = self
-            .coordinator
+            .coordinator()
             .call("POST", "/api/v1/cancel", &body.to_string(), deadline);
     }
 
