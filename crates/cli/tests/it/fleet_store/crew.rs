@@ -137,6 +137,7 @@ impl Crew {
                 .iter_mut()
                 .all(|member| member.is_done() == Some(true))
         });
+        eprintln!("all done after {:.1?}", self.began.elapsed());
     }
 
     fn demand_nobody_failed(&mut self) {

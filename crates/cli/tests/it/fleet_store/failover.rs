@@ -1,5 +1,6 @@
 //! F6: a replica stands in for its master, of whose last writes it has heard nothing.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::crew::{Crew, fixed, same};
@@ -67,7 +68,12 @@ fn fail_over(cut_ms: u64, waits: bool) {
 
 /// In sync.
 pub(super) fn replica_of(master: &RedisServer) -> RedisServer {
-    let (ip, port) = (master.address.ip(), master.address.port());
+    replica_by(master, master.address)
+}
+
+/// … which reaches its master there.
+pub(super) fn replica_by(master: &RedisServer, way: SocketAddr) -> RedisServer {
+    let (ip, port) = (way.ip(), way.port());
     let replica = RedisServer::start(&format!("replicaof {ip} {port}\n"));
     replica.wait_for_info("master_link_status:up");
     crate::servers::redis::wait_for("it acknowledges", || {

@@ -5,6 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use politely::core::Rng;
 
@@ -20,6 +21,8 @@ struct Inner {
     /// Of a hundred answers so many never come.
     loses: AtomicU64,
     lost: AtomicU64,
+    /// Nothing passes, and nobody is told.
+    stalled: AtomicBool,
     ended: AtomicBool,
 }
 
@@ -33,6 +36,7 @@ impl Proxy {
             chance: Mutex::new(Rng::new(8)),
             loses: AtomicU64::new(0),
             lost: AtomicU64::new(0),
+            stalled: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         });
         let serving = Arc::clone(&inner);
@@ -60,6 +64,11 @@ impl Proxy {
 
     pub(super) fn lose(&self, of_a_hundred: u64) {
         self.inner.loses.store(of_a_hundred, Ordering::Release);
+    }
+
+    /// For good.
+    pub(super) fn stall(&self) {
+        self.inner.stalled.store(true, Ordering::Release);
     }
 
     pub(super) fn lost(&self) -> u64 {
@@ -109,12 +118,20 @@ impl Inner {
                 self.lost.fetch_add(1, Ordering::AcqRel);
                 break;
             }
+            self.wait_while_stalled();
             if to.write_all(&buffer[..length]).is_err() {
                 break;
             }
         }
+        self.wait_while_stalled();
         for stream in [from, to] {
             let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn wait_while_stalled(&self) {
+        while self.stalled.load(Ordering::Acquire) && !self.ended.load(Ordering::Acquire) {
+            thread::sleep(Duration::from_millis(1));
         }
     }
 

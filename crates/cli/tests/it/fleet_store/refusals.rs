@@ -1,7 +1,6 @@
 //! F13: a host that took all there came says "too many" to everybody at once, and for how long.
 
 use politely::core::config::Config;
-use politely::core::control::LawConfig;
 use politely_target::{Headers, HostSpec, Kind, LimitSpec, RetryAfter, Service, Signals};
 
 use super::crew::{Crew, same};
@@ -41,11 +40,11 @@ fn a_storm_of_refusals_is_one_event() {
     };
     let redis = RedisServer::start("");
     let mut crew = Crew::start(vec![host]);
-    let args = format!("--profile api --law aimd --rate 40 --in-flight {IN_FLIGHT} --timeout 5s");
+    let args = format!("--profile api --rate 40 --in-flight {IN_FLIGHT} --timeout 5s");
     let args: Vec<String> = args.split(' ').map(str::to_owned).collect();
     crew.hire(&same(&redis.url(), 4), &args);
     crew.finish();
-    let config = Config::api().with_law(LawConfig::Aimd(std::sync::Arc::default()));
+    let config = Config::api();
     let known = crew.look(&redis.url(), &config).remove(0);
 
     let entries = crew.entries("storm");
