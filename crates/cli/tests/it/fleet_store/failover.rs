@@ -38,10 +38,10 @@ fn fail_over(cut_ms: u64, waits: bool) {
     let replica = replica_of(&master);
     let proxy = Proxy::start(master.address);
     let url = proxy.url() + if waits { "?wait=1" } else { "" };
-    let mut crew = Crew::start(open_hosts(HOSTS as usize, 25, 700.0));
+    let mut crew = Crew::start(open_hosts(HOSTS as usize, 16, 700.0));
     let args = fixed(NUMBERS, "--lease 3s --timeout 1500ms");
     crew.hire(&same(&url, 4), &args);
-    crew.until_arrivals(10 * HOSTS);
+    crew.until_arrivals(5 * HOSTS);
 
     let cut = Instant::now();
     replica.order(&["replicaof", "no", "one"]);

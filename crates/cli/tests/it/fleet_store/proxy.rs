@@ -1,4 +1,4 @@
-//! What stands between processes and an engine: it can be led elsewhere, cut, and made to lose answers.
+//! What stands between processes and a server: it can be led elsewhere, stalled, made slow, and made to lose answers.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -21,6 +21,8 @@ struct Inner {
     /// Of a hundred answers so many never come.
     loses: AtomicU64,
     lost: AtomicU64,
+    /// Answers come so many milliseconds later.
+    late_ms: AtomicU64,
     /// Nothing passes, and nobody is told.
     stalled: AtomicBool,
     ended: AtomicBool,
@@ -36,6 +38,7 @@ impl Proxy {
             chance: Mutex::new(Rng::new(8)),
             loses: AtomicU64::new(0),
             lost: AtomicU64::new(0),
+            late_ms: AtomicU64::new(0),
             stalled: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         });
@@ -64,6 +67,10 @@ impl Proxy {
 
     pub(super) fn lose(&self, of_a_hundred: u64) {
         self.inner.loses.store(of_a_hundred, Ordering::Release);
+    }
+
+    pub(super) fn delay(&self, answers_ms: u64) {
+        self.inner.late_ms.store(answers_ms, Ordering::Release);
     }
 
     /// For good.
@@ -117,6 +124,10 @@ impl Inner {
             if answers && self.is_lost() {
                 self.lost.fetch_add(1, Ordering::AcqRel);
                 break;
+            }
+            if answers {
+                let late = self.late_ms.load(Ordering::Acquire);
+                thread::sleep(Duration::from_millis(late));
             }
             self.wait_while_stalled();
             if to.write_all(&buffer[..length]).is_err() {

@@ -27,9 +27,9 @@ fn a_master_without_replicas_soon_grants_nothing() {
     let (theirs, others) = (Proxy::start(master.address), Proxy::start(master.address));
     let mut stores = vec![theirs.url()];
     stores.extend(vec![others.url(); 3]);
-    let mut crew = Crew::start(open_hosts(HOSTS as usize, 40, 500.0));
+    let mut crew = Crew::start(open_hosts(HOSTS as usize, 25, 500.0));
     crew.hire(&stores, &fixed(NUMBERS, "--lease 3s --timeout 1500ms"));
-    crew.until_arrivals(10 * HOSTS);
+    crew.until_arrivals(6 * HOSTS);
 
     link.stall();
     replica.order(&["replicaof", "no", "one"]);
