@@ -5,7 +5,7 @@
     reason = "files of the binary, of which only the parsers are called"
 )]
 
-#[path = "../../crates/cli/src/config.rs"]
+#[path = "../../crates/cli/src/config/mod.rs"]
 mod config;
 #[path = "../../crates/cli/src/exit.rs"]
 mod exit;

@@ -103,8 +103,8 @@ Exit codes:
   0  ended as asked
   2  wrong usage, no terminal; with --once also: no coordinator answers, or it wants another token")]
 pub(crate) struct TopArgs {
-    /// Where the coordinator (politely serve) listens
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7077")]
+    /// Where the coordinator (politely serve) listens; of several, the first that answers is shown
+    #[arg(long, value_name = "URL,…", default_value = "http://127.0.0.1:7077")]
     pub(crate) coordinator: String,
     /// The coordinator's token is in FILE; `POLITELY_TOKEN` may hold it instead
     #[arg(long, value_name = "FILE")]

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use politely_core::config::Config;
-use politely_core::gate::HoldReason;
+use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{Ask, Explanation, OperatorNumbers};
 use politely_core::key::Key;
 
@@ -37,6 +37,15 @@ pub(crate) trait Elsewhere: Send + Sync {
         _turn: Turn,
     ) -> Later<'a, Result<Permit, Refusal>> {
         Box::pin(async move { self.try_acquire(keys, ask) })
+    }
+
+    /// A permit that another process was granted; nothing where none can be taken over.
+    fn adopt<'a>(
+        &'a self,
+        _leases: &'a [(Key, LeaseId)],
+        _patience: Duration,
+    ) -> Later<'a, Option<Permit>> {
+        Box::pin(async { None })
     }
 
     /// Keys for which a wished permit came.

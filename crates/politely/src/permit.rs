@@ -6,6 +6,7 @@ use std::time::Duration;
 use politely_core::Timestamp;
 use politely_core::gate::{LeaseId, Rate};
 use politely_core::host::Directions;
+use politely_core::key::Key;
 use politely_core::signal::{Report, Signal};
 use smallvec::SmallVec;
 
@@ -44,6 +45,10 @@ pub(crate) trait Held: std::fmt::Debug + Send + Sync {
     fn received(&mut self, bytes: u64);
     /// One for each departure.
     fn split(self: Box<Self>) -> Vec<Box<dyn Held>>;
+    /// What another process would know it by.
+    fn leases(&self) -> Vec<(Key, LeaseId)> {
+        Vec::new()
+    }
 }
 
 /// When a permit's requests may leave.
@@ -124,6 +129,14 @@ impl Permit {
             .filter_map(lease)
             .min()
             .unwrap_or_default()
+    }
+
+    /// Which leases of which keys it is, where they are an engine's: what [`Limiter::adopt`](crate::Limiter::adopt) takes. The
+    /// first hears the outcome; of several departures they are the first one's, and each has the next number. Elsewhere empty.
+    pub fn leases(&self) -> Vec<(Key, LeaseId)> {
+        self.claim
+            .as_ref()
+            .map_or_else(Vec::new, |claim| claim.leases())
     }
 
     /// One permit per departure.
@@ -258,6 +271,14 @@ impl Slot {
             return claim.renew();
         }
         renew(&self.parts)
+    }
+
+    /// Nobody will say when the body has come: its leases run out by themselves.
+    pub fn abandon(mut self) {
+        self.parts.clear();
+        if let Some(claim) = self.claim.take() {
+            claim.abandon();
+        }
     }
 
     /// So many bytes of the body came: they are charged when the slot is dropped, and a body that keeps

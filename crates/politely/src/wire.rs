@@ -49,3 +49,5 @@ pub const AHEAD_MAX_MS: u32 = 2_000;
 pub const SLOTS_MAX: u16 = 1_024;
 /// The longest client name and item id, characters.
 pub const NAME_MAX: usize = 128;
+/// Keys beside the first whose limits one request may have to keep.
+pub const ALSO_MAX: usize = 8;

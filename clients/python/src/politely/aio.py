@@ -29,14 +29,15 @@ class AsyncCoordinator:
 
     def __init__(
         self,
-        url: str = shell.DEFAULT_URL,
+        url: str | Iterable[str] = shell.DEFAULT_URL,
         *,
         client: str | None = None,
         token: str | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._talk = shell.talk(client)
-        self._http = httpx.AsyncClient(**shell.settings(url, token), transport=transport)
+        self._places = shell.Places(url)
+        self._http = httpx.AsyncClient(**shell.settings(token), transport=transport)
 
     @property
     def client(self) -> str:
@@ -157,11 +158,13 @@ class AsyncCoordinator:
                 reply = None
 
     async def _send(self, call: Call) -> Reply | None:
+        place, base = self._places.current()
         try:
-            return shell.reply_of(await self._http.post(**shell.request_of(call)))
+            reply = shell.reply_of(await self._http.post(**shell.request_of(call, base)))
         except httpx.TransportError as error:
             log.debug("%s: %r", call.path, error)
-            return None
+            reply = None
+        return self._places.heard(place, reply)
 
 
 class Permitted:

@@ -27,7 +27,8 @@ T = TypeVar("T")
 class Coordinator:
     """A `politely serve`, asked before each request and told after it. Safe to share between threads.
 
-    ``url`` begins with ``http://`` or ``https://`` (`ValueError`). ``client`` is what the coordinator books this worker's requests under (default: host and process id); ``token``
+    ``url`` begins with ``http://`` or ``https://`` (`ValueError`). Several coordinators that share their keys are a list, or have commas
+    between: the first is called, and when it has no answer, or is ending, the next. ``client`` is what the coordinator books this worker's requests under (default: host and process id); ``token``
     defaults to ``POLITELY_TOKEN`` in the environment. ``transport`` is for tests.
 
     Where ``wait`` is ``None`` a call waits for as long as it takes, the coordinator's absence included.
@@ -35,14 +36,15 @@ class Coordinator:
 
     def __init__(
         self,
-        url: str = shell.DEFAULT_URL,
+        url: str | Iterable[str] = shell.DEFAULT_URL,
         *,
         client: str | None = None,
         token: str | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self._talk = shell.talk(client)
-        self._http = httpx.Client(**shell.settings(url, token), transport=transport)
+        self._places = shell.Places(url)
+        self._http = httpx.Client(**shell.settings(token), transport=transport)
 
     @property
     def client(self) -> str:
@@ -152,11 +154,13 @@ class Coordinator:
                 reply = None
 
     def _send(self, call: Call) -> Reply | None:
+        place, base = self._places.current()
         try:
-            return shell.reply_of(self._http.post(**shell.request_of(call)))
+            reply = shell.reply_of(self._http.post(**shell.request_of(call, base)))
         except httpx.TransportError as error:
             log.debug("%s: %r", call.path, error)
-            return None
+            reply = None
+        return self._places.heard(place, reply)
 
 
 class Permit:

@@ -46,7 +46,8 @@ ALONE_MAX = 5
 
 _FOR_NOW = frozenset({408, 429, 500, 502, 503, 504})
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
-_AWAY = frozenset({408, 425, 429, 500, 502, 503, 504})
+AWAY = frozenset({408, 425, 429, 500, 502, 503, 504})
+"""Statuses of a coordinator that is not there, or not for us now."""
 
 T = TypeVar("T")
 
@@ -260,7 +261,7 @@ class Talk:
                 if failures:
                     log.info("the coordinator is back")
                 return reply.body
-            if reply is not None and reply.status not in _AWAY:
+            if reply is not None and reply.status not in AWAY:
                 raise _problem(reply)
             why = "no answer" if reply is None else f"status {reply.status}"
             pause = self.chance() * min(BACKOFF_CAP, BACKOFF_BASE * 2 ** min(failures, 16))

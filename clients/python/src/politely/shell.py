@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import httpx
 
 from politely.bodies import Outcome
-from politely.flow import Call, Reply, Talk
+from politely.flow import AWAY, CLOSING, Call, Reply, Talk
 from politely.outcome import of_response
 
 DEFAULT_URL = "http://127.0.0.1:7077"
@@ -21,13 +23,49 @@ def talk(client: str | None) -> Talk:
     return Talk(client or f"{socket.gethostname()}-{os.getpid()}"[:128], time.monotonic)
 
 
-def settings(url: str, token: str | None) -> dict[str, Any]:
-    """For either httpx client. The token defaults to the environment's ``POLITELY_TOKEN``."""
+class Places:
+    """Coordinators that share their keys: the first is called, and when it has no answer, or is ending, the next."""
+
+    def __init__(self, urls: str | Iterable[str]) -> None:
+        named = urls.split(",") if isinstance(urls, str) else urls
+        self._bases = [_base(url.strip()) for url in named]
+        if not self._bases:
+            raise ValueError("no coordinator is named")
+        self._current = 0
+
+    def current(self) -> tuple[int, str]:
+        """Which to call, and where that is."""
+        current = self._current
+        return current, self._bases[current]
+
+    def heard(self, place: int, reply: Reply | None) -> Reply | None:
+        """What the one at ``place`` answered. If it will not do what is asked, the next is called from now on."""
+        if len(self._bases) == 1 or not _is_leaving(reply):
+            return reply
+        if self._current == place:  # of several calls that failed together only one moves on
+            self._current = (place + 1) % len(self._bases)
+        # When to come again concerns the one that said so.
+        return reply and replace(reply, retry_after=None)
+
+
+def _base(url: str) -> str:
     if not url.startswith(("http://", "https://")):
         raise ValueError(f"a coordinator's URL begins with http:// or https://: {url!r}")
+    return f"{url.rstrip('/')}/api/v1"
+
+
+def _is_leaving(reply: Reply | None) -> bool:
+    if reply is None or reply.status in AWAY:
+        return True
+    said = reply.body if isinstance(reply.body, dict) else {}
+    items = said.get("acquire") or said.get("items") or []
+    return any(isinstance(item, dict) and item.get("code") == CLOSING for item in items)
+
+
+def settings(token: str | None) -> dict[str, Any]:
+    """For either httpx client. The token defaults to the environment's ``POLITELY_TOKEN``."""
     token = token or os.environ.get("POLITELY_TOKEN")
     return {
-        "base_url": f"{url.rstrip('/')}/api/v1",
         "headers": {"authorization": f"Bearer {token}"} if token else {},
         # The proxy of the environment is for pages.
         "trust_env": False,
@@ -36,9 +74,9 @@ def settings(url: str, token: str | None) -> dict[str, Any]:
     }
 
 
-def request_of(call: Call) -> dict[str, Any]:
+def request_of(call: Call, base: str) -> dict[str, Any]:
     return {
-        "url": f"/{call.path}",
+        "url": f"{base}/{call.path}",
         "json": call.body,
         "timeout": httpx.Timeout(call.timeout, connect=CONNECT_TAKES_MAX),
     }

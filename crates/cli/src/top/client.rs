@@ -1,6 +1,8 @@
 //! The coordinator's API, as an operator calls it.
 
 use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -42,30 +44,20 @@ pub(super) enum Fault {
     Unreadable(String),
 }
 
-/// Calls one coordinator.
+/// Calls one coordinator, or of several that share their keys the first that answers.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     http: reqwest::Client,
-    base: Url,
+    bases: Arc<[Url]>,
+    /// Which of them answered last.
+    current: Arc<AtomicUsize>,
 }
 
 impl Client {
-    /// Of the coordinator at `url`.
-    pub(super) fn new(url: &str, token: Option<&Token>) -> Result<Self, Wrong> {
-        let wrong = |why: &str| Wrong(format!("--coordinator {url}: {why}"));
-        let mut base = Url::parse(url).map_err(|why| wrong(&why.to_string()))?;
-        if !matches!(base.scheme(), "http" | "https") {
-            return Err(wrong("the URL must start with http:// or https://"));
-        }
-        if !base.username().is_empty() || base.password().is_some() {
-            let why =
-                "a URL is for everybody to see: the token goes into POLITELY_TOKEN or --token-file";
-            return Err(Wrong(format!("--coordinator: {why}")));
-        }
-        base.set_query(None);
-        base.set_fragment(None);
-        let path = format!("{}/api/v1/", base.path().trim_end_matches('/'));
-        base.set_path(&path);
+    /// Of the coordinators at `urls`, with commas between.
+    pub(super) fn new(urls: &str, token: Option<&Token>) -> Result<Self, Wrong> {
+        let bases = urls.split(',').map(|url| base(url.trim()));
+        let bases = bases.collect::<Result<Arc<[Url]>, _>>()?;
         let mut headers = HeaderMap::new();
         if let Some(token) = token {
             let bearer = HeaderValue::try_from(format!("Bearer {}", token.text.trim()));
@@ -82,55 +74,105 @@ impl Client {
             .timeout(ANSWER_TIME)
             .build()
             .map_err(|why| Wrong(format!("no HTTP client: {}", reason(&why))))?;
-        Ok(Self { http, base })
+        Ok(Self {
+            http,
+            bases,
+            current: Arc::default(),
+        })
     }
 
     /// The fleet in numbers, without its workers.
     pub(super) async fn stats(&self) -> Result<FleetStats, Fault> {
-        let mut url = self.at("stats");
-        url.set_query(Some("workers=0"));
-        answer(self.http.get(url)).await
+        self.ask(|base| {
+            let mut url = at(base, "stats");
+            url.set_query(Some("workers=0"));
+            self.http.get(url)
+        })
+        .await
     }
 
     /// Part of the table.
     pub(super) async fn keys(&self, query: &KeysQuery) -> Result<KeyPage, Fault> {
-        let mut url = self.at("keys");
         let fields = serde_json::to_value(query).unwrap_or_default();
-        for (name, value) in fields.as_object().into_iter().flatten() {
-            let value = match value {
-                serde_json::Value::Null => continue,
-                serde_json::Value::String(text) => text.clone(),
-                other => other.to_string(),
-            };
-            url.query_pairs_mut().append_pair(name, &value);
-        }
-        answer(self.http.get(url)).await
+        self.ask(|base| {
+            let mut url = at(base, "keys");
+            for (name, value) in fields.as_object().into_iter().flatten() {
+                let value = match value {
+                    serde_json::Value::Null => continue,
+                    serde_json::Value::String(text) => text.clone(),
+                    other => other.to_string(),
+                };
+                url.query_pairs_mut().append_pair(name, &value);
+            }
+            self.http.get(url)
+        })
+        .await
     }
 
     /// All about one key.
     pub(super) async fn key(&self, name: &str) -> Result<KeyDetail, Fault> {
-        answer(self.http.get(self.of(name))).await
+        self.ask(|base| self.http.get(of(base, name))).await
     }
 
     /// Sets what `patch` says for one key.
     pub(super) async fn patch(&self, name: &str, patch: &KeyPatch) -> Result<KeyDetail, Fault> {
         let body = serde_json::to_vec(patch).unwrap_or_default();
-        let call = self.http.patch(self.of(name)).body(body);
-        answer(call.header(CONTENT_TYPE, "application/json")).await
+        self.ask(|base| {
+            let call = self.http.patch(of(base, name)).body(body.clone());
+            call.header(CONTENT_TYPE, "application/json")
+        })
+        .await
     }
 
-    fn at(&self, path: &str) -> Url {
-        let mut url = self.base.clone();
-        url.set_path(&format!("{}{path}", self.base.path()));
-        url
+    /// Calls whoever answered last; without an answer the others, each once.
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        call: impl Fn(&Url) -> RequestBuilder,
+    ) -> Result<T, Fault> {
+        let first = self.current.load(Ordering::Relaxed);
+        let count = self.bases.len();
+        let mut fault = None;
+        for place in (first..first + count).map(|place| place % count) {
+            match answer(call(&self.bases[place])).await {
+                Err(why @ Fault::Unreachable(_)) => _ = fault.get_or_insert(why),
+                answer => {
+                    self.current.store(place, Ordering::Relaxed);
+                    return answer;
+                }
+            }
+        }
+        Err(fault.expect("there is one coordinator at least"))
     }
+}
 
-    fn of(&self, key: &str) -> Url {
-        self.at(&format!(
-            "keys/{}",
-            utf8_percent_encode(key, NON_ALPHANUMERIC)
-        ))
+/// The API's address at a coordinator's.
+fn base(url: &str) -> Result<Url, Wrong> {
+    let wrong = |why: &str| Wrong(format!("--coordinator {url}: {why}"));
+    let mut base = Url::parse(url).map_err(|why| wrong(&why.to_string()))?;
+    if !matches!(base.scheme(), "http" | "https") {
+        return Err(wrong("the URL must start with http:// or https://"));
     }
+    if !base.username().is_empty() || base.password().is_some() {
+        let why =
+            "a URL is for everybody to see: the token goes into POLITELY_TOKEN or --token-file";
+        return Err(Wrong(format!("--coordinator: {why}")));
+    }
+    base.set_query(None);
+    base.set_fragment(None);
+    let path = format!("{}/api/v1/", base.path().trim_end_matches('/'));
+    base.set_path(&path);
+    Ok(base)
+}
+
+fn at(base: &Url, path: &str) -> Url {
+    let mut url = base.clone();
+    url.set_path(&format!("{}{path}", base.path()));
+    url
+}
+
+fn of(base: &Url, key: &str) -> Url {
+    let key = utf8_percent_encode(key, NON_ALPHANUMERIC);
+    at(base, &format!("keys/{key}"))
 }
 
 async fn answer<T: DeserializeOwned>(call: RequestBuilder) -> Result<T, Fault> {
@@ -180,14 +222,9 @@ mod tests {
         }
     }
 
-    fn client(url: &str) -> Client {
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        Client::new(url, None).unwrap()
-    }
-
     #[test]
     fn a_key_is_one_segment_of_the_path() {
-        let url = |base: &str, key: &str| client(base).of(key).to_string();
+        let url = |url: &str, key: &str| of(&base(url).unwrap(), key).to_string();
         let site = url("http://127.0.0.1:7077", "site/a.example");
         assert_eq!(site, "http://127.0.0.1:7077/api/v1/keys/site%2Fa%2Eexample");
         let below = url("https://ops.example/politely/?x#y", "a?b");
@@ -200,6 +237,8 @@ mod tests {
         for (url, token, word) in [
             ("127.0.0.1:7077", None, "--coordinator 127.0.0.1:7077: "),
             ("localhost:7077", None, "must start with http://"),
+            ("http://a:1, b", None, "--coordinator b: "),
+            ("http://a:1,", None, "--coordinator : "),
             (
                 "http://:secret@127.0.0.1",
                 None,

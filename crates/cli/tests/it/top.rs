@@ -91,6 +91,12 @@ fn once_prints_the_table() {
     );
     assert_eq!(words(held)[..2], ["custom/account-7", "hold"]);
     assert!(held.contains("  waits ") && held.contains("hold"), "{held}");
+
+    // Of several the first that answers.
+    let several = format!("http://{}, {}", free_place(), coordinator.url);
+    let again = run(&mut once(&several));
+    assert_eq!((again.code, again.err.as_str()), (0, ""));
+    assert!(again.out.contains("shop.example"), "{}", again.out);
 }
 
 #[test]

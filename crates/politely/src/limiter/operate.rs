@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use politely_core::Timestamp;
 use politely_core::config::{Config, InvalidConfig};
-use politely_core::gate::HoldReason;
+use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{Explanation, Host, OperatorNumbers};
 use politely_core::key::Key;
 
@@ -99,6 +99,16 @@ impl Limiter {
         let slot = self.0.registry.slot(&mut shard, key, hash, now)?;
         shard.configure(slot, &Arc::new(config), now);
         Ok(())
+    }
+
+    /// Takes over a permit that was granted to another process that shares the engine, by its [`Permit::leases`]: its leases
+    /// are renewed, and it may be reported, cancelled and renewed as if it had been granted here. For when that process is gone.
+    ///
+    /// Should a lease be over, [`Permit::renew`] says so, and its report is late. An engine that has not answered after
+    /// `patience` is taken to agree: what is done with the permit is written when it is back. Nothing without an engine, or
+    /// without a lease.
+    pub async fn adopt(&self, leases: &[(Key, LeaseId)], patience: Duration) -> Option<Permit> {
+        self.elsewhere()?.adopt(leases, patience).await
     }
 
     /// Nothing leaves for `key` during `length` from now on, unless it is held for longer already.

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,7 +20,8 @@ use url::Url;
 
 use super::RemoteError;
 use super::call::{Call, Reply, Transport, Trouble};
-use crate::wire;
+use super::places::Places;
+use crate::wire::{self, Answer, RefusedCode};
 
 /// An answer takes no longer than the call was meant to be held open, and this.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
@@ -32,24 +34,22 @@ const ANSWER_MAX: usize = 16 << 20;
 /// No Retry-After of a coordinator is longer.
 const BUSY_MAX: Duration = Duration::from_mins(1);
 
-/// A coordinator's address and how to speak with it.
+/// Where coordinators are and how to speak with them.
 #[derive(Clone)]
 pub(super) struct Http {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
-    base: String,
+    places: Arc<Places>,
     headers: HeaderMap,
 }
 
 impl Http {
-    pub(super) fn new(url: &str, token: Option<&str>) -> Result<Self, RemoteError> {
-        let parsed =
-            Url::parse(url).map_err(|why| RemoteError::Url(url.to_owned(), why.to_string()))?;
-        if !matches!(parsed.scheme(), "http" | "https") {
-            return Err(RemoteError::Url(
-                url.to_owned(),
-                "use http or https".to_owned(),
-            ));
+    /// Of one coordinator, or several with commas between.
+    pub(super) fn new(urls: &str, token: Option<&str>) -> Result<Self, RemoteError> {
+        if urls.contains(',') && urls.split(',').any(|url| url.trim().is_empty()) {
+            let why = "a URL is missing beside a comma";
+            return Err(RemoteError::Url(urls.to_owned(), why.to_owned()));
         }
+        let places = Places::new(urls.split(',').map(base).collect::<Result<_, _>>()?);
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(token) = token {
@@ -58,7 +58,7 @@ impl Http {
             bearer.set_sensitive(true);
             headers.insert(AUTHORIZATION, bearer);
         }
-        let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
         let tls = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|why| RemoteError::Tls(why.to_string()))?;
@@ -81,26 +81,24 @@ impl Http {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .build(connector);
-        let base = format!("{}/api/v1", parsed.as_str().trim_end_matches('/'));
         Ok(Self {
             client,
-            base,
+            places: Arc::new(places),
             headers,
         })
     }
 
-    /// One call; `held`: so long the coordinator may wait before it answers.
+    /// One call below `base`; `held`: so long the coordinator may wait before it answers.
     async fn send(
-        self,
+        &self,
+        base: &str,
         method: Method,
         path: String,
         body: Vec<u8>,
         held: Duration,
     ) -> Result<Bytes, Trouble> {
         let wrong = |why: &dyn std::fmt::Display| Trouble::Wrong(why.to_string());
-        let uri: Uri = format!("{}{path}", self.base)
-            .parse()
-            .map_err(|why| wrong(&why))?;
+        let uri: Uri = format!("{base}{path}").parse().map_err(|why| wrong(&why))?;
         let mut request = Request::new(Full::from(body));
         *request.method_mut() = method;
         *request.uri_mut() = uri;
@@ -143,9 +141,46 @@ impl Transport for Http {
             Call::Renew(..) => |body: &Bytes| read(body).map(Reply::Renewed),
             Call::Cancel(_) | Call::Patch(..) => |_: &Bytes| Ok(Reply::Done),
         };
-        let sending = self.clone().send(method, path, body, held);
-        async move { answers(&sending.await?) }
+        let http = self.clone();
+        async move {
+            let (place, base) = http.places.current();
+            let answer = http.send(base, method, path, body, held).await;
+            let mut reply = answer.and_then(|body| answers(&body));
+            if is_leaving(&reply) && http.places.leave(place) {
+                // When to come again concerns the one that said so.
+                if let Err(trouble @ Trouble::Busy(_)) = &mut reply {
+                    *trouble = Trouble::Away(trouble.to_string());
+                }
+            }
+            reply
+        }
     }
+}
+
+/// Whoever answered so will not do what is asked, and another may.
+fn is_leaving(reply: &Result<Reply, Trouble>) -> bool {
+    let closing = |answer: &Answer| {
+        let Answer::Refused { code, .. } = answer else {
+            return false;
+        };
+        *code == RefusedCode::Closing
+    };
+    match reply {
+        Ok(Reply::Exchanged(said)) => said.acquire.iter().any(closing),
+        Ok(_) | Err(Trouble::Wrong(_)) => false,
+        Err(Trouble::Away(_) | Trouble::Busy(_)) => true,
+    }
+}
+
+/// The API's address at a coordinator's.
+fn base(url: &str) -> Result<String, RemoteError> {
+    let url = url.trim();
+    let wrong = |why: &str| RemoteError::Url(url.to_owned(), why.to_owned());
+    let parsed = Url::parse(url).map_err(|why| wrong(&why.to_string()))?;
+    if !matches!(parsed.scheme(), "http" | "https") {
+        return Err(wrong("use http or https"));
+    }
+    Ok(format!("{}/api/v1", parsed.as_str().trim_end_matches('/')))
 }
 
 fn json(body: &impl Serialize) -> Vec<u8> {

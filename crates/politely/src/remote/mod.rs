@@ -27,6 +27,10 @@
 //! - Leases are renewed in the background while a permit or slot is held. [`Permit::renew`](crate::Permit::renew) says
 //!   `None` once one was lost: then the request must be aborted.
 //!
+//! Several coordinators that share their keys (`politely serve --store`) are named with commas between: the first is called, and
+//! when it has no answer, or is ending, the next. What was asked for and is to be reported is said to that one under the same
+//! ids; a permit that one granted is reported to any.
+//!
 //! While the coordinator is away nobody is let through. Calls are tried again after at most a second, under the same ids;
 //! what is reported meanwhile is kept (65,536 reports) and delivered when it is back.
 //!
@@ -36,6 +40,7 @@
 //! | `lines.rs`, `wishes.rs` | who waits; what `try_acquire` was refused for |
 //! | `claim.rs`, `told.rs` | a permit's end here, and its report |
 //! | `call.rs`, `http.rs` | one call, over HTTP |
+//! | `places.rs` | which of several coordinators is called |
 //! | `courier.rs` | the thread that makes them |
 
 mod call;
@@ -44,6 +49,7 @@ mod courier;
 mod desk;
 mod http;
 mod lines;
+mod places;
 mod told;
 mod wishes;
 
@@ -322,8 +328,8 @@ impl Drop for Remote {
 }
 
 impl Builder {
-    /// Permits come from the coordinator at `url` (`http://127.0.0.1:7077`, or `https`) instead of from this process. Of
-    /// what was said here only the clock stays: limits, capacity and lines are the coordinator's.
+    /// Permits come from the coordinator at `url` (`http://127.0.0.1:7077`, or `https`; several that share their keys, with
+    /// commas between: `http://a:7077,http://b:7077`) instead of from this process. Of what was said here only the clock stays: limits, capacity and lines are the coordinator's.
     pub fn coordinator(self, url: impl Into<String>) -> RemoteBuilder {
         RemoteBuilder::new(url.into(), self.clock)
     }

@@ -1,5 +1,7 @@
 //! The limiter over a coordinator that is a few lines long.
 
+mod failover;
+
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -30,9 +30,9 @@ pub(super) struct Claim {
 }
 
 #[derive(Debug)]
-struct Part {
-    key: Key,
-    lease: Arc<Lease>,
+pub(super) struct Part {
+    pub(super) key: Key,
+    pub(super) lease: Arc<Lease>,
 }
 
 impl Claim {
@@ -52,6 +52,23 @@ impl Claim {
         };
         claim.with(key, granted);
         claim
+    }
+
+    /// Of leases that another process was granted.
+    pub(super) fn adopted(inner: &Arc<Inner>, parts: Vec<Part>, lasts: Duration) -> Self {
+        Self {
+            inner: Arc::clone(inner),
+            parts: parts.into(),
+            departure: Departure {
+                start: inner.clock.now(),
+                rate: f64::INFINITY,
+                slots: 1,
+            },
+            lasts,
+            valid_until: Timestamp::NEVER,
+            sent: false,
+            body: None,
+        }
     }
 
     /// The same request keeps the limits of `key` as well.
@@ -84,6 +101,11 @@ impl Claim {
 }
 
 impl Held for Claim {
+    fn leases(&self) -> Vec<(Key, LeaseId)> {
+        let lease = |part: &Part| (part.key.clone(), part.lease.id());
+        self.parts.iter().map(lease).collect()
+    }
+
     fn lease(&self) -> Duration {
         self.lasts
     }

@@ -53,7 +53,8 @@ pub(super) async fn run(inner: &Arc<Inner>, engine: Arc<dyn Engine>) {
         }
         let next = {
             let mut state = inner.state.lock();
-            if state.closed {
+            // Who has a permit or the limiter still, may yet report.
+            if state.closed && Arc::strong_count(inner) == 1 {
                 let since = *closed_at.get_or_insert(now);
                 if state.hub.is_quiet() || now.since(since) > FAREWELL {
                     return;

@@ -36,6 +36,19 @@ impl Lease {
         self.id
     }
 
+    /// Nobody has said yet that it is there, nor that it is not.
+    pub(super) fn is_unknown(&self) -> bool {
+        let until = self.until.load(Ordering::Acquire);
+        until == 0 && (self.asked.load(Ordering::Acquire) || self.there.load(Ordering::Acquire))
+    }
+
+    /// It lasts until then, unless somebody knows better.
+    pub(super) fn presume(&self, until: Timestamp) {
+        if self.is_unknown() {
+            self.until.fetch_max(until.as_micros(), Ordering::AcqRel);
+        }
+    }
+
     /// When it is over, by our own clock.
     #[cfg(test)]
     pub(super) fn until(&self) -> Timestamp {

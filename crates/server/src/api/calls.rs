@@ -1,5 +1,6 @@
 //! What workers call.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
@@ -13,6 +14,7 @@ use super::Api;
 use super::body::Json;
 use super::problem::Wrong;
 use crate::coordinator::{Aftermath, Outcome};
+use crate::watch::Worker;
 
 /// What a call of a worker comes to.
 type Answer<T> = Result<Json<T>, Wrong>;
@@ -64,7 +66,7 @@ pub(super) async fn exchange(
 ) -> Answer<Exchanged> {
     sound(&call.client, "report", call.report.len(), 0)?;
     sound(&call.client, "acquire", call.acquire.len(), 0)?;
-    let (report, aftermath) = api.hear(&call.client, &call.report);
+    let (report, aftermath) = api.hear(&call.client, &call.report).await;
     let gone = api.coordinator.see_to_held(aftermath).await;
     let outcome = api
         .acquire(&call.client, &call.acquire, call.want, call.wait_ms, gone)
@@ -83,7 +85,7 @@ pub(super) async fn exchange(
 ))]
 pub(super) async fn renew(State(api): State<Api>, Json(call): Json<Permits>) -> Answer<Renewed> {
     sound(&call.client, "permits", call.permits.len(), 1)?;
-    let worker = api.coordinator.worker(&call.client);
+    let worker = api.worker_of(&call.client, &call.permits).await;
     Ok(Json(api.coordinator.renew(&worker, &call.permits)))
 }
 
@@ -94,7 +96,7 @@ pub(super) async fn renew(State(api): State<Api>, Json(call): Json<Permits>) -> 
 ))]
 pub(super) async fn cancel(State(api): State<Api>, Json(call): Json<Cancel>) -> Answer<Cancelled> {
     sound(&call.client, "permits", call.permits.len(), 1)?;
-    let worker = api.coordinator.worker(&call.client);
+    let worker = api.worker_of(&call.client, &call.permits).await;
     let answer = api.coordinator.cancel(&worker, &call.permits, call.sent);
     Ok(Json(answer))
 }
@@ -114,14 +116,24 @@ impl Api {
         coordinator.acquire(&worker, items, want, wait, gone).await
     }
 
+    /// Who calls, with permits that are ours by now.
+    async fn worker_of(&self, client: &str, permits: &[String]) -> Arc<Worker> {
+        let worker = self.coordinator.worker(client);
+        let permits = permits.iter().map(|name| (name.as_str(), 0));
+        self.coordinator.adopt(&worker, permits).await;
+        worker
+    }
+
     async fn report(&self, client: &str, items: &[Told]) -> Vec<ToldAnswer> {
-        let (answers, aftermath) = self.hear(client, items);
+        let (answers, aftermath) = self.hear(client, items).await;
         self.coordinator.see_to(aftermath).await;
         answers
     }
 
-    fn hear(&self, client: &str, items: &[Told]) -> (Vec<ToldAnswer>, Aftermath) {
+    async fn hear(&self, client: &str, items: &[Told]) -> (Vec<ToldAnswer>, Aftermath) {
         let worker = self.coordinator.worker(client);
+        let permits = items.iter().map(|told| (told.permit.as_str(), told.slot));
+        self.coordinator.adopt(&worker, permits).await;
         let mut aftermath = Aftermath::default();
         let answers = items
             .iter()

@@ -20,7 +20,8 @@ use url::Url;
 
 use super::Coordinator;
 use super::keep::Leaving;
-use super::permits::{Entry, Number, Out};
+use super::names::{Name, Number};
+use super::permits::{Entry, Out};
 use super::report::{error, ms_up};
 use super::wishes::{Claim, Known, Wishes};
 use crate::watch::Worker;
@@ -32,7 +33,7 @@ const WAITING_MAX: usize = 1 << 18;
 /// A granted request should leave within half an interval of its start: so much at least, so much at most.
 const GRACE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
 /// An engine that has not answered by then is as good as away.
-const ENGINE_TIME: Duration = Duration::from_secs(1);
+pub(super) const ENGINE_TIME: Duration = Duration::from_secs(1);
 /// When to ask again where nobody can say.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -216,7 +217,7 @@ impl Coordinator {
             (Some(_), Some(_)) => return Err(error("key", "there is a url as well").into()),
             (None, None) => return Err(error("key", "a url or a key must be named").into()),
         };
-        check(asked.also.len() <= 8, "also", "at most 8 keys")?;
+        check(asked.also.len() <= wire::ALSO_MAX, "also", "at most 8 keys")?;
         let mut keys = vec![first];
         for also in &asked.also {
             keys.push(Key::parse(also).map_err(|why| error("also", &why.to_string()))?);
@@ -370,7 +371,11 @@ impl Call<'_> {
         let now = self.coordinator.now();
         let (slots, interval, lease) = (permit.slots(), permit.interval(), permit.lease());
         let start = permit.start().max(now);
-        let number = inner.permits.numbers(slots);
+        let name = Name {
+            number: inner.permits.numbers(slots),
+            leases: permit.leases(),
+        };
+        let number = name.number;
         let wish = wanted.claim.as_ref().map_or(0, Claim::wish);
         let key = &wanted.keys[0];
         for (i, permit) in permit.split().enumerate() {
@@ -403,7 +408,7 @@ impl Call<'_> {
         self.worker.granted(slots);
         inner.watch.granted(now, key, slots);
         self.found += 1;
-        self.tell(wanted.item, number, key, start, lease, slots, interval);
+        self.tell(wanted.item, &name, key, start, lease, slots, interval);
     }
 
     /// What was granted before under the same name.
@@ -413,14 +418,15 @@ impl Call<'_> {
         let told = match shard.get(number) {
             Some(Entry::Out(out)) if !out.expired => {
                 let lease = out.until.since(out.start);
-                Some((out.key.clone(), out.start, lease, out.slots, out.interval))
+                let (name, key) = (out.name(number), out.key.clone());
+                Some((name, key, out.start, lease, out.slots, out.interval))
             }
             _ => None,
         };
         drop(shard);
-        if let Some((key, start, lease, slots, interval)) = told {
+        if let Some((name, key, start, lease, slots, interval)) = told {
             self.found += 1;
-            self.tell(item, number, &key, start, lease, slots, interval);
+            self.tell(item, &name, &key, start, lease, slots, interval);
         } else {
             self.answer(Answer::Refused {
                 item,
@@ -439,7 +445,7 @@ impl Call<'_> {
     fn tell(
         &mut self,
         item: u32,
-        number: Number,
+        name: &Name,
         key: &Key,
         start: Timestamp,
         lease: Duration,
@@ -452,7 +458,7 @@ impl Call<'_> {
         let valid_for = (interval / 2).clamp(GRACE.0, GRACE.1);
         self.answer(Answer::Granted(wire::Grant {
             item,
-            permit: number.to_string(),
+            permit: name.to_string(),
             key: key.as_str().to_owned(),
             start_in_ms: ms_up(start_in),
             valid_for_ms: ms_up(valid_for.saturating_sub(now.since(start))),

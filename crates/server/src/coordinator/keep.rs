@@ -14,7 +14,8 @@ use politely::core::host::Host;
 use politely::core::key::Key;
 use politely::wire::{self, ConfigPatch};
 
-use super::permits::{Number, Out};
+use super::names::Number;
+use super::permits::Out;
 use super::report::error;
 use super::{Coordinator, Settings, StartError};
 use crate::store::{Granted, Kept, Store};
@@ -22,6 +23,9 @@ use crate::watch::Worker;
 
 /// How often what was learned is handed to the store.
 const KEEP_EVERY: Duration = Duration::from_millis(500);
+
+/// What is still to be written into an engine's cells has so long.
+const WRITTEN: Duration = Duration::from_secs(2);
 
 /// What a call of reports leaves to be done before it is answered.
 #[derive(Default)]
@@ -259,6 +263,11 @@ impl Coordinator {
 
     /// Keeps all there is to keep. Call it last.
     pub async fn save(&self) {
+        if self.0.limiter.is_shared() {
+            // Those that are out may be brought to the other coordinators.
+            self.0.permits.abandon();
+            self.0.limiter.settled(WRITTEN).await;
+        }
         let coordinator = self.clone();
         let saved = tokio::task::spawn_blocking(move || {
             coordinator.hand_over();

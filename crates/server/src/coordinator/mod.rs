@@ -1,7 +1,9 @@
 //! Who gets which permit, and what becomes of it: the coordinator without HTTP.
 
 mod acquire;
+mod adopt;
 mod keep;
+mod names;
 mod operate;
 mod permits;
 mod report;

@@ -1,6 +1,5 @@
 //! What operators see and set; and permits that need more time, or none.
 
-use std::str::FromStr;
 use std::time::Duration;
 
 use politely::OperatorNumbers;
@@ -13,7 +12,7 @@ use politely::wire::{
 };
 
 use super::Coordinator;
-use super::permits::{Entry, Number};
+use super::permits::Entry;
 use super::report::{error, finite, ms_up};
 use crate::watch::Worker;
 
@@ -26,7 +25,7 @@ impl Coordinator {
         let (mut answer, mut kept) = (Renewed::default(), Vec::new());
         let now = self.now();
         for name in permits {
-            let renewed = Number::from_str(name).ok().and_then(|number| {
+            let renewed = self.number(name, 0).ok().and_then(|number| {
                 let mut shard = self.0.permits.shard(number);
                 let Some(Entry::Out(out)) = shard.get(number) else {
                     return None;
@@ -59,7 +58,8 @@ impl Coordinator {
     pub(crate) fn cancel(&self, worker: &Worker, permits: &[String], sent: bool) -> Cancelled {
         let (mut answer, mut gone) = (Cancelled::default(), Vec::new());
         for name in permits {
-            let taken = Number::from_str(name)
+            let taken = self
+                .number(name, 0)
                 .ok()
                 .and_then(|number| Some((number, self.0.permits.take(number, worker)?)));
             let Some((number, out)) = taken else {
@@ -143,7 +143,7 @@ impl Coordinator {
     pub(crate) fn out_of(&self, key: &Key) -> Vec<Outstanding> {
         let now = self.now();
         self.0.permits.of_key(key, 100, |number, out| Outstanding {
-            permit: number.to_string(),
+            permit: out.name(number).to_string(),
             client: out.worker.name().to_owned(),
             ago_ms: now.since(out.start).as_millis() as u64,
             lease_ms: ms_up(out.until.since(now)),

@@ -1,11 +1,9 @@
 //! The permits that are out, by number, and what was answered to those that came back.
 //!
-//! A permit's number is its name on the wire. It is never used twice: it begins with how often this coordinator was
+//! A permit's number is its name on the wire, or part of it. It is never used twice: it begins with how often this coordinator was
 //! started. A report is answered again as it was the first time, as long as it is remembered.
 
 use std::collections::VecDeque;
-use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,6 +15,7 @@ use politely::core::key::Key;
 use politely::wire::Next;
 use politely::{Permit, Slot};
 
+use super::names::{Name, Number};
 use crate::watch::Worker;
 
 const SHARDS: u64 = 64;
@@ -26,24 +25,6 @@ const BOOT_SHIFT: u32 = 40;
 const REMEMBERED: usize = 1_024;
 /// An expired permit is known this much longer, so that a late report still finds its key.
 const LATE: Duration = Duration::from_mins(1);
-
-/// A permit's name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Number(pub(crate) u64);
-
-impl fmt::Display for Number {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:x}", self.0)
-    }
-}
-
-impl FromStr for Number {
-    type Err = std::num::ParseIntError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        u64::from_str_radix(text, 16).map(Self)
-    }
-}
 
 /// One departure that was granted.
 pub(crate) struct Out {
@@ -119,6 +100,19 @@ impl Permits {
         self.shard(number).out.insert(number.0, Box::new(out));
     }
 
+    /// Puts a permit that was granted elsewhere, unless another call was faster: then the one that it put stays.
+    pub(crate) fn put_adopted(&self, number: Number, out: Out) -> bool {
+        let mut shard = self.shard(number);
+        if shard.get(number).is_some() {
+            out.abandon();
+            return false;
+        }
+        self.live
+            .fetch_add(u64::from(!out.expired), Ordering::Relaxed);
+        shard.out.insert(number.0, Box::new(out));
+        true
+    }
+
     /// Takes a permit that `worker` holds off the list for good.
     pub(crate) fn take(&self, number: Number, worker: &Worker) -> Option<Box<Out>> {
         let mut shard = self.shard(number);
@@ -145,6 +139,17 @@ impl Permits {
         self.live
             .fetch_sub(u64::from(!out.expired), Ordering::Relaxed);
         Some(out)
+    }
+
+    /// Lets go of all that are out: their leases are whoever's comes with them.
+    pub(crate) fn abandon(&self) {
+        for shard in &self.shards {
+            for (_, out) in shard.lock().out.drain() {
+                self.live
+                    .fetch_sub(u64::from(!out.expired), Ordering::Relaxed);
+                out.abandon();
+            }
+        }
     }
 
     /// Calls `gone` with each permit whose lease ran out and, a while later, forgets it. Looks at all that are out:
@@ -200,6 +205,22 @@ impl Shard {
 }
 
 impl Out {
+    /// Its leases are left to themselves.
+    pub(crate) fn abandon(self) {
+        if let Some(permit) = self.permit {
+            permit.abandon();
+        }
+        if let Some((body, _)) = self.heard {
+            body.abandon();
+        }
+    }
+
+    /// What it is called, if it was given this number.
+    pub(crate) fn name(&self, number: Number) -> Name {
+        let leases = self.permit.as_ref().map_or_else(Vec::new, Permit::leases);
+        Name { number, leases }
+    }
+
     pub(crate) fn is_held_by(&self, worker: &Worker) -> bool {
         std::ptr::eq(Arc::as_ptr(&self.worker), worker)
     }

@@ -1,6 +1,5 @@
 //! What happened, and what to do next.
 
-use std::str::FromStr;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
@@ -14,7 +13,8 @@ use politely::wall_clock;
 use politely::wire::{self, Meaning, Next, Told, ToldAnswer};
 
 use super::keep::Aftermath;
-use super::permits::{Answered, Entry, Number};
+use super::names::{Name, NoName, Number};
+use super::permits::{Answered, Entry};
 use super::{Coordinator, Inner};
 use crate::watch::Worker;
 
@@ -45,9 +45,7 @@ impl Coordinator {
         told: &Told,
         aftermath: &mut Aftermath,
     ) -> Result<ToldAnswer, wire::Error> {
-        let number =
-            Number::from_str(&told.permit).map_err(|_| error("permit", "no permit is named so"))?;
-        let number = Number(number.0.saturating_add(u64::from(told.slot)));
+        let number = self.number(&told.permit, told.slot)?;
         let now = self.now();
         let mut shard = self.0.permits.shard(number);
         let out = match shard.get(number) {
@@ -117,6 +115,18 @@ impl Coordinator {
             aftermath.held.push(key);
         }
         Ok(answer)
+    }
+
+    /// The number in the name of a permit's departure.
+    pub(super) fn number(&self, permit: &str, slot: u16) -> Result<Number, wire::Error> {
+        let no_name = |why: &str| error("permit", why);
+        let name: Name = permit
+            .parse()
+            .map_err(|why: NoName| no_name(&why.to_string()))?;
+        if !name.leases.is_empty() && !self.0.limiter.is_shared() {
+            return Err(no_name(&NoName.to_string()));
+        }
+        Ok(name.later(slot).number)
     }
 
     /// Nothing is known of the permit: it was reported long ago, or never given. What to do next does not depend on it.

@@ -12,6 +12,7 @@ use politely::wire::{Answer, Grant, Item, KeyPatch, Next, Told, ToldAnswer, Want
 use super::{Aftermath, Coordinator, Settings};
 use crate::watch::Worker;
 
+mod adoption;
 mod waiting;
 
 const AT_ONCE: Duration = Duration::ZERO;

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use politely::Turn;
 use politely::core::Timestamp;
 
-use super::permits::Number;
+use super::names::Number;
 
 const SHARDS: u64 = 64;
 /// A wish is remembered this long after it was last asked, granted or not.

@@ -53,7 +53,10 @@ async fn a_worker_asks_sends_reports_and_asks_again_in_one_call() {
             .contains("429"),
         "{detail}"
     );
-    assert_eq!(detail["history"][0]["refused"], 1);
+    // Between the first request and the refusal a step may have ended.
+    let steps = detail["history"].as_array().unwrap();
+    let refused = steps.iter().map(|step| step["refused"].as_u64().unwrap());
+    assert_eq!(refused.sum::<u64>(), 1, "{detail}");
     let stats = served.get("/api/v1/stats").await;
     assert_eq!(
         (

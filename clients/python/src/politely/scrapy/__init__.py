@@ -6,7 +6,8 @@
 That is all of it. The settings:
 
 =====================  ==============================================================
-POLITELY_COORDINATOR   the coordinator's URL; default ``http://127.0.0.1:7077``
+POLITELY_COORDINATOR   the coordinator's URL; default ``http://127.0.0.1:7077``;
+                       of several that share their keys a list, or with commas
 POLITELY_TOKEN         its token; default the environment's ``POLITELY_TOKEN``
 POLITELY_CLIENT        what requests are booked under; default host and process id
 POLITELY_PATIENCE      seconds a parked host is waited for before its requests are

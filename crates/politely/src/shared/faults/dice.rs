@@ -10,7 +10,7 @@ pub(super) const SECOND: Micros = 1_000 * MS;
 /// A call without an answer is given up by the real adapters after so long.
 pub(super) const CALL_TIMEOUT: Micros = 500 * MS;
 /// Clocks of machines run this many millionths too fast or too slow, at most.
-pub(super) const DRIFT_PPM: i64 = 50;
+pub(super) const DRIFT_PPM: u64 = 50;
 
 /// Draws.
 #[derive(Clone, Debug)]
@@ -42,6 +42,11 @@ impl Dice {
     /// Any of `low..=high`, each order of magnitude as likely.
     pub(super) fn magnitude(&mut self, low: f64, high: f64) -> f64 {
         low * libm_pow(high / low, self.0.unit())
+    }
+
+    /// Anything from `-most` to `most`.
+    pub(super) fn around_zero(&mut self, most: u64) -> i64 {
+        self.whole(0, 2 * most).cast_signed() - most.cast_signed()
     }
 
     pub(super) fn span(&mut self, low: Micros, high: Micros) -> Micros {

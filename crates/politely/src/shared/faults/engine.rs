@@ -21,11 +21,14 @@ pub(super) enum Health {
     Down,
 }
 
+/// A cell and what it holds.
+type Held = (Arc<str>, Arc<[u8]>);
+
 /// One server and its replica, of which only how far it has come needs to be known.
 pub(super) struct Engine {
     cells: BTreeMap<Arc<str>, Arc<[u8]>>,
     /// All that was written and still counts; no cell: all were deleted.
-    journal: Vec<(Micros, Option<(Arc<str>, Arc<[u8]>)>)>,
+    journal: Vec<(Micros, Option<Held>)>,
     run: u64,
     /// Connections of before its last start are broken.
     pub(super) incarnation: u32,

@@ -107,9 +107,10 @@ impl World {
         } else if dice.chance(work.timeout) {
             End::Timeout
         } else if dice.chance(work.refused) {
-            match dice.chance(work.retry_after) {
-                true => End::RetryAfter(dice.span(200 * MS, 4 * SECOND)),
-                false => End::Refused,
+            if dice.chance(work.retry_after) {
+                End::RetryAfter(dice.span(200 * MS, 4 * SECOND))
+            } else {
+                End::Refused
             }
         } else {
             End::Ok

@@ -1,7 +1,7 @@
 //! What happened, in true time: for the checker, for whoever reads a failure, and for the digest.
 
 use std::collections::VecDeque;
-use std::fmt::{self, Display};
+use std::fmt::{self, Display, Write as _};
 
 use super::dice::Micros;
 
@@ -135,7 +135,7 @@ impl Log {
     pub(super) fn tail(&self) -> String {
         let mut tail = String::new();
         for line in &self.lines {
-            tail.push_str(&format!("{line}\n"));
+            let _ = writeln!(tail, "{line}");
         }
         tail
     }

@@ -135,7 +135,7 @@ fn schedules() {
     };
     let results: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
-        let joined = threads.into_iter().map(|thread| thread.join());
+        let joined = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
         joined
             .map(|result| result.expect("panics are caught"))
             .collect()

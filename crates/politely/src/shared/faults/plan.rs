@@ -82,10 +82,7 @@ impl Wire {
 
     /// No answer that is heard took longer on its way back.
     pub(super) fn longest(&self) -> Micros {
-        match self.spike.0 > 0.0 {
-            true => self.spike.1.max(self.latency.1),
-            false => self.latency.1,
-        }
+        self.spike.1.max(self.latency.1)
     }
 }
 
@@ -199,9 +196,10 @@ fn wire(dice: &mut Dice) -> Wire {
     let bad = |dice: &mut Dice, often: f64, p: f64| if dice.chance(often) { p } else { 0.0 };
     Wire {
         latency: (least, most),
-        spike: match dice.chance(0.25) {
-            true => (0.02, dice.span(20 * MS, 400 * MS)),
-            false => (0.0, 0),
+        spike: if dice.chance(0.25) {
+            (0.02, dice.span(20 * MS, 400 * MS))
+        } else {
+            (0.0, 0)
         },
         lost_request: bad(dice, 0.2, 0.05),
         lost_reply: bad(dice, 0.3, 0.1),
@@ -218,9 +216,10 @@ fn work(dice: &mut Dice, rate: f64) -> Work {
     let interval = (1e6 / rate) as Micros;
     let least = dice.span(MS, 50 * MS);
     Work {
-        think: match dice.chance(0.4) {
-            true => 0,
-            false => dice.span(MS, 4 * interval + 100 * MS),
+        think: if dice.chance(0.4) {
+            0
+        } else {
+            dice.span(MS, 4 * interval + 100 * MS)
         },
         service: (
             least,
@@ -243,7 +242,7 @@ fn work(dice: &mut Dice, rate: f64) -> Work {
 
 fn fault(dice: &mut Dice, coordinators: usize) -> Fault {
     let who = dice.whole(0, coordinators as u64 - 1) as usize;
-    let step = dice.among(&[-60_000, -5_000, -500, 500, 5_000, 60_000]) * MS as i64;
+    let step = dice.among(&[-60_000, -5_000, -500, 500, 5_000, 60_000]) * MS.cast_signed();
     match dice.whole(0, 11) {
         0 | 1 => Fault::Stall(dice.span(100 * MS, 30 * SECOND)),
         2 => Fault::Restart(Memory::Nothing, dice.span(20 * MS, 3 * SECOND)),
@@ -255,9 +254,10 @@ fn fault(dice: &mut Dice, coordinators: usize) -> Fault {
         5 | 6 => Fault::Failover {
             cut: dice.among(&[0, 200 * MS, SECOND, 5 * SECOND]),
             down: dice.span(10 * MS, 3 * SECOND),
-            clock: match dice.chance(0.5) {
-                true => 0,
-                false => dice.whole(0, 10 * SECOND) as i64 - 5 * SECOND as i64,
+            clock: if dice.chance(0.5) {
+                0
+            } else {
+                dice.around_zero(5 * SECOND)
             },
         },
         7 => Fault::Flush,

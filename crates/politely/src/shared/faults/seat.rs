@@ -45,7 +45,6 @@ pub(super) struct Seat {
 
 impl Seat {
     pub(super) fn new(hub: Hub, life: u32, born: Micros, dice: &mut Dice) -> Self {
-        let drift = super::dice::DRIFT_PPM as u64;
         Self {
             life,
             hub,
@@ -62,20 +61,21 @@ impl Seat {
             answered: 0,
             origin: dice.span(MS, 1 << 50),
             born,
-            ppm: dice.whole(0, 2 * drift) as i64 - drift as i64,
+            ppm: dice.around_zero(super::dice::DRIFT_PPM),
         }
     }
 
     /// Its own clock.
     pub(super) const fn mono(&self, now: Micros) -> Timestamp {
-        let passed = (now - self.born) as i64;
+        let passed = (now - self.born).cast_signed();
         let passed = passed + passed * self.ppm / 1_000_000;
-        Timestamp::from_micros(self.origin + passed as u64)
+        Timestamp::from_micros(self.origin + passed.cast_unsigned())
     }
 
     /// When its own clock first shows `mono`.
     pub(super) fn when(&self, mono: Timestamp) -> Micros {
-        let passed = mono.as_micros().saturating_sub(self.origin).min(1 << 50) as i64;
+        let passed = mono.as_micros().saturating_sub(self.origin).min(1 << 50);
+        let passed = passed.cast_signed();
         let mut at = self.born + (passed - passed * self.ppm / 1_000_000).max(0) as u64;
         while self.mono(at) < mono {
             at += 1;

@@ -115,10 +115,9 @@ impl World {
     pub(super) fn way(&mut self) -> Micros {
         let (least, most) = self.plan.wire.latency;
         let (often, long) = self.plan.wire.spike;
-        match self.dice.chance(often) {
-            true => self.dice.whole(least, long.max(most)),
-            false => self.dice.whole(least, most),
-        }
+        let spikes = self.dice.chance(often);
+        let most = if spikes { long.max(most) } else { most };
+        self.dice.whole(least, most)
     }
 
     /// A request is there.
@@ -192,9 +191,10 @@ impl World {
                     .iter()
                     .map(|write| self.change(request, write))
                     .collect();
-                match results.len() == writes.len() {
-                    true => Answer::Writes(results),
-                    false => Answer::None,
+                if results.len() == writes.len() {
+                    Answer::Writes(results)
+                } else {
+                    Answer::None
                 }
             }
         }

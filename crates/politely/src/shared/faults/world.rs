@@ -1,6 +1,7 @@
 //! The loop: what happens next, to whom.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use politely_core::config::Config;
@@ -266,7 +267,8 @@ impl World {
             let seat = &mut self.seats[who];
             for (key, _) in &self.keys {
                 if let Some(explained) = seat.hub.explain(key, mono) {
-                    told += &format!(
+                    let _ = write!(
+                        told,
                         "\n  c{who} at {mono}: {key:?} {:?} {:?} {:?}",
                         explained.wait, explained.in_flight, explained.tally
                     );

@@ -1,5 +1,6 @@
 //! Limiters that share cells, on tokio's paused clock.
 
+mod adoption;
 mod conformance;
 mod line;
 mod upgrade;

@@ -3,143 +3,20 @@
 //! Layers: the file, then flags over it. Every value is checked once, after layering, and every complaint is
 //! one line that names the place: `politely.toml:3: unknown key `rtae`; did you mean `rate`?`
 
+mod words;
+
+pub(crate) use words::{KeyKind, LawName, Profile, RetryName, StoreAway, SummaryForm};
+
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use politely::OperatorNumbers;
-use politely::core::config::Config;
-use politely::core::control::LawConfig;
-use politely::shared::Away;
 use serde::Deserialize;
 
 use crate::exit::Wrong;
 use crate::site_rps::SiteList;
 use crate::units::{Memory, Size, Span};
-
-/// Which rules of conduct to start from.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Profile {
-    /// robots.txt obeyed, start at 1 request/s per host, never more than 10/s, 4 in flight
-    #[default]
-    Crawler,
-    /// no robots.txt, no politeness cap, up to 64 in flight: the learned limit alone decides
-    Api,
-}
-
-/// Which control law learns a host's limit.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum LawName {
-    /// finds the host's limit and rides just below it
-    Discover,
-    /// the rate stays what it is
-    Fixed,
-    /// up by steps, down by half once per congestion event
-    Aimd,
-    /// computes a suggested rate and applies nothing
-    Advice,
-}
-
-/// What is done while the engine that keeps the keys is away.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum StoreAway {
-    /// nothing leaves
-    #[default]
-    Closed,
-    /// each process goes on with 1/N of every rate and slot, for a minute at most
-    Share,
-}
-
-impl From<StoreAway> for Away {
-    fn from(word: StoreAway) -> Self {
-        match word {
-            StoreAway::Closed => Self::Closed,
-            StoreAway::Share => Self::Share,
-        }
-    }
-}
-
-impl LawName {
-    /// The law, with its constants.
-    pub(crate) fn law(self) -> LawConfig {
-        match self {
-            Self::Discover => LawConfig::Discover(Arc::default()),
-            Self::Fixed => LawConfig::Fixed,
-            Self::Aimd => LawConfig::Aimd(Arc::default()),
-            Self::Advice => LawConfig::Advice(Arc::default()),
-        }
-    }
-}
-
-impl Profile {
-    /// Its numbers, and over them an operator's.
-    pub(crate) fn config(self, law: Option<LawName>, set: OperatorNumbers) -> Config {
-        let mut config = match self {
-            Self::Crawler => Config::crawler(),
-            Self::Api => Config::api(),
-        };
-        if let Some(law) = law {
-            config = config.with_law(law.law());
-        }
-        let limits = &mut config.limits;
-        if let Some(rate) = set.rate {
-            limits.rate_max = rate;
-            // With a law that does not move, the operator's number is the rate; else only its bound.
-            let moves = matches!(config.law, LawConfig::Aimd(_) | LawConfig::Discover(_));
-            limits.rate_start = if moves {
-                limits.rate_start.min(rate)
-            } else {
-                rate
-            };
-        }
-        limits.burst = set.burst.unwrap_or(limits.burst);
-        limits.in_flight = set.in_flight.unwrap_or(limits.in_flight);
-        config
-    }
-}
-
-/// Which requests go again, and when.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum RetryName {
-    /// refused requests wait in line without counting; failures five times, within a budget
-    #[default]
-    Crawler,
-    /// four attempts, 429 and 5xx alike, 0.3 s doubling to 4 s and more after a 429; two 429s in a row are final
-    JobScraper,
-}
-
-/// What a limit attaches to.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum KeyKind {
-    /// the host's name and port
-    #[default]
-    Host,
-    /// the registrable domain: www.example.co.uk and api.example.co.uk share one limit
-    Site,
-    /// the address the host's name leads to
-    Address,
-    /// the host as seen through each proxy: every egress has a limit of its own
-    EgressHost,
-}
-
-/// How the run's end is told.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum SummaryForm {
-    /// for people, on standard error
-    #[default]
-    Text,
-    /// one JSON object on standard output
-    Json,
-    /// not at all
-    None,
-}
 
 /// Everything a flag or the file may say.
 #[derive(Args, Clone, Debug, Default, Deserialize)]
@@ -175,8 +52,9 @@ pub(crate) struct Knobs {
     /// Requests in flight by memory: up to 256MB 3, 512MB 5, 1GB 8, above 12 (a bare number is MB)
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory_cap: Option<Memory>,
-    /// Share hosts with other processes: their limits are kept by the coordinator (politely serve) at URL
-    #[arg(long, value_name = "URL")]
+    /// Share hosts with other processes: their limits are kept by the coordinator (politely serve) at URL; of several that
+    /// share a --store, the next is asked when one has no answer
+    #[arg(long, value_name = "URL,…")]
     pub(crate) coordinator: Option<String>,
     /// Share hosts with other processes: their limits are kept in cells of the engine at URL (redis://…; docs/fleet.md)
     #[arg(long, value_name = "URL", conflicts_with = "coordinator")]
@@ -576,7 +454,7 @@ mod tests {
 
     #[test]
     fn the_example_shows_every_key_and_is_valid() {
-        let example = include_str!("../../../examples/politely.toml");
+        let example = include_str!("../../../../examples/politely.toml");
         let as_it_is = settings(parse(example).unwrap());
         assert_eq!(as_it_is.concurrency, CONCURRENCY_DEFAULT);
         assert_eq!(

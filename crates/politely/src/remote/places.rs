@@ -1,0 +1,52 @@
+//! Several coordinators that share their keys, of which one is called, until it has no answer.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+pub(super) struct Places {
+    bases: Vec<String>,
+    current: AtomicUsize,
+}
+
+impl Places {
+    /// The first is called first.
+    pub(super) const fn new(bases: Vec<String>) -> Self {
+        Self {
+            bases,
+            current: AtomicUsize::new(0),
+        }
+    }
+
+    /// Which to call, and where that is.
+    pub(super) fn current(&self) -> (usize, &str) {
+        let current = self.current.load(Ordering::Relaxed);
+        (current, &self.bases[current])
+    }
+
+    /// `place` had no answer: from now on the next is called, unless somebody has seen to it already. False if there is no other.
+    pub(super) fn leave(&self, place: usize) -> bool {
+        let next = (place + 1) % self.bases.len();
+        // Of several calls that failed together only one moves on.
+        let _ = self
+            .current
+            .compare_exchange(place, next, Ordering::Relaxed, Ordering::Relaxed);
+        self.bases.len() > 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_that_fail_together_move_on_once() {
+        let places = Places::new(vec!["a".to_owned(), "b".to_owned(), "c".to_owned()]);
+        let (first, _) = places.current();
+        for _ in 0..8 {
+            assert!(places.leave(first));
+        }
+        assert_eq!(places.current(), (1, "b"));
+        assert!(places.leave(1) && places.leave(2));
+        assert_eq!(places.current(), (0, "a"));
+        assert!(!Places::new(vec!["a".to_owned()]).leave(0));
+    }
+}

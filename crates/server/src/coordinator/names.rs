@@ -1,0 +1,191 @@
+//! What a permit is called on the wire.
+//!
+//! A coordinator of its own calls it by its number. One of several that share an engine adds which leases of which keys it is
+//! (`800000000001.65a1f3c200000007.example.com`), so that any of them can take it back when the one that granted it is gone:
+//! nothing else need be known of a permit. The name is not signed: who may call at all may ask for any key anyway.
+
+use std::fmt;
+use std::str::FromStr;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use politely::core::gate::LeaseId;
+use politely::core::key::Key;
+use politely::wire::ALSO_MAX;
+
+/// A key in a name is what may stand in a URL's path, and has no comma.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+/// No name is longer: nine keys of 520 bytes, each of which is escaped.
+const LEN_MAX: usize = 16 << 10;
+
+/// A permit, as far as only its coordinator knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Number(pub(crate) u64);
+
+/// A permit's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Name {
+    pub(crate) number: Number,
+    /// The first hears the outcome. Empty where keys are not shared.
+    pub(crate) leases: Vec<(Key, LeaseId)>,
+}
+
+/// Not a permit's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no permit is named so")]
+pub(crate) struct NoName;
+
+impl Name {
+    /// Of the departure that comes so many after the one it names.
+    pub(crate) fn later(mut self, slot: u16) -> Self {
+        let slot = u64::from(slot);
+        self.number.0 = self.number.0.saturating_add(slot);
+        for (_, lease) in &mut self.leases {
+            lease.0 = lease.0.saturating_add(slot);
+        }
+        self
+    }
+}
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}", self.0)
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.number.fmt(f)?;
+        for (i, (key, lease)) in self.leases.iter().enumerate() {
+            let key = utf8_percent_encode(key.as_str(), ESCAPED);
+            let mark = if i == 0 { '.' } else { ',' };
+            write!(f, "{mark}{:x}.{key}", lease.0)?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Name {
+    type Err = NoName;
+
+    fn from_str(text: &str) -> Result<Self, NoName> {
+        if text.len() > LEN_MAX {
+            return Err(NoName);
+        }
+        let (number, leases) = match text.split_once('.') {
+            Some((number, leases)) => (number, Some(leases)),
+            None => (text, None),
+        };
+        let leases: Result<Vec<_>, _> = leases
+            .into_iter()
+            .flat_map(|leases| leases.split(','))
+            .take(ALSO_MAX + 2)
+            .map(lease)
+            .collect();
+        let name = Self {
+            number: Number(hex(number)?),
+            leases: leases?,
+        };
+        if name.leases.len() > ALSO_MAX + 1 {
+            return Err(NoName);
+        }
+        Ok(name)
+    }
+}
+
+fn lease(text: &str) -> Result<(Key, LeaseId), NoName> {
+    let (lease, key) = text.split_once('.').ok_or(NoName)?;
+    let key = percent_decode_str(key).decode_utf8().map_err(|_| NoName)?;
+    let key = Key::parse(&key).map_err(|_| NoName)?;
+    Ok((key, LeaseId(hex(lease)?)))
+}
+
+fn hex(text: &str) -> Result<u64, NoName> {
+    u64::from_str_radix(text, 16).map_err(|_| NoName)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn name(number: u64, leases: &[(&str, u64)]) -> Name {
+        let lease = |(key, lease): &(&str, u64)| (Key::parse(key).unwrap(), LeaseId(*lease));
+        Name {
+            number: Number(number),
+            leases: leases.iter().map(lease).collect(),
+        }
+    }
+
+    #[test]
+    fn it_is_short_and_fit_for_a_url() {
+        assert_eq!(name(0x80_0000_0001, &[]).to_string(), "8000000001");
+        let one = name(1, &[("example.com", 7)]);
+        assert_eq!(one.to_string(), "1.7.example.com");
+        let odd = name(
+            1,
+            &[("[::1]:8080", 2), ("custom/a,b.c é%", 3), ("a.example", 4)],
+        );
+        let text = "1.2.%5B%3A%3A1%5D%3A8080,3.custom%2Fa%2Cb.c%20%C3%A9%25,4.a.example";
+        assert_eq!((odd.to_string().as_str(), text.parse()), (text, Ok(odd)));
+    }
+
+    #[test]
+    fn a_later_departure_has_the_next_of_each() {
+        let first = name(1, &[("a.example", 7), ("b.example", 9)]);
+        let third = name(3, &[("a.example", 9), ("b.example", 11)]);
+        assert_eq!(first.later(2), third);
+    }
+
+    #[test]
+    fn the_longest_is_read_back() {
+        let key = Key::egress_host(&"/".repeat(253), &"a.".repeat(126)).unwrap();
+        let longest = Name {
+            number: Number(u64::MAX),
+            leases: vec![(key, LeaseId(u64::MAX)); ALSO_MAX + 1],
+        };
+        assert_eq!(longest.to_string().parse(), Ok(longest));
+    }
+
+    #[test]
+    fn what_is_no_name_is_refused() {
+        let ten = format!("1.{}", ["1.a.example"; ALSO_MAX + 2].join(","));
+        let long = format!("1.1.custom%2F{}", "a".repeat(LEN_MAX));
+        for text in [
+            "",
+            "g",
+            "1.",
+            "1.1",
+            "1.1.",
+            "1.x.a.example",
+            "1.1.a..b",
+            "1.1.%ff",
+            "1.1.a.example,",
+            &ten,
+            &long,
+        ] {
+            assert_eq!(text.parse::<Name>(), Err(NoName), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_name_or_none(text in "[0-9a-f.,%/]{0,40}|\\PC{0,40}") {
+            if let Ok(name) = text.parse::<Name>() {
+                prop_assert_eq!(name.to_string().parse(), Ok(name));
+            }
+        }
+
+        #[test]
+        fn every_name_is_read_back(number: u64, lease: u64, texts in prop::collection::vec("\\PC{1,60}", 0..9)) {
+            let keys = texts.iter().filter_map(|text| Key::custom(text).ok());
+            let leases = keys.enumerate().map(|(i, key)| (key, LeaseId(lease ^ i as u64)));
+            let name = Name { number: Number(number), leases: leases.collect() };
+            prop_assert_eq!(name.to_string().parse(), Ok(name));
+        }
+    }
+}
