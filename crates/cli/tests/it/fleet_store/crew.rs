@@ -213,6 +213,8 @@ impl Member {
 /// What processes are told where the operator knows the limit: exact to check.
 pub(super) fn fixed(numbers: Numbers, more: &str) -> Vec<String> {
     let mut args = numbers.args();
+    // Profile `crawler` would leave pauses of its own, as long as requests take.
+    args.extend(["--profile", "api"].map(str::to_owned));
     args.extend(more.split_whitespace().map(str::to_owned));
     args
 }

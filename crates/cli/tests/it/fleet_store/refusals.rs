@@ -28,7 +28,7 @@ fn a_storm_of_refusals_is_one_event() {
         (OPEN_AT_S, LimitSpec::None {}),
     ];
     let mut host = HostSpec::new("storm", LimitSpec::Steps { at });
-    host.pages = 90;
+    host.pages = 60;
     host.service = Service {
         mean_ms: 20.0,
         cv: 0.3,

@@ -128,7 +128,7 @@ impl Crew {
 
 /// As the processes have it.
 pub(super) fn config(numbers: Numbers) -> Config {
-    let mut config = Config::crawler().with_law(LawConfig::Fixed);
+    let mut config = Config::api().with_law(LawConfig::Fixed);
     config.limits.rate_max = numbers.rate;
     config.limits.rate_start = numbers.rate;
     config.limits.burst = numbers.burst;
