@@ -80,9 +80,13 @@ use crate::waiters::Turn;
 pub use self::builder::{Away, StoreBuilder};
 
 use self::claim::Claim;
+use self::epoch::PULSE;
 use self::event::Event;
 use self::hub::{Delivery, Granted, Hub, Ticket};
 use self::wish::Wishes;
+
+/// One lost answer is no refusal: an engine has so long to answer whoever begins.
+const GREETED_WITHIN: Duration = Duration::from_secs(1);
 
 /// A limiter's end of an engine. Dropped, it writes what is left to be written and asks for nothing more.
 pub(crate) struct Shared(Arc<Inner>);
@@ -320,6 +324,7 @@ impl Elsewhere for Shared {
 
     fn greet(&self) -> Later<'_, Result<(), String>> {
         Box::pin(async {
+            let began = self.0.clock.now();
             loop {
                 let said = self.0.said.notified();
                 tokio::pin!(said);
@@ -330,8 +335,9 @@ impl Elsewhere for Shared {
                     state.hub.has_tried().then(|| state.hub.trouble(now))
                 };
                 match answered {
-                    Some(trouble) => return trouble.map_or(Ok(()), Err),
-                    None => said.await,
+                    Some(None) => return Ok(()),
+                    Some(Some(why)) if now.since(began) >= GREETED_WITHIN => return Err(why),
+                    _ => drop(tokio::time::timeout(PULSE, said).await),
                 }
             }
         })

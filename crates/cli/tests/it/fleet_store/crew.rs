@@ -59,10 +59,20 @@ impl Crew {
 
     /// As many processes as there are stores' URLs, each with its share of every host's pages. `args`: what else they are told.
     pub(super) fn hire(&mut self, stores: &[String], args: &[String]) {
+        self.hire_for(stores, args, |url| url);
+    }
+
+    /// … and each page at another URL than the host has it at.
+    pub(super) fn hire_for(
+        &mut self,
+        stores: &[String],
+        args: &[String],
+        at: impl Fn(String) -> String,
+    ) {
         let mut urls = vec![Vec::new(); stores.len()];
         for host in self.target.hosts() {
             for (page, url) in host.page_urls().enumerate() {
-                urls[page % stores.len()].push(url);
+                urls[page % stores.len()].push(at(url));
             }
         }
         for (number, (store, urls)) in stores.iter().zip(urls).enumerate() {
@@ -137,6 +147,7 @@ impl Crew {
                 .iter_mut()
                 .all(|member| member.is_done() == Some(true))
         });
+        eprintln!("all done after {:.1?}", self.began.elapsed());
     }
 
     fn demand_nobody_failed(&mut self) {
@@ -202,6 +213,8 @@ impl Member {
 /// What processes are told where the operator knows the limit: exact to check.
 pub(super) fn fixed(numbers: Numbers, more: &str) -> Vec<String> {
     let mut args = numbers.args();
+    // Profile `crawler` would leave pauses of its own, as long as requests take.
+    args.extend(["--profile", "api"].map(str::to_owned));
     args.extend(more.split_whitespace().map(str::to_owned));
     args
 }

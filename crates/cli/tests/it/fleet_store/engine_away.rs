@@ -71,12 +71,12 @@ fn closed_nothing_leaves() {
 
 fn start(away: &str) -> (Crew, RedisServer) {
     let redis = RedisServer::start("");
-    let mut crew = Crew::start(open_hosts(HOSTS as usize, 36, 400.0));
+    let mut crew = Crew::start(open_hosts(HOSTS as usize, 24, 400.0));
     let args = fixed(
         NUMBERS,
         &format!("--lease 3s --timeout 1500ms --store-away {away}"),
     );
     crew.hire(&same(&redis.url(), PROCESSES), &args);
-    crew.until_arrivals(8 * HOSTS);
+    crew.until_arrivals(5 * HOSTS);
     (crew, redis)
 }

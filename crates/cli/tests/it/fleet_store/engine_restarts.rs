@@ -22,7 +22,7 @@ const HOSTS: u64 = 8;
 fn without_persistence_nothing_is_granted_twice() {
     let (mut crew, mut redis) = start("");
     for kill in 1..=3 {
-        crew.until_arrivals(kill * 6 * HOSTS);
+        crew.until_arrivals(kill * 4 * HOSTS);
         restart(&mut crew, &mut redis);
     }
     finish(crew, 0.0);
@@ -32,7 +32,7 @@ fn without_persistence_nothing_is_granted_twice() {
 fn with_every_write_on_disk_nothing_is_granted_twice() {
     let (mut crew, mut redis) = start("appendonly yes\nappendfsync everysec\n");
     for kill in 1..=3 {
-        crew.until_arrivals(kill * 6 * HOSTS);
+        crew.until_arrivals(kill * 4 * HOSTS);
         restart(&mut crew, &mut redis);
     }
     finish(crew, 0.0);
@@ -59,7 +59,7 @@ fn what_was_learned_outlives_an_engine_that_keeps_nothing() {
             burst: 6,
         },
     );
-    host.pages = 120;
+    host.pages = 90;
     host.service = Service {
         mean_ms: 20.0,
         cv: 0.3,
@@ -71,7 +71,7 @@ fn what_was_learned_outlives_an_engine_that_keeps_nothing() {
     let mut redis = RedisServer::start("");
     let mut crew = Crew::start(vec![host]);
     crew.hire(&same(&redis.url(), 2), &[]);
-    crew.until_arrivals(60);
+    crew.until_arrivals(50);
     let config = Config::crawler();
     let before = crew.look(&redis.url(), &config)[0].rate;
     restart(&mut crew, &mut redis);
@@ -93,7 +93,7 @@ fn what_was_learned_outlives_an_engine_that_keeps_nothing() {
 
 fn start(config: &str) -> (Crew, RedisServer) {
     let redis = RedisServer::start(config);
-    let mut crew = Crew::start(open_hosts(HOSTS as usize, 30, 500.0));
+    let mut crew = Crew::start(open_hosts(HOSTS as usize, 20, 500.0));
     let args = fixed(NUMBERS, "--lease 3s --timeout 1500ms");
     crew.hire(&same(&redis.url(), 4), &args);
     (crew, redis)

@@ -1,5 +1,6 @@
 //! F6: a replica stands in for its master, of whose last writes it has heard nothing.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::crew::{Crew, fixed, same};
@@ -37,10 +38,10 @@ fn fail_over(cut_ms: u64, waits: bool) {
     let replica = replica_of(&master);
     let proxy = Proxy::start(master.address);
     let url = proxy.url() + if waits { "?wait=1" } else { "" };
-    let mut crew = Crew::start(open_hosts(HOSTS as usize, 25, 700.0));
+    let mut crew = Crew::start(open_hosts(HOSTS as usize, 16, 700.0));
     let args = fixed(NUMBERS, "--lease 3s --timeout 1500ms");
     crew.hire(&same(&url, 4), &args);
-    crew.until_arrivals(10 * HOSTS);
+    crew.until_arrivals(5 * HOSTS);
 
     let cut = Instant::now();
     replica.order(&["replicaof", "no", "one"]);
@@ -67,7 +68,12 @@ fn fail_over(cut_ms: u64, waits: bool) {
 
 /// In sync.
 pub(super) fn replica_of(master: &RedisServer) -> RedisServer {
-    let (ip, port) = (master.address.ip(), master.address.port());
+    replica_by(master, master.address)
+}
+
+/// … which reaches its master there.
+pub(super) fn replica_by(master: &RedisServer, way: SocketAddr) -> RedisServer {
+    let (ip, port) = (way.ip(), way.port());
     let replica = RedisServer::start(&format!("replicaof {ip} {port}\n"));
     replica.wait_for_info("master_link_status:up");
     crate::servers::redis::wait_for("it acknowledges", || {

@@ -18,7 +18,7 @@ const FROZEN: Duration = Duration::from_millis(3_500);
 #[test]
 fn a_frozen_process_does_not_go_on_with_what_it_had() {
     let redis = RedisServer::start("");
-    let mut crew = Crew::start(open_hosts(16, 50, 400.0));
+    let mut crew = Crew::start(open_hosts(16, 40, 400.0));
     let args = fixed(NUMBERS, "--lease 3s --timeout 1500ms");
     crew.hire(&same(&redis.url(), 4), &args);
     crew.until_arrivals(30);

@@ -22,7 +22,7 @@ const NUMBERS: Numbers = Numbers {
 fn killed_processes_cost_nothing_but_their_leases() {
     let kills =
         env::var("POLITELY_TEST_KILLS").map_or(KILLS, |kills| kills.parse().expect("a number"));
-    let pages = 10 + kills * 3 / 4;
+    let pages = 10 + kills / 2;
     let redis = RedisServer::start("");
     let mut crew = Crew::start(open_hosts(HOSTS as usize, pages as u32, 300.0));
     let args = fixed(NUMBERS, "--lease 3s --timeout 1500ms");

@@ -1,10 +1,11 @@
-//! What stands between processes and an engine: it can be led elsewhere, cut, and made to lose answers.
+//! What stands between processes and a server: it can be led elsewhere, stalled, made slow, and made to lose answers.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use politely::core::Rng;
 
@@ -20,6 +21,10 @@ struct Inner {
     /// Of a hundred answers so many never come.
     loses: AtomicU64,
     lost: AtomicU64,
+    /// Answers come so many milliseconds later.
+    late_ms: AtomicU64,
+    /// Nothing passes, and nobody is told.
+    stalled: AtomicBool,
     ended: AtomicBool,
 }
 
@@ -33,6 +38,8 @@ impl Proxy {
             chance: Mutex::new(Rng::new(8)),
             loses: AtomicU64::new(0),
             lost: AtomicU64::new(0),
+            late_ms: AtomicU64::new(0),
+            stalled: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         });
         let serving = Arc::clone(&inner);
@@ -60,6 +67,15 @@ impl Proxy {
 
     pub(super) fn lose(&self, of_a_hundred: u64) {
         self.inner.loses.store(of_a_hundred, Ordering::Release);
+    }
+
+    pub(super) fn delay(&self, answers_ms: u64) {
+        self.inner.late_ms.store(answers_ms, Ordering::Release);
+    }
+
+    /// For good.
+    pub(super) fn stall(&self) {
+        self.inner.stalled.store(true, Ordering::Release);
     }
 
     pub(super) fn lost(&self) -> u64 {
@@ -109,12 +125,24 @@ impl Inner {
                 self.lost.fetch_add(1, Ordering::AcqRel);
                 break;
             }
+            if answers {
+                let late = self.late_ms.load(Ordering::Acquire);
+                thread::sleep(Duration::from_millis(late));
+            }
+            self.wait_while_stalled();
             if to.write_all(&buffer[..length]).is_err() {
                 break;
             }
         }
+        self.wait_while_stalled();
         for stream in [from, to] {
             let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn wait_while_stalled(&self) {
+        while self.stalled.load(Ordering::Acquire) && !self.ended.load(Ordering::Acquire) {
+            thread::sleep(Duration::from_millis(1));
         }
     }
 

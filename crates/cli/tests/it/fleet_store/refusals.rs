@@ -1,15 +1,19 @@
-//! F13: a host that took all there came says "too many" to everybody at once, and for how long.
+//! F13: a host that took all there came says "too many" to a whole fleet at once, and for how long to stay away.
 
 use politely::core::config::Config;
-use politely::core::control::LawConfig;
 use politely_target::{Headers, HostSpec, Kind, LimitSpec, RetryAfter, Service, Signals};
 
 use super::crew::{Crew, same};
+use super::proxy::Proxy;
 use crate::servers::redis::RedisServer;
 
 const IN_FLIGHT: usize = 8;
+/// The host is open, shut, and open again; as long as it is shut, it says so for so long.
+const SHUT_AT_S: f64 = 8.0;
+const OPEN_AT_S: f64 = 11.0;
 const HOLD_S: f64 = 5.0;
-const STORM_AT_S: f64 = 6.0;
+/// It is far away, so that many have left before the first no comes back.
+const WAY_MS: u64 = 300;
 
 #[test]
 fn a_storm_of_refusals_is_one_event() {
@@ -18,20 +22,15 @@ fn a_storm_of_refusals_is_one_event() {
         window_s: HOLD_S,
         aligned: false,
     };
-    let open = LimitSpec::None {};
-    let mut host = HostSpec::new(
-        "storm",
-        LimitSpec::Steps {
-            at: vec![
-                (0.0, open.clone()),
-                (STORM_AT_S, shut),
-                (STORM_AT_S + HOLD_S - 1.0, open),
-            ],
-        },
-    );
-    host.pages = 400;
+    let at = vec![
+        (0.0, LimitSpec::None {}),
+        (SHUT_AT_S, shut),
+        (OPEN_AT_S, LimitSpec::None {}),
+    ];
+    let mut host = HostSpec::new("storm", LimitSpec::Steps { at });
+    host.pages = 60;
     host.service = Service {
-        mean_ms: 100.0,
+        mean_ms: 20.0,
         cv: 0.3,
     };
     host.signals = Signals {
@@ -41,37 +40,41 @@ fn a_storm_of_refusals_is_one_event() {
     };
     let redis = RedisServer::start("");
     let mut crew = Crew::start(vec![host]);
-    let args = format!("--profile api --law aimd --rate 40 --in-flight {IN_FLIGHT} --timeout 5s");
+    let near = crew.target.hosts()[0].url();
+    let way = Proxy::start(
+        near.trim_start_matches("http://")
+            .parse()
+            .expect("an address"),
+    );
+    way.delay(WAY_MS);
+    let far = format!("http://{}", way.address);
+    let args = format!("--profile api --in-flight {IN_FLIGHT} --timeout 5s");
     let args: Vec<String> = args.split(' ').map(str::to_owned).collect();
-    crew.hire(&same(&redis.url(), 4), &args);
+    crew.hire_for(&same(&redis.url(), 4), &args, |url| {
+        url.replace(&near, &far)
+    });
     crew.finish();
-    let config = Config::api().with_law(LawConfig::Aimd(std::sync::Arc::default()));
-    let known = crew.look(&redis.url(), &config).remove(0);
+    let known = crew.look_at(&redis.url(), &Config::api(), &far);
 
     let entries = crew.entries("storm");
-    let first = entries
+    let refused: Vec<_> = entries
         .iter()
         .filter(|entry| entry.kind == Kind::Refused)
-        .min_by_key(|entry| entry.departed_us);
+        .collect();
+    let first = refused.iter().min_by_key(|entry| entry.departed_us);
     let first = first.unwrap_or_else(|| panic!("nothing was refused{}", crew.story()));
     let end = first.departed_us + first.hold_ms.expect("a Retry-After") * 1_000;
     let within = entries
         .iter()
-        .filter(|entry| entry.arrived_us > first.departed_us && entry.arrived_us < end)
-        .count();
-    let refused = entries
-        .iter()
-        .filter(|entry| entry.kind == Kind::Refused)
-        .count();
-    eprintln!(
-        "{refused} refused, {within} came during the hold, {} cuts",
-        known.law.cuts
-    );
+        .filter(|entry| entry.arrived_us > first.departed_us && entry.arrived_us < end);
+    let (refused, within, cuts) = (refused.len(), within.count(), known.law.cuts);
+    eprintln!("{refused} refused, {within} came during the hold, {cuts} cuts");
+    assert!(refused > 1, "no storm{}", crew.story());
     assert!(
         within <= IN_FLIGHT,
         "{within} came during the hold{}",
         crew.story()
     );
-    assert_eq!(known.law.cuts, 1, "{}", crew.story());
+    assert_eq!(cuts, 1, "{}", crew.story());
     crew.demand_all_pages();
 }

@@ -13,7 +13,7 @@ use crate::run::{politely, run};
 use crate::servers::redis::RedisServer;
 use crate::servers::{RealTown, Set, Truth};
 
-const PAGES: u32 = 120;
+const PAGES: u32 = 90;
 const PROCESSES: usize = 4;
 /// Refused of all, beside what one process had in the same minute: a fifth more, and what two or three unlucky probes cost.
 const REFUSED_TIMES_MAX: f64 = 1.2;

@@ -103,29 +103,32 @@ impl Crew {
 
     /// What the engine's cells say of each host.
     pub(super) fn look(&self, url: &str, config: &Config) -> Vec<Explanation> {
-        let hosts = self.target.hosts();
+        let hosts = self.target.hosts().iter();
+        hosts
+            .map(|host| self.look_at(url, config, &host.url()))
+            .collect()
+    }
+
+    /// … of the host of one URL.
+    pub(super) fn look_at(&self, url: &str, config: &Config, page: &str) -> Explanation {
         let _inside = self.runtime.enter();
         let engine = Redis::connect(url).expect("the URL is fine");
         let limiter = Limiter::builder()
             .config(config.clone())
             .store(Arc::new(engine));
         let limiter = limiter.build().expect("the configuration is sound");
-        let explained = hosts.iter().map(|host| {
-            let address = host.url().parse().expect("a URL");
-            let key = Key::of_url(&address).expect("a key");
-            self.runtime.block_on(async {
-                // Granted or not, the cell has been read; a permit goes back at once.
-                drop(limiter.request(&key, Ask::default(), Turn::LAST).await);
-            });
-            limiter.explain(&key).expect("it was asked for")
+        let key = Key::of_url(&page.parse().expect("a URL")).expect("a key");
+        self.runtime.block_on(async {
+            // Granted or not, the cell has been read; a permit goes back at once.
+            drop(limiter.request(&key, Ask::default(), Turn::LAST).await);
         });
-        explained.collect()
+        limiter.explain(&key).expect("it was asked for")
     }
 }
 
 /// As the processes have it.
 pub(super) fn config(numbers: Numbers) -> Config {
-    let mut config = Config::crawler().with_law(LawConfig::Fixed);
+    let mut config = Config::api().with_law(LawConfig::Fixed);
     config.limits.rate_max = numbers.rate;
     config.limits.rate_start = numbers.rate;
     config.limits.burst = numbers.burst;

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::crew::{Crew, fixed};
-use super::failover::replica_of;
+use super::failover::replica_by;
 use super::proxy::Proxy;
 use crate::fleet::{open_hosts, verdict::Numbers};
 use crate::servers::redis::RedisServer;
@@ -21,15 +21,17 @@ const HOSTS: u64 = 8;
 #[test]
 fn a_master_without_replicas_soon_grants_nothing() {
     let master = RedisServer::start("min-replicas-to-write 0\nmin-replicas-max-lag 1\n");
-    let replica = replica_of(&master);
+    let link = Proxy::start(master.address);
+    let replica = replica_by(&master, link.address);
     master.order(&["config", "set", "min-replicas-to-write", "1"]);
     let (theirs, others) = (Proxy::start(master.address), Proxy::start(master.address));
     let mut stores = vec![theirs.url()];
     stores.extend(vec![others.url(); 3]);
-    let mut crew = Crew::start(open_hosts(HOSTS as usize, 40, 500.0));
+    let mut crew = Crew::start(open_hosts(HOSTS as usize, 25, 500.0));
     crew.hire(&stores, &fixed(NUMBERS, "--lease 3s --timeout 1500ms"));
-    crew.until_arrivals(10 * HOSTS);
+    crew.until_arrivals(6 * HOSTS);
 
+    link.stall();
     replica.order(&["replicaof", "no", "one"]);
     let split = Instant::now();
     others.lead_to(replica.address);
