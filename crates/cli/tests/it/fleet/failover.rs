@@ -56,7 +56,7 @@ fn permits_of_a_killed_coordinator_are_brought_to_the_other() {
     demand_permits_differ(&fleet.notes());
     let brought = demand_brought(&fleet.notes(), killed_us);
     let lost = demand_books(&mut fleet);
-    held.demand_books(&mut fleet);
+    Held::demand_books(&mut fleet);
     eprintln!("{brought} permits under way were brought to the other, {lost} expired");
 }
 
@@ -190,7 +190,7 @@ impl Held {
         assert!(!report(other, &ok(&again)).items[0].late);
     }
 
-    fn demand_books(&self, fleet: &mut Fleet) {
+    fn demand_books(fleet: &mut Fleet) {
         let mut books = Self::KEYS.map(|key| books_of(fleet, key)).into_iter();
         let mut next = || books.next().expect("one of each");
         let counts = |books: &KeyDetail| {
