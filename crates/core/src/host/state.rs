@@ -6,7 +6,7 @@ use super::{Host, Rare};
 use crate::Timestamp;
 use crate::config::Config;
 use crate::control::Law;
-use crate::gate::Pace;
+use crate::gate::{LeaseId, Pace};
 
 /// The serialised form begins with this byte; another number is another layout.
 const VERSION: u8 = 2;
@@ -104,6 +104,30 @@ impl Host {
         if let Some(rate) = config.byte_rate() {
             self.rare().bytes.get_or_insert(Pace::full(now, &rate));
         }
+    }
+
+    /// Whoever kept this state died, and what it granted last is not in it: nothing leaves for one interval
+    /// after `newest`, the latest departure that may have been granted.
+    pub fn resume_after(&mut self, now: Timestamp, newest: Timestamp, config: &Config) {
+        let rate = self.bounds(now, config).rate;
+        self.pace.empty(now, newest, &rate);
+    }
+
+    /// Leases from now on are called `number << 32` at least, so that none has the name of one that was granted
+    /// and lost with the state; see [`Leases::generation`].
+    pub fn generation(&mut self, number: u32) {
+        self.leases.generation(number);
+    }
+
+    /// Leases from now on are called `first` at least; see [`Leases::ids_from`].
+    pub fn ids_from(&mut self, first: LeaseId) {
+        self.leases.ids_from(first);
+    }
+
+    /// A permit granted before whoever kept this state died: its slot is taken until its lease ends.
+    pub fn readmit(&mut self, start: Timestamp, lasts: Duration) -> LeaseId {
+        self.last_grant = self.last_grant.max(start);
+        self.leases.take(start, lasts, false, false)
     }
 
     /// The holders of all leases are gone: their slots return, counted as expired.

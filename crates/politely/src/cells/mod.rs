@@ -6,7 +6,7 @@
 //! | engine | file |
 //! | --- | --- |
 //! | [`Memory`]: one process, for tests and simulations | `memory.rs` |
-//! | [`redis`](mod@redis): Redis or Valkey (feature `redis`) | `redis/` |
+//! | `redis::Redis`: Redis or Valkey (feature `redis`) | `redis/` |
 
 mod memory;
 #[cfg(feature = "redis")]

@@ -1,4 +1,4 @@
-//! Keys shared by many processes, each in a versioned cell of an [engine](crate::cells): the same [`Limiter`], for a fleet.
+//! Keys shared by many processes, each in a versioned cell of an [engine](crate::cells): the same [`Limiter`](crate::Limiter), for a fleet.
 //!
 //! ```no_run
 //! # async fn example(key: politely::Key) -> Result<(), Box<dyn std::error::Error>> {
@@ -17,9 +17,9 @@
 //!
 //! - All who share an engine are to have the same configuration; a state goes by the one of whoever changes it.
 //! - Reports are written in the background, good ones with whatever comes next of their key (a second later at most).
-//! - [`Limiter::try_acquire`] cannot ask: the first refusal makes a wish, which is asked for in the background; the permit is
-//!   kept until the next call takes it or it lapses, and [`Limiter::ready`] says when to call.
-//!   [`Limiter::request`] asks and says yes or no.
+//! - [`Limiter::try_acquire`](crate::Limiter::try_acquire) cannot ask: the first refusal makes a wish, which is asked for in the background; the permit is
+//!   kept until the next call takes it or it lapses, and [`Limiter::ready`](crate::Limiter::ready) says when to call.
+//!   [`Limiter::request`](crate::Limiter::request) asks and says yes or no.
 //! - `configure` and `resume` change nothing; `explain`, `each`, `keys`, `snapshot` and `take_learned` know the keys that were
 //!   used here. What `restore` is given is used for a key of which the engine knows nothing (any more).
 //! - [`Permit::renew`](crate::Permit::renew) answers how much is left, and asks for more in the background from half the
@@ -30,17 +30,18 @@
 //!
 //! | file | its part |
 //! | --- | --- |
-//! | `desk.rs` | one key: group commit, whose turn it is |
+//! | `desk/` | one key: group commit, whose turn it is |
 //! | `cell.rs`, `event.rs` | a key's state as it is stored; what changes it |
 //! | `alone.rs` | a share of a key while the engine is away |
 //! | `epoch.rs` | the time all agree on, and whether anything was lost |
-//! | `hub.rs` | all keys of a process: what the engine is asked next, what its answers mean |
+//! | `hub/` | all keys of a process: what the engine is asked next, what its answers mean |
 //! | `courier.rs` | the thread that asks it |
 //! | `claim.rs`, `lease.rs` | a permit's end here |
 //! | `adopt.rs` | a permit whose end was elsewhere |
 
 mod adopt;
 mod alone;
+mod builder;
 mod cell;
 mod claim;
 mod courier;
@@ -62,21 +63,21 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use politely_core::Timestamp;
-use politely_core::config::{Config, InvalidConfig};
+use politely_core::config::Config;
 use politely_core::gate::LeaseId;
 use politely_core::host::{Ask, Explanation, Host, OperatorNumbers, Wait};
 use politely_core::key::Key;
 use tokio::sync::{Notify, oneshot};
 
 use crate::asked::{AcquireError, Refusal, RefusalReason};
-use crate::cells::Engine;
 use crate::clock::Clock;
 use crate::elsewhere::{Elsewhere, Later, Operation};
-use crate::limiter::{Builder, Limiter};
 use crate::permit::Permit;
 use crate::stats::{Commits, Stats};
 use crate::sync::sleep;
 use crate::waiters::Turn;
+
+pub use self::builder::{Away, StoreBuilder};
 
 use self::claim::Claim;
 use self::event::Event;
@@ -543,72 +544,5 @@ const fn alone(ask: Ask) -> Ask {
         slots: 1,
         horizon: Duration::ZERO,
         ..ask
-    }
-}
-
-impl Builder {
-    /// Keys are shared with all who use the same `engine`.
-    pub const fn store(self, engine: Arc<dyn Engine>) -> StoreBuilder {
-        StoreBuilder {
-            builder: self,
-            engine,
-            away: Away::Closed,
-        }
-    }
-}
-
-/// Makes a [`Limiter`] whose keys live in an engine's cells.
-pub struct StoreBuilder {
-    builder: Builder,
-    engine: Arc<dyn Engine>,
-    away: Away,
-}
-
-/// What those who share an engine do while it is away.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Away {
-    /// Nobody leaves; permits already given run out.
-    #[default]
-    Closed,
-    /// Each of the N that were there goes on with 1/N of every key's rate and slots, for a minute at most. The target may see up to
-    /// N requests more than the key's limit allows, once.
-    Share,
-}
-
-impl StoreBuilder {
-    /// What to do while the engine is away. Default [`Away::Closed`].
-    #[must_use]
-    pub const fn when_away(mut self, away: Away) -> Self {
-        self.away = away;
-        self
-    }
-
-    /// The limiter. The engine need not be there yet.
-    ///
-    /// # Errors
-    /// The first number of the configuration that makes no sense.
-    ///
-    /// # Panics
-    /// If the system has no thread left.
-    pub fn build(self) -> Result<Limiter, InvalidConfig> {
-        let Builder {
-            config,
-            capacity,
-            clock,
-            seed,
-            ..
-        } = self.builder;
-        config.validate()?;
-        let clock = clock.unwrap_or_else(Clock::system);
-        let seed = seed.unwrap_or_else(|| foldhash::fast::RandomState::default().hash_one(0_u8));
-        let shared = Shared::new(
-            Arc::new(config),
-            clock.clone(),
-            capacity.max(1),
-            seed,
-            self.away,
-        );
-        courier::start(Arc::clone(&shared.0), self.engine);
-        Ok(Limiter::from(Box::new(shared), clock))
     }
 }

@@ -22,19 +22,13 @@
 //!
 //! | file | its part |
 //! | --- | --- |
-//! | `place.rs` | what a URL says |
-//! | `link.rs` | one connection, made when needed |
-//! | `servers.rs` | which server owns a cell |
-//! | `each.rs` | one command per cell, sent to whoever owns it, again if it moved |
 //! | `script.rs` | the change of a cell |
 //! | `pulse.rs` | time and run |
 //! | `notices.rs` | who is told |
 //! | `trouble.rs` | what servers complain of, and what to do |
+//! | `servers/` | which servers there are, who owns a cell, one command per cell sent there |
 
-mod each;
-mod link;
 mod notices;
-mod place;
 mod pulse;
 mod script;
 mod servers;
@@ -47,11 +41,9 @@ use redis::{Cmd, Value};
 
 use super::{Engine, EngineError, OnNotice, Pending, Pulse, Write, Written};
 
-use self::link::Purpose;
-use self::place::Place;
-use self::servers::Servers;
+use self::servers::{Place, Purpose, Servers};
 
-pub use self::place::RedisError;
+pub use self::servers::RedisError;
 
 /// A call ends by then, well or not.
 const CALL_TIME: Duration = Duration::from_secs(1);

@@ -11,8 +11,7 @@ use redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, Value};
 use tokio::sync::Notify;
 
 use super::super::OnNotice;
-use super::link::Purpose;
-use super::servers::Servers;
+use super::servers::{Purpose, Servers};
 use crate::sync::sleep;
 
 /// Between attempts to be heard again.

@@ -8,9 +8,7 @@ use politely_core::Timestamp;
 use redis::{Value, pipe};
 
 use super::super::{EngineError, Pulse};
-use super::link::Purpose;
-use super::place::Server;
-use super::servers::Servers;
+use super::servers::{Purpose, Server, Servers};
 use super::{bytes, trouble};
 
 impl Servers {

@@ -4,7 +4,7 @@ use redis::{RedisError, ServerError, Value};
 
 use super::super::EngineError;
 use super::CALL_TIME;
-use super::place::Server;
+use super::servers::Server;
 
 /// A server that cannot be reached, or did not answer in time.
 pub(super) fn away(server: &Server, why: &RedisError) -> EngineError {

@@ -90,7 +90,13 @@ impl Books {
     /// was not.
     fn misjudged(&self, plan: &Plan, (from, until): (f64, f64)) -> f64 {
         let rate = plan.config.limits.rate_start;
-        let each = rate * (0.1 + 4.0 * plan.wire.longest() as f64 / 1e6);
+        // A request that is delayed and answered in time hides as much as a call may take.
+        let delayed = if plan.wire.delayed > 0.0 {
+            CALL_TIMEOUT
+        } else {
+            0
+        };
+        let each = rate * (0.1 + (4 * plan.wire.longest() + delayed) as f64 / 1e6);
         let within = self.clock_sets.iter().filter(|at| {
             let at = **at as f64 / 1e6;
             at <= until && at + 10.0 >= from

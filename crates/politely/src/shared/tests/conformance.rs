@@ -153,7 +153,7 @@ impl Keeper for Bare {
                 self.host.hold(now, until, HoldReason::Operator);
             }
             Step::Set { rate, in_flight } => {
-                self.host.set(now, numbers(*rate, *in_flight), &self.config)
+                self.host.set(now, numbers(*rate, *in_flight), &self.config);
             }
             Step::Unpark => self.host.unpark(),
             _ => self.host.forget(now, &self.config),
@@ -208,7 +208,7 @@ impl Keeper for Limiter {
                     .unwrap();
             }
             Step::Unpark => self.unpark(&key()),
-            _ => Limiter::forget(self, &key()),
+            _ => Self::forget(self, &key()),
         }
     }
 

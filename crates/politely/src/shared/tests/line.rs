@@ -6,6 +6,7 @@ use politely_core::config::Config;
 
 use super::{key, memory, ok, process};
 use crate::clock::Clock;
+use crate::limiter::Limiter;
 use crate::sync::sleep;
 
 const COORDINATORS: usize = 4;
@@ -50,7 +51,7 @@ async fn ten_thousand_wait_for_one_permit_a_second() {
     assert_eq!(served.iter().sum::<usize>(), WAITERS);
     let took = clock.now().since(began);
     assert!(took <= Duration::from_secs(WAITERS as u64 + 10), "{took:?}");
-    let commits = limiters.iter().filter_map(|limiter| limiter.commits());
+    let commits = limiters.iter().filter_map(Limiter::commits);
     let operations: u64 = commits.map(|c| c.commits + c.conflicts + c.reads).sum();
     let each = operations as f64 / WAITERS as f64;
     assert!(each <= 1.5, "{each} engine operations a permit");

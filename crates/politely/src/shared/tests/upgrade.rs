@@ -25,7 +25,7 @@ async fn write(memory: &Memory, change: impl FnOnce(&mut Vec<u8>)) {
         cell: hub::name(&key()),
         expected,
         value,
-        keep: Duration::from_secs(3_600),
+        keep: Duration::from_hours(1),
         notify: false,
     };
     let written = memory.compare_and_set(vec![write]).await.remove(0);
@@ -60,7 +60,7 @@ async fn a_cell_of_another_layout_is_left_alone() {
     let theirs = value(&memory).await;
     let waits = Arc::new(limiter.clone());
     let waiting = tokio::spawn(async move { waits.acquire(&key()).await.unwrap().report(&ok()) });
-    sleep(Duration::from_secs(60)).await;
+    sleep(Duration::from_mins(1)).await;
     assert!(!waiting.is_finished());
     assert_eq!(value(&memory).await, theirs);
     let why = limiter.explain(&key()).unwrap().wait.unwrap();

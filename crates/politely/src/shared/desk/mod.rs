@@ -8,7 +8,14 @@
 //! Who has to wait for a slot or against others joins the key's line, which is part of the state: the first in it serves, a
 //! moment's worth, and goes to the end. So nobody starves and one write is made per turn, not one per try.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+mod answers;
+mod away;
+mod shop;
+mod turn;
+
+pub(super) use shop::{Count, Shop};
+
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,14 +23,13 @@ use politely_core::Timestamp;
 use politely_core::config::Config;
 use politely_core::control::LawConfig;
 use politely_core::gate::LeaseId;
-use politely_core::host::{Ask, Decision, Directions, Grant, Host, Reason, Wait};
+use politely_core::host::{Ask, Directions, Grant, Host, Wait};
 
 use super::alone::Alone;
-use super::cell::{Cell, CellError, LastWrite, Who};
-use super::epoch::{Epochs, QUIET};
+use super::cell::{Cell, Who};
+use super::epoch::{QUIET, STALE};
 use super::event::Event;
-use super::lease::safely;
-use crate::cells::{EngineError, Version, Write, Written};
+use crate::cells::{Version, Write};
 use crate::waiters::Turn;
 
 /// A permit may start so far ahead of its commit, at most: what an engine that forgets can double.
@@ -54,41 +60,6 @@ const SLOW_MAX: Duration = Duration::from_millis(500);
 /// Which state was looked at so lately that an answer may be given from it.
 const LATELY: Duration = Duration::from_millis(250);
 
-/// What all desks of a process share.
-pub(super) struct Shop {
-    pub(super) me: Who,
-    pub(super) epochs: Epochs,
-    pub(super) config: Arc<Config>,
-    pub(super) seed: u64,
-    /// Our last write's number.
-    pub(super) number: u64,
-    /// Tickets of those who gave up while they were served.
-    pub(super) gone: HashSet<u64, foldhash::fast::RandomState>,
-    pub(super) count: Count,
-}
-
-/// What group commit comes to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Count {
-    /// Writes that stood.
-    pub(super) commits: u64,
-    /// … that met another's.
-    pub(super) conflicts: u64,
-    /// … of which nobody knows.
-    pub(super) unknown: u64,
-    /// Looks at a cell.
-    pub(super) reads: u64,
-    /// Events and permits written.
-    pub(super) items: u64,
-    /// States that the engine had lost some of.
-    pub(super) lost: u64,
-    pub(super) granted: u64,
-    pub(super) reported: u64,
-    pub(super) refused: u64,
-    pub(super) cancelled: u64,
-    pub(super) late: u64,
-}
-
 #[expect(
     clippy::struct_excessive_bools,
     reason = "what is to be done next; each is set and cleared by itself"
@@ -114,6 +85,8 @@ pub(super) struct Desk {
     due: Timestamp,
     waiting: BTreeMap<(Turn, u64), Waiter>,
     under_way: Option<Attempt>,
+    /// When we made the cell.
+    made_at: Option<Timestamp>,
     /// Attempts on `base` of which nobody knows whether they were made.
     doubtful: Vec<Attempt>,
     /// Granted by an attempt that was made, as it turned out.
@@ -222,6 +195,7 @@ impl Desk {
             due: Timestamp::NEVER,
             waiting: BTreeMap::new(),
             under_way: None,
+            made_at: None,
             doubtful: Vec::new(),
             owed: Vec::new(),
             last: 0,
@@ -445,51 +419,6 @@ impl Desk {
         Step::Read
     }
 
-    /// What to do at `mono` while the engine is away: our share of what the key may, of the state as it was last known.
-    pub(super) fn step_alone(
-        &mut self,
-        shop: &Shop,
-        mono: Timestamp,
-        told: &mut Vec<Told>,
-    ) -> Timestamp {
-        if self.waiting.is_empty() || self.heard.is_none() || self.unreadable.is_some() {
-            return Timestamp::NEVER;
-        }
-        let now = self.now(shop, mono);
-        if self.alone.is_none() {
-            let known = self.ahead.as_deref().unwrap_or(&self.view);
-            self.alone = Alone::new(known.host.clone(), shop, now).map(Box::new);
-        }
-        let Some(alone) = &mut self.alone else {
-            return Timestamp::NEVER;
-        };
-        while let Some((&(turn, ticket), &waiter)) = self.waiting.first_key_value() {
-            match alone.host.request(now, waiter.ask, &alone.config) {
-                Decision::Granted(grant) => {
-                    self.waiting.pop_first();
-                    told.push(Told::Granted(Granting {
-                        turn,
-                        ticket,
-                        waiter,
-                        grant,
-                    }));
-                }
-                Decision::Wait(wait) => return shop.epochs.mono(wait.at),
-            }
-        }
-        Timestamp::NEVER
-    }
-
-    /// The engine is back: what was granted meanwhile becomes part of the state.
-    fn rejoin(&mut self, shop: &Shop, mono: Timestamp) {
-        if let Some(alone) = self.alone.take() {
-            let host = alone.back_at(self.now(shop, mono));
-            self.events.push_back((mono, Event::Join(Box::new(host))));
-            self.due = mono;
-            self.apply_again(shop);
-        }
-    }
-
     fn in_line(&self, me: Who) -> bool {
         self.view.head.line.contains(&me)
     }
@@ -511,9 +440,12 @@ impl Desk {
             }
             begin(&mut cell, shop, now, self.has_been_lost());
         } else if cell.head.epoch < shop.epochs.number() {
-            // What was granted last may not be in it: it is not granted again, nor is a burst.
-            let began = shop.epochs.began();
-            cell.host.resume_after(now, began, &shop.config);
+            // What was granted last may not be in it: it is not granted again, nor is a burst. One that was made anew when the
+            // loss was not known yet has nothing of it.
+            let anew = self.made_at.is_some_and(|at| mono.since(at) < 2 * STALE);
+            let since = if anew { HORIZON } else { Duration::ZERO };
+            let newest = shop.epochs.began() + since;
+            cell.host.resume_after(now, newest, &shop.config);
         }
         cell.head.epoch = shop.epochs.number();
         let line = cell.head.line.clone();
@@ -575,399 +507,6 @@ impl Desk {
         events.any(|(_, event)| matches!(event, Event::Join(_)))
     }
 
-    /// Lets those leave who may, and takes its place in the line of all who wait.
-    fn serve(
-        &mut self,
-        cell: &mut Cell,
-        shop: &Shop,
-        now: Timestamp,
-        mono: Timestamp,
-        told: &mut Vec<Told>,
-    ) -> Vec<Granting> {
-        cell.host.generation(shop.epochs.number());
-        let me = shop.me;
-        let place = cell.head.line.iter().position(|who| *who == me);
-        if self.waiting.is_empty() {
-            cell.head.line.retain(|who| *who != me);
-            return Vec::new();
-        }
-        let mut before = place.unwrap_or(cell.head.line.len());
-        if before > 0 && self.are_late(cell, shop, before, now, mono) {
-            cell.head.line.drain(..before);
-            before = 0;
-        }
-        if before > 0 {
-            self.answer_at_once(
-                told,
-                Wait {
-                    at: now,
-                    reason: Reason::Pace,
-                },
-                mono,
-            );
-            if place.is_none() && !self.waiting.is_empty() {
-                cell.head.line.push(me);
-            }
-            return Vec::new();
-        }
-        self.open_since = None;
-        let others = cell.others_wait(me);
-        let (granted, wait) = self.take(cell, shop, now, others);
-        cell.head.line.retain(|who| *who != me);
-        let Some(wait) = wait else {
-            if !self.waiting.is_empty() {
-                // It goes on after the others' turns, or at once.
-                cell.head.line.push(me);
-                self.try_at = mono;
-            }
-            return granted;
-        };
-        if let Reason::Parked(_) = wait.reason {
-            for ((_, ticket), _) in std::mem::take(&mut self.waiting) {
-                told.push(Told::No(ticket, wait));
-            }
-            return granted;
-        }
-        self.answer_at_once(told, wait, mono);
-        if self.waiting.is_empty() {
-            return granted;
-        }
-        let slots = wait.reason == Reason::InFlight && !cell.head.is_only(me);
-        if granted.is_empty() && place.is_some() {
-            // Its turn is still to come.
-            cell.head.line.insert(0, me);
-        } else if others || self.contended || slots || place.is_some() {
-            cell.head.line.push(me);
-            self.contended = false;
-        }
-        let at = shop.epochs.mono(wait.at);
-        self.try_at = at.max(mono + Duration::from_micros(100));
-        self.look = slots;
-        if slots {
-            self.try_at = self.try_at.min(mono + POLL);
-        }
-        granted
-    }
-
-    /// Those who want an answer now have it, if what we know is no older than a moment.
-    fn answer_at_once(&mut self, told: &mut Vec<Told>, wait: Wait, mono: Timestamp) {
-        if self.heard.is_none_or(|heard| mono.since(heard) >= LATELY) {
-            self.ask_first = self.waiting.values().any(|waiter| waiter.once);
-            return;
-        }
-        self.waiting.retain(|(_, ticket), waiter| {
-            if waiter.once {
-                told.push(Told::No(*ticket, wait));
-            }
-            !waiter.once
-        });
-    }
-
-    /// Grants in order, while the gates are open.
-    fn take(
-        &mut self,
-        cell: &mut Cell,
-        shop: &Shop,
-        now: Timestamp,
-        others: bool,
-    ) -> (Vec<Granting>, Option<Wait>) {
-        let mut granted: Vec<Granting> = Vec::new();
-        let (mut taken, of) = cell.host.slots(now, &shop.config);
-        while let Some((&(turn, ticket), &waiter)) = self.waiting.first_key_value() {
-            if granted.len() >= BATCH {
-                return (granted, None);
-            }
-            let mut ask = if waiter.once {
-                waiter.ask
-            } else {
-                modest(waiter.ask, taken, of)
-            };
-            if others && let Some(first) = granted.first() {
-                let until = first.grant.start + QUANTUM;
-                ask.horizon = ask.horizon.min(until.since(now));
-                if until < now {
-                    return (granted, None);
-                }
-            }
-            match cell.host.request(now, ask, &shop.config) {
-                Decision::Granted(grant) => {
-                    self.waiting.pop_first();
-                    taken += u32::from(grant.slots);
-                    granted.push(Granting {
-                        turn,
-                        ticket,
-                        waiter,
-                        grant,
-                    });
-                }
-                Decision::Wait(_) if others && !granted.is_empty() => return (granted, None),
-                Decision::Wait(wait) => return (granted, Some(wait)),
-            }
-        }
-        (granted, None)
-    }
-
-    /// Those before us could have gone on for a while and did not: they are gone, or very slow.
-    fn are_late(
-        &mut self,
-        cell: &Cell,
-        shop: &Shop,
-        before: usize,
-        now: Timestamp,
-        mono: Timestamp,
-    ) -> bool {
-        let patience = CLAIM * before as u32;
-        let mut host = cell.host.clone();
-        let (taken, of) = host.slots(now, &shop.config);
-        let ask = modest(Ask::within(HORIZON), taken, of);
-        match host.request(now, ask, &shop.config) {
-            Decision::Granted(_) => {
-                let since = *self.open_since.get_or_insert(mono);
-                let fresh = self.heard.is_some_and(|heard| heard >= since + patience);
-                self.try_at = if fresh {
-                    mono + POLL
-                } else {
-                    (since + patience).max(mono)
-                };
-                self.look = true;
-                fresh
-            }
-            Decision::Wait(wait) => {
-                self.open_since = None;
-                let at = shop.epochs.mono(wait.at);
-                // Slots come back at any time; of all else it is known when it ends, or a notice tells.
-                let polls = match wait.reason {
-                    Reason::InFlight => before as u32,
-                    _ => 10 * before as u32,
-                };
-                self.try_at = (at + patience).min(mono + POLL * polls).max(mono + CLAIM);
-                self.look = true;
-                false
-            }
-        }
-    }
-
-    /// What came of the write under way.
-    pub(super) fn written(
-        &mut self,
-        result: Result<Written, EngineError>,
-        shop: &mut Shop,
-        mono: Timestamp,
-        told: &mut Vec<Told>,
-    ) {
-        let Some(attempt) = self.under_way.take() else {
-            return;
-        };
-        match result {
-            Ok(Written::Done) => {
-                let took = mono.since(attempt.began);
-                self.takes = took.min(SLOW_MAX).max(self.takes / 8 * 7);
-                self.failures = 0;
-                shop.count.commits += 1;
-                shop.count.items += (attempt.events + attempt.granted.len()) as u64;
-                self.stands(attempt, shop, mono, told);
-            }
-            Ok(Written::Conflict(value)) => {
-                shop.count.conflicts += 1;
-                self.contended = true;
-                self.take_back(&attempt, shop);
-                self.heard(value.as_deref(), shop, mono);
-                self.soon(mono);
-            }
-            Err(_) => {
-                shop.count.unknown += 1;
-                self.take_back(&attempt, shop);
-                self.doubtful.push(attempt);
-                self.not_before = mono + RETRY * (1 << self.failures.min(6));
-                self.failures += 1;
-            }
-        }
-    }
-
-    fn stands(&mut self, attempt: Attempt, shop: &Shop, mono: Timestamp, told: &mut Vec<Told>) {
-        self.base = Some(attempt.version);
-        self.remembered = None;
-        self.learned |= attempt.events > 0;
-        self.heard = Some(mono);
-        self.reading.is_overtaken();
-        self.last = attempt.number;
-        self.doubtful.clear();
-        self.drop_events(attempt.events, shop);
-        self.view = attempt.cell;
-        self.apply_again(shop);
-        if !self.events.is_empty() {
-            self.due = self.due.min(mono);
-        }
-        let told_as: fn(Granting) -> Told = if attempt.makes {
-            Told::Made
-        } else {
-            Told::Granted
-        };
-        let owed = std::mem::take(&mut self.owed);
-        told.extend(owed.into_iter().chain(attempt.granted).map(told_as));
-    }
-
-    /// Who was to be served stands where they stood.
-    fn take_back(&mut self, attempt: &Attempt, shop: &mut Shop) {
-        for granting in &attempt.granted {
-            self.wait_again(granting, shop);
-        }
-    }
-
-    /// A permit that cannot be used: whoever was to have it waits again, if they still do.
-    pub(super) fn wait_again(&mut self, granting: &Granting, shop: &mut Shop) {
-        if !shop.gone.remove(&granting.ticket) {
-            let place = (granting.turn, granting.ticket);
-            self.waiting.insert(place, granting.waiter);
-            self.try_now();
-        }
-    }
-
-    fn soon(&mut self, mono: Timestamp) {
-        self.try_unless_unreadable();
-        if !self.events.is_empty() {
-            self.due = mono;
-        }
-    }
-
-    /// What a look showed.
-    pub(super) fn was_read(
-        &mut self,
-        result: Result<Option<Vec<u8>>, EngineError>,
-        shop: &mut Shop,
-        mono: Timestamp,
-    ) {
-        shop.count.reads += 1;
-        let reading = std::mem::replace(&mut self.reading, Reading::No);
-        match result {
-            // Whoever wrote meanwhile was not answered from what was read, but can be from that.
-            _ if reading == Reading::Overtaken => self.try_unless_unreadable(),
-            Ok(value) if self.under_way.is_none() => {
-                self.heard(value.as_deref(), shop, mono);
-                self.try_unless_unreadable();
-            }
-            Ok(_) => {}
-            Err(_) => self.try_at = self.try_at.min(mono + LATELY),
-        }
-    }
-
-    /// What somebody else wrote; while a write of ours is under way its answer tells more.
-    pub(super) fn noticed(&mut self, value: &[u8], shop: &mut Shop, mono: Timestamp) {
-        if self.under_way.is_some() || Version::of(value) == self.base {
-            return;
-        }
-        if let Ok((cell, _)) = Cell::decode(value, Timestamp::ZERO, &shop.config)
-            && cell.head.commits > self.view.head.commits
-        {
-            self.heard(Some(value), shop, mono);
-            self.try_now();
-        }
-    }
-
-    /// The engine holds `value`.
-    fn heard(&mut self, value: Option<&[u8]>, shop: &mut Shop, mono: Timestamp) {
-        let first = self.heard.is_none();
-        let version = value.and_then(Version::of);
-        self.heard = Some(mono);
-        self.reading.is_overtaken();
-        if version == self.base && !first && self.unreadable.is_none() {
-            return;
-        }
-        let now = self.now(shop, mono);
-        // Read as of its own time: what happened here meanwhile may be older than now.
-        let read = value.map(|value| Cell::decode(value, Timestamp::ZERO, &shop.config));
-        let (cell, at) = match read {
-            None => (Cell::new(Host::new(&shop.config, now)), now),
-            Some(Ok(read)) => read,
-            Some(Err(why)) => {
-                self.cannot_read(&why, mono);
-                return;
-            }
-        };
-        self.unreadable = None;
-        let made = match cell.head.last_write(shop.me) {
-            LastWrite::Number(number) => {
-                let made = self
-                    .doubtful
-                    .iter()
-                    .position(|attempt| attempt.number == number);
-                made.map(|i| self.doubtful.swap_remove(i))
-            }
-            LastWrite::None | LastWrite::Unknown => None,
-        };
-        if !self.doubtful.is_empty() {
-            // What they wrote, they did not.
-            self.due = mono;
-        }
-        self.doubtful.clear();
-        if let Some(attempt) = made {
-            self.was_made_after_all(attempt, shop, mono);
-        }
-        if self.has_lost(&cell, shop.me) {
-            shop.count.lost += 1;
-            let known = std::mem::replace(&mut self.view, cell).host;
-            if version.is_none() {
-                // Of two laws a join takes the slower: a new one would make what was learned forgotten.
-                self.view.host.clone_from(&known);
-            }
-            self.events.push_front((mono, Event::Join(Box::new(known))));
-            self.due = mono;
-            self.last = 0;
-        } else {
-            self.view = cell;
-        }
-        self.base = version;
-        self.learned = true;
-        self.at = at;
-        self.apply_again(shop);
-    }
-
-    fn cannot_read(&mut self, why: &CellError, mono: Timestamp) {
-        self.unreadable = Some(why.to_string());
-        self.try_at = mono + UNREADABLE;
-    }
-
-    /// So many are written.
-    fn drop_events(&mut self, count: usize, shop: &Shop) {
-        for (at, event) in self.events.drain(..count) {
-            if let Event::Renew(lease) = event {
-                lease.settled(at + safely(shop.config.lease));
-            }
-        }
-    }
-
-    fn was_made_after_all(&mut self, attempt: Attempt, shop: &Shop, mono: Timestamp) {
-        self.last = attempt.number;
-        self.drop_events(attempt.events, shop);
-        for granting in attempt.granted {
-            if self
-                .waiting
-                .remove(&(granting.turn, granting.ticket))
-                .is_some()
-            {
-                self.owed.push(granting);
-            } else {
-                let slots = u64::from(granting.grant.slots);
-                for i in (0..slots).rev() {
-                    let lease = LeaseId(granting.grant.lease.0 + i);
-                    self.events
-                        .push_back((mono, Event::Cancel { lease, sent: false }));
-                }
-                self.due = mono;
-            }
-        }
-    }
-
-    /// The engine holds less than it did: our last write is not in it, or not all that we saw.
-    fn has_lost(&self, cell: &Cell, me: Who) -> bool {
-        let ours = match cell.head.last_write(me) {
-            LastWrite::Number(number) => number < self.last,
-            LastWrite::None => self.last > 0,
-            LastWrite::Unknown => false,
-        };
-        ours || cell.head.commits < self.view.head.commits
-    }
-
     fn apply_again(&mut self, shop: &Shop) {
         self.ahead = None;
         if self.events.is_empty() {
@@ -992,17 +531,6 @@ fn linger(config: &Config) -> Duration {
     match config.law {
         LawConfig::Fixed | LawConfig::Advice(_) => LINGER.1.min(config.lease / 4),
         _ => LINGER.0,
-    }
-}
-
-/// A permit ahead of its time takes a slot all the while: only where slots are plenty.
-fn modest(ask: Ask, taken: u32, of: u32) -> Ask {
-    if 2 * (taken + 1) <= of {
-        return ask;
-    }
-    Ask {
-        horizon: Duration::ZERO,
-        ..ask
     }
 }
 

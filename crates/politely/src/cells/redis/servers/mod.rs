@@ -1,8 +1,18 @@
-//! Which server owns a cell.
+//! Which servers there are, and who owns a cell.
+//!
+//! | file | its part |
+//! | --- | --- |
+//! | `place.rs` | what a URL says |
+//! | `link.rs` | one connection, made when needed |
+//! | `each.rs` | one command per cell, sent to whoever owns it, again if it moved |
 //!
 //! redis-rs has clients for Sentinel and for clusters. Its cluster client sends a pipeline to one server only if all
-//! keys hash alike, and its Sentinel client asks Sentinels in order, so that one that hangs costs the whole second of a call:
+//! keys hash alike, and its Sentinel client takes their answers in order, so that one that hangs costs the whole second of a call:
 //! hence our own, on its connections, slots and errors.
+
+mod each;
+mod link;
+mod place;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -13,11 +23,16 @@ use parking_lot::Mutex;
 use redis::cluster_routing::Slot;
 use redis::{Pipeline, ProtocolVersion, RedisResult, ServerError, Value, pipe};
 
-use super::super::EngineError;
-use super::link::{Link, Purpose};
 use super::notices::Ears;
-use super::place::{Kind, Place, Server};
 use super::trouble;
+use crate::cells::EngineError;
+
+use self::link::Link;
+use self::place::Kind;
+
+pub(super) use self::link::Purpose;
+pub use self::place::RedisError;
+pub(super) use self::place::{Place, Server};
 
 pub(super) struct Servers {
     place: Place,

@@ -3,11 +3,9 @@
 use futures_util::future::join_all;
 use redis::{Cmd, Pipeline, ServerError, ServerErrorKind, Value, cmd};
 
-use super::super::EngineError;
-use super::link::Purpose;
-use super::place::Server;
-use super::servers::Servers;
-use super::{CALL_TIME, trouble};
+use super::super::{CALL_TIME, trouble};
+use super::{Purpose, Server, Servers};
+use crate::cells::EngineError;
 
 /// A cell moves once in a while, and its new owner may not have the script: three rounds. More is a cluster that does not
 /// know itself.
@@ -37,7 +35,7 @@ impl Due {
 impl Servers {
     /// The answers to `command(index, forgotten)` for each of `cells`, in order; `forgotten`: the server lacks the script that the
     /// command named before. With `replicas`, a change is an error unless so many have it.
-    pub(super) async fn each(
+    pub(crate) async fn each(
         &self,
         purpose: Purpose,
         cells: &[&str],

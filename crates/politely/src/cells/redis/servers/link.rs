@@ -11,7 +11,7 @@ use crate::sync::sleep;
 /// What a connection is for. Each use has connections of its own: a `WAIT` keeps everything behind it waiting, and notices
 /// need another protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Purpose {
+pub(crate) enum Purpose {
     Calls,
     /// Changes that replicas have to acknowledge.
     Durable,

@@ -39,9 +39,9 @@ pub enum RedisError {
 
 /// One server's host and port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Server {
-    pub(super) host: Arc<str>,
-    pub(super) port: u16,
+pub(crate) struct Server {
+    pub(crate) host: Arc<str>,
+    pub(crate) port: u16,
 }
 
 pub(super) enum Kind {
@@ -50,17 +50,17 @@ pub(super) enum Kind {
     Cluster,
 }
 
-pub(super) struct Place {
+pub(crate) struct Place {
     pub(super) kind: Kind,
     /// Those the URL names.
     pub(super) servers: Vec<Server>,
-    pub(super) replicas: usize,
+    pub(crate) replicas: usize,
     login: RedisConnectionInfo,
     tls: Option<TlsCertificates>,
 }
 
 impl Place {
-    pub(super) fn parse(url: &str) -> Result<Self, RedisError> {
+    pub(crate) fn parse(url: &str) -> Result<Self, RedisError> {
         let (scheme, rest) = url.split_once("://").unwrap_or_default();
         let no_scheme = || RedisError::Scheme(scheme.to_owned());
         let (protocol, kind) = scheme.split_once('+').unwrap_or((scheme, ""));

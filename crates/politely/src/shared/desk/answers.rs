@@ -1,0 +1,237 @@
+//! What the engine's answers mean.
+
+use politely_core::Timestamp;
+use politely_core::gate::LeaseId;
+use politely_core::host::Host;
+
+use super::super::cell::{Cell, CellError, LastWrite, Who};
+use super::super::event::Event;
+use super::super::lease::safely;
+use super::{Attempt, Desk, Granting, LATELY, RETRY, Reading, SLOW_MAX, Shop, Told, UNREADABLE};
+use crate::cells::{EngineError, Version, Written};
+
+impl Desk {
+    /// What came of the write under way.
+    pub(in crate::shared) fn written(
+        &mut self,
+        result: Result<Written, EngineError>,
+        shop: &mut Shop,
+        mono: Timestamp,
+        told: &mut Vec<Told>,
+    ) {
+        let Some(attempt) = self.under_way.take() else {
+            return;
+        };
+        match result {
+            Ok(Written::Done) => {
+                let took = mono.since(attempt.began);
+                self.takes = took.min(SLOW_MAX).max(self.takes / 8 * 7);
+                self.failures = 0;
+                shop.count.commits += 1;
+                shop.count.items += (attempt.events + attempt.granted.len()) as u64;
+                self.stands(attempt, shop, mono, told);
+            }
+            Ok(Written::Conflict(value)) => {
+                shop.count.conflicts += 1;
+                self.contended = true;
+                self.take_back(&attempt, shop);
+                self.heard(value.as_deref(), shop, mono);
+                self.soon(mono);
+            }
+            Err(_) => {
+                shop.count.unknown += 1;
+                self.take_back(&attempt, shop);
+                self.doubtful.push(attempt);
+                self.not_before = mono + RETRY * (1 << self.failures.min(6));
+                self.failures += 1;
+            }
+        }
+    }
+
+    fn stands(&mut self, attempt: Attempt, shop: &Shop, mono: Timestamp, told: &mut Vec<Told>) {
+        self.base = Some(attempt.version);
+        self.remembered = None;
+        self.learned |= attempt.events > 0;
+        self.heard = Some(mono);
+        self.reading.is_overtaken();
+        self.last = attempt.number;
+        if attempt.makes {
+            self.made_at = Some(mono);
+        }
+        self.doubtful.clear();
+        self.drop_events(attempt.events, shop);
+        self.view = attempt.cell;
+        self.apply_again(shop);
+        if !self.events.is_empty() {
+            self.due = self.due.min(mono);
+        }
+        let told_as: fn(Granting) -> Told = if attempt.makes {
+            Told::Made
+        } else {
+            Told::Granted
+        };
+        let owed = std::mem::take(&mut self.owed);
+        told.extend(owed.into_iter().chain(attempt.granted).map(told_as));
+    }
+
+    /// Who was to be served stands where they stood.
+    fn take_back(&mut self, attempt: &Attempt, shop: &mut Shop) {
+        for granting in &attempt.granted {
+            self.wait_again(granting, shop);
+        }
+    }
+
+    /// A permit that cannot be used: whoever was to have it waits again, if they still do.
+    pub(in crate::shared) fn wait_again(&mut self, granting: &Granting, shop: &mut Shop) {
+        if !shop.gone.remove(&granting.ticket) {
+            let place = (granting.turn, granting.ticket);
+            self.waiting.insert(place, granting.waiter);
+            self.try_now();
+        }
+    }
+
+    fn soon(&mut self, mono: Timestamp) {
+        self.try_unless_unreadable();
+        if !self.events.is_empty() {
+            self.due = mono;
+        }
+    }
+
+    /// What a look showed.
+    pub(in crate::shared) fn was_read(
+        &mut self,
+        result: Result<Option<Vec<u8>>, EngineError>,
+        shop: &mut Shop,
+        mono: Timestamp,
+    ) {
+        shop.count.reads += 1;
+        let reading = std::mem::replace(&mut self.reading, Reading::No);
+        match result {
+            // Whoever wrote meanwhile was not answered from what was read, but can be from that.
+            _ if reading == Reading::Overtaken => self.try_unless_unreadable(),
+            Ok(value) if self.under_way.is_none() => {
+                self.heard(value.as_deref(), shop, mono);
+                self.try_unless_unreadable();
+            }
+            Ok(_) => {}
+            Err(_) => self.try_at = self.try_at.min(mono + LATELY),
+        }
+    }
+
+    /// What somebody else wrote; while a write of ours is under way its answer tells more.
+    pub(in crate::shared) fn noticed(&mut self, value: &[u8], shop: &mut Shop, mono: Timestamp) {
+        if self.under_way.is_some() || Version::of(value) == self.base {
+            return;
+        }
+        if let Ok((cell, _)) = Cell::decode(value, Timestamp::ZERO, &shop.config)
+            && cell.head.commits > self.view.head.commits
+        {
+            self.heard(Some(value), shop, mono);
+            self.try_now();
+        }
+    }
+
+    /// The engine holds `value`.
+    fn heard(&mut self, value: Option<&[u8]>, shop: &mut Shop, mono: Timestamp) {
+        let first = self.heard.is_none();
+        let version = value.and_then(Version::of);
+        self.heard = Some(mono);
+        self.reading.is_overtaken();
+        if version == self.base && !first && self.unreadable.is_none() {
+            return;
+        }
+        let now = self.now(shop, mono);
+        // Read as of its own time: what happened here meanwhile may be older than now.
+        let read = value.map(|value| Cell::decode(value, Timestamp::ZERO, &shop.config));
+        let (cell, at) = match read {
+            None => (Cell::new(Host::new(&shop.config, now)), now),
+            Some(Ok(read)) => read,
+            Some(Err(why)) => {
+                self.cannot_read(&why, mono);
+                return;
+            }
+        };
+        self.unreadable = None;
+        let made = match cell.head.last_write(shop.me) {
+            LastWrite::Number(number) => {
+                let made = self
+                    .doubtful
+                    .iter()
+                    .position(|attempt| attempt.number == number);
+                made.map(|i| self.doubtful.swap_remove(i))
+            }
+            LastWrite::None | LastWrite::Unknown => None,
+        };
+        if !self.doubtful.is_empty() {
+            // What they wrote, they did not.
+            self.due = mono;
+        }
+        self.doubtful.clear();
+        if let Some(attempt) = made {
+            self.was_made_after_all(attempt, shop, mono);
+        }
+        if self.has_lost(&cell, shop.me) {
+            shop.count.lost += 1;
+            let known = std::mem::replace(&mut self.view, cell).host;
+            if version.is_none() {
+                // Of two laws a join takes the slower: a new one would make what was learned forgotten.
+                self.view.host.clone_from(&known);
+            }
+            self.events.push_front((mono, Event::Join(Box::new(known))));
+            self.due = mono;
+            self.last = 0;
+        } else {
+            self.view = cell;
+        }
+        self.base = version;
+        self.learned = true;
+        self.at = at;
+        self.apply_again(shop);
+    }
+
+    fn cannot_read(&mut self, why: &CellError, mono: Timestamp) {
+        self.unreadable = Some(why.to_string());
+        self.try_at = mono + UNREADABLE;
+    }
+
+    /// So many are written.
+    fn drop_events(&mut self, count: usize, shop: &Shop) {
+        for (at, event) in self.events.drain(..count) {
+            if let Event::Renew(lease) = event {
+                lease.settled(at + safely(shop.config.lease));
+            }
+        }
+    }
+
+    fn was_made_after_all(&mut self, attempt: Attempt, shop: &Shop, mono: Timestamp) {
+        self.last = attempt.number;
+        self.drop_events(attempt.events, shop);
+        for granting in attempt.granted {
+            if self
+                .waiting
+                .remove(&(granting.turn, granting.ticket))
+                .is_some()
+            {
+                self.owed.push(granting);
+            } else {
+                let slots = u64::from(granting.grant.slots);
+                for i in (0..slots).rev() {
+                    let lease = LeaseId(granting.grant.lease.0 + i);
+                    self.events
+                        .push_back((mono, Event::Cancel { lease, sent: false }));
+                }
+                self.due = mono;
+            }
+        }
+    }
+
+    /// The engine holds less than it did: our last write is not in it, or not all that we saw.
+    fn has_lost(&self, cell: &Cell, me: Who) -> bool {
+        let ours = match cell.head.last_write(me) {
+            LastWrite::Number(number) => number < self.last,
+            LastWrite::None => self.last > 0,
+            LastWrite::Unknown => false,
+        };
+        ours || cell.head.commits < self.view.head.commits
+    }
+}
