@@ -28,7 +28,7 @@ struct Bars {
 const DISCOVER: Bars = Bars {
     law: &[],
     refused_share_max: 0.015,
-    time_max: 1.6,
+    time_max: 2.0,
     over_slots: 3,
 };
 
