@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use politely_core::Timestamp;
 use politely_core::config::InvalidConfig;
-use politely_core::host::{Reason, RestoreError};
+use politely_core::host::{Ask, Reason, RestoreError};
 use politely_core::key::Key;
 
 use crate::registry::Full;
@@ -123,4 +123,19 @@ pub enum SetError {
     /// The key is not known and there is no room for another.
     #[error(transparent)]
     Full(#[from] Full),
+}
+
+/// One departure, now: what a request of several keys may ask each for, since they would not agree on another time.
+pub(crate) const fn alone(ask: Ask) -> Ask {
+    Ask {
+        slots: 1,
+        horizon: Duration::ZERO,
+        ..ask
+    }
+}
+
+/// A key once, where it is named first.
+pub(crate) fn distinct(keys: &[Key]) -> impl Iterator<Item = (usize, &Key)> {
+    let named = |(index, key): &(usize, &Key)| !keys[..*index].contains(key);
+    keys.iter().enumerate().filter(named)
 }

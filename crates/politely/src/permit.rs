@@ -327,12 +327,11 @@ impl Drop for Permit {
     fn drop(&mut self) {
         for (i, part) in self.parts.iter().enumerate() {
             let now = part.shard.clock.now();
-            let slots = u64::from(self.departure.slots);
+            let slots = self.departure.slots;
             part.with(|entry| {
-                entry.stats.cancelled += u64::from(self.given && i == 0) * slots;
+                entry.stats.cancelled += u64::from(self.given && i == 0) * u64::from(slots);
                 // The last first: only the newest token can be given back.
-                for slot in (0..slots).rev() {
-                    let lease = LeaseId(part.lease.0 + slot);
+                for lease in part.lease.run(slots).rev() {
                     entry.host.cancel(now, lease, self.sent, entry.config);
                 }
             });

@@ -16,6 +16,13 @@ use crate::{Timestamp, join};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LeaseId(pub u64);
 
+impl LeaseId {
+    /// The leases of a run of so many departures, of which this is the first.
+    pub fn run(self, slots: u16) -> impl DoubleEndedIterator<Item = Self> {
+        (0..u64::from(slots)).map(move |i| Self(self.0 + i))
+    }
+}
+
 /// One request under way, or about to leave: 24 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {

@@ -12,4 +12,4 @@ mod pace;
 pub use breaker::{Breaker, BreakerConfig};
 pub use hold::{Hold, HoldReason};
 pub use leases::{Expired, Lease, LeaseId, Leases, Tally};
-pub use pace::{Pace, Rate, Refill};
+pub use pace::{Pace, Rate, Refill, grace};

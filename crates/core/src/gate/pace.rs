@@ -251,6 +251,12 @@ impl Pace {
     }
 }
 
+/// How much later than its start a departure may be, its delivery included: half an `interval`, from 50 to 500 ms. What is later
+/// would leave with those behind it.
+pub fn grace(interval: Duration) -> Duration {
+    (interval / 2).clamp(Duration::from_millis(50), Duration::from_millis(500))
+}
+
 /// Whole microseconds, rounded up: a slot is never early.
 fn seconds(secs: f64) -> Duration {
     Duration::from_micros((secs * 1e6 - ROUNDING).ceil() as u64)

@@ -15,7 +15,7 @@ use politely_core::config::{Config, InvalidConfig};
 use politely_core::host::{Ask, Decision, Reason, Wait};
 use politely_core::key::Key;
 
-use crate::asked::{AcquireError, Keys, Refusal, RefusalReason};
+use crate::asked::{AcquireError, Keys, Refusal, RefusalReason, alone, distinct};
 use crate::clock::Clock;
 use crate::elsewhere::Elsewhere;
 use crate::permit::{Departure, Part, Permit};
@@ -531,21 +531,6 @@ fn grant(
         slots: grant.slots,
     };
     Ok((part, departure))
-}
-
-/// One departure, now: what a request of several keys may ask each for, since they would not agree on another time.
-const fn alone(ask: Ask) -> Ask {
-    Ask {
-        slots: 1,
-        horizon: Duration::ZERO,
-        ..ask
-    }
-}
-
-/// A key once, where it is named first.
-fn distinct(keys: &[Key]) -> impl Iterator<Item = (usize, &Key)> {
-    let named = |(index, key): &(usize, &Key)| !keys[..*index].contains(key);
-    keys.iter().enumerate().filter(named)
 }
 
 /// A place in a line; leaves it when dropped. A key with a line is never evicted, so its slot stays its own.

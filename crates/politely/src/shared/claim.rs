@@ -203,8 +203,7 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         for part in &self.parts {
-            for i in (0..u64::from(self.departure.slots)).rev() {
-                let lease = LeaseId(part.lease.id().0 + i);
+            for lease in part.lease.id().run(self.departure.slots).rev() {
                 let event = match self.body {
                     Some(bytes) => Event::Release { lease, bytes },
                     None => Event::Cancel {

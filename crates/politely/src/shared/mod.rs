@@ -16,7 +16,8 @@
 //! What differs from a limiter of one's own:
 //!
 //! - All who share an engine are to have the same configuration; a state goes by the one of whoever changes it.
-//! - Reports are written in the background, good ones with whatever comes next of their key (a second later at most).
+//! - Reports are written in the background, good ones with whatever comes next of their key (half a second later at most, five where no
+//!   law learns from it).
 //! - [`Limiter::try_acquire`](crate::Limiter::try_acquire) cannot ask: the first refusal makes a wish, which is asked for in the background; the permit is
 //!   kept until the next call takes it or it lapses, and [`Limiter::ready`](crate::Limiter::ready) says when to call.
 //!   [`Limiter::request`](crate::Limiter::request) asks and says yes or no.
@@ -69,7 +70,7 @@ use politely_core::host::{Ask, Explanation, Host, OperatorNumbers, Wait};
 use politely_core::key::Key;
 use tokio::sync::{Notify, oneshot};
 
-use crate::asked::{AcquireError, Refusal, RefusalReason};
+use crate::asked::{AcquireError, Refusal, RefusalReason, alone, distinct};
 use crate::clock::Clock;
 use crate::elsewhere::{Elsewhere, Later, Operation};
 use crate::permit::Permit;
@@ -80,6 +81,7 @@ use crate::waiters::Turn;
 pub use self::builder::{Away, StoreBuilder};
 
 use self::claim::Claim;
+use self::desk::HORIZON;
 use self::epoch::PULSE;
 use self::event::Event;
 use self::hub::{Delivery, Granted, Hub, Ticket};
@@ -161,7 +163,7 @@ impl Shared {
         let inner = &self.0;
         let ask = if keys.len() == 1 { ask } else { alone(ask) };
         let mut claim: Option<Claim> = None;
-        for (index, key) in keys.iter().enumerate() {
+        for (index, key) in distinct(keys) {
             let refuse = |reason, at| Refusal {
                 key: key.clone(),
                 reason,
@@ -364,7 +366,10 @@ impl Inner {
         let claim = match keys {
             [] => return Err(AcquireError::NoKey),
             [key] => self.acquire_one(key, ask, turn).await?,
-            keys => self.acquire_all(keys, alone(ask), turn).await?,
+            keys => {
+                let keys: Vec<&Key> = distinct(keys).map(|(_, key)| key).collect();
+                self.acquire_all(&keys, alone(ask), turn).await?
+            }
         };
         let waited = self.clock.now().since(began);
         metrics::histogram!("politely_wait_seconds").record(waited.as_secs_f64());
@@ -378,7 +383,7 @@ impl Inner {
         turn: Turn,
     ) -> Result<Claim, AcquireError> {
         let asked = Ask {
-            horizon: ask.horizon.max(hub::ahead()),
+            horizon: ask.horizon.max(HORIZON),
             ..ask
         };
         loop {
@@ -406,7 +411,7 @@ impl Inner {
     /// Waits for the key that is in the way, then tries the others at once.
     async fn acquire_all(
         self: &Arc<Self>,
-        keys: &[Key],
+        keys: &[&Key],
         ask: Ask,
         turn: Turn,
     ) -> Result<Claim, AcquireError> {
@@ -415,7 +420,7 @@ impl Inner {
             let mut claim: Option<Claim> = None;
             let others = (0..keys.len()).filter(|index| *index != first);
             for index in std::iter::once(first).chain(others) {
-                let key = &keys[index];
+                let key = keys[index];
                 match self.ask(key, ask, turn, claim.is_some()).await {
                     Answer::Granted(part) => match &mut claim {
                         None => claim = Some(Claim::new(self, key, &part)),
@@ -445,7 +450,7 @@ impl Inner {
             if self.clock.now() > claim.valid_until {
                 continue;
             }
-            claim.in_order(&keys[0]);
+            claim.in_order(keys[0]);
             return Ok(claim);
         }
     }
@@ -484,8 +489,7 @@ impl Inner {
 
     /// A permit that nobody came to take.
     fn give_back(&self, key: &Key, granted: &Granted) {
-        for i in (0..u64::from(granted.slots)).rev() {
-            let lease = LeaseId(granted.lease.0 + i);
+        for lease in granted.lease.run(granted.slots).rev() {
             self.tell(key, Event::Cancel { lease, sent: false });
         }
     }
@@ -541,14 +545,5 @@ impl Drop for Asking<'_> {
 impl Drop for Shared {
     fn drop(&mut self) {
         self.close();
-    }
-}
-
-/// One departure, now: what a request of several keys may ask each for, since they would not agree on another time.
-const fn alone(ask: Ask) -> Ask {
-    Ask {
-        slots: 1,
-        horizon: Duration::ZERO,
-        ..ask
     }
 }

@@ -141,7 +141,7 @@ impl Wishes {
         loop {
             let came = self.ready.notified();
             let ready = std::mem::take(&mut self.of.lock().ready);
-            if !ready.is_empty() || self.of.lock().closed {
+            if !ready.is_empty() {
                 return ready;
             }
             came.await;
@@ -156,7 +156,6 @@ impl Wishes {
         for wish in all.into_values() {
             wish.state.end();
         }
-        self.ready.notify_waiters();
     }
 
     fn came(&self, keys: &Arc<[Key]>, now: Timestamp, result: Result<Claim, AcquireError>) {

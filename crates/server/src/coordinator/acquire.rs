@@ -13,6 +13,7 @@ use std::time::Duration;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use politely::core::Timestamp;
+use politely::core::gate::grace;
 use politely::core::key::Key;
 use politely::wire::{self, Answer, Item, RefusedCode, Want};
 use politely::{AcquireError, Ask, Permit, Reason, Refusal, RefusalReason, Turn};
@@ -30,8 +31,6 @@ use crate::watch::Worker;
 const PRIORITY_STEP: Duration = Duration::from_secs(10);
 /// Items waiting at a time, over all calls; about 2 KB each. Beyond, callers are told to come again.
 const WAITING_MAX: usize = 1 << 18;
-/// A granted request should leave within half an interval of its start: so much at least, so much at most.
-const GRACE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
 /// An engine that has not answered by then is as good as away.
 pub(super) const ENGINE_TIME: Duration = Duration::from_secs(1);
 /// When to ask again where nobody can say.
@@ -455,7 +454,7 @@ impl Call<'_> {
         let now = self.coordinator.now();
         let start_in = start.since(now);
         // Told again, it is as old as it is: those who leave late leave together.
-        let valid_for = (interval / 2).clamp(GRACE.0, GRACE.1);
+        let valid_for = grace(interval);
         self.answer(Answer::Granted(wire::Grant {
             item,
             permit: name.to_string(),

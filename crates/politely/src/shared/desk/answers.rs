@@ -1,8 +1,7 @@
 //! What the engine's answers mean.
 
 use politely_core::Timestamp;
-use politely_core::gate::LeaseId;
-use politely_core::host::Host;
+use politely_core::host::{Grant, Host};
 
 use super::super::cell::{Cell, CellError, LastWrite, Who};
 use super::super::event::Event;
@@ -214,9 +213,8 @@ impl Desk {
             {
                 self.owed.push(granting);
             } else {
-                let slots = u64::from(granting.grant.slots);
-                for i in (0..slots).rev() {
-                    let lease = LeaseId(granting.grant.lease.0 + i);
+                let Grant { lease, slots, .. } = granting.grant;
+                for lease in lease.run(slots).rev() {
                     self.events
                         .push_back((mono, Event::Cancel { lease, sent: false }));
                 }

@@ -113,6 +113,7 @@ pub(super) struct Desk {
     /// Failures in a row; nothing is written before then.
     failures: u32,
     not_before: Timestamp,
+    /// Notices of this key are asked for.
     pub(super) watched: bool,
 }
 

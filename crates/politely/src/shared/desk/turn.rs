@@ -34,7 +34,7 @@ impl Desk {
             self.answer_at_once(
                 told,
                 Wait {
-                    at: now,
+                    at: now + CLAIM * before as u32,
                     reason: Reason::Pace,
                 },
                 mono,

@@ -10,8 +10,9 @@ use super::dice::{MS, Micros, SECOND};
 use super::flight::{Flight, Part};
 use super::log::{End, What};
 use super::world::{Own, World};
+use crate::shared::desk::HORIZON;
 use crate::shared::event::Event;
-use crate::shared::hub::{Delivery, Granted, Ticket, ahead};
+use crate::shared::hub::{Delivery, Granted, Ticket};
 use crate::shared::lease::Lease;
 use crate::waiters::Turn;
 
@@ -58,7 +59,7 @@ impl World {
             } else {
                 1
             },
-            horizon: if single { ahead() } else { Duration::ZERO },
+            horizon: if single { HORIZON } else { Duration::ZERO },
             ..Ask::default()
         };
         let once = single && dice.chance(once);

@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use politely_core::Timestamp;
 use politely_core::config::Config;
-use politely_core::gate::LeaseId;
+use politely_core::gate::{LeaseId, grace};
 use politely_core::host::{Ask, Directions, Host, Wait};
 use politely_core::key::Key;
 use politely_core::signal::Signal;
 
 use super::alone;
 use super::cell::Who;
-use super::desk::{Count, Desk, Granting, HORIZON, Shop, Step, Told, Waiter};
+use super::desk::{Count, Desk, Granting, Shop, Step, Told, Waiter};
 use super::epoch::{Epochs, PULSE, STALE};
 use super::event::Event;
 use super::lease::safely;
@@ -27,8 +27,6 @@ use crate::waiters::Turn;
 
 /// Writes in one call of the engine.
 const BATCH: usize = 512;
-/// A granted request leaves within half an interval of its start: so much at least, so much at most.
-const GRACE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
 /// When to ask again if nobody can say.
 const AGAIN: Duration = Duration::from_millis(250);
 
@@ -426,8 +424,8 @@ impl Hub {
 
     fn give_back(&mut self, id: usize, lease: LeaseId, slots: u16, mono: Timestamp) {
         if let Some(desk) = &mut self.desks[id] {
-            for i in (0..u64::from(slots)).rev() {
-                let lease = LeaseId(lease.0 + i);
+            // The last first: only the newest token can be given back.
+            for lease in lease.run(slots).rev() {
                 desk.tell(Event::Cancel { lease, sent: false }, &self.shop, mono);
             }
         }
@@ -458,7 +456,7 @@ impl Hub {
     fn deliver(&mut self, id: usize, granting: &Granting, mono: Timestamp) {
         let grant = &granting.grant;
         let start = self.shop.epochs.mono(grant.start);
-        let grace = (grant.interval() / 2).clamp(GRACE.0, GRACE.1);
+        let grace = grace(grant.interval());
         if start + grace < mono {
             // It took too long to hear of it: leaving now it would be one of a crowd.
             self.take_back(id, granting, mono);
@@ -564,9 +562,4 @@ impl Hub {
 /// One key is one cell; the braces keep all of a key's on one server of a cluster.
 pub(super) fn name(key: &Key) -> Arc<str> {
     format!("politely:{{{}}}", key.as_str()).into()
-}
-
-/// A request for one key may be granted ahead of its time; for several keys all must agree on now.
-pub(super) const fn ahead() -> Duration {
-    HORIZON
 }

@@ -292,3 +292,21 @@ async fn each_goes_on_with_its_share_for_a_minute() {
     assert_eq!(between(&left, 74.0, 100.0), 0, "{left:?}");
     assert!(between(&left, 100.0, 120.0) >= 30, "{left:?}");
 }
+
+/// It would wait for the slot that it has itself.
+#[tokio::test(start_paused = true)]
+async fn a_key_named_twice_is_one_key() {
+    let memory = memory();
+    let mut config = Config::fixed(1_000.0, 1.0);
+    config.limits.in_flight = 1;
+    let limiter = process(&memory, config);
+    sleep(Duration::from_secs(5)).await;
+    let other = Key::host("other.example").unwrap();
+    let keys = [key(), other, key()];
+    let acquired = tokio::time::timeout(Duration::from_mins(1), limiter.acquire(&keys)).await;
+    acquired.unwrap().unwrap().report(&ok());
+    sleep(Duration::from_secs(1)).await;
+    let turn = limiter.turn();
+    let asked = limiter.request(&keys, crate::Ask::default(), turn).await;
+    asked.unwrap().report(&ok());
+}
