@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use answer::{Ask, Decision, Directions, Grant, Reason, Wait};
+pub use answer::{AHEAD, Ask, Decision, Directions, Grant, Reason, Wait};
 pub use explain::{Event, Explanation};
 pub use state::RestoreError;
 
@@ -117,17 +117,22 @@ impl Host {
         // Who takes the last slot was kept waiting by the slots, if not by the rate; of one slot, nobody can tell.
         let last = free == 1 && cap > 1;
         let lease = self.lease(start, probe, last, &rate, config);
-        for i in 1..slots {
-            let start = start + rate.interval() * i;
+        let mut granted = 1;
+        while granted < slots {
+            let start = start + rate.interval() * granted;
+            if start > now + AHEAD {
+                break;
+            }
             self.pace.follow(start);
             self.lease(start, false, false, &rate, config);
+            granted += 1;
         }
         if ask.bytes > 0 {
             self.charge_bytes(now, ask.bytes, config);
         }
         Decision::Granted(Grant {
             lease,
-            slots: slots as u16,
+            slots: granted as u16,
             start,
             rate: rate.per_s,
         })
@@ -303,6 +308,11 @@ impl Host {
     /// Slots taken.
     pub fn in_flight(&self) -> usize {
         self.leases.in_flight()
+    }
+
+    /// When a permit's slot returns by itself, if it is still taken.
+    pub fn lease_ends(&self, lease: LeaseId) -> Option<Timestamp> {
+        self.leases.ends(lease)
     }
 
     /// What the next lease is called.

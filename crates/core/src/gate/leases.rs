@@ -248,6 +248,12 @@ impl Leases {
         self.live.iter().filter(|lease| !lease.is_heard()).count()
     }
 
+    /// When a slot returns by itself, if it is still out.
+    pub fn ends(&self, id: LeaseId) -> Option<Timestamp> {
+        let lease = self.live.iter().find(|lease| lease.id == id)?;
+        Some(lease.expires())
+    }
+
     /// When the next slot returns by itself, if any is out.
     pub fn next_expiry(&self) -> Option<Timestamp> {
         self.live.iter().map(Lease::expires).min()

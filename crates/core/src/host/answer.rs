@@ -8,6 +8,10 @@ use serde::{Deserialize, Serialize};
 use crate::Timestamp;
 use crate::gate::{HoldReason, LeaseId, Rate};
 
+/// The departures of a run are no further ahead than this, nor is anything that shared keys grant: what whoever keeps the state
+/// may have promised when it forgets.
+pub const AHEAD: Duration = Duration::from_secs(2);
+
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ask {
@@ -57,7 +61,7 @@ pub enum Decision {
 pub struct Grant {
     /// The first permit's lease; the others' ids follow it one by one.
     pub lease: LeaseId,
-    /// Permits granted: as many as asked for, or as many as are free in flight.
+    /// Permits granted: as many as asked for, or as many as are free in flight and leave within [`AHEAD`].
     pub slots: u16,
     /// When the first may leave.
     pub start: Timestamp,

@@ -98,3 +98,20 @@ fn nothing_left_holds_a_key_only_if_its_law_does_not_pace_by_the_quota() {
         assert_eq!(told.hold_until > now, held, "{law}");
     }
 }
+
+#[test]
+fn a_run_ends_within_two_seconds() {
+    let config = Config::fixed(1.0, 2.0);
+    let now = Timestamp::from_micros(100_000_000);
+    let mut host = Host::new(&config, now);
+    let run = Ask {
+        slots: 16,
+        ..Ask::default()
+    };
+    let Decision::Granted(grant) = host.request(now, run, &config) else {
+        panic!("a full bucket");
+    };
+    // At 100, 101 and 102 s.
+    assert_eq!(grant.slots, 3);
+    assert_eq!(host.in_flight(), 3);
+}

@@ -5,6 +5,7 @@
 //! | 16 | the version: who wrote it, and their how manieth write |
 //! | 1 | the layout, [`LAYOUT`] |
 //! | … | the fields of [`Head`] (postcard), the length of the state, the state ([`Host::snapshot`]) |
+//! | … | when the cell was made, in microseconds of shared time (postcard); none in an early version's |
 //! | … | what a later version adds; carried along unread |
 
 use politely_core::Timestamp;
@@ -28,6 +29,8 @@ pub(super) struct Who(pub(super) u32);
 pub(super) struct Cell {
     pub(super) head: Head,
     pub(super) host: Host,
+    /// When it was made, in shared time: one that is made again after a loss is another.
+    pub(super) born: Timestamp,
     /// From a later version.
     tail: Vec<u8>,
 }
@@ -71,6 +74,7 @@ impl Cell {
         Self {
             head: Head::default(),
             host,
+            born: Timestamp::ZERO,
             tail: Vec::new(),
         }
     }
@@ -90,9 +94,11 @@ impl Cell {
         let (head, rest): (Head, _) = postcard::take_from_bytes(rest).map_err(damaged)?;
         let (state, tail): (&[u8], _) = postcard::take_from_bytes(rest).map_err(damaged)?;
         let (host, at) = Host::thaw(state, now, config)?;
+        let (born, tail) = postcard::take_from_bytes(tail).unwrap_or((Timestamp::ZERO, tail));
         let cell = Self {
             head,
             host,
+            born,
             tail: tail.to_vec(),
         };
         Ok((cell, at))
@@ -111,7 +117,8 @@ impl Cell {
         value.push(LAYOUT);
         let value = postcard::to_extend(&self.head, value).expect("a Vec grows");
         let state = self.host.snapshot();
-        let mut value = postcard::to_extend(state.as_slice(), value).expect("a Vec grows");
+        let value = postcard::to_extend(state.as_slice(), value).expect("a Vec grows");
+        let mut value = postcard::to_extend(&self.born, value).expect("a Vec grows");
         value.extend(&self.tail);
         (version, value)
     }

@@ -3,7 +3,8 @@
 //! One cell holds the *epoch*: a number that grows whenever writes may have been lost (the engine was started again,
 //! another server stands in for it, or the cell itself is gone), and how far shared time is from the engine's clock.
 //! Shared time goes on where it was: when the engine stood still it stood still for everybody, so no lease runs out and no token
-//! flows in meanwhile; and when the engine's clock is set, the difference is taken up here.
+//! flows in meanwhile; and when the engine's clock is set, the difference is taken up here. Whenever shared time is put back the
+//! number grows as well: who has not heard of it, and finds a state of a later number, looks before it goes on.
 //!
 //! Each process looks every [`PULSE`] and keeps the tightest of its last looks as a lower bound of the engine's clock, so
 //! that what it lets leave at a time leaves at that time or, by a one-way delay, later.
@@ -54,6 +55,9 @@ struct Epoch {
     seen: Timestamp,
     /// Who is there, and when each last said so.
     members: Vec<(Who, Timestamp)>,
+    /// The number at the last loss. What is older may lack what was written last.
+    #[serde(skip)]
+    lost: u32,
 }
 
 /// One process's view of it.
@@ -147,7 +151,17 @@ impl Epochs {
     }
 
     pub(super) fn number(&self) -> u32 {
-        self.known.as_ref().map_or(0, |epoch| epoch.number)
+        number(self.known.as_ref())
+    }
+
+    /// [`Epochs::number`] when the engine was last found to have lost something.
+    pub(super) fn lost(&self) -> u32 {
+        self.known.as_ref().map_or(0, |epoch| epoch.lost)
+    }
+
+    /// The engine was looked at after `mono`.
+    pub(super) fn looked_since(&self, mono: Timestamp) -> bool {
+        self.last.is_some_and(|look| look.sent > mono)
     }
 
     /// When this epoch began, in shared time.
@@ -181,53 +195,17 @@ impl Epochs {
         let stored = pulse.epoch.as_deref().and_then(decode);
         let step = self.last.map_or(0, |last| step(&last, &look));
         let away = self.last.is_none_or(|last| sent.since(last.came) >= STALL);
-        // What is stored may be older than what was seen a moment ago, if the engine lost some.
-        let latest = self.known.as_ref().filter(|_| !away).map(|k| k.ahead);
-        let mut next = match (&stored, &self.known) {
-            (Some((_, stored)), _) if stored.run == pulse.run => stored.clone(),
-            (Some((_, stored)), known) => Epoch {
-                number: above(stored.number.max(number(known.as_ref())), pulse.time),
-                run: pulse.run,
-                ahead: latest.unwrap_or(stored.ahead),
-                ..stored.clone()
-            },
-            (None, known) => Epoch {
-                number: above(number(known.as_ref()), pulse.time),
-                run: pulse.run,
-                ahead: known.as_ref().map_or(0, |known| known.ahead),
-                began: Timestamp::ZERO,
-                seen: known.as_ref().map_or(pulse.time, |known| known.seen),
-                members: known
-                    .as_ref()
-                    .map_or_else(Vec::new, |known| known.members.clone()),
-            },
-        };
+        let mut next = self.as_it_stands(stored.as_ref().map(|(_, stored)| stored), pulse, away);
         let is_new = stored
             .as_ref()
             .is_none_or(|(_, stored)| stored.number != next.number);
-        // Somebody else may have seen to it already.
-        let untouched = match (&stored, &self.known) {
-            (Some((_, stored)), Some(known)) => stored.ahead == known.ahead || is_new,
-            _ => true,
-        };
-        if untouched {
-            let gap = micros(pulse.time) - micros(next.seen);
-            if step != 0 && !away {
-                next.ahead = next.ahead.saturating_sub(step);
-            } else if away && !(0..as_micros(STALL)).contains(&gap) {
-                // Not seen by anybody: it stood still, or its clock was set while it was away.
-                let stood_still = gap.clamp(i64::MIN, as_micros(STALL_MAX));
-                let known = stored.is_some() || self.known.is_some();
-                next.ahead = next
-                    .ahead
-                    .saturating_sub(if known { stood_still } else { 0 });
-            }
-        }
+        self.put_right(&mut next, &look, (step, away), is_new);
         let moved = stored
             .as_ref()
             .is_some_and(|(_, stored)| stored.ahead != next.ahead);
         if is_new {
             next.began = shift(pulse.time, next.ahead);
+            next.lost = next.number;
         }
         let seen_long_ago = pulse.time.since(next.seen) >= SEEN || next.seen > pulse.time;
         let here = next
@@ -246,11 +224,10 @@ impl Epochs {
                 again: true,
             };
         }
-        let before = self
-            .known
-            .replace(next)
-            .map(|known| (known.number, known.ahead));
-        let now = self.known.as_ref().map(|known| (known.number, known.ahead));
+        let lost_and_ahead = |known: &Epoch| (known.lost, known.ahead);
+        let before = self.known.replace(next);
+        let before = before.as_ref().map(lost_and_ahead);
+        let now = self.known.as_ref().map(lost_and_ahead);
         if before.map(|(_, ahead)| ahead) != now.map(|(_, ahead)| ahead) || step != 0 {
             self.looks.clear();
             self.corrections += 1;
@@ -263,8 +240,71 @@ impl Epochs {
         Seen {
             write,
             new_epoch: before.is_some()
-                && before.map(|(number, _)| number) != now.map(|(number, _)| number),
+                && before.map(|(lost, _)| lost) != now.map(|(lost, _)| lost),
             again: false,
+        }
+    }
+
+    /// What is stored, or what follows from what is known where that is lost or an engine's of before.
+    fn as_it_stands(&self, stored: Option<&Epoch>, pulse: &Pulse, away: bool) -> Epoch {
+        // What is stored may be older than what was seen a moment ago, if the engine lost some.
+        let mine = self.known.as_ref().zip(self.last);
+        let mine = mine.map(|(known, last)| (known.ahead, last.time));
+        match (stored, &self.known) {
+            (Some(stored), _) if stored.run == pulse.run => stored.clone(),
+            (Some(stored), known) => {
+                let theirs = (stored.ahead, stored.seen);
+                let newer = |mine: &(i64, Timestamp)| {
+                    !away || shift(mine.1, mine.0) > shift(theirs.1, theirs.0)
+                };
+                let (ahead, seen) = mine.filter(newer).unwrap_or(theirs);
+                Epoch {
+                    number: above(stored.number.max(number(known.as_ref())), pulse.time),
+                    run: pulse.run,
+                    ahead,
+                    seen,
+                    ..stored.clone()
+                }
+            }
+            (None, known) => Epoch {
+                number: above(number(known.as_ref()), pulse.time),
+                run: pulse.run,
+                ahead: known.as_ref().map_or(0, |known| known.ahead),
+                began: Timestamp::ZERO,
+                lost: 0,
+                seen: mine.map_or(pulse.time, |(_, seen)| seen),
+                members: known
+                    .as_ref()
+                    .map_or_else(Vec::new, |known| known.members.clone()),
+            },
+        }
+    }
+
+    /// Takes up in shared time what became of the engine's clock since we looked last.
+    fn put_right(&self, next: &mut Epoch, look: &Look, (step, away): (i64, bool), is_new: bool) {
+        // Somebody else may have seen to it already, or to some of it.
+        let seen_to = match (&self.known, is_new) {
+            (Some(known), false) => next.ahead.saturating_sub(known.ahead),
+            _ => 0,
+        };
+        let gap = micros(look.time) - micros(next.seen);
+        let wrong = if away {
+            // Not seen by anybody: it stood still, or its clock was set while it was away.
+            let stood_still = !(0..as_micros(STALL)).contains(&gap);
+            stood_still.then(|| gap.clamp(i64::MIN, as_micros(STALL_MAX)))
+        } else {
+            let left = step.saturating_add(seen_to);
+            let hidden = self.last.map_or(0, |last| hidden(&last, look));
+            // Whoever had to put time back said so, and it stays put back: what was granted since goes by it.
+            let put_back = left < 0 && next.number > number(self.known.as_ref());
+            let unseen = seen_to == 0 || (left.abs() > as_micros(STEP) + hidden && !put_back);
+            (step != 0 && unseen).then_some(left)
+        };
+        let Some(wrong) = wrong else { return };
+        next.ahead = next.ahead.saturating_sub(wrong);
+        // To whoever has not heard of it shared time is another.
+        if (away || seen_to != 0) && !is_new {
+            next.number = above(next.number, look.time);
         }
     }
 
@@ -291,13 +331,17 @@ impl Epochs {
         value.extend(self.writes.to_le_bytes());
         value.extend(self.me.0.to_le_bytes());
         value.extend(epoch.number.to_le_bytes());
-        postcard::to_extend(epoch, value).expect("a Vec grows")
+        let value = postcard::to_extend(epoch, value).expect("a Vec grows");
+        postcard::to_extend(&epoch.lost, value).expect("a Vec grows")
     }
 }
 
 fn decode(value: &[u8]) -> Option<(Version, Epoch)> {
     let version = Version::of(value)?;
-    let (epoch, _later) = postcard::take_from_bytes(&value[Version::LEN..]).ok()?;
+    let (mut epoch, later) = postcard::take_from_bytes::<Epoch>(&value[Version::LEN..]).ok()?;
+    // Earlier versions did not tell the one number from the other.
+    let lost = postcard::take_from_bytes(later).ok();
+    epoch.lost = lost.map_or(epoch.number, |(lost, _later)| lost);
     Some((version, epoch))
 }
 
@@ -324,6 +368,11 @@ fn step(last: &Look, look: &Look) -> i64 {
     } else {
         0
     }
+}
+
+/// What two looks took on their ways: they tell no step that is shorter.
+fn hidden(last: &Look, look: &Look) -> i64 {
+    as_micros(last.came.since(last.sent) + look.came.since(look.sent))
 }
 
 fn micros(at: Timestamp) -> i64 {

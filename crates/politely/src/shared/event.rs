@@ -76,12 +76,14 @@ impl Event {
         None
     }
 
-    /// Nobody waits for it to be written: it may ride with the next.
-    pub(super) fn can_linger(&self) -> bool {
+    /// Nobody waits for it to be written: it may ride with the next, before this lease runs out.
+    pub(super) fn can_linger(&self) -> Option<LeaseId> {
         match self {
-            Self::Report { report, .. } => matches!(report.signal, Signal::Ok | Signal::UrlError),
-            Self::Release { .. } | Self::Cancel { .. } => true,
-            _ => false,
+            Self::Report { lease, report, .. } => {
+                matches!(report.signal, Signal::Ok | Signal::UrlError).then_some(*lease)
+            }
+            Self::Release { lease, .. } | Self::Cancel { lease, .. } => Some(*lease),
+            _ => None,
         }
     }
 }

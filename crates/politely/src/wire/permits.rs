@@ -87,7 +87,7 @@ pub struct Item {
         deserialize_with = "maybe"
     )]
     pub max_wait_ms: Option<u32>,
-    /// Consecutive departures wanted, 1 to 1,024; granted are as many as are free.
+    /// Consecutive departures wanted, 1 to 1,024; granted are as many as are free and leave within two seconds.
     #[cfg_attr(feature = "openapi", schema(maximum = 65535))]
     #[serde(
         default = "one",

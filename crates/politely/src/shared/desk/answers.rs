@@ -1,12 +1,17 @@
 //! What the engine's answers mean.
 
+use std::time::Duration;
+
 use politely_core::Timestamp;
 use politely_core::host::{Grant, Host};
 
 use super::super::cell::{Cell, CellError, LastWrite, Who};
 use super::super::event::Event;
 use super::super::lease::safely;
-use super::{Attempt, Desk, Granting, LATELY, RETRY, Reading, SLOW_MAX, Shop, Told, UNREADABLE};
+use super::{
+    Attempt, BREATH, Desk, Granting, HORIZON, LATELY, RETRY, Reading, SLOW_MAX, Shop, Told,
+    UNREADABLE,
+};
 use crate::cells::{EngineError, Version, Written};
 
 impl Desk {
@@ -26,6 +31,7 @@ impl Desk {
                 let took = mono.since(attempt.began);
                 self.takes = took.min(SLOW_MAX).max(self.takes / 8 * 7);
                 self.failures = 0;
+                self.breathe(attempt.began, took, shop, mono);
                 shop.count.commits += 1;
                 shop.count.items += (attempt.events + attempt.granted.len()) as u64;
                 self.stands(attempt, shop, mono, told);
@@ -47,6 +53,18 @@ impl Desk {
         }
     }
 
+    /// Leaves room for somebody else's write now and then.
+    fn breathe(&mut self, began: Timestamp, took: Duration, shop: &Shop, mono: Timestamp) {
+        let paused = began.since(self.answered) >= took;
+        self.in_a_row = if paused { 1 } else { self.in_a_row + 1 };
+        self.answered = mono;
+        let (_, all) = shop.epochs.place();
+        if self.in_a_row >= BREATH && all > 1 {
+            self.in_a_row = 0;
+            self.not_before = mono + took.min(SLOW_MAX);
+        }
+    }
+
     fn stands(&mut self, attempt: Attempt, shop: &Shop, mono: Timestamp, told: &mut Vec<Told>) {
         self.base = Some(attempt.version);
         self.remembered = None;
@@ -54,9 +72,6 @@ impl Desk {
         self.heard = Some(mono);
         self.reading.is_overtaken();
         self.last = attempt.number;
-        if attempt.makes {
-            self.made_at = Some(mono);
-        }
         self.doubtful.clear();
         self.drop_events(attempt.events, shop);
         self.view = attempt.cell;
@@ -64,13 +79,9 @@ impl Desk {
         if !self.events.is_empty() {
             self.due = self.due.min(mono);
         }
-        let told_as: fn(Granting) -> Told = if attempt.makes {
-            Told::Made
-        } else {
-            Told::Granted
-        };
-        let owed = std::mem::take(&mut self.owed);
-        told.extend(owed.into_iter().chain(attempt.granted).map(told_as));
+        told.append(&mut self.owed);
+        let granted = attempt.granted.into_iter();
+        told.extend(granted.map(|granting| Told::granted(granting, attempt.makes)));
     }
 
     /// Who was to be served stands where they stood.
@@ -171,7 +182,13 @@ impl Desk {
         }
         if self.has_lost(&cell, shop.me) {
             shop.count.lost += 1;
-            let known = std::mem::replace(&mut self.view, cell).host;
+            let known = std::mem::replace(&mut self.view, cell);
+            let made_anew = version.is_none() || known.born != self.view.born;
+            let mut known = known.host;
+            if made_anew {
+                // What others were granted last is in neither.
+                known.resume_after(now, now + HORIZON, &shop.config);
+            }
             if version.is_none() {
                 // Of two laws a join takes the slower: a new one would make what was learned forgotten.
                 self.view.host.clone_from(&known);
@@ -211,7 +228,7 @@ impl Desk {
                 .remove(&(granting.turn, granting.ticket))
                 .is_some()
             {
-                self.owed.push(granting);
+                self.owed.push(Told::granted(granting, attempt.makes));
             } else {
                 let Grant { lease, slots, .. } = granting.grant;
                 for lease in lease.run(slots).rev() {

@@ -35,6 +35,7 @@ impl Desk {
                         ticket,
                         waiter,
                         grant,
+                        starts: shop.epochs.mono(grant.start),
                     }));
                 }
                 Decision::Wait(wait) => return shop.epochs.mono(wait.at),

@@ -33,7 +33,7 @@ use crate::cells::{Version, Write};
 use crate::waiters::Turn;
 
 /// A permit may start so far ahead of its commit, at most: what an engine that forgets can double.
-pub(super) const HORIZON: Duration = Duration::from_secs(2);
+pub(super) const HORIZON: Duration = politely_core::host::AHEAD;
 /// Good news waits so long for something to be written with, unless slots are short: where a law learns from it, and where
 /// none does (but for a quarter of its lease at most).
 const LINGER: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
@@ -43,6 +43,8 @@ const CLAIM: Duration = Duration::from_millis(250);
 const QUANTUM: Duration = Duration::from_millis(20);
 /// A notice may be lost: who waits for others looks this often.
 const POLL: Duration = Duration::from_secs(1);
+/// Until the engine was looked at, a look takes about so long.
+const LOOK: Duration = Duration::from_millis(5);
 /// What is under way at once, at most, in permits.
 const BATCH: usize = 1024;
 /// Events kept while nothing can be written; then the oldest goes. Its lease runs out by itself.
@@ -57,6 +59,9 @@ const RETRY: Duration = Duration::from_millis(10);
 const SLOW: Duration = Duration::from_millis(20);
 /// … and what takes longer than this was us, standing still: calls are given up before.
 const SLOW_MAX: Duration = Duration::from_millis(500);
+/// After so many writes without a pause there is one, as long as a write takes: somebody else who writes as long as we do would be
+/// too late every time, and not even come to stand in line.
+const BREATH: u32 = 16;
 /// Which state was looked at so lately that an answer may be given from it.
 const LATELY: Duration = Duration::from_millis(250);
 
@@ -85,12 +90,10 @@ pub(super) struct Desk {
     due: Timestamp,
     waiting: BTreeMap<(Turn, u64), Waiter>,
     under_way: Option<Attempt>,
-    /// When we made the cell.
-    made_at: Option<Timestamp>,
     /// Attempts on `base` of which nobody knows whether they were made.
     doubtful: Vec<Attempt>,
     /// Granted by an attempt that was made, as it turned out.
-    owed: Vec<Granting>,
+    owed: Vec<Told>,
     /// Our last write here that stood.
     last: u64,
     /// Nothing is tried before then, unless something happens.
@@ -110,6 +113,9 @@ pub(super) struct Desk {
     pub(super) learned: bool,
     /// How long a write takes, the slow ones remembered for a while.
     takes: Duration,
+    /// When the last write was answered, and how many were made without a pause.
+    answered: Timestamp,
+    in_a_row: u32,
     /// Failures in a row; nothing is written before then.
     failures: u32,
     not_before: Timestamp,
@@ -149,6 +155,8 @@ pub(super) struct Granting {
     pub(super) ticket: u64,
     pub(super) waiter: Waiter,
     pub(super) grant: Grant,
+    /// When it starts by our own clock, as far as was known when it was granted: time may be put back until it is heard of.
+    pub(super) starts: Timestamp,
 }
 
 struct Attempt {
@@ -157,8 +165,8 @@ struct Attempt {
     cell: Cell,
     events: usize,
     granted: Vec<Granting>,
-    /// Nothing was there before.
-    makes: bool,
+    /// Nothing was there before, and the engine had lost something last at this number of its epochs.
+    makes: Option<u32>,
     began: Timestamp,
 }
 
@@ -174,9 +182,18 @@ pub(super) enum Step {
 #[derive(Debug)]
 pub(super) enum Told {
     Granted(Granting),
-    /// It was the first write to this cell: it stands if the epoch does.
-    Made(Granting),
+    /// It was the first write to this cell: it stands if the engine has lost nothing since this number of its epochs.
+    Made(Granting, u32),
     No(u64, Wait),
+}
+
+impl Told {
+    const fn granted(granting: Granting, makes: Option<u32>) -> Self {
+        match makes {
+            Some(lost) => Self::Made(granting, lost),
+            None => Self::Granted(granting),
+        }
+    }
 }
 
 impl Desk {
@@ -196,7 +213,6 @@ impl Desk {
             due: Timestamp::NEVER,
             waiting: BTreeMap::new(),
             under_way: None,
-            made_at: None,
             doubtful: Vec::new(),
             owed: Vec::new(),
             last: 0,
@@ -209,6 +225,8 @@ impl Desk {
             remembered: None,
             learned: false,
             takes: Duration::ZERO,
+            answered: Timestamp::ZERO,
+            in_a_row: 0,
             failures: 0,
             not_before: Timestamp::ZERO,
             watched: false,
@@ -300,22 +318,19 @@ impl Desk {
             .ahead
             .get_or_insert_with(|| Box::new(self.view.clone()));
         // Before the event: it is the slot it frees that somebody may wait for.
-        let lingers = event.can_linger() && {
+        let linger = event.can_linger().and_then(|lease| {
             let (taken, of) = ahead.host.slots(now, &shop.config);
-            2 * taken <= of
-        };
+            let left = ahead.host.lease_ends(lease).map(|ends| ends.since(now));
+            let left = left.unwrap_or(Duration::MAX).saturating_sub(SLOW_MAX);
+            (2 * taken <= of).then(|| linger(&shop.config).min(left / 2))
+        });
         let directions = event.apply(&mut ahead.host, now, &shop.config, shop.seed);
         if let Some(alone) = &mut self.alone {
             event.apply(&mut alone.host, now, &alone.config, shop.seed);
         }
-        let linger = if lingers {
-            linger(&shop.config)
-        } else {
-            Duration::ZERO
-        };
-        self.due = self.due.min(mono + linger);
+        self.due = self.due.min(mono + linger.unwrap_or_default());
         self.push(mono, event);
-        if !lingers {
+        if linger.is_none() {
             self.try_now();
         }
         directions
@@ -380,8 +395,9 @@ impl Desk {
         }
         self.rejoin(shop, mono);
         let must = self.due <= mono || !self.owed.is_empty() || !self.doubtful.is_empty();
-        let tries =
-            self.try_at <= mono && (self.look || !self.waiting.is_empty() || self.in_line(shop.me));
+        let waits = !self.waiting.is_empty();
+        let tries = self.try_at <= mono && (self.look || waits || self.in_line(shop.me));
+        let tries = tries || (self.ask_first && waits);
         if self.unreadable.is_some() && self.try_at > mono {
             return Step::Wait(self.try_at);
         }
@@ -397,6 +413,15 @@ impl Desk {
         }
         if self.not_before > mono {
             return Step::Wait(self.not_before);
+        }
+        if self.view.head.epoch > shop.epochs.number()
+            && self
+                .heard
+                .is_some_and(|heard| !shop.epochs.looked_since(heard))
+        {
+            // Somebody knows better what time it is.
+            shop.look = true;
+            return Step::Wait(mono + LOOK);
         }
         if self.base.is_none() && shop.epochs.now(mono).since(shop.epochs.began()) < QUIET {
             if self.heard.is_none() {
@@ -440,19 +465,19 @@ impl Desk {
                 self.apply_events(&mut cell.host, shop);
             }
             begin(&mut cell, shop, now, self.has_been_lost());
-        } else if cell.head.epoch < shop.epochs.number() {
+        } else if cell.head.epoch < shop.epochs.lost() {
             // What was granted last may not be in it: it is not granted again, nor is a burst. One that was made anew when the
             // loss was not known yet has nothing of it.
-            let anew = self.made_at.is_some_and(|at| mono.since(at) < 2 * STALE);
-            let since = if anew { HORIZON } else { Duration::ZERO };
-            let newest = shop.epochs.began() + since;
+            let began = shop.epochs.began();
+            let anew = cell.born + 2 * STALE > began;
+            let newest = began + if anew { HORIZON } else { Duration::ZERO };
             cell.host.resume_after(now, newest, &shop.config);
         }
         cell.head.epoch = shop.epochs.number();
         let line = cell.head.line.clone();
         // Where writes are slow, what leaves does so once this one is heard of: before, it would be given back for being late.
         let now = if self.takes > SLOW {
-            now + self.takes
+            now.max(shop.epochs.now(mono) + self.takes)
         } else {
             now
         };
@@ -488,7 +513,7 @@ impl Desk {
             cell,
             events: self.events.len(),
             granted,
-            makes: self.base.is_none(),
+            makes: self.base.is_none().then(|| shop.epochs.lost()),
             began: mono,
         });
         self.at = now;
@@ -543,6 +568,7 @@ fn begin(cell: &mut Cell, shop: &Shop, now: Timestamp, has_been_lost: bool) {
     } else {
         shop.epochs.began()
     };
+    cell.born = now;
     let newest = lost_at + HORIZON;
     if newest > now {
         cell.host.resume_after(now, newest, &shop.config);

@@ -19,6 +19,8 @@ pub(in crate::shared) struct Shop {
     /// Tickets of those who gave up while they were served.
     pub(in crate::shared) gone: HashSet<u64, foldhash::fast::RandomState>,
     pub(in crate::shared) count: Count,
+    /// The engine is to be looked at now.
+    pub(in crate::shared) look: bool,
 }
 
 /// What group commit comes to.

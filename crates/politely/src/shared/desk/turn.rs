@@ -46,7 +46,7 @@ impl Desk {
         }
         self.open_since = None;
         let others = cell.others_wait(me);
-        let (granted, wait) = self.take(cell, shop, now, others);
+        let (granted, wait) = self.take(cell, shop, now, mono, others);
         cell.head.line.retain(|who| *who != me);
         let Some(wait) = wait else {
             if !self.waiting.is_empty() {
@@ -103,9 +103,19 @@ impl Desk {
         cell: &mut Cell,
         shop: &Shop,
         now: Timestamp,
+        mono: Timestamp,
         others: bool,
     ) -> (Vec<Granting>, Option<Wait>) {
         let mut granted: Vec<Granting> = Vec::new();
+        // Where shared time was put back the state is of a time to come.
+        let ahead = self.at.since(shop.epochs.now(mono));
+        if ahead > HORIZON {
+            let wait = Wait {
+                at: self.at - HORIZON,
+                reason: Reason::Pace,
+            };
+            return (granted, Some(wait));
+        }
         let (mut taken, of) = cell.host.slots(now, &shop.config);
         while let Some((&(turn, ticket), &waiter)) = self.waiting.first_key_value() {
             if granted.len() >= BATCH {
@@ -116,6 +126,9 @@ impl Desk {
             } else {
                 modest(waiter.ask, taken, of)
             };
+            if ahead > LATELY {
+                ask.horizon = ask.horizon.min(HORIZON.saturating_sub(ahead));
+            }
             if others && let Some(first) = granted.first() {
                 let until = first.grant.start + QUANTUM;
                 ask.horizon = ask.horizon.min(until.since(now));
@@ -132,6 +145,7 @@ impl Desk {
                         ticket,
                         waiter,
                         grant,
+                        starts: shop.epochs.mono(grant.start),
                     });
                 }
                 Decision::Wait(_) if others && !granted.is_empty() => return (granted, None),

@@ -21,7 +21,7 @@ impl Books {
             wrongs.extend(self.pace(plan, key));
             wrongs.extend(self.in_flight(plan, key));
             wrongs.extend(self.holds(plan, key));
-            wrongs.extend(self.away(plan, key));
+            wrongs.extend(self.away(key));
         }
         wrongs.extend(self.balance(plan, tallies));
         wrongs
@@ -187,11 +187,8 @@ impl Books {
 
     /// P8. The engine's last answer may have taken as long as a call does, what it granted may start a horizon later, or as much
     /// later as a call takes, and leave up to two graces of 0.5 s after its start.
-    /// The last of a run of four follows its first three intervals later.
-    fn away(&self, plan: &Plan, key: usize) -> Option<String> {
-        let interval = (1e6 / plan.config.limits.rate_start) as Micros;
-        let run = if plan.work.run > 0.0 { 3 * interval } else { 0 };
-        let most = HORIZON.as_micros() as Micros + 2 * CALL_TIMEOUT + SECOND + run;
+    fn away(&self, key: usize) -> Option<String> {
+        let most = HORIZON.as_micros() as Micros + 2 * CALL_TIMEOUT + SECOND;
         let arrivals = self.arrivals.iter();
         let mut late = arrivals.filter(|arrival| arrival.key == key && arrival.away > most);
         let at = late.next()?.at as f64 / 1e6;
@@ -228,7 +225,7 @@ impl Books {
                 == all.granted.checked_sub(self.granted);
         (!told).then(|| {
             format!(
-                "P3: the cells say {all:?}; delivered {}, reported {}, cancelled {}, abandoned {}",
+                "P3: the cells say {tallies:?}; delivered {}, reported {}, cancelled {}, abandoned {}",
                 self.granted, self.reported, self.cancelled, self.abandoned
             )
         })

@@ -59,6 +59,8 @@ pub(super) enum What {
     Pulse {
         run: u64,
         ok: bool,
+        /// How far shared time is ahead of how long all this has been going on.
+        ahead: i64,
     },
 }
 
@@ -156,6 +158,6 @@ fn numbers(what: &What) -> (u64, u64, u64) {
         What::Writes { key, number, done } => (10, key as u64, number << 1 | u64::from(done)),
         What::Renews { key, lease } => (11, key as u64, lease),
         What::NoAnswer { call } => (12, call, 0),
-        What::Pulse { run, ok } => (13, run, u64::from(ok)),
+        What::Pulse { run, ok, .. } => (13, run, u64::from(ok)),
     }
 }

@@ -28,7 +28,7 @@ mod seat;
 mod wire;
 mod world;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use politely_core::Timestamp;
 
@@ -39,6 +39,10 @@ use world::World;
 
 /// Schedules in one run of the tests, unless `FAULT_SCHEDULES` says otherwise.
 const SCHEDULES: u64 = 10_000;
+/// Schedules that broke a promise once: what `git log -S` of the number tells.
+const ONCE_WRONG: [u64; 10] = [
+    100_051, 100_684, 115_435, 124_081, 124_610, 127_785, 145_870, 148_767, 150_867, 156_895,
+];
 /// Seeds are tried on so many threads.
 const THREADS: u64 = 2;
 
@@ -101,16 +105,17 @@ fn schedules() {
     }
     let count = number("FAULT_SCHEDULES").unwrap_or(SCHEDULES);
     let first = number("FAULT_FIRST").unwrap_or(0);
+    let once_wrong = ONCE_WRONG.iter().filter(|_| first == 0);
+    let seeds: Vec<u64> = once_wrong.copied().chain(first..first + count).collect();
     let most = number("FAULT_SHOW").unwrap_or(3) as usize;
-    let next = AtomicU64::new(first);
+    let next = AtomicUsize::new(0);
     let work = || {
         let mut wrong = Vec::new();
         let (mut granted, mut lines) = (0, 0);
         loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= first + count {
+            let Some(&seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) else {
                 return (wrong, granted, lines);
-            }
+            };
             let outcome = std::panic::catch_unwind(|| play(seed, false));
             match outcome {
                 Ok(outcome) => {
@@ -142,7 +147,10 @@ fn schedules() {
     });
     let granted: u64 = results.iter().map(|(_, granted, _)| granted).sum();
     let lines: u64 = results.iter().map(|(_, _, lines)| lines).sum();
-    println!("{count} schedules, {granted} permits, {lines} lines");
+    println!(
+        "{} schedules, {granted} permits, {lines} lines",
+        seeds.len()
+    );
     let mut wrong: Vec<_> = results.into_iter().flat_map(|(wrong, ..)| wrong).collect();
     wrong.sort_by_key(|(seed, _)| *seed);
     for (seed, outcome) in &wrong {

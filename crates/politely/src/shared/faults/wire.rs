@@ -148,7 +148,9 @@ impl World {
         }
         let request = self.requests.remove(&id).expect("it is there");
         let answer = self.carry_out(&request);
-        if self.plan.waits && matches!(answer, Answer::Writes(_)) {
+        // A conflict is answered at once: nothing of its connection has yet to reach the replica.
+        let wrote = matches!(&answer, Answer::Writes(results) if results.contains(&Written::Done));
+        if self.plan.waits && wrote {
             let at = self.now + self.plan.lag;
             let written = self.now;
             self.requests.insert(id, request);
@@ -268,7 +270,9 @@ impl World {
                 };
                 let (run, ok) = (pulse.as_ref().map_or(0, |pulse| pulse.run), pulse.is_ok());
                 let write = seat.hub.pulsed(sent, pulse, mono);
-                self.note(who, What::Pulse { run, ok });
+                let shared = seat.hub.shared_time(mono).as_micros();
+                let ahead = shared.wrapping_sub(self.now).cast_signed();
+                self.note(who, What::Pulse { run, ok, ahead });
                 if let Some(write) = write {
                     self.write(who, vec![write]);
                 }

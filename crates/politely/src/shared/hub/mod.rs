@@ -116,6 +116,7 @@ impl Hub {
                 number: 0,
                 gone: HashSet::default(),
                 count: Count::default(),
+                look: false,
             },
             desks: Vec::new(),
             of: HashMap::default(),
@@ -198,6 +199,11 @@ impl Hub {
         directions
     }
 
+    #[cfg(test)]
+    pub(super) fn shared_time(&self, mono: Timestamp) -> Timestamp {
+        self.shop.epochs.now(mono)
+    }
+
     /// How long leases last.
     pub(super) fn lease(&self) -> Duration {
         self.shop.config.lease
@@ -211,16 +217,19 @@ impl Hub {
     /// What is to be done now; without `room`, nothing is asked of keys.
     pub(super) fn calls(&mut self, mono: Timestamp, room: bool) -> Calls {
         let mut calls = Calls::default();
-        if !self.pulsing && self.pulse_at <= mono {
-            self.pulsing = true;
-            calls.pulse = Some(self.shop.epochs.cell());
-        }
         if self.shop.epochs.is_fresh(mono) {
             if room {
                 self.ask_desks(&mut calls, mono);
             }
         } else if self.is_alone(mono) {
             self.serve_alone(mono);
+        }
+        if std::mem::take(&mut self.shop.look) {
+            self.pulse_at = mono;
+        }
+        if !self.pulsing && self.pulse_at <= mono {
+            self.pulsing = true;
+            calls.pulse = Some(self.shop.epochs.cell());
         }
         (calls.watch, calls.unwatch) = std::mem::take(&mut self.watch);
         calls
@@ -341,7 +350,7 @@ impl Hub {
 
     /// Keys that were new to the engine were new indeed: its epoch is still the one of before.
     fn confirm_made(&mut self, sent: Timestamp, mono: Timestamp) {
-        let epoch = self.shop.epochs.number();
+        let epoch = self.shop.epochs.lost();
         let sure = self.made.extract_if(.., |(since, ..)| *since <= sent);
         let sure: Vec<_> = sure.collect();
         for (_, made_in, id, granting) in sure {
@@ -439,11 +448,8 @@ impl Hub {
                 Told::Granted(granting) if !self.made.iter().any(|(.., of, _)| *of == id) => {
                     self.deliver(id, &granting, mono);
                 }
-                Told::Made(granting) | Told::Granted(granting) => {
-                    self.made
-                        .push((mono, self.shop.epochs.number(), id, granting));
-                    self.pulse_at = mono;
-                }
+                Told::Granted(granting) => self.made(id, granting, self.shop.epochs.lost(), mono),
+                Told::Made(granting, lost) => self.made(id, granting, lost, mono),
                 Told::No(ticket, wait) => {
                     let at = self.shop.epochs.mono(wait.at);
                     let no = Delivery::No(ticket, Wait { at, ..wait });
@@ -453,9 +459,15 @@ impl Hub {
         }
     }
 
+    /// To be delivered once a look has shown that the engine has lost nothing.
+    fn made(&mut self, id: usize, granting: Granting, lost: u32, mono: Timestamp) {
+        self.made.push((mono, lost, id, granting));
+        self.pulse_at = mono;
+    }
+
     fn deliver(&mut self, id: usize, granting: &Granting, mono: Timestamp) {
         let grant = &granting.grant;
-        let start = self.shop.epochs.mono(grant.start);
+        let start = self.shop.epochs.mono(grant.start).min(granting.starts);
         let grace = grace(grant.interval());
         if start + grace < mono {
             // It took too long to hear of it: leaving now it would be one of a crowd.
