@@ -159,6 +159,12 @@ impl Epochs {
         self.known.as_ref().map_or(0, |epoch| epoch.lost)
     }
 
+    /// The engine was looked at after `at` of shared time.
+    pub(super) fn looked_after(&self, at: Timestamp) -> bool {
+        let look = self.known.as_ref().zip(self.last);
+        look.is_some_and(|(known, look)| shift(look.time, known.ahead) > at)
+    }
+
     /// The engine was looked at after `mono`.
     pub(super) fn looked_since(&self, mono: Timestamp) -> bool {
         self.last.is_some_and(|look| look.sent > mono)

@@ -23,13 +23,14 @@ pub(crate) mod redis;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use process::Server;
 
 pub(crate) use kind::Kind;
 pub(crate) use log::Truth;
+pub(crate) use process::repository;
 
 /// Which sixteen hosts: both profiles crawl the same fifteen and one that differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,12 +193,4 @@ impl RealTown {
     pub(crate) fn pids(&self) -> Vec<u32> {
         self.servers.iter().map(Server::pid).collect()
     }
-}
-
-/// The root of the repository: the servers' files and the environments `scripts/setup` made are below it.
-pub(crate) fn repository() -> &'static Path {
-    let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
-    folders
-        .find(|folder| folder.join("tests/servers").is_dir())
-        .expect("the crate is inside the repository")
 }

@@ -166,6 +166,14 @@ pub(crate) fn tool(name: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("{name} is not installed: run scripts/setup"))
 }
 
+/// The root of the repository: the servers' files and the environments `scripts/setup` made are below it.
+pub(crate) fn repository() -> &'static Path {
+    let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    folders
+        .find(|folder| folder.join("tests/servers").is_dir())
+        .expect("the crate is inside the repository")
+}
+
 /// Fails the test if `scripts/setup` has not made this.
 pub(super) fn demand(path: &Path) {
     assert!(

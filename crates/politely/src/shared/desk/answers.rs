@@ -81,7 +81,7 @@ impl Desk {
         }
         told.append(&mut self.owed);
         let granted = attempt.granted.into_iter();
-        told.extend(granted.map(|granting| Told::granted(granting, attempt.makes)));
+        told.extend(granted.map(|granting| Told::granted(granting, attempt.unsure)));
     }
 
     /// Who was to be served stands where they stood.
@@ -185,6 +185,15 @@ impl Desk {
             let known = std::mem::replace(&mut self.view, cell);
             let made_anew = version.is_none() || known.born != self.view.born;
             let mut known = known.host;
+            // What was to be delivered once it is sure is not in it any more.
+            for told in std::mem::take(&mut self.owed) {
+                if let Told::Granted(granting) | Told::Unsure(granting, _) = told {
+                    for lease in granting.grant.lease.run(granting.grant.slots).rev() {
+                        known.cancel(now, lease, false, &shop.config);
+                    }
+                    self.wait_again(&granting, shop);
+                }
+            }
             if made_anew {
                 // What others were granted last is in neither.
                 known.resume_after(now, now + HORIZON, &shop.config);
@@ -228,7 +237,7 @@ impl Desk {
                 .remove(&(granting.turn, granting.ticket))
                 .is_some()
             {
-                self.owed.push(Told::granted(granting, attempt.makes));
+                self.owed.push(Told::granted(granting, attempt.unsure));
             } else {
                 let Grant { lease, slots, .. } = granting.grant;
                 for lease in lease.run(slots).rev() {

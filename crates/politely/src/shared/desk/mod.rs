@@ -165,8 +165,9 @@ struct Attempt {
     cell: Cell,
     events: usize,
     granted: Vec<Granting>,
-    /// Nothing was there before, and the engine had lost something last at this number of its epochs.
-    makes: Option<u32>,
+    /// The cell is younger than our last look: it may have been there before. The engine had lost something last at this number
+    /// of its epochs.
+    unsure: Option<u32>,
     began: Timestamp,
 }
 
@@ -182,15 +183,15 @@ pub(super) enum Step {
 #[derive(Debug)]
 pub(super) enum Told {
     Granted(Granting),
-    /// It was the first write to this cell: it stands if the engine has lost nothing since this number of its epochs.
-    Made(Granting, u32),
+    /// It stands if the engine has lost nothing since this number of its epochs.
+    Unsure(Granting, u32),
     No(u64, Wait),
 }
 
 impl Told {
-    const fn granted(granting: Granting, makes: Option<u32>) -> Self {
-        match makes {
-            Some(lost) => Self::Made(granting, lost),
+    const fn granted(granting: Granting, unsure: Option<u32>) -> Self {
+        match unsure {
+            Some(lost) => Self::Unsure(granting, lost),
             None => Self::Granted(granting),
         }
     }
@@ -507,13 +508,14 @@ impl Desk {
         shop.number += 1;
         let notify = cell.others_wait(shop.me);
         let (version, value) = cell.encode(shop.me, shop.number);
+        let unsure = self.base.is_none() || !shop.epochs.looked_after(cell.born);
         self.under_way = Some(Attempt {
             number: shop.number,
             version,
             cell,
             events: self.events.len(),
             granted,
-            makes: self.base.is_none().then(|| shop.epochs.lost()),
+            unsure: unsure.then(|| shop.epochs.lost()),
             began: mono,
         });
         self.at = now;

@@ -49,7 +49,7 @@ pub(super) struct Hub {
     /// States kept by an earlier run, for an engine that has lost them.
     remembered: HashMap<Key, Vec<u8>, foldhash::fast::RandomState>,
     /// Permits of keys that are new to the engine, and since when they wait to be sure that they are.
-    made: Vec<(Timestamp, u32, usize, Granting)>,
+    unsure: Vec<(Timestamp, u32, usize, Granting)>,
     pulse_at: Timestamp,
     pulsing: bool,
     trouble: Option<String>,
@@ -127,7 +127,7 @@ impl Hub {
             capacity,
             shares,
             remembered: HashMap::default(),
-            made: Vec::new(),
+            unsure: Vec::new(),
             pulse_at: Timestamp::ZERO,
             pulsing: false,
             trouble: None,
@@ -340,7 +340,7 @@ impl Hub {
             }
         }
         if !seen.again {
-            self.confirm_made(sent, mono);
+            self.confirm(sent, mono);
         }
         if was_away {
             self.wake_waiting();
@@ -349,12 +349,12 @@ impl Hub {
     }
 
     /// Keys that were new to the engine were new indeed: its epoch is still the one of before.
-    fn confirm_made(&mut self, sent: Timestamp, mono: Timestamp) {
+    fn confirm(&mut self, sent: Timestamp, mono: Timestamp) {
         let epoch = self.shop.epochs.lost();
-        let sure = self.made.extract_if(.., |(since, ..)| *since <= sent);
+        let sure = self.unsure.extract_if(.., |(since, ..)| *since <= sent);
         let sure: Vec<_> = sure.collect();
-        for (_, made_in, id, granting) in sure {
-            if made_in == epoch {
+        for (_, since_loss, id, granting) in sure {
+            if since_loss == epoch {
                 self.deliver(id, &granting, mono);
             } else {
                 self.take_back(id, &granting, mono);
@@ -445,11 +445,11 @@ impl Hub {
         for told in told.drain(..) {
             match told {
                 // Nobody overtakes those who wait to be sure.
-                Told::Granted(granting) if !self.made.iter().any(|(.., of, _)| *of == id) => {
+                Told::Granted(granting) if !self.unsure.iter().any(|(.., of, _)| *of == id) => {
                     self.deliver(id, &granting, mono);
                 }
-                Told::Granted(granting) => self.made(id, granting, self.shop.epochs.lost(), mono),
-                Told::Made(granting, lost) => self.made(id, granting, lost, mono),
+                Told::Granted(granting) => self.unsure(id, granting, self.shop.epochs.lost(), mono),
+                Told::Unsure(granting, lost) => self.unsure(id, granting, lost, mono),
                 Told::No(ticket, wait) => {
                     let at = self.shop.epochs.mono(wait.at);
                     let no = Delivery::No(ticket, Wait { at, ..wait });
@@ -460,8 +460,8 @@ impl Hub {
     }
 
     /// To be delivered once a look has shown that the engine has lost nothing.
-    fn made(&mut self, id: usize, granting: Granting, lost: u32, mono: Timestamp) {
-        self.made.push((mono, lost, id, granting));
+    fn unsure(&mut self, id: usize, granting: Granting, lost: u32, mono: Timestamp) {
+        self.unsure.push((mono, lost, id, granting));
         self.pulse_at = mono;
     }
 

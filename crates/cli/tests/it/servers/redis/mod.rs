@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::process::{Server, free_place, tool};
+use super::process::{Server, demand, free_place, repository, tool};
 
 pub(crate) use cluster::Cluster;
 pub(crate) use sentinel::Sentineled;
@@ -32,6 +32,8 @@ pub(crate) struct RedisServer {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     Server,
+    /// A Valkey, not a Redis.
+    Valkey,
     /// Speaks TLS alone, with a certificate of its own that is its own authority.
     Tls,
     Sentinel,
@@ -41,6 +43,11 @@ impl RedisServer {
     /// Started when it accepts connections. `config`: lines as in `redis.conf`.
     pub(crate) fn start(config: &str) -> Self {
         Self::start_as(Role::Server, free_place(), config)
+    }
+
+    /// Another engine of the same kind.
+    pub(crate) fn start_valkey() -> Self {
+        Self::start_as(Role::Valkey, free_place(), "")
     }
 
     /// Speaks TLS alone.
@@ -90,7 +97,14 @@ impl RedisServer {
             args.push("--sentinel".into());
             ready = "+monitor";
         }
-        let mut process = Server::start("redis", self.folder.path(), &tool("redis-server"), args);
+        let program = if self.role == Role::Valkey {
+            let valkey = repository().join(".venv/bin/valkey-server");
+            demand(&valkey);
+            valkey
+        } else {
+            tool("redis-server")
+        };
+        let mut process = Server::start("redis", self.folder.path(), &program, args);
         process.says(ready);
         self.process = Some(process);
     }

@@ -87,6 +87,7 @@ fn with_tls() -> Reached<RedisServer> {
 
 suite::engines! {
     one_server: each alone(),
+    valkey: each reached(RedisServer::start_valkey(), RedisServer::url),
     acl_user: each with_a_user(),
     tls: each with_tls(),
     sentinel: once reached(Sentineled::start(""), Sentineled::url),
