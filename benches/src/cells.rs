@@ -120,6 +120,7 @@ impl Desk {
             Write {
                 cell: Arc::clone(&self.names[i]),
                 expected: (known > 0).then(|| self::version(i, known)),
+                before: None,
                 value,
                 keep: Duration::from_hours(24),
                 notify: false,

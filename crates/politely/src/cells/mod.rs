@@ -71,6 +71,8 @@ pub struct Write {
     pub cell: Arc<str>,
     /// What it must have now; `None`: it must not be there.
     pub expected: Option<Version>,
+    /// All that it held when it had that version, if the writer knows: some engines compare whole values.
+    pub before: Option<Arc<[u8]>>,
     /// What it will hold. Begins with its version.
     pub value: Vec<u8>,
     /// It may be forgotten if nobody changes it for so long.

@@ -108,7 +108,7 @@ impl Cell {
     ///
     /// # Panics
     /// Never: every field has a serialised form.
-    pub(super) fn encode(&mut self, who: Who, number: u64) -> (Version, Vec<u8>) {
+    pub(super) fn encode(&mut self, who: Who, number: u64) -> Vec<u8> {
         self.head.commits += 1;
         self.head.wrote(who, number);
         let version = version(who, number, self.head.epoch);
@@ -120,7 +120,7 @@ impl Cell {
         let value = postcard::to_extend(state.as_slice(), value).expect("a Vec grows");
         let mut value = postcard::to_extend(&self.born, value).expect("a Vec grows");
         value.extend(&self.tail);
-        (version, value)
+        value
     }
 
     /// Somebody but `who` waits.

@@ -326,6 +326,7 @@ impl Epochs {
         Write {
             cell: self.cell(),
             expected,
+            before: None,
             value: self.encode(next),
             keep: KEEP,
             notify: false,

@@ -10,9 +10,9 @@
 //! | `…?wait=1` | a change counts only once so many replicas have it ([`Redis::wait`]) |
 //! | `rediss://…?ca=FILE` | servers' certificates are signed by one of FILE (PEM), not by one the machine trusts |
 //!
-//! A cell is one string under its name, and expires when nobody changed it for [`Write::keep`]. A change is one call of a
-//! five-line script, since the servers' own compare-and-set (`SET … IFEQ`) compares whole values and we know
-//! versions. All changes of a call go to a server as one pipeline. The script is loaded by whoever finds that the server
+//! A cell is one string under its name, and expires when nobody changed it for [`Write::keep`]. A change is the server's own
+//! compare-and-set (`SET … IFEQ`, Valkey since 8.1, Redis since 8.4), or where it has none, or watchers are to be told, one call
+//! of a five-line script. All changes of a call go to a server as one pipeline. The script is loaded by whoever finds that the server
 //! has forgotten it, unseen by the caller.
 //!
 //! Notices are sharded pub/sub on a channel with the cell's name (servers since 7; older ones tell nobody).
@@ -22,15 +22,15 @@
 //!
 //! | file | its part |
 //! | --- | --- |
-//! | `script.rs` | the change of a cell |
+//! | `change.rs` | the change of a cell |
 //! | `pulse.rs` | time and run |
 //! | `notices.rs` | who is told |
 //! | `trouble.rs` | what servers complain of, and what to do |
 //! | `servers/` | which servers there are, who owns a cell, one command per cell sent there |
 
+mod change;
 mod notices;
 mod pulse;
-mod script;
 mod servers;
 mod trouble;
 
@@ -41,6 +41,7 @@ use redis::{Cmd, Value};
 
 use super::{Engine, EngineError, OnNotice, Pending, Pulse, Write, Written};
 
+use self::change::Changes;
 use self::servers::{Place, Purpose, Servers};
 
 pub use self::servers::RedisError;
@@ -86,12 +87,12 @@ impl Engine for Redis {
     fn read(&self, cells: Vec<Arc<str>>) -> Pending<'_, Vec<Result<Option<Vec<u8>>, EngineError>>> {
         Box::pin(async move {
             let names: Vec<&str> = cells.iter().map(|cell| &**cell).collect();
-            let get = |i: usize, _| {
+            let get = |i: usize| {
                 let mut get = Cmd::with_capacity(2, 3 + names[i].len());
                 get.arg("GET").arg(names[i]);
                 get
             };
-            let answers = self.servers.each(Purpose::Calls, &names, get, 0).await;
+            let answers = self.servers.each(Purpose::Calls, &names, &get, 0).await;
             answers
                 .into_iter()
                 .map(|answer| bytes(answer?).map_err(|odd| trouble::odd(&odd)))
@@ -105,7 +106,6 @@ impl Engine for Redis {
     ) -> Pending<'_, Vec<Result<Written, EngineError>>> {
         Box::pin(async move {
             let names: Vec<&str> = writes.iter().map(|write| &*write.cell).collect();
-            let change = |i: usize, forgotten| script::change(&writes[i], forgotten);
             let purpose = if self.replicas > 0 {
                 Purpose::Durable
             } else {
@@ -113,11 +113,11 @@ impl Engine for Redis {
             };
             let answers = self
                 .servers
-                .each(purpose, &names, change, self.replicas)
+                .each(purpose, &names, &Changes(&writes), self.replicas)
                 .await;
             answers
                 .into_iter()
-                .map(|answer| script::written(answer?))
+                .map(|answer| change::written(answer?))
                 .collect()
         })
     }

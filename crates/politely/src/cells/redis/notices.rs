@@ -110,11 +110,11 @@ async fn keep(servers: Weak<Servers>, lost: Arc<Notify>) {
 /// Whether all of it was heard.
 async fn say(servers: &Servers, what: &str, cells: &[Arc<str>]) -> bool {
     let cells: Vec<&str> = cells.iter().map(|cell| &**cell).collect();
-    let command = |i: usize, _| {
+    let command = |i: usize| {
         let mut command = Cmd::with_capacity(2, what.len() + cells[i].len());
         command.arg(what).arg(cells[i]);
         command
     };
-    let answers = servers.each(Purpose::Notices, &cells, command, 0).await;
+    let answers = servers.each(Purpose::Notices, &cells, &command, 0).await;
     answers.iter().all(Result::is_ok)
 }

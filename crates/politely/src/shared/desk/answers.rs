@@ -1,5 +1,6 @@
 //! What the engine's answers mean.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use politely_core::Timestamp;
@@ -66,7 +67,7 @@ impl Desk {
     }
 
     fn stands(&mut self, attempt: Attempt, shop: &Shop, mono: Timestamp, told: &mut Vec<Told>) {
-        self.base = Some(attempt.version);
+        self.base = Some(attempt.value);
         self.remembered = None;
         self.learned |= attempt.events > 0;
         self.heard = Some(mono);
@@ -130,7 +131,7 @@ impl Desk {
 
     /// What somebody else wrote; while a write of ours is under way its answer tells more.
     pub(in crate::shared) fn noticed(&mut self, value: &[u8], shop: &mut Shop, mono: Timestamp) {
-        if self.under_way.is_some() || Version::of(value) == self.base {
+        if self.under_way.is_some() || Version::of(value) == self.version() {
             return;
         }
         if let Ok((cell, _)) = Cell::decode(value, Timestamp::ZERO, &shop.config)
@@ -147,7 +148,7 @@ impl Desk {
         let version = value.and_then(Version::of);
         self.heard = Some(mono);
         self.reading.is_overtaken();
-        if version == self.base && !first && self.unreadable.is_none() {
+        if version == self.version() && !first && self.unreadable.is_none() {
             return;
         }
         let now = self.now(shop, mono);
@@ -208,7 +209,7 @@ impl Desk {
         } else {
             self.view = cell;
         }
-        self.base = version;
+        self.base = value.map(Arc::from);
         self.learned = true;
         self.at = at;
         self.apply_again(shop);

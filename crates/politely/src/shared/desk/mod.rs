@@ -72,7 +72,7 @@ const LATELY: Duration = Duration::from_millis(250);
 pub(super) struct Desk {
     name: Arc<str>,
     /// What the engine holds, as far as we know; `None`: nothing.
-    base: Option<Version>,
+    base: Option<Arc<[u8]>>,
     /// When it was heard last, by our own clock; never: `base` is a guess.
     heard: Option<Timestamp>,
     reading: Reading,
@@ -161,7 +161,7 @@ pub(super) struct Granting {
 
 struct Attempt {
     number: u64,
-    version: Version,
+    value: Arc<[u8]>,
     cell: Cell,
     events: usize,
     granted: Vec<Granting>,
@@ -446,6 +446,11 @@ impl Desk {
         Step::Read
     }
 
+    /// Of what the engine holds, as far as we know.
+    fn version(&self) -> Option<Version> {
+        self.base.as_deref().and_then(Version::of)
+    }
+
     fn in_line(&self, me: Who) -> bool {
         self.view.head.line.contains(&me)
     }
@@ -507,11 +512,11 @@ impl Desk {
         }
         shop.number += 1;
         let notify = cell.others_wait(shop.me);
-        let (version, value) = cell.encode(shop.me, shop.number);
+        let value = cell.encode(shop.me, shop.number);
         let unsure = self.base.is_none() || !shop.epochs.looked_after(cell.born);
         self.under_way = Some(Attempt {
             number: shop.number,
-            version,
+            value: value.as_slice().into(),
             cell,
             events: self.events.len(),
             granted,
@@ -522,7 +527,8 @@ impl Desk {
         self.due = Timestamp::NEVER;
         Step::Write(Write {
             cell: Arc::clone(&self.name),
-            expected: self.base,
+            expected: self.version(),
+            before: self.base.clone(),
             value,
             keep: KEEP,
             notify,

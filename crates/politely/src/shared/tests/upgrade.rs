@@ -24,6 +24,7 @@ async fn write(memory: &Memory, change: impl FnOnce(&mut Vec<u8>)) {
     let write = Write {
         cell: hub::name(&key()),
         expected,
+        before: None,
         value,
         keep: Duration::from_hours(1),
         notify: false,

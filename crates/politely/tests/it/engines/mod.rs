@@ -43,6 +43,7 @@ pub(crate) fn write(cell: &str, expected: Option<u8>, value: Vec<u8>) -> Write {
     Write {
         cell: cell.into(),
         expected: expected.map(|version| Version([version; Version::LEN])),
+        before: None,
         value,
         keep: std::time::Duration::from_mins(10),
         notify: false,

@@ -22,6 +22,7 @@ macro_rules! engines {
 
             $crate::engines::suite::engines!(@$how $start;
                 a_cell_is_made_once_and_changed_by_who_knows_its_version
+                who_knows_the_whole_value_says_so
                 of_those_who_write_at_once_exactly_one_wins
                 a_value_may_have_all_bytes
                 a_thousand_cells_are_one_call
@@ -69,6 +70,31 @@ pub(crate) async fn a_cell_is_made_once_and_changed_by_who_knows_its_version(
     let changed = set(&*bob, write("cell", Some(1), two.clone())).await;
     assert_eq!(changed, Ok(Written::Done));
     assert_eq!(read(&*ann, "cell").await, Ok(Some(two)));
+}
+
+pub(crate) async fn who_knows_the_whole_value_says_so(running: &impl Running) {
+    let client = running.client();
+    let [one, two, three] = [1, 2, 3].map(|version| value(version, b"\0 whole \r\n"));
+    let knowing = |before: &[u8], now: &[u8]| Write {
+        before: Some(before.into()),
+        ..write("cell", Some(before[0]), now.to_vec())
+    };
+    let gone = set(&*client, knowing(&one, &two)).await;
+    assert_eq!(gone, Ok(Written::Conflict(None)));
+    let made = set(&*client, write("cell", None, one.clone())).await;
+    assert_eq!(made, Ok(Written::Done));
+    let changed = set(&*client, knowing(&one, &two)).await;
+    assert_eq!(changed, Ok(Written::Done));
+    let late = set(&*client, knowing(&one, &three)).await;
+    assert_eq!(late, Ok(Written::Conflict(Some(two.clone()))));
+    let unknowing = set(&*client, write("cell", Some(2), three.clone())).await;
+    assert_eq!(unknowing, Ok(Written::Done));
+    let loud = Write {
+        notify: true,
+        ..knowing(&three, &one)
+    };
+    assert_eq!(set(&*client, loud).await, Ok(Written::Done));
+    assert_eq!(read(&*client, "cell").await, Ok(Some(one)));
 }
 
 pub(crate) async fn of_those_who_write_at_once_exactly_one_wins(running: &impl Running) {

@@ -13,11 +13,38 @@ const ROUNDS: usize = 5;
 /// Well below the time of an answer, so that a server without replicas can say so.
 const WAIT_MS: u32 = 300;
 
+/// What is asked of each cell.
+pub(crate) trait Question: Sync {
+    /// In the words of `how`; `None`: there are none.
+    fn say(&self, index: usize, how: How) -> Option<Cmd>;
+
+    /// What an answer in a server's own words means in ours.
+    fn translate(&self, _index: usize, answer: Value) -> Value {
+        answer
+    }
+}
+
+impl<F: Fn(usize) -> Cmd + Sync> Question for F {
+    fn say(&self, index: usize, how: How) -> Option<Cmd> {
+        (how != How::Native).then(|| self(index))
+    }
+}
+
+/// How a question is put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// In words that not every server has.
+    Native,
+    /// As they all understand it, if they remember the script.
+    Plain,
+    /// With the whole script: the server has forgotten it.
+    Whole,
+}
+
 /// A command to be sent.
 struct Due {
     index: usize,
-    /// The server has forgotten the script.
-    forgotten: bool,
+    how: How,
     /// Only there and only now: the cell is about to move.
     ask: Option<Server>,
 }
@@ -26,26 +53,25 @@ impl Due {
     fn first(index: usize) -> Self {
         Self {
             index,
-            forgotten: false,
+            how: How::Native,
             ask: None,
         }
     }
 }
 
 impl Servers {
-    /// The answers to `command(index, forgotten)` for each of `cells`, in order; `forgotten`: the server lacks the script that the
-    /// command named before. With `replicas`, a change is an error unless so many have it.
+    /// The answers to `question` for each of `cells`, in order. With `replicas`, a change is an error unless so many have it.
     pub(crate) async fn each(
         &self,
         purpose: Purpose,
         cells: &[&str],
-        command: impl Fn(usize, bool) -> Cmd,
+        question: &impl Question,
         replicas: usize,
     ) -> Vec<Result<Value, EngineError>> {
         if cells.is_empty() {
             return Vec::new();
         }
-        let answers = self.rounds(purpose, cells, command, replicas);
+        let answers = self.rounds(purpose, cells, question, replicas);
         let answers = tokio::time::timeout(CALL_TIME, answers).await;
         answers.unwrap_or_else(|_| vec![Err(trouble::late()); cells.len()])
     }
@@ -54,7 +80,7 @@ impl Servers {
         &self,
         purpose: Purpose,
         cells: &[&str],
-        command: impl Fn(usize, bool) -> Cmd,
+        question: &impl Question,
         replicas: usize,
     ) -> Vec<Result<Value, EngineError>> {
         let mut answers = vec![Ok(Value::Nil); cells.len()];
@@ -67,8 +93,8 @@ impl Servers {
                     return answers;
                 }
             };
-            let sent = groups.into_iter().map(|(server, group)| {
-                let commands = pipeline(&group, &command, replicas);
+            let sent = groups.into_iter().map(|(server, mut group)| {
+                let commands = pipeline(&mut group, question, self.is_plain(&server), replicas);
                 async move {
                     let values = self.send(&server, purpose, &commands).await;
                     (server, group, values)
@@ -90,7 +116,14 @@ impl Servers {
                         values.next(); // to ASKING
                     }
                     let index = one.index;
-                    answers[index] = match values.next() {
+                    let native = one.how == How::Native;
+                    let value = values.next();
+                    let value = value.map(|value| match value {
+                        Value::ServerError(_) => value,
+                        value if native => question.translate(index, value),
+                        value => value,
+                    });
+                    answers[index] = match value {
                         Some(Value::Int(_)) if too_few => Err(trouble::too_few(&server, replicas)),
                         Some(Value::ServerError(why)) => {
                             match self.again(&server, &why, one, cells[index]) {
@@ -122,9 +155,16 @@ impl Servers {
     fn again(&self, server: &Server, why: &ServerError, one: Due, cell: &str) -> Option<Due> {
         match why.kind()? {
             ServerErrorKind::NoScript => Some(Due {
-                forgotten: true,
+                how: How::Whole,
                 ..one
             }),
+            ServerErrorKind::ResponseError if one.how == How::Native => {
+                self.plain.lock().insert(server.clone());
+                Some(Due {
+                    how: How::Plain,
+                    ..one
+                })
+            }
             ServerErrorKind::Moved if self.is_cluster() => {
                 self.moved(cell, Server::redirected(why.details()?, server)?);
                 Some(Due { ask: None, ..one })
@@ -172,13 +212,24 @@ fn is_never(why: &ServerError) -> bool {
     matches!(why.code(), "ERR" | "NOPERM")
 }
 
-fn pipeline(group: &[Due], command: impl Fn(usize, bool) -> Cmd, replicas: usize) -> Pipeline {
+fn pipeline(group: &mut [Due], question: &impl Question, plain: bool, replicas: usize) -> Pipeline {
     let mut commands = Pipeline::with_capacity(group.len() + 1);
     for due in group {
         if due.ask.is_some() {
             commands.add_command(cmd("ASKING"));
         }
-        commands.add_command(command(due.index, due.forgotten));
+        let native = due.how == How::Native && !plain;
+        let native = native
+            .then(|| question.say(due.index, How::Native))
+            .flatten();
+        let command = native.unwrap_or_else(|| {
+            if due.how == How::Native {
+                due.how = How::Plain;
+            }
+            let plain = question.say(due.index, due.how);
+            plain.expect("all servers understand something")
+        });
+        commands.add_command(command);
     }
     if replicas > 0 {
         commands.cmd("WAIT").arg(replicas).arg(WAIT_MS);

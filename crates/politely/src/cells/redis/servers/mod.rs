@@ -30,6 +30,7 @@ use crate::cells::EngineError;
 use self::link::Link;
 use self::place::Kind;
 
+pub(super) use self::each::{How, Question};
 pub(super) use self::link::Purpose;
 pub use self::place::RedisError;
 pub(super) use self::place::{Place, Server};
@@ -39,6 +40,8 @@ pub(super) struct Servers {
     pub(super) ears: Arc<Ears>,
     links: Mutex<HashMap<(Server, Purpose), Arc<Link>>>,
     owners: Mutex<Owners>,
+    /// Servers without words of their own for what we ask.
+    plain: Mutex<HashSet<Server>>,
 }
 
 #[derive(Clone, Default)]
@@ -78,7 +81,12 @@ impl Servers {
             ears: Arc::default(),
             links: Mutex::default(),
             owners: Mutex::default(),
+            plain: Mutex::default(),
         }
+    }
+
+    fn is_plain(&self, server: &Server) -> bool {
+        self.plain.lock().contains(server)
     }
 
     pub(super) async fn send(

@@ -137,6 +137,7 @@ async fn heard_again(engine: &dyn Engine, told: &mut Told, cell: &str) {
             let write = Write {
                 cell: cell.into(),
                 expected: now.as_deref().and_then(politely::cells::Version::of),
+                before: None,
                 value: [&version.to_le_bytes()[..], b"8 bytes more"].concat(),
                 keep: PATIENCE,
                 notify: true,
