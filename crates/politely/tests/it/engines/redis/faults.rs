@@ -1,6 +1,6 @@
 //! One server: its script forgotten, its connections cut, itself restarted, frozen, or not there yet.
 
-use politely::cells::Written;
+use politely::cells::{Write, Written};
 
 use super::super::suite::listening;
 use super::{client, ends, heard_again, read, run, set, settled, value, write};
@@ -20,21 +20,7 @@ async fn a_forgotten_script_is_nobodys_concern() {
         }
     }
     // In full when the server did not know it, and by its hash, the right one, otherwise.
-    let stats = server.cli(&["info", "commandstats"]);
-    let calls = |command: &str| {
-        let line = stats
-            .lines()
-            .find(|line| line.starts_with(&format!("cmdstat_{command}:")));
-        line.expect(command)
-            .split(['=', ','])
-            .nth(1)
-            .expect("calls")
-            .to_owned()
-    };
-    assert_eq!(
-        (calls("eval"), calls("evalsha")),
-        ("6".to_owned(), "9".to_owned())
-    );
+    assert_eq!((calls(&server, "eval"), calls(&server, "evalsha")), (6, 9));
 }
 
 #[tokio::test]
@@ -149,4 +135,37 @@ async fn who_is_dropped_leaves_no_connection_behind() {
     })
     .await
     .expect("it ends");
+}
+
+/// Calls of a command, as the server counts them.
+fn calls(server: &RedisServer, command: &str) -> u32 {
+    let stats = server.cli(&["info", "commandstats"]);
+    let name = format!("cmdstat_{command}:calls=");
+    let line = stats.lines().find_map(|line| line.strip_prefix(&name));
+    line.map_or(0, |rest| {
+        rest.split(',').next().expect("a number").parse().unwrap()
+    })
+}
+
+#[tokio::test]
+async fn who_can_compare_by_itself_does_and_who_cannot_is_asked_once() {
+    for (server, scripts) in [
+        (RedisServer::start_valkey(), 1),
+        (RedisServer::start(""), 4),
+    ] {
+        let engine = client(&server.url());
+        let mut before = None;
+        for version in 1..=4 {
+            let value = value(version, b"");
+            let known = before.replace(value.clone());
+            let write = Write {
+                before: known.as_deref().map(Into::into),
+                ..write("cell", known.map(|known| known[0]), value)
+            };
+            assert_eq!(set(&*engine, write).await, Ok(Written::Done));
+        }
+        // The script is unknown at first, and is sent as a whole once; of the server's own words, those that failed count too.
+        let by_script = calls(&server, "evalsha") + calls(&server, "eval");
+        assert_eq!(by_script, scripts + 1, "{}", server.url());
+    }
 }
