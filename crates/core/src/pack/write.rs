@@ -57,17 +57,16 @@ impl Packer {
 
     fn number(&mut self, number: u64) {
         let is_time = std::mem::take(&mut self.is_time);
-        let code = match self.row.as_mut().and_then(Row::next) {
-            Some(column) => column.code(number),
-            None => {
-                if let Some(row) = &mut self.row {
-                    row.begin(number);
-                }
-                if is_time {
-                    self.times.code(number)
-                } else {
-                    number
-                }
+        let code = if let Some(column) = self.row.as_mut().and_then(Row::next) {
+            column.code(number)
+        } else {
+            if let Some(row) = &mut self.row {
+                row.begin(number);
+            }
+            if is_time {
+                self.times.code(number)
+            } else {
+                number
             }
         };
         self.bit(code != 0);

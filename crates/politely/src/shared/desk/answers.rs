@@ -1,26 +1,29 @@
 //! What the engine's answers mean.
 
+use std::time::Duration;
+
 use politely_core::Timestamp;
 use politely_core::host::{Grant, Host};
 
 use super::super::cell::{Cell, CellError, LastWrite, Who};
 use super::super::event::Event;
 use super::super::lease::safely;
-use super::{Attempt, Desk, Granting, LATELY, RETRY, Reading, SLOW_MAX, Shop, Told, UNREADABLE};
+use super::{
+    Attempt, CROWD, Desk, GATHER_MAX, Granting, LATELY, RETRY, Reading, SLOW_MAX, Shop, Told,
+    UNREADABLE,
+};
 use crate::cells::{EngineError, Version, Written};
 
 impl Desk {
-    /// What came of the write under way.
+    /// What came of the write under way. If it stood: how long that took, conflicts included.
     pub(in crate::shared) fn written(
         &mut self,
         result: Result<Written, EngineError>,
         shop: &mut Shop,
         mono: Timestamp,
         told: &mut Vec<Told>,
-    ) {
-        let Some(attempt) = self.under_way.take() else {
-            return;
-        };
+    ) -> Option<Duration> {
+        let attempt = self.under_way.take()?;
         match result {
             Ok(Written::Done) => {
                 let took = mono.since(attempt.began);
@@ -28,11 +31,19 @@ impl Desk {
                 self.failures = 0;
                 shop.count.commits += 1;
                 shop.count.items += (attempt.events + attempt.granted.len()) as u64;
+                let crowd = attempt.events + attempt.granted.len() >= CROWD;
                 self.stands(attempt, shop, mono, told);
+                let length = mono.since(self.tried_since.take()?);
+                if std::mem::take(&mut self.met) && crowd {
+                    self.gathers_until = mono + (2 * length).min(GATHER_MAX);
+                }
+                shop.took.add(length);
+                return Some(length);
             }
             Ok(Written::Conflict(value)) => {
                 shop.count.conflicts += 1;
                 self.contended = true;
+                self.met = true;
                 self.take_back(&attempt, shop);
                 self.heard(value.as_deref(), shop, mono);
                 self.soon(mono);
@@ -45,6 +56,7 @@ impl Desk {
                 self.failures += 1;
             }
         }
+        None
     }
 
     fn stands(&mut self, attempt: Attempt, shop: &Shop, mono: Timestamp, told: &mut Vec<Told>) {

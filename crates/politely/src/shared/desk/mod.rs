@@ -11,9 +11,11 @@
 mod answers;
 mod away;
 mod shop;
+mod took;
 mod turn;
 
 pub(super) use shop::{Count, Shop};
+pub(super) use took::Took;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -47,6 +49,11 @@ const POLL: Duration = Duration::from_secs(1);
 const BATCH: usize = 1024;
 /// Events kept while nothing can be written; then the oldest goes. Its lease runs out by itself.
 const EVENTS_MAX: usize = 1 << 14;
+/// Where so many come at once and others write too, the next batch gathers for twice as long as this one took: who writes small batches
+/// all the time is in everybody's way …
+const CROWD: usize = 16;
+/// … but no longer than this.
+const GATHER_MAX: Duration = Duration::from_millis(2);
 /// What cannot be read may be, after an upgrade.
 const UNREADABLE: Duration = Duration::from_secs(1);
 /// A cell that nobody writes is forgotten.
@@ -85,6 +92,8 @@ pub(super) struct Desk {
     due: Timestamp,
     waiting: BTreeMap<(Turn, u64), Waiter>,
     under_way: Option<Attempt>,
+    /// Since when what is to be written is tried.
+    tried_since: Option<Timestamp>,
     /// When we made the cell.
     made_at: Option<Timestamp>,
     /// Attempts on `base` of which nobody knows whether they were made.
@@ -103,6 +112,10 @@ pub(super) struct Desk {
     open_since: Option<Timestamp>,
     /// Met somebody else's write since the last turn.
     contended: bool,
+    /// The present batch has met somebody else's write.
+    met: bool,
+    /// Nothing is done before then: the next batch gathers.
+    gathers_until: Timestamp,
     unreadable: Option<String>,
     /// What this process knew of the key before it was started again: for an engine that knows nothing.
     pub(super) remembered: Option<Box<Host>>,
@@ -196,6 +209,7 @@ impl Desk {
             due: Timestamp::NEVER,
             waiting: BTreeMap::new(),
             under_way: None,
+            tried_since: None,
             made_at: None,
             doubtful: Vec::new(),
             owed: Vec::new(),
@@ -205,6 +219,8 @@ impl Desk {
             ask_first: false,
             open_since: None,
             contended: false,
+            met: false,
+            gathers_until: Timestamp::ZERO,
             unreadable: None,
             remembered: None,
             learned: false,
@@ -331,6 +347,20 @@ impl Desk {
         self.events.push_back((mono, event));
     }
 
+    /// Nothing is done before then, whatever is asked.
+    pub(super) fn rests_until(&self) -> Timestamp {
+        if self.under_way.is_some() {
+            Timestamp::NEVER
+        } else {
+            self.gathers_until
+        }
+    }
+
+    /// By when what happened must be written.
+    pub(super) const fn due(&self) -> Timestamp {
+        self.due
+    }
+
     /// Nothing of ours is unwritten.
     pub(super) fn is_quiet(&self) -> bool {
         self.events.is_empty() && self.under_way.is_none() && self.doubtful.is_empty()
@@ -375,8 +405,8 @@ impl Desk {
 
     /// What to do at `mono`.
     pub(super) fn step(&mut self, shop: &mut Shop, mono: Timestamp, told: &mut Vec<Told>) -> Step {
-        if self.under_way.is_some() {
-            return Step::Wait(Timestamp::NEVER);
+        if self.rests_until() > mono {
+            return Step::Wait(self.rests_until());
         }
         self.rejoin(shop, mono);
         let must = self.due <= mono || !self.owed.is_empty() || !self.doubtful.is_empty();
@@ -463,6 +493,7 @@ impl Desk {
             || !self.doubtful.is_empty()
             || cell.head.line != line;
         if !changed {
+            self.tried_since = None;
             if self.events.is_empty() {
                 // Looking has counted tokens and leases: it is not worth a write, but goes with the next.
                 self.view = cell;
@@ -480,6 +511,7 @@ impl Desk {
             return Step::Wait(self.due.min(try_at));
         }
         shop.number += 1;
+        self.tried_since.get_or_insert(mono);
         let notify = cell.others_wait(shop.me);
         let (version, value) = cell.encode(shop.me, shop.number);
         self.under_way = Some(Attempt {

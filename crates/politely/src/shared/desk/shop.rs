@@ -7,6 +7,7 @@ use politely_core::config::Config;
 
 use super::super::cell::Who;
 use super::super::epoch::Epochs;
+use super::took::Took;
 
 /// One for all.
 pub(in crate::shared) struct Shop {
@@ -19,6 +20,8 @@ pub(in crate::shared) struct Shop {
     /// Tickets of those who gave up while they were served.
     pub(in crate::shared) gone: HashSet<u64, foldhash::fast::RandomState>,
     pub(in crate::shared) count: Count,
+    /// From a batch's first attempt until it stood.
+    pub(in crate::shared) took: Took,
 }
 
 /// What group commit comes to.

@@ -3,6 +3,7 @@
 mod adoption;
 mod conformance;
 mod line;
+mod took;
 mod upgrade;
 
 use std::sync::Arc;
