@@ -20,6 +20,7 @@ pub mod gate;
 pub mod host;
 mod join;
 pub mod key;
+mod pack;
 pub mod queue;
 pub mod retry;
 mod rng;

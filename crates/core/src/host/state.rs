@@ -7,9 +7,12 @@ use crate::Timestamp;
 use crate::config::Config;
 use crate::control::Law;
 use crate::gate::{LeaseId, Pace};
+use crate::pack::{pack, unpack};
 
 /// The serialised form begins with this byte; another number is another layout.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
+/// The same fields as postcard writes them: read, for what was written before an upgrade, and written no more.
+const VERSION_POSTCARD: u8 = 2;
 
 /// A serialised state that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,13 +26,15 @@ pub enum RestoreError {
 }
 
 impl Host {
-    /// The state as bytes: a version, then its fields (postcard). Equal states give equal bytes.
+    /// The state as bytes: a version, then its fields ([`crate::pack`]). Equal states give equal bytes, and what is
+    /// read from them goes on as the state itself would.
     ///
     /// # Panics
     /// Never: every field has a serialised form.
     pub fn snapshot(&self) -> Vec<u8> {
-        postcard::to_extend(self, vec![VERSION])
-            .expect("a Vec grows as needed and every field serialises")
+        let mut bytes = Vec::with_capacity(512);
+        bytes.push(VERSION);
+        pack(self, bytes).expect("every field has a packed form")
     }
 
     /// The state again. Its times are brought within reach of `now`, should the clock have been set back.
@@ -71,10 +76,12 @@ impl Host {
         let (&version, rest) = bytes.split_first().ok_or(RestoreError::Damaged(
             postcard::Error::DeserializeUnexpectedEnd,
         ))?;
-        if version != VERSION {
-            return Err(RestoreError::Version(version));
+        let host: Self = match version {
+            VERSION => unpack(rest),
+            VERSION_POSTCARD => postcard::from_bytes(rest),
+            _ => return Err(RestoreError::Version(version)),
         }
-        let host: Self = postcard::from_bytes(rest).map_err(RestoreError::Damaged)?;
+        .map_err(RestoreError::Damaged)?;
         if !host.plausible() {
             return Err(RestoreError::Damaged(postcard::Error::SerdeDeCustom));
         }

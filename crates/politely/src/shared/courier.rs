@@ -168,7 +168,9 @@ impl<'a> Courier<'a> {
             Done::Writes(names, results) => {
                 self.under_way -= 1;
                 for (name, result) in names.iter().zip(results) {
-                    hub.was_written(name, result, now);
+                    if let Some(took) = hub.was_written(name, result, now) {
+                        metrics::histogram!("politely_commit_seconds").record(took.as_secs_f64());
+                    }
                 }
             }
             Done::Reads(names, results) => {

@@ -306,6 +306,7 @@ impl Elsewhere for Shared {
     fn commits(&self) -> Option<Commits> {
         let state = self.0.state.lock();
         let count = state.hub.count();
+        let (took_p50, took_p99) = state.hub.took();
         Some(Commits {
             commits: count.commits,
             conflicts: count.conflicts,
@@ -314,6 +315,8 @@ impl Elsewhere for Shared {
             items: count.items,
             lost: count.lost,
             coordinators: state.hub.members() as u64,
+            took_p50,
+            took_p99,
         })
     }
 
@@ -457,7 +460,7 @@ impl Inner {
 
     async fn ask(self: &Arc<Self>, key: &Key, ask: Ask, turn: Turn, once: bool) -> Answer {
         let (answer, comes) = oneshot::channel();
-        let mut asking = {
+        let (mut asking, news) = {
             let mut state = self.state.lock();
             if state.closed {
                 return Answer::Closed;
@@ -465,16 +468,19 @@ impl Inner {
             let now = self.clock.now();
             let ticket = state.hub.ask(key, turn, ask, once, now);
             state.answers.insert(ticket, answer);
-            Asking {
+            let asking = Asking {
                 inner: self,
                 key,
                 turn,
                 ticket,
                 comes,
                 heard: false,
-            }
+            };
+            (asking, state.hub.take_news())
         };
-        self.wake.notify_one();
+        if news {
+            self.wake.notify_one();
+        }
         let answer = (&mut asking.comes).await;
         asking.heard = true;
         answer.unwrap_or(Answer::Closed)
@@ -482,8 +488,13 @@ impl Inner {
 
     fn tell(&self, key: &Key, event: Event) -> politely_core::host::Directions {
         let now = self.clock.now();
-        let directions = self.state.lock().hub.tell(key, event, now);
-        self.wake.notify_one();
+        let mut state = self.state.lock();
+        let directions = state.hub.tell(key, event, now);
+        let news = state.hub.take_news();
+        drop(state);
+        if news {
+            self.wake.notify_one();
+        }
         directions
     }
 

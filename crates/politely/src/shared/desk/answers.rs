@@ -10,23 +10,21 @@ use super::super::cell::{Cell, CellError, LastWrite, Who};
 use super::super::event::Event;
 use super::super::lease::safely;
 use super::{
-    Attempt, BREATH, Desk, Granting, HORIZON, LATELY, RETRY, Reading, SLOW_MAX, Shop, Told,
-    UNREADABLE,
+    Attempt, BREATH, CROWD, Desk, GATHER_MAX, Granting, HORIZON, LATELY, RETRY, Reading, SLOW_MAX,
+    Shop, Told, UNREADABLE,
 };
 use crate::cells::{EngineError, Version, Written};
 
 impl Desk {
-    /// What came of the write under way.
+    /// What came of the write under way. If it stood: how long that took, conflicts included.
     pub(in crate::shared) fn written(
         &mut self,
         result: Result<Written, EngineError>,
         shop: &mut Shop,
         mono: Timestamp,
         told: &mut Vec<Told>,
-    ) {
-        let Some(attempt) = self.under_way.take() else {
-            return;
-        };
+    ) -> Option<Duration> {
+        let attempt = self.under_way.take()?;
         match result {
             Ok(Written::Done) => {
                 let took = mono.since(attempt.began);
@@ -35,11 +33,19 @@ impl Desk {
                 self.breathe(attempt.began, took, shop, mono);
                 shop.count.commits += 1;
                 shop.count.items += (attempt.events + attempt.granted.len()) as u64;
+                let crowd = attempt.events + attempt.granted.len() >= CROWD;
                 self.stands(attempt, shop, mono, told);
+                let length = mono.since(self.tried_since.take()?);
+                if std::mem::take(&mut self.met) && crowd {
+                    self.gathers_until = mono + (2 * length).min(GATHER_MAX);
+                }
+                shop.took.add(length);
+                return Some(length);
             }
             Ok(Written::Conflict(value)) => {
                 shop.count.conflicts += 1;
                 self.contended = true;
+                self.met = true;
                 self.take_back(&attempt, shop);
                 self.heard(value.as_deref(), shop, mono);
                 self.soon(mono);
@@ -52,6 +58,7 @@ impl Desk {
                 self.failures += 1;
             }
         }
+        None
     }
 
     /// Leaves room for somebody else's write now and then.

@@ -9,11 +9,17 @@
 //! moment's worth, and goes to the end. So nobody starves and one write is made per turn, not one per try.
 
 mod answers;
+mod attempt;
 mod away;
 mod shop;
+mod took;
 mod turn;
 
+pub(super) use attempt::{Granting, Step, Told, Waiter};
 pub(super) use shop::{Count, Shop};
+pub(super) use took::Took;
+
+use attempt::Attempt;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -23,7 +29,7 @@ use politely_core::Timestamp;
 use politely_core::config::Config;
 use politely_core::control::LawConfig;
 use politely_core::gate::LeaseId;
-use politely_core::host::{Ask, Directions, Grant, Host, Wait};
+use politely_core::host::{Directions, Host};
 
 use super::alone::Alone;
 use super::cell::{Cell, Who};
@@ -49,6 +55,11 @@ const LOOK: Duration = Duration::from_millis(5);
 const BATCH: usize = 1024;
 /// Events kept while nothing can be written; then the oldest goes. Its lease runs out by itself.
 const EVENTS_MAX: usize = 1 << 14;
+/// Where so many come at once and others write too, the next batch gathers for twice as long as this one took: who writes small batches
+/// all the time is in everybody's way …
+const CROWD: usize = 16;
+/// … but no longer than this.
+const GATHER_MAX: Duration = Duration::from_millis(2);
 /// What cannot be read may be, after an upgrade.
 const UNREADABLE: Duration = Duration::from_secs(1);
 /// A cell that nobody writes is forgotten.
@@ -90,6 +101,8 @@ pub(super) struct Desk {
     due: Timestamp,
     waiting: BTreeMap<(Turn, u64), Waiter>,
     under_way: Option<Attempt>,
+    /// Since when what is to be written is tried.
+    tried_since: Option<Timestamp>,
     /// Attempts on `base` of which nobody knows whether they were made.
     doubtful: Vec<Attempt>,
     /// Granted by an attempt that was made, as it turned out.
@@ -106,6 +119,10 @@ pub(super) struct Desk {
     open_since: Option<Timestamp>,
     /// Met somebody else's write since the last turn.
     contended: bool,
+    /// The present batch has met somebody else's write.
+    met: bool,
+    /// Nothing is done before then: the next batch gathers.
+    gathers_until: Timestamp,
     unreadable: Option<String>,
     /// What this process knew of the key before it was started again: for an engine that knows nothing.
     pub(super) remembered: Option<Box<Host>>,
@@ -140,63 +157,6 @@ impl Reading {
     }
 }
 
-/// Who waits here.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Waiter {
-    pub(super) ask: Ask,
-    /// It will have an answer now, be it no.
-    pub(super) once: bool,
-}
-
-/// A permit in a write.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Granting {
-    pub(super) turn: Turn,
-    pub(super) ticket: u64,
-    pub(super) waiter: Waiter,
-    pub(super) grant: Grant,
-    /// When it starts by our own clock, as far as was known when it was granted: time may be put back until it is heard of.
-    pub(super) starts: Timestamp,
-}
-
-struct Attempt {
-    number: u64,
-    value: Arc<[u8]>,
-    cell: Cell,
-    events: usize,
-    granted: Vec<Granting>,
-    /// The cell is younger than our last look: it may have been there before. The engine had lost something last at this number
-    /// of its epochs.
-    unsure: Option<u32>,
-    began: Timestamp,
-}
-
-/// What is to be done for a desk.
-pub(super) enum Step {
-    Write(Write),
-    Read,
-    /// Nothing before then, by our own clock.
-    Wait(Timestamp),
-}
-
-/// What came of it for those who wait.
-#[derive(Debug)]
-pub(super) enum Told {
-    Granted(Granting),
-    /// It stands if the engine has lost nothing since this number of its epochs.
-    Unsure(Granting, u32),
-    No(u64, Wait),
-}
-
-impl Told {
-    const fn granted(granting: Granting, unsure: Option<u32>) -> Self {
-        match unsure {
-            Some(lost) => Self::Unsure(granting, lost),
-            None => Self::Granted(granting),
-        }
-    }
-}
-
 impl Desk {
     pub(super) fn new(name: Arc<str>, shop: &Shop, mono: Timestamp) -> Self {
         let now = shop.epochs.now(mono);
@@ -214,6 +174,7 @@ impl Desk {
             due: Timestamp::NEVER,
             waiting: BTreeMap::new(),
             under_way: None,
+            tried_since: None,
             doubtful: Vec::new(),
             owed: Vec::new(),
             last: 0,
@@ -222,6 +183,8 @@ impl Desk {
             ask_first: false,
             open_since: None,
             contended: false,
+            met: false,
+            gathers_until: Timestamp::ZERO,
             unreadable: None,
             remembered: None,
             learned: false,
@@ -347,6 +310,20 @@ impl Desk {
         self.events.push_back((mono, event));
     }
 
+    /// Nothing is done before then, whatever is asked.
+    pub(super) fn rests_until(&self) -> Timestamp {
+        if self.under_way.is_some() {
+            Timestamp::NEVER
+        } else {
+            self.gathers_until
+        }
+    }
+
+    /// By when what happened must be written.
+    pub(super) const fn due(&self) -> Timestamp {
+        self.due
+    }
+
     /// Nothing of ours is unwritten.
     pub(super) fn is_quiet(&self) -> bool {
         self.events.is_empty() && self.under_way.is_none() && self.doubtful.is_empty()
@@ -391,8 +368,8 @@ impl Desk {
 
     /// What to do at `mono`.
     pub(super) fn step(&mut self, shop: &mut Shop, mono: Timestamp, told: &mut Vec<Told>) -> Step {
-        if self.under_way.is_some() {
-            return Step::Wait(Timestamp::NEVER);
+        if self.rests_until() > mono {
+            return Step::Wait(self.rests_until());
         }
         self.rejoin(shop, mono);
         let must = self.due <= mono || !self.owed.is_empty() || !self.doubtful.is_empty();
@@ -494,6 +471,7 @@ impl Desk {
             || !self.doubtful.is_empty()
             || cell.head.line != line;
         if !changed {
+            self.tried_since = None;
             if self.events.is_empty() {
                 // Looking has counted tokens and leases: it is not worth a write, but goes with the next.
                 self.view = cell;
@@ -511,6 +489,7 @@ impl Desk {
             return Step::Wait(self.due.min(try_at));
         }
         shop.number += 1;
+        self.tried_since.get_or_insert(mono);
         let notify = cell.others_wait(shop.me);
         let value = cell.encode(shop.me, shop.number);
         let unsure = self.base.is_none() || !shop.epochs.looked_after(cell.born);

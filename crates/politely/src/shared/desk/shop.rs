@@ -7,6 +7,7 @@ use politely_core::config::Config;
 
 use super::super::cell::Who;
 use super::super::epoch::Epochs;
+use super::took::Took;
 
 /// One for all.
 pub(in crate::shared) struct Shop {
@@ -21,6 +22,8 @@ pub(in crate::shared) struct Shop {
     pub(in crate::shared) count: Count,
     /// The engine is to be looked at now.
     pub(in crate::shared) look: bool,
+    /// From a batch's first attempt until it stood.
+    pub(in crate::shared) took: Took,
 }
 
 /// What group commit comes to.

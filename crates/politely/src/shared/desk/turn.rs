@@ -30,6 +30,12 @@ impl Desk {
             cell.head.line.drain(..before);
             before = 0;
         }
+        if before > 0
+            && let Some(granted) = self.take_of_plenty(cell, shop, now, mono)
+        {
+            cell.head.line.retain(|who| *who != me);
+            return granted;
+        }
         if before > 0 {
             self.answer_at_once(
                 told,
@@ -153,6 +159,37 @@ impl Desk {
             }
         }
         (granted, None)
+    }
+
+    /// Where there is plenty nobody needs to stand in line: all here are served, and as many again could be at once, with half
+    /// of the slots left for them.
+    fn take_of_plenty(
+        &mut self,
+        cell: &mut Cell,
+        shop: &Shop,
+        now: Timestamp,
+        mono: Timestamp,
+    ) -> Option<Vec<Granting>> {
+        let mut asks = self.waiting.values().map(|waiter| waiter.ask);
+        if self.waiting.len() > BATCH || asks.any(|ask| ask.bytes > 0) {
+            return None;
+        }
+        let asks = self.waiting.values().map(|waiter| waiter.ask);
+        let wanted: u32 = asks
+            .map(|ask| u32::from(ask.slots.max(ask.cost).max(1)))
+            .sum();
+        let (taken, of) = cell.host.slots(now, &shop.config);
+        let all = Ask {
+            cost: u16::try_from(wanted).ok()?,
+            ..Ask::default()
+        };
+        let mut host = cell.host.clone();
+        let mut is_there = || matches!(host.request(now, all, &shop.config), Decision::Granted(_));
+        if 2 * (taken + wanted) > of || !is_there() || !is_there() {
+            return None;
+        }
+        self.open_since = None;
+        Some(self.take(cell, shop, now, mono, false).0)
     }
 
     /// Those before us could have gone on for a while and did not: they are gone, or very slow.

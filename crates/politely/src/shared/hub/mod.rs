@@ -18,7 +18,7 @@ use politely_core::signal::Signal;
 
 use super::alone;
 use super::cell::Who;
-use super::desk::{Count, Desk, Granting, Shop, Step, Told, Waiter};
+use super::desk::{Count, Desk, Granting, Shop, Step, Told, Took, Waiter};
 use super::epoch::{Epochs, PULSE, STALE};
 use super::event::Event;
 use super::lease::safely;
@@ -55,6 +55,8 @@ pub(super) struct Hub {
     trouble: Option<String>,
     /// With the desk it is from.
     told: Vec<(usize, Delivery)>,
+    /// Something is to be done sooner than was thought when it was last looked at.
+    news: bool,
     watch: (Vec<Arc<str>>, Vec<Arc<str>>),
     next: Ticket,
 }
@@ -117,6 +119,7 @@ impl Hub {
                 gone: HashSet::default(),
                 count: Count::default(),
                 look: false,
+                took: Took::default(),
             },
             desks: Vec::new(),
             of: HashMap::default(),
@@ -132,6 +135,7 @@ impl Hub {
             pulsing: false,
             trouble: None,
             told: Vec::new(),
+            news: false,
             watch: (Vec::new(), Vec::new()),
             next: 0,
         }
@@ -152,7 +156,7 @@ impl Hub {
         if let Some(desk) = &mut self.desks[id] {
             desk.ask(turn, ticket, Waiter { ask, once });
         }
-        self.wake(id);
+        self.stir(id, Timestamp::ZERO, mono);
         ticket
     }
 
@@ -181,10 +185,13 @@ impl Hub {
             Event::Cancel { .. } => count.cancelled += 1,
             _ => {}
         }
-        let told = self.desks[id]
-            .as_mut()
-            .and_then(|desk| desk.tell(event, &self.shop, mono));
-        self.wake(id);
+        let mut due = Timestamp::ZERO;
+        let told = self.desks[id].as_mut().and_then(|desk| {
+            let told = desk.tell(event, &self.shop, mono);
+            due = desk.due();
+            told
+        });
+        self.stir(id, due, mono);
         let directions = told.map(|told| Directions {
             hold_until: self.shop.epochs.mono(told.hold_until),
             ..told
@@ -370,25 +377,23 @@ impl Hub {
         }
     }
 
-    /// What came of a write of a key.
+    /// What came of a write of a key. If it stood: how long that took.
     pub(super) fn was_written(
         &mut self,
         cell: &str,
         result: Result<Written, EngineError>,
         mono: Timestamp,
-    ) {
+    ) -> Option<Duration> {
         if result.is_err() {
             self.pulse_at = self.pulse_at.min(mono);
         }
-        let Some(&id) = self.named.get(cell) else {
-            return;
-        };
+        let id = *self.named.get(cell)?;
         let mut told = Vec::new();
-        if let Some(desk) = &mut self.desks[id] {
-            desk.written(result, &mut self.shop, mono, &mut told);
-        }
+        let desk = self.desks[id].as_mut();
+        let took = desk.and_then(|desk| desk.written(result, &mut self.shop, mono, &mut told));
         self.hear(id, &mut told, mono);
         self.wake(id);
+        took
     }
 
     /// What a look at a key showed.
@@ -553,6 +558,22 @@ impl Hub {
                 self.free.push(id);
             }
         }
+    }
+
+    /// There is something to be done for a desk at `due`, unless it rests.
+    fn stir(&mut self, id: usize, due: Timestamp, mono: Timestamp) {
+        let rests = self.desks[id].as_ref().map(Desk::rests_until);
+        let rests = rests.filter(|_| self.shop.epochs.is_fresh(mono));
+        let at = rests.map_or(Timestamp::ZERO, |rests| rests.max(due));
+        if at < self.due_of[id] {
+            self.at(id, at);
+            self.news = true;
+        }
+    }
+
+    /// Whether [`Hub::calls`] should be called sooner than was thought.
+    pub(super) const fn take_news(&mut self) -> bool {
+        std::mem::replace(&mut self.news, false)
     }
 
     fn wake(&mut self, id: usize) {

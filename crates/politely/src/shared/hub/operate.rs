@@ -1,6 +1,7 @@
 //! What an operator sees of all keys, and what outlives a restart.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use politely_core::Timestamp;
 use politely_core::config::Config;
@@ -19,6 +20,11 @@ impl Hub {
 
     pub(in crate::shared) const fn count(&self) -> Count {
         self.shop.count
+    }
+
+    /// How long commits took of late: the median and the 99th percentile.
+    pub(in crate::shared) fn took(&self) -> (Duration, Duration) {
+        self.shop.took.quantiles()
     }
 
     pub(in crate::shared) fn keys(&self) -> impl Iterator<Item = &Key> {

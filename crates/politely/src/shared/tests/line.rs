@@ -1,12 +1,17 @@
 //! Very many wait for one key, in several processes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use politely_core::Timestamp;
 use politely_core::config::Config;
 
 use super::{key, memory, ok, process};
+use crate::cells::{Engine, Version, Write, Written};
 use crate::clock::Clock;
 use crate::limiter::Limiter;
+use crate::shared::cell::{Cell, Who};
+use crate::shared::hub;
 use crate::sync::sleep;
 
 const COORDINATORS: usize = 4;
@@ -55,4 +60,39 @@ async fn ten_thousand_wait_for_one_permit_a_second() {
     let operations: u64 = commits.map(|c| c.commits + c.conflicts + c.reads).sum();
     let each = operations as f64 / WAITERS as f64;
     assert!(each <= 1.5, "{each} engine operations a permit");
+}
+
+/// Before this, whoever came second to a key that lets everybody go wrote once to join its line and once to be served, and all were told of
+/// every write.
+#[tokio::test(start_paused = true)]
+async fn nobody_stands_in_line_where_there_is_plenty() {
+    let mut plenty = Config::fixed(1_000.0, 100.0);
+    plenty.limits.in_flight = 100;
+    for (config, at_once) in [(plenty, true), (Config::fixed(1.0, 1.0), false)] {
+        let (memory, clock) = (memory(), Clock::tokio());
+        let limiter = process(&memory, config.clone());
+        sleep(Duration::from_secs(5)).await;
+        limiter.acquire(&key()).await.unwrap().report(&ok());
+        assert!(limiter.settled(Duration::from_secs(1)).await);
+        let (name, somebody) = (hub::name(&key()), Who(7));
+        let held = memory.read(vec![Arc::clone(&name)]).await.remove(0);
+        let held = held.unwrap().unwrap();
+        let (mut cell, _) = Cell::decode(&held, Timestamp::ZERO, &config).unwrap();
+        cell.head.line.push(somebody);
+        let write = Write {
+            cell: name,
+            expected: Version::of(&held),
+            before: None,
+            value: cell.encode(somebody, 1),
+            keep: Duration::from_hours(1),
+            notify: false,
+        };
+        let written = memory.compare_and_set(vec![write]).await.remove(0);
+        assert_eq!(written, Ok(Written::Done));
+        sleep(Duration::from_secs(2)).await;
+        let began = clock.now();
+        limiter.acquire(&key()).await.unwrap().report(&ok());
+        let waited = clock.now().since(began);
+        assert_eq!(waited < Duration::from_millis(200), at_once, "{waited:?}");
+    }
 }

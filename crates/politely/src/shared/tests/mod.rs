@@ -4,6 +4,7 @@ mod adoption;
 mod conformance;
 mod line;
 mod time;
+mod took;
 mod upgrade;
 
 use std::sync::Arc;

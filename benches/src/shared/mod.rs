@@ -1,8 +1,10 @@
-//! Limiters that share keys through one redis-server, against a token bucket in Lua on the same server, in one run.
+//! Limiters that share keys through one redis-server, against what else shares one key there, in one run.
 //!
 //! `cargo run --release -p politely-benches shared`. Every coordinator is a limiter with a connection and a thread of its own; server and
-//! callers share the machine. The Lua script is the shortest that paces one key (server's clock, one hash, no leases, no
-//! learning), called by as many tasks over as many connections, one call a permit.
+//! callers share the machine.
+
+mod one_key;
+mod rivals;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,39 +12,25 @@ use std::time::{Duration, Instant};
 
 use politely::cells::redis::Redis;
 use politely::core::Rng;
-use politely::{Ask, Config, Key, Limiter, Report, Signal};
+use politely::{Config, Key, Limiter, Report, Signal};
 
 use crate::servers::redis::RedisServer;
 
-const COORDINATORS: usize = 8;
-const TASKS: usize = 64;
-/// Runs are long: so few callers have enough with them.
-const TASKS_IN_RUNS: usize = 4;
 const SECONDS: u64 = 5;
-const LUA: &str = "local t=redis.call('TIME') local now=t[1]*1000000+t[2]
-local s=redis.call('HMGET',KEYS[1],'tat') local tat=math.max(tonumber(s[1] or 0),now)
-redis.call('HSET',KEYS[1],'tat',tat+ARGV[1]) return tat-now";
 
-/// Runs everything and prints the table.
+/// Runs everything and prints the tables.
 pub(crate) fn run() {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .expect("a runtime");
-    println!("| what | a second | engine operations each | conflicts each |");
-    println!("| --- | --- | --- | --- |");
     runtime.block_on(async {
-        one_key(
-            "permits of ONE key, 8 coordinators, one at a time",
-            1,
-            TASKS,
-        )
-        .await;
-        one_key("… in runs of 16", 16, TASKS_IN_RUNS).await;
+        one_key::run().await;
+        println!("| what | a second | engine operations each | conflicts each |");
+        println!("| --- | --- | --- | --- |");
         many_keys().await;
         many_hosts().await;
-        lua().await;
     });
 }
 
@@ -68,47 +56,6 @@ async fn settle(limiters: &[Limiter]) {
     }
     // A new epoch is quiet for a while.
     tokio::time::sleep(Duration::from_secs(4)).await;
-}
-
-async fn one_key(what: &str, slots: u16, tasks_each: usize) {
-    let server = RedisServer::start("");
-    let limiters: Vec<_> = (0..COORDINATORS)
-        .map(|_| coordinator(&server, &unlimited()))
-        .collect();
-    settle(&limiters).await;
-    let key = Key::host("example.com").expect("a host");
-    let count = Arc::new(AtomicU64::new(0));
-    let began = Instant::now();
-    let until = began + Duration::from_secs(SECONDS);
-    let mut tasks = tokio::task::JoinSet::new();
-    for limiter in limiters
-        .iter()
-        .flat_map(|limiter| vec![limiter; tasks_each])
-    {
-        let (limiter, key, count) = (limiter.clone(), key.clone(), Arc::clone(&count));
-        tasks.spawn(async move {
-            let ask = Ask {
-                slots,
-                ..Ask::default()
-            };
-            while Instant::now() < until {
-                let turn = limiter.turn();
-                if let Ok(permit) = limiter.acquire_in_turn(&key, ask, turn).await {
-                    count.fetch_add(u64::from(permit.slots()), Ordering::Relaxed);
-                    for permit in permit.split() {
-                        permit.report(&Report::of(Signal::Ok));
-                    }
-                }
-            }
-        });
-    }
-    tasks.join_all().await;
-    row(
-        what,
-        count.load(Ordering::Relaxed),
-        began.elapsed(),
-        &limiters,
-    );
 }
 
 async fn many_keys() {
@@ -177,45 +124,19 @@ async fn many_hosts() {
     );
 }
 
-async fn lua() {
-    let server = RedisServer::start("");
-    let client = redis::Client::open(server.url()).expect("a URL");
-    let count = Arc::new(AtomicU64::new(0));
-    let began = Instant::now();
-    let until = began + Duration::from_secs(SECONDS);
-    let mut tasks = tokio::task::JoinSet::new();
-    for _ in 0..COORDINATORS {
-        let connection = client.get_multiplexed_async_connection().await;
-        let connection = connection.expect("a server");
-        for _ in 0..TASKS {
-            let (mut connection, count) = (connection.clone(), Arc::clone(&count));
-            tasks.spawn(async move {
-                let script = redis::Script::new(LUA);
-                while Instant::now() < until {
-                    let mut call = script.key("bucket");
-                    let wait: Result<i64, _> = call.arg(1).invoke_async(&mut connection).await;
-                    count.fetch_add(u64::from(wait.is_ok()), Ordering::Relaxed);
-                }
-            });
-        }
-    }
-    tasks.join_all().await;
-    row(
-        "a plain Lua token bucket, one key, 8 connections",
-        count.load(Ordering::Relaxed),
-        began.elapsed(),
-        &[],
-    );
-}
-
-fn row(what: &str, count: u64, took: Duration, limiters: &[Limiter]) {
+/// Calls of the engine so far, and those that met somebody else's.
+fn operations(limiters: &[Limiter]) -> (u64, u64) {
     let commits = limiters.iter().filter_map(Limiter::commits);
-    let (operations, conflicts) = commits.fold((0, 0), |(all, conflicts), c| {
+    commits.fold((0, 0), |(all, conflicts), c| {
         (
             all + c.commits + c.conflicts + c.reads,
             conflicts + c.conflicts,
         )
-    });
+    })
+}
+
+fn row(what: &str, count: u64, took: Duration, limiters: &[Limiter]) {
+    let (operations, conflicts) = operations(limiters);
     let each = |n: u64| n as f64 / count.max(1) as f64;
     println!(
         "| {what} | {:.0} | {:.3} | {:.3} |",
