@@ -3,6 +3,7 @@
 //! `cargo run --release -p politely-benches shared`. Every coordinator is a limiter with a connection and a thread of its own; server and
 //! callers share the machine.
 
+mod cpu;
 mod one_key;
 mod rivals;
 
@@ -14,6 +15,7 @@ use politely::cells::redis::Redis;
 use politely::core::Rng;
 use politely::{Config, Key, Limiter, Report, Signal};
 
+use self::cpu::Cpu;
 use crate::servers::redis::RedisServer;
 
 const SECONDS: u64 = 5;
@@ -27,8 +29,10 @@ pub(crate) fn run() {
         .expect("a runtime");
     runtime.block_on(async {
         one_key::run().await;
-        println!("| what | a second | engine operations each | conflicts each |");
-        println!("| --- | --- | --- | --- |");
+        println!(
+            "| what | a second | CPU us each, callers + server | engine operations each | conflicts each |"
+        );
+        println!("| --- | --- | --- | --- | --- |");
         many_keys().await;
         many_hosts().await;
     });
@@ -68,6 +72,7 @@ async fn many_keys() {
             .collect(),
     );
     let count = Arc::new(AtomicU64::new(0));
+    let cpu = Cpu::of(&server);
     let began = Instant::now();
     let until = began + Duration::from_secs(2 * SECONDS);
     let mut tasks = tokio::task::JoinSet::new();
@@ -89,6 +94,7 @@ async fn many_keys() {
         "acquire + report over 100,000 keys, one coordinator",
         count.load(Ordering::Relaxed),
         began.elapsed(),
+        cpu,
         &limiters,
     );
 }
@@ -99,6 +105,7 @@ async fn many_hosts() {
     let limiters = vec![coordinator(&server, &Config::fixed(2.0, 1.0))];
     settle(&limiters).await;
     let count = Arc::new(AtomicU64::new(0));
+    let cpu = Cpu::of(&server);
     let began = Instant::now();
     let until = began + Duration::from_secs(2 * SECONDS);
     let mut tasks = tokio::task::JoinSet::new();
@@ -120,6 +127,7 @@ async fn many_hosts() {
         "fetches of 2,000 hosts of 2 a second, 50 ms each",
         count.load(Ordering::Relaxed),
         began.elapsed(),
+        cpu,
         &limiters,
     );
 }
@@ -135,12 +143,15 @@ fn operations(limiters: &[Limiter]) -> (u64, u64) {
     })
 }
 
-fn row(what: &str, count: u64, took: Duration, limiters: &[Limiter]) {
+fn row(what: &str, count: u64, took: Duration, mut cpu: Cpu<'_>, limiters: &[Limiter]) {
     let (operations, conflicts) = operations(limiters);
     let each = |n: u64| n as f64 / count.max(1) as f64;
+    let (callers, server) = cpu.spent();
     println!(
-        "| {what} | {:.0} | {:.3} | {:.3} |",
+        "| {what} | {:.0} | {:.1} + {:.1} | {:.3} | {:.3} |",
         count as f64 / took.as_secs_f64(),
+        each(callers.as_micros() as u64),
+        each(server.as_micros() as u64),
         each(operations),
         each(conflicts)
     );

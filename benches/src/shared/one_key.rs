@@ -2,12 +2,14 @@
 //!
 //! The contestants take turns on one redis-server, so that a neighbour's noise falls on all; medians of the rounds are compared.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use politely::{Ask, Key, Limiter, Report, Signal};
 
+use super::cpu::Cpu;
 use super::rivals::{Bottleneck, Lua};
 use super::{coordinator, operations, settle, unlimited};
 use crate::servers::redis::RedisServer;
@@ -17,124 +19,114 @@ pub(super) const COORDINATORS: usize = 8;
 pub(super) const TASKS: usize = 64;
 /// Runs are long: so few callers have enough with them.
 const TASKS_IN_RUNS: usize = 4;
+/// Callers of each that rest after every permit, and for how long: how long a commit takes while the machine has something left.
+const PACED: usize = 25;
+const PAUSE: Duration = Duration::from_millis(38);
 pub(super) const ROUND: Duration = Duration::from_secs(3);
 const ROUNDS: usize = 3;
 
 /// Prints both tables.
 pub(super) async fn run() {
     let server = RedisServer::start("");
-    let mut ours = Vec::new();
-    for (name, slots, tasks) in [
-        ("one at a time", 1, TASKS),
-        ("in runs of 16", 16, TASKS_IN_RUNS),
-    ] {
-        ours.push(Ours::new(&server, name, slots, tasks).await);
-    }
-    let shared = Lua::new(&server, COORDINATORS, TASKS).await;
+    let ours = [
+        Ours::new(&server, "one at a time", 1, TASKS, Duration::ZERO).await,
+        Ours::new(&server, "in runs of 16", 16, TASKS_IN_RUNS, Duration::ZERO).await,
+        Ours::new(&server, "one at a time, 5,000 a second", 1, PACED, PAUSE).await,
+    ];
+    let pipelined = Lua::new(&server, COORDINATORS, TASKS).await;
     let alone = Lua::new(&server, COORDINATORS * TASKS, 1).await;
     let bottleneck = Bottleneck::new(server.address);
-    let mut rounds = [(); 5].map(|()| Vec::new());
-    let mut cpu = [Duration::ZERO; 4];
+    let mut rounds = [(); 6].map(|()| Rounds::default());
     for _ in 0..ROUNDS {
-        let mut spent = cpu_time(&server);
-        let mut spend = |on: &mut Duration| {
-            let now = cpu_time(&server);
-            *on += now - std::mem::replace(&mut spent, now);
-        };
-        rounds[0].push(ours[0].round().await);
-        spend(&mut cpu[0]);
-        rounds[1].push(shared.round().await);
-        spend(&mut cpu[1]);
-        rounds[2].push(ours[1].round().await);
-        spend(&mut cpu[2]);
-        rounds[3].push(alone.round().await);
-        spend(&mut cpu[3]);
-        rounds[4].push(bottleneck.round());
+        let mut cpu = Cpu::of(&server);
+        rounds[0].add(ours[0].round().await, &mut cpu);
+        rounds[1].add(pipelined.round().await, &mut cpu);
+        rounds[2].add(ours[1].round().await, &mut cpu);
+        rounds[3].add(alone.round().await, &mut cpu);
+        rounds[4].add(bottleneck.round(), &mut cpu);
+        rounds[5].add(ours[2].round().await, &mut cpu);
     }
-    let cpu_us = |i: usize| {
-        let permits: f64 = rounds[i]
-            .iter()
-            .map(|per_s| per_s * ROUND.as_secs_f64())
-            .sum();
-        cpu[i].as_secs_f64() * 1e6 / permits
-    };
     println!("one key, {COORDINATORS} coordinators, {ROUNDS} rounds of {ROUND:?} in turn");
     println!(
-        "| permits | a second, median (each round) | CPU us each, callers and server | engine operations each | conflicts each | commit p50 | p99, of the slowest |"
+        "| permits | a second, median (each round) | CPU us each, callers + server | engine operations each | conflicts each | commit p50 | p99, of the slowest |"
     );
     println!("| --- | --- | --- | --- | --- | --- | --- |");
-    for (ours, i) in ours.iter().zip([0, 2]) {
-        println!(
-            "| ours, {} | {} | {:.1} | {}",
-            ours.name,
-            figures(&rounds[i]),
-            cpu_us(i),
-            ours.costs()
-        );
+    for (ours, i) in ours.iter().zip([0, 2, 5]) {
+        println!("| ours, {} | {} | {}", ours.name, rounds[i], ours.costs());
     }
     for (name, i) in [
-        ("8 connections, pipelined", 1),
-        ("a connection each caller", 3),
+        ("Lua token bucket, 8 connections, pipelined", 1),
+        ("Lua token bucket, a connection each caller", 3),
+        ("Bottleneck, its callers' CPU not counted", 4),
     ] {
-        println!(
-            "| Lua token bucket, {name} | {} | {:.1} | | | | |",
-            figures(&rounds[i]),
-            cpu_us(i)
-        );
+        println!("| {name} | {} | | | | |", rounds[i]);
     }
-    println!("| Bottleneck | {} | | | | | |", figures(&rounds[4]));
     println!("against each rival in the same round:");
     for (name, rival) in [("Lua, pipelined", 1), ("Lua", 3), ("Bottleneck", 4)] {
         for (ours, what) in [(0, "one at a time"), (2, "in runs of 16")] {
-            let ratios = rounds[ours].iter().zip(&rounds[rival]);
-            let mut ratios: Vec<f64> = ratios.map(|(ours, rival)| ours / rival).collect();
-            ratios.sort_unstable_by(f64::total_cmp);
-            println!(
-                "- {what} / {name}: {:.2} ({ratios:.2?})",
-                ratios[ratios.len() / 2]
-            );
+            let ratios = rounds[ours].per_s.iter().zip(&rounds[rival].per_s);
+            let ratios: Vec<f64> = ratios.map(|(ours, rival)| ours / rival).collect();
+            println!("- {what} / {name}: {:.2} ({ratios:.2?})", median(&ratios));
         }
     }
 }
 
-/// What this process and the server have computed so far.
-fn cpu_time(server: &RedisServer) -> Duration {
-    let info = server.cli(&["info", "server"]);
-    let pid = info
-        .lines()
-        .find_map(|line| line.strip_prefix("process_id:"));
-    let pid = pid.expect("a process has a number").trim_end();
-    ["self", pid]
-        .map(|process| {
-            let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).expect("Linux");
-            let (_, after_name) = stat.rsplit_once(')').expect("a name");
-            let ticks = after_name.split_whitespace().skip(11).take(2);
-            let ticks: u64 = ticks
-                .map(|ticks| ticks.parse::<u64>().expect("ticks"))
-                .sum();
-            Duration::from_millis(10 * ticks)
-        })
-        .into_iter()
-        .sum()
+/// What a contestant did.
+#[derive(Default)]
+struct Rounds {
+    per_s: Vec<f64>,
+    callers: Duration,
+    server: Duration,
 }
 
-fn figures(rounds: &[f64]) -> String {
-    let mut sorted = rounds.to_vec();
+impl Rounds {
+    fn add(&mut self, per_s: f64, cpu: &mut Cpu<'_>) {
+        self.per_s.push(per_s);
+        let (callers, server) = cpu.spent();
+        self.callers += callers;
+        self.server += server;
+    }
+}
+
+impl fmt::Display for Rounds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let permits = self.per_s.iter().sum::<f64>() * ROUND.as_secs_f64();
+        let each = |cpu: Duration| cpu.as_secs_f64() * 1e6 / permits;
+        write!(
+            f,
+            "{:.0} ({:.0?}) | {:.1} + {:.1}",
+            median(&self.per_s),
+            self.per_s,
+            each(self.callers),
+            each(self.server)
+        )
+    }
+}
+
+fn median(of: &[f64]) -> f64 {
+    let mut sorted = of.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
-    format!("{:.0} ({rounds:.0?})", sorted[sorted.len() / 2])
+    sorted[sorted.len() / 2]
 }
 
-/// Coordinators whose callers ask for `slots` permits at a time and report each at once.
+/// Coordinators whose callers ask for `slots` permits at a time and report each at once, then pause.
 struct Ours {
     name: &'static str,
     slots: u16,
     tasks: usize,
+    pause: Duration,
     limiters: Vec<Limiter>,
     permits: Arc<AtomicU64>,
 }
 
 impl Ours {
-    async fn new(server: &RedisServer, name: &'static str, slots: u16, tasks: usize) -> Self {
+    async fn new(
+        server: &RedisServer,
+        name: &'static str,
+        slots: u16,
+        tasks: usize,
+        pause: Duration,
+    ) -> Self {
         let limiters: Vec<_> = (0..COORDINATORS)
             .map(|_| coordinator(server, &unlimited()))
             .collect();
@@ -143,6 +135,7 @@ impl Ours {
             name,
             slots,
             tasks,
+            pause,
             limiters,
             permits: Arc::default(),
         }
@@ -158,7 +151,11 @@ impl Ours {
             .flat_map(|limiter| vec![limiter; self.tasks])
         {
             let (limiter, permits) = (limiter.clone(), Arc::clone(&self.permits));
-            let key = Key::host(&format!("{}.example.com", self.slots)).expect("a host");
+            let (pause, key) = (
+                self.pause,
+                format!("{}-{}.example.com", self.slots, self.tasks),
+            );
+            let key = Key::host(&key).expect("a host");
             let ask = Ask {
                 slots: self.slots,
                 ..Ask::default()
@@ -171,6 +168,9 @@ impl Ours {
                         for permit in permit.split() {
                             permit.report(&Report::of(Signal::Ok));
                         }
+                    }
+                    if !pause.is_zero() {
+                        tokio::time::sleep(pause).await;
                     }
                 }
             });

@@ -5,7 +5,7 @@
 //! connection each, as a client without pipelining would.
 //!
 //! Bottleneck (`peers/bottleneck`) does what we do, acquire and give back, with three scripts a job. It runs in as many processes as there are
-//! cores, with as many limiters in all as we have coordinators.
+//! cores, with as many limiters and callers in all as we have.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use redis::aio::MultiplexedConnection;
 
-use super::one_key::{COORDINATORS, ROUND};
+use super::one_key::{COORDINATORS, ROUND, TASKS};
 use crate::servers::redis::RedisServer;
 
 const SCRIPT: &str = "local t=redis.call('TIME') local now=t[1]*1000000+t[2]
@@ -72,9 +72,6 @@ pub(super) struct Bottleneck {
 }
 
 impl Bottleneck {
-    /// Callers of each limiter: with more it does less.
-    const TASKS: usize = 8;
-
     pub(super) const fn new(server: SocketAddr) -> Self {
         Self { server }
     }
@@ -101,7 +98,7 @@ impl Bottleneck {
 
     fn start(&self, limiters: usize) -> (Child, BufReader<ChildStdout>) {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/bottleneck");
-        let numbers = [limiters, Self::TASKS, ROUND.as_secs() as usize];
+        let numbers = [limiters, TASKS, ROUND.as_secs() as usize];
         let mut process = Command::new("node")
             .current_dir(folder)
             .arg("limiters.js")

@@ -57,7 +57,24 @@ fn permits_of_a_killed_coordinator_are_brought_to_the_other() {
     let brought = demand_brought(&fleet.notes(), killed_us);
     let lost = demand_books(&mut fleet);
     Held::demand_books(&mut fleet);
+    demand_metrics(fleet.address);
     eprintln!("{brought} permits under way were brought to the other, {lost} expired");
+}
+
+/// What sharing costs can be scraped.
+fn demand_metrics(coordinator: SocketAddr) {
+    let deadline = Instant::now() + PATIENCE;
+    let answer = Http::new(coordinator).call("GET", "/metrics", "", deadline);
+    let metrics = String::from_utf8(answer.expect("an answer").body).expect("text");
+    for name in [
+        "politely_commits_total",
+        "politely_commit_items_total",
+        "politely_commit_conflicts_total",
+        "politely_commit_seconds_count",
+        "politely_commit_seconds{quantile=\"0.99\"}",
+    ] {
+        assert!(metrics.contains(name), "{name}: {metrics}");
+    }
 }
 
 /// Every page of every host, in three lists.
