@@ -1,17 +1,21 @@
 //! JSON bodies in, with problems that name the field.
 
+use std::error::Error;
 use std::time::Duration;
 
-use axum::body::Bytes;
+use axum::body::{Body, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, Query, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use http_body_util::LengthLimitError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::problem::Wrong;
 
+/// The largest body: 4,096 reports with a kilobyte of headers each.
+const BODY_MAX: usize = 4 << 20;
 /// A body that takes longer is not coming.
 const BODY_TIME: Duration = Duration::from_secs(10);
 
@@ -24,22 +28,34 @@ pub(crate) struct Params<T>(pub(crate) T);
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     type Rejection = Wrong;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Wrong> {
+    async fn from_request(request: Request, _: &S) -> Result<Self, Wrong> {
         // Only a page of ours sends this without being asked first by a browser (CORS): no stranger's page can.
         if !is_json(request.headers()) {
             let detail = "the body must be application/json";
             return Err(Wrong::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
         }
-        let read = Bytes::from_request(request, state);
+        let read = to_bytes(request.into_body(), BODY_MAX);
         let Ok(read) = tokio::time::timeout(BODY_TIME, read).await else {
             let detail = format!("the body did not come within {} s", BODY_TIME.as_secs());
             return Err(Wrong::new(StatusCode::REQUEST_TIMEOUT, detail));
         };
-        let bytes = read.map_err(|why| Wrong::new(why.status(), why.body_text()))?;
+        let bytes = read.map_err(|why| unread(&why))?;
         serde_json::from_slice(&bytes)
             .map(Self)
             .map_err(|why| unreadable::<T>(&bytes, &why))
     }
+}
+
+/// Why a body could not be read to its end.
+fn unread(why: &axum::Error) -> Wrong {
+    let too_long = why
+        .source()
+        .is_some_and(|cause| cause.is::<LengthLimitError>());
+    if too_long {
+        let detail = format!("a body is at most {BODY_MAX} bytes long");
+        return Wrong::new(StatusCode::PAYLOAD_TOO_LARGE, detail);
+    }
+    Wrong::new(StatusCode::BAD_REQUEST, why.to_string())
 }
 
 /// What is wrong with a body, and where: read once more, since looking for where takes longer.
@@ -62,7 +78,16 @@ fn unreadable<T: DeserializeOwned>(bytes: &[u8], why: &serde_json::Error) -> Wro
 
 impl<T: Serialize> IntoResponse for Json<T> {
     fn into_response(self) -> Response {
-        axum::Json(self.0).into_response()
+        // What fits most answers; the buffer of one with thousands of items doubles a few times.
+        let mut bytes = Vec::with_capacity(1 << 10);
+        if let Err(why) = serde_json::to_writer(&mut bytes, &self.0) {
+            let status = StatusCode::INTERNAL_SERVER_ERROR;
+            return Wrong::new(status, why.to_string()).into_response();
+        }
+        let mut response = Response::new(Body::from(bytes));
+        let json = HeaderValue::from_static("application/json");
+        response.headers_mut().insert(header::CONTENT_TYPE, json);
+        response
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod acquire;
 mod adopt;
+mod answers;
 mod keep;
 mod names;
 mod operate;

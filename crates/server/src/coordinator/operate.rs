@@ -35,7 +35,7 @@ impl Coordinator {
                 }
                 let lease = match (&out.permit, &mut out.heard) {
                     (Some(permit), _) => permit.renew(),
-                    (None, Some((body, _))) => body.renew(),
+                    (None, Some(heard)) => heard.0.renew(),
                     (None, None) => None,
                 }?;
                 out.until = now + lease;
