@@ -18,16 +18,15 @@ pub(super) const PERMIT: &str = "10000000abc";
 pub(super) enum Calls {
     /// So many reports and as many items in one call.
     Exchange(usize),
-    /// One item in a call, then its report in another. Only the first is timed.
-    AcquireThenReport,
+    /// So many items in one call, then their reports in another. Only the first is timed.
+    AcquireThenReport(usize),
 }
 
 impl Calls {
     /// Items, be they asked for or reported, of one timed call and what belongs to it.
     pub(super) const fn items(self) -> usize {
         match self {
-            Self::Exchange(batch) => 2 * batch,
-            Self::AcquireThenReport => 2,
+            Self::Exchange(batch) | Self::AcquireThenReport(batch) => 2 * batch,
         }
     }
 }
@@ -47,13 +46,18 @@ pub(super) async fn call_until(
     };
     match calls {
         Calls::Exchange(batch) => exchanges(&mut line, batch, caller, end).await,
-        Calls::AcquireThenReport => singles(&mut line, caller, end).await,
+        Calls::AcquireThenReport(batch) => in_turn(&mut line, batch, caller, end).await,
     }
 }
 
 async fn exchanges(line: &mut Line, batch: usize, caller: usize, end: Instant) -> Vec<Duration> {
     let acquire = format!(r#"],"acquire":[{}]}}"#, items(caller, batch));
-    let mut both = Request::new("exchange", r#"{"client":"bench","report":["#, batch, &acquire);
+    let mut both = Request::new(
+        "exchange",
+        r#"{"client":"bench","report":["#,
+        batch,
+        &acquire,
+    );
     // The first call has nothing to report, and the last asks for nothing.
     let first = Request::new("exchange", r#"{"client":"bench","report":["#, 0, &acquire);
     let mut last = Request::new("exchange", r#"{"client":"bench","report":["#, batch, "]}");
@@ -70,10 +74,10 @@ async fn exchanges(line: &mut Line, batch: usize, caller: usize, end: Instant) -
     took
 }
 
-async fn singles(line: &mut Line, caller: usize, end: Instant) -> Vec<Duration> {
-    let begin = format!(r#"{{"client":"bench","items":[{}]}}"#, items(caller, 1));
+async fn in_turn(line: &mut Line, batch: usize, caller: usize, end: Instant) -> Vec<Duration> {
+    let begin = format!(r#"{{"client":"bench","items":[{}]}}"#, items(caller, batch));
     let acquire = Request::new("acquire", &begin, 0, "");
-    let mut report = Request::new("report", r#"{"client":"bench","items":["#, 1, "]}");
+    let mut report = Request::new("report", r#"{"client":"bench","items":["#, batch, "]}");
     let mut took = Vec::new();
     while Instant::now() < end {
         let began = Instant::now();

@@ -24,15 +24,16 @@ pub(super) fn run() {
         let echo = echo::serve().await;
         let dir = tempfile::tempdir().expect("a folder");
         let ours = serve(fast(dir.path())).await;
-        println!("coordinator: median of {ROUNDS} rounds of {} s", ROUND.as_secs());
+        println!("coordinator: median of {ROUNDS} rounds of {} s; a batch is {BATCH} items", ROUND.as_secs());
         println!("| connections | calls | echo, items/s | ours, items/s | ratio | echo p50, p99 ms | ours | ratio of p99 | µs of CPU an item: echo, ours |");
         println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- |");
         for (connections, name, calls) in [
-            (1, "acquire (timed), then report", Calls::AcquireThenReport),
-            (4, "acquire (timed), then report", Calls::AcquireThenReport),
-            (64, "acquire (timed), then report", Calls::AcquireThenReport),
+            (1, "acquire (timed), report", Calls::AcquireThenReport(1)),
+            (4, "acquire (timed), report", Calls::AcquireThenReport(1)),
+            (64, "acquire (timed), report", Calls::AcquireThenReport(1)),
+            (64, "the same in batches", Calls::AcquireThenReport(BATCH)),
             (64, "exchange of 1 + 1", Calls::Exchange(1)),
-            (64, "exchange of 64 + 64", Calls::Exchange(BATCH)),
+            (64, "exchange of batches", Calls::Exchange(BATCH)),
         ] {
             let (mut echoes, mut ourses) = (Vec::new(), Vec::new());
             for _ in 0..ROUNDS {

@@ -148,11 +148,8 @@ impl Server {
             let Ok(place) = room.acquire_owned().await else {
                 break;
             };
-            let (gate, tls, watcher) = (
-                Arc::clone(&self.gate),
-                self.tls.clone(),
-                graceful.watcher(),
-            );
+            let (gate, tls, watcher) =
+                (Arc::clone(&self.gate), self.tls.clone(), graceful.watcher());
             tokio::spawn(async move {
                 let Some(tls) = tls else {
                     connection(stream, gate, watcher).await;

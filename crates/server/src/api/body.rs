@@ -1,9 +1,10 @@
 //! JSON bodies in, with problems that name the field.
 
+use std::cell::RefCell;
 use std::error::Error;
 use std::time::Duration;
 
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -18,6 +19,15 @@ use super::problem::Wrong;
 const BODY_MAX: usize = 4 << 20;
 /// A body that takes longer is not coming.
 const BODY_TIME: Duration = Duration::from_secs(10);
+
+/// A thread keeps so much room for its next answer.
+const SCRATCH_MAX: usize = 1 << 20;
+
+thread_local! {
+    /// Where answers are written before it is known how long they are: a buffer of their own would be grown and copied a few
+    /// times for each.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// A JSON body; on the way out, an answer.
 pub(crate) struct Json<T>(pub(crate) T);
@@ -78,12 +88,20 @@ fn unreadable<T: DeserializeOwned>(bytes: &[u8], why: &serde_json::Error) -> Wro
 
 impl<T: Serialize> IntoResponse for Json<T> {
     fn into_response(self) -> Response {
-        // What fits most answers; the buffer of one with thousands of items doubles a few times.
-        let mut bytes = Vec::with_capacity(1 << 10);
-        if let Err(why) = serde_json::to_writer(&mut bytes, &self.0) {
-            let status = StatusCode::INTERNAL_SERVER_ERROR;
-            return Wrong::new(status, why.to_string()).into_response();
-        }
+        let written = SCRATCH.with_borrow_mut(|scratch| {
+            scratch.clear();
+            let written = serde_json::to_writer(&mut *scratch, &self.0);
+            let bytes = Bytes::copy_from_slice(scratch);
+            scratch.shrink_to(SCRATCH_MAX);
+            written.map(|()| bytes)
+        });
+        let bytes = match written {
+            Ok(bytes) => bytes,
+            Err(why) => {
+                let status = StatusCode::INTERNAL_SERVER_ERROR;
+                return Wrong::new(status, why.to_string()).into_response();
+            }
+        };
         let mut response = Response::new(Body::from(bytes));
         let json = HeaderValue::from_static("application/json");
         response.headers_mut().insert(header::CONTENT_TYPE, json);

@@ -141,7 +141,9 @@ impl Coordinator {
 
     fn try_now(&self, wanted: &Wanted<'_>) -> Result<Permit, Refusal> {
         let turn = wanted.turn.unwrap_or(Turn::LAST);
-        self.0.limiter.try_in_turn(&wanted.keys[..], wanted.ask, turn)
+        self.0
+            .limiter
+            .try_in_turn(&wanted.keys[..], wanted.ask, turn)
     }
 
     fn understand(
