@@ -1,5 +1,5 @@
 //! Throughput and latency. Server and callers share the machine, as they do for the peer; every call waits for its answer.
-//! Rounds alternate, and each figure is the median of its rounds.
+//! Short rounds alternate and are taken together, so that whatever else the machine does falls on both.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -11,8 +11,8 @@ use politely_server::{Coordinator, Options, Server, Settings};
 use super::echo;
 use super::load::{Calls, call_until};
 
-const ROUNDS: usize = 5;
-const ROUND: Duration = Duration::from_secs(2);
+const ROUNDS: usize = 50;
+const ROUND: Duration = Duration::from_millis(200);
 const BATCH: usize = 64;
 
 pub(super) fn run() {
@@ -24,7 +24,7 @@ pub(super) fn run() {
         let echo = echo::serve().await;
         let dir = tempfile::tempdir().expect("a folder");
         let ours = serve(fast(dir.path())).await;
-        println!("coordinator: median of {ROUNDS} rounds of {} s; a batch is {BATCH} items", ROUND.as_secs());
+        println!("coordinator: {ROUNDS} rounds of {} ms; a batch is {BATCH} items", ROUND.as_millis());
         println!("| connections | calls | echo, items/s | ours, items/s | ratio | echo p50, p99 ms | ours | ratio of p99 | µs of CPU an item: echo, ours |");
         println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- |");
         for (connections, name, calls) in [
@@ -35,12 +35,12 @@ pub(super) fn run() {
             (64, "exchange of 1 + 1", Calls::Exchange(1)),
             (64, "exchange of batches", Calls::Exchange(BATCH)),
         ] {
-            let (mut echoes, mut ourses) = (Vec::new(), Vec::new());
+            let (mut echoes, mut ourses) = (Rounds::default(), Rounds::default());
             for _ in 0..ROUNDS {
-                echoes.push(round(echo, calls, connections).await);
-                ourses.push(round(ours, calls, connections).await);
+                round(echo, calls, connections, &mut echoes).await;
+                round(ours, calls, connections, &mut ourses).await;
             }
-            let (echo, ours) = (median(&echoes), median(&ourses));
+            let (echo, ours) = (echoes.figures(calls), ourses.figures(calls));
             println!(
                 "| {connections} | {name} | {:.0} | {:.0} | {:.2} | {:.3}, {:.3} | {:.3}, {:.3} | {:.2} | {:.2}, {:.2} |",
                 echo.items_per_s, ours.items_per_s, ours.items_per_s / echo.items_per_s,
@@ -51,8 +51,15 @@ pub(super) fn run() {
     });
 }
 
-#[derive(Clone, Copy)]
-struct Round {
+/// What all rounds of one server came to.
+#[derive(Default)]
+struct Rounds {
+    took: Vec<Duration>,
+    elapsed: Duration,
+    cpu: Duration,
+}
+
+struct Figures {
     items_per_s: f64,
     p50_ms: f64,
     p99_ms: f64,
@@ -60,41 +67,33 @@ struct Round {
     cpu_us: f64,
 }
 
-fn median(rounds: &[Round]) -> Round {
-    let of = |number: fn(&Round) -> f64| {
-        let mut numbers: Vec<f64> = rounds.iter().map(number).collect();
-        numbers.sort_unstable_by(f64::total_cmp);
-        numbers[numbers.len() / 2]
-    };
-    Round {
-        items_per_s: of(|round| round.items_per_s),
-        p50_ms: of(|round| round.p50_ms),
-        p99_ms: of(|round| round.p99_ms),
-        cpu_us: of(|round| round.cpu_us),
+impl Rounds {
+    fn figures(mut self, calls: Calls) -> Figures {
+        self.took.sort_unstable();
+        let items = (self.took.len() * calls.items()) as f64;
+        let quantile =
+            |percent: usize| self.took[self.took.len() * percent / 100].as_secs_f64() * 1e3;
+        Figures {
+            items_per_s: items / self.elapsed.as_secs_f64(),
+            p50_ms: quantile(50),
+            p99_ms: quantile(99),
+            cpu_us: self.cpu.as_secs_f64() * 1e6 / items,
+        }
     }
 }
 
 /// All connections at once.
-async fn round(server: SocketAddr, calls: Calls, connections: usize) -> Round {
+async fn round(server: SocketAddr, calls: Calls, connections: usize, rounds: &mut Rounds) {
     let (began, before) = (Instant::now(), cpu());
     let end = began + ROUND;
     let callers: Vec<_> = (0..connections)
         .map(|caller| tokio::spawn(call_until(server, calls, caller, end)))
         .collect();
-    let mut took = Vec::new();
     for caller in callers {
-        took.extend(caller.await.expect("a caller"));
+        rounds.took.extend(caller.await.expect("a caller"));
     }
-    let (elapsed, cpu) = (began.elapsed(), cpu() - before);
-    took.sort_unstable();
-    let items = (took.len() * calls.items()) as f64;
-    let quantile = |percent: usize| took[took.len() * percent / 100].as_secs_f64() * 1e3;
-    Round {
-        items_per_s: items / elapsed.as_secs_f64(),
-        p50_ms: quantile(50),
-        p99_ms: quantile(99),
-        cpu_us: cpu.as_secs_f64() * 1e6 / items,
-    }
+    rounds.elapsed += began.elapsed();
+    rounds.cpu += cpu() - before;
 }
 
 /// Of this process so far, to a hundredth of a second.
