@@ -273,23 +273,24 @@ pub struct ConfigPatch {
 /// What is to change of [`Crawling`]. Absent fields stay as they are; null is what the coordinator was started with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub struct CrawlingPatch {
     /// Never more, requests per second.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, exclusive_minimum = 0.0))]
-    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
     pub rate_per_host: Change<f64>,
     /// Requests back to back.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, minimum = 1.0))]
-    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
     pub rate_burst: Change<f64>,
     /// What a stranger is asked first, requests per second.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, exclusive_minimum = 0.0))]
-    #[serde(skip_serializing_if = "Change::is_keep")]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
     pub rate_start: Change<f64>,
     /// Most requests under way.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>, minimum = 1))]
     #[serde(
+        default,
         skip_serializing_if = "Change::is_keep",
         deserialize_with = "change::whole"
     )]

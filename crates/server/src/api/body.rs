@@ -58,10 +58,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
 
 /// Why a body could not be read to its end.
 fn unread(why: &axum::Error) -> Wrong {
-    let too_long = why
-        .source()
-        .is_some_and(|cause| cause.is::<LengthLimitError>());
-    if too_long {
+    if matches!(why.source(), Some(cause) if cause.is::<LengthLimitError>()) {
         let detail = format!("a body is at most {BODY_MAX} bytes long");
         return Wrong::new(StatusCode::PAYLOAD_TOO_LARGE, detail);
     }
