@@ -93,7 +93,7 @@ async fn round(server: SocketAddr, calls: Calls, connections: usize, rounds: &mu
         rounds.took.extend(caller.await.expect("a caller"));
     }
     rounds.elapsed += began.elapsed();
-    rounds.cpu += cpu() - before;
+    rounds.cpu += cpu().saturating_sub(before);
 }
 
 /// Of this process so far, to a hundredth of a second.
