@@ -6,7 +6,7 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use politely_core::config::Config;
 use politely_core::gate::LeaseId;
-use politely_core::host::{Ask, Decision, Host};
+use politely_core::host::{Ask, Decision, Host, OperatorNumbers};
 use politely_core::signal::{Report, Signal};
 use politely_core::{Rng, Timestamp};
 
@@ -27,20 +27,26 @@ fuzz_target!(|input: (u64, Vec<u8>, Vec<u8>)| {
     }
 });
 
-fn live(mut now: Timestamp, config: &Config, state: &[u8], steps: &[u8]) {
-    let Ok(mut host) = Host::restore(state, now, config) else {
+fn live(now: Timestamp, config: &Config, state: &[u8], steps: &[u8]) {
+    // Chance seldom makes a state.
+    drive(Host::new(config, now), now, config, steps);
+    let Ok(host) = Host::restore(state, now, config) else {
         return;
     };
     let written = host.snapshot();
     let again = Host::restore(&written, now, config).expect("what was written can be read");
     assert_eq!(again.snapshot(), written);
+    drive(host, now, config, steps);
+}
 
+fn drive(mut host: Host, mut now: Timestamp, config: &Config, steps: &[u8]) {
     let mut rng = Rng::new(1);
     for &step in steps {
         now = now + Duration::from_millis(u64::from(step) * 10);
         let ask = Ask {
             slots: u16::from(step % 4),
             horizon: Duration::from_secs(u64::from(step % 3)),
+            ..Ask::default()
         };
         let lease = match host.request(now, ask, config) {
             Decision::Granted(grant) => grant.lease,
@@ -49,7 +55,11 @@ fn live(mut now: Timestamp, config: &Config, state: &[u8], steps: &[u8]) {
         let signal = SIGNALS[usize::from(step) % SIGNALS.len()];
         host.report(now, lease, &Report::of(signal), config, &mut rng);
         host.cancel(now, LeaseId(u64::from(step)), step % 2 == 0, config);
-        host.set_rate(now, f64::from(step) + 0.1, 2.0, config);
+        host.set(
+            now,
+            OperatorNumbers::rate(f64::from(step) + 0.1, 2.0),
+            config,
+        );
         let _ = host.explain(now, config).line(now);
         host.evictable(now, step % 2 == 0, config);
     }

@@ -52,7 +52,7 @@ class Serve(Running):
         kept = () if "--state" in args else ("--memory",)
         super().__init__("serve", "--bind", bind, *kept, *args)
         self.url = self.first[0].split()[-1]
-        assert self.url.startswith("http://"), self.first
+        assert self.url.startswith("http"), self.first
 
 
 class Town(Running):

@@ -42,6 +42,21 @@ def test_what_was_given_back_may_be_had_again(serve):
             permit.report(status=200)
 
 
+def test_limits_are_set_and_taken_back(serve):
+    with Coordinator(serve("--law", "fixed", "--rate", "100").url) as coordinator:
+
+        def limits() -> dict:
+            url = f"{coordinator._places.current()[1]}/keys/custom%2Fa%2Fb"
+            return httpx.get(url).json()["limits"]
+
+        coordinator.set_limits("custom/a/b", rate=2.5, in_flight=3)
+        assert limits() == {"rate": 2.5, "in_flight": 3}
+        coordinator.set_limits("custom/a/b", rate=None)
+        assert limits() == {"in_flight": 3}
+        with pytest.raises(BadCall, match="above 0"):
+            coordinator.set_limits("custom/a/b", rate=0)
+
+
 def test_a_slot_goes_to_who_waits_for_it(serve):
     """By a report from another thread, under one long poll."""
     with Coordinator(serve("--in-flight", "1", "--rate", "100").url) as coordinator:

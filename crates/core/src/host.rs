@@ -260,15 +260,13 @@ impl Host {
         self.strikes = 0;
     }
 
-    /// An operator's numbers for this key; those absent stay as they were. To a law that learns they are upper
+    /// An operator's numbers for this key; those absent stay as they were, and those infinite are taken back. To a law that learns they are upper
     /// bounds, beside the profile's; with one that does not ([`crate::control::Fixed`],
     /// [`crate::control::Advice`]) they hold, be they above or below what was configured. The busy share bounds both.
     pub fn set(&mut self, now: Timestamp, numbers: OperatorNumbers, config: &Config) {
         let old = self.bounds(now, config).rate;
-        let set = self.rare().operator.get_or_insert_default();
-        set.rate = numbers.rate.or(set.rate);
-        set.burst = numbers.burst.map(|burst| burst.max(1.0)).or(set.burst);
-        set.in_flight = numbers.in_flight.map(|cap| cap.max(1)).or(set.in_flight);
+        let rare = self.rare();
+        rare.operator = numbers.over(rare.operator.unwrap_or_default());
         let new = self.bounds(now, config).rate;
         self.pace.change(now, &old, &new);
     }

@@ -7,9 +7,11 @@ use politely_core::Timestamp;
 use politely_core::gate::{LeaseId, Rate};
 use politely_core::host::Directions;
 use politely_core::key::Key;
+use politely_core::retry::Attempt;
 use politely_core::signal::{Report, Signal};
 use smallvec::SmallVec;
 
+use crate::elsewhere::Later;
 use crate::registry::{Entry, SharedShard};
 
 /// A body's chunks renew its lease this often: far below any sensible lease, far above a chunk's time.
@@ -45,10 +47,32 @@ pub(crate) trait Held: std::fmt::Debug + Send + Sync {
     fn received(&mut self, bytes: u64);
     /// One for each departure.
     fn split(self: Box<Self>) -> Vec<Box<dyn Held>>;
+    /// From now on its report says which attempt it was, and whoever hears it says what becomes of the request; nothing if nobody
+    /// does, or not soon enough. `repeatable`: it can and may be sent again.
+    fn judge(
+        &mut self,
+        _attempt: &Attempt,
+        _repeatable: bool,
+    ) -> Option<Later<'static, Option<Judged>>> {
+        None
+    }
     /// What another process would know it by.
     fn leases(&self) -> Vec<(Key, LeaseId)> {
         Vec::new()
     }
+}
+
+/// What becomes of a request, as a coordinator says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    not(feature = "coordinator"),
+    expect(dead_code, reason = "said by one")
+)]
+pub(crate) enum Judged {
+    /// It waits so long, and asks for a permit again.
+    Retry(Duration),
+    /// Why it would be answered alike.
+    GiveUp(String),
 }
 
 /// When a permit's requests may leave.
@@ -181,6 +205,19 @@ impl Permit {
         if let Some(claim) = &mut self.claim {
             claim.sent();
         }
+    }
+
+    /// Who is to judge of this attempt, if not this process alone. To be asked for before the report.
+    #[cfg_attr(
+        not(any(feature = "tower", feature = "reqwest")),
+        expect(dead_code, reason = "attempts ask")
+    )]
+    pub(crate) fn judge(
+        &mut self,
+        attempt: &Attempt,
+        repeatable: bool,
+    ) -> Option<Later<'static, Option<Judged>>> {
+        self.claim.as_mut()?.judge(attempt, repeatable)
     }
 
     /// What became of the request; of several departures, [`Permit::split`] first. The first key named hears the signal and answers with its directions;

@@ -24,6 +24,7 @@
 
 mod absent;
 mod admin;
+mod change;
 mod permits;
 mod reports;
 mod whole;
@@ -33,6 +34,7 @@ pub use admin::{
     KeyDetail, KeyPage, KeyPatch, KeyRow, KeyState, KeysQuery, Outstanding, Point, SortBy,
     StatsQuery, WorkerStats,
 };
+pub use change::Change;
 pub use permits::{
     Acquire, Acquired, Answer, Cancel, Cancelled, Error, Exchange, Exchanged, Grant, Item, Kind,
     Permits, Problem, RefusedCode, Renewed, RenewedPermit, Want,

@@ -1,15 +1,15 @@
 //! Connections: listening, TLS, limits, the end.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
-use crate::api;
+use crate::api::{self, Gate};
 use crate::coordinator::Coordinator;
 
 /// Connections at a time; more wait to be accepted.
@@ -97,7 +97,7 @@ pub struct Server {
     address: SocketAddr,
     tls: Option<TlsAcceptor>,
     coordinator: Coordinator,
-    router: Router,
+    gate: Arc<Gate>,
 }
 
 impl Server {
@@ -120,7 +120,7 @@ impl Server {
             .map_err(|why| ServeError::Bind(bind, why))?;
         crate::watch::install();
         Ok(Self {
-            router: api::routes(coordinator.clone(), access),
+            gate: Arc::new(api::routes(coordinator.clone(), access)),
             listener,
             address,
             tls,
@@ -148,15 +148,15 @@ impl Server {
             let Ok(place) = room.acquire_owned().await else {
                 break;
             };
-            let (router, tls, watcher) =
-                (self.router.clone(), self.tls.clone(), graceful.watcher());
+            let (gate, tls, watcher) =
+                (Arc::clone(&self.gate), self.tls.clone(), graceful.watcher());
             tokio::spawn(async move {
                 let Some(tls) = tls else {
-                    connection(stream, router, watcher).await;
+                    connection(stream, gate, watcher).await;
                     return drop(place);
                 };
                 if let Ok(Ok(stream)) = tokio::time::timeout(HEAD_TIME, tls.accept(stream)).await {
-                    connection(stream, router, watcher).await;
+                    connection(stream, gate, watcher).await;
                 }
                 drop(place);
             });
@@ -187,7 +187,7 @@ async fn accept(listener: &TcpListener) -> TcpStream {
 
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    router: Router,
+    gate: Arc<Gate>,
     watcher: hyper_util::server::graceful::Watcher,
 ) {
     let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -198,7 +198,10 @@ async fn connection(
         .http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(Some(HEAD_TIME));
-    let service = TowerToHyperService::new(router);
+    let service = service_fn(move |request| {
+        let gate = Arc::clone(&gate);
+        async move { Ok::<_, Infallible>(gate.answer(request).await) }
+    });
     let connection = builder
         .serve_connection(TokioIo::new(stream), service)
         .into_owned();

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Generator, Iterable, Sequence
-from types import TracebackType
+from types import EllipsisType, TracebackType
 from typing import Any, TypeVar
 
 import httpx
@@ -15,7 +15,7 @@ from politely import shell
 from politely.attempts import Attempts
 from politely.bodies import Grant, Next, Outcome, Wish
 from politely.errors import BadCall, LeaseLost, PolitelyError, Refused, TooLate
-from politely.flow import Call, Flow, Reply
+from politely.flow import Call, Flow, Limits, Reply
 from politely.outcome import error_kind
 from politely.state import PermitState
 
@@ -133,6 +133,18 @@ class AsyncCoordinator:
         """As `politely.Coordinator.cancel`."""
         await self._run(self._talk.cancel([permit.state for permit in permits], sent))
 
+    async def set_limits(
+        self,
+        key: str,
+        *,
+        rate: float | EllipsisType | None = ...,
+        burst: float | EllipsisType | None = ...,
+        in_flight: int | EllipsisType | None = ...,
+    ) -> None:
+        """As `politely.Coordinator.set_limits`."""
+        limits: Limits = {"rate": rate, "burst": burst, "in_flight": in_flight}
+        await self._run(self._talk.set_limits(key, limits))
+
     async def aclose(self) -> None:
         """Closes the connections; permits that are out end with their leases."""
         await self._http.aclose()
@@ -160,7 +172,7 @@ class AsyncCoordinator:
     async def _send(self, call: Call) -> Reply | None:
         place, base = self._places.current()
         try:
-            reply = shell.reply_of(await self._http.post(**shell.request_of(call, base)))
+            reply = shell.reply_of(await self._http.request(**shell.request_of(call, base)))
         except httpx.TransportError as error:
             log.debug("%s: %r", call.path, error)
             reply = None

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from types import TracebackType
+from types import EllipsisType, TracebackType
 from typing import Any, TypeVar
 
 import httpx
@@ -15,7 +15,7 @@ from politely import shell
 from politely.attempts import Attempts
 from politely.bodies import Next, Outcome, Wish
 from politely.errors import PolitelyError, TooLate
-from politely.flow import Call, Flow, Reply
+from politely.flow import Call, Flow, Limits, Reply
 from politely.outcome import error_kind
 from politely.state import PermitState
 
@@ -129,6 +129,21 @@ class Coordinator:
         """Gives permits back. ``sent``: the requests may have left, so their tokens stay spent."""
         self._run(self._talk.cancel([permit.state for permit in permits], sent))
 
+    def set_limits(
+        self,
+        key: str,
+        *,
+        rate: float | EllipsisType | None = ...,
+        burst: float | EllipsisType | None = ...,
+        in_flight: int | EllipsisType | None = ...,
+    ) -> None:
+        """Sets limits of one key, as its page does; those not given stay, and ``None`` takes one back.
+
+        ``rate``: requests per second, an upper bound to a law that learns. ``burst``: back to back. Raises `Away`, `BadCall`.
+        """
+        limits: Limits = {"rate": rate, "burst": burst, "in_flight": in_flight}
+        self._run(self._talk.set_limits(key, limits))
+
     def close(self) -> None:
         """Closes the connections; permits that are out end with their leases."""
         self._http.close()
@@ -156,7 +171,7 @@ class Coordinator:
     def _send(self, call: Call) -> Reply | None:
         place, base = self._places.current()
         try:
-            reply = shell.reply_of(self._http.post(**shell.request_of(call, base)))
+            reply = shell.reply_of(self._http.request(**shell.request_of(call, base)))
         except httpx.TransportError as error:
             log.debug("%s: %r", call.path, error)
             reply = None

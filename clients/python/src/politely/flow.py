@@ -15,7 +15,9 @@ import math
 import random
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
+from types import EllipsisType
 from typing import Any, TypeAlias, TypeVar
+from urllib.parse import quote
 
 from politely.bodies import Grant, Json, Next, Outcome, Wish, in_ms
 from politely.errors import Away, BadCall, LeaseLost, Refused, TimedOut
@@ -50,15 +52,17 @@ AWAY = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Statuses of a coordinator that is not there, or not for us now."""
 
 T = TypeVar("T")
+Limits: TypeAlias = "dict[str, float | EllipsisType | None]"
 
 
 @dataclass(frozen=True)
 class Call:
-    """POST ``body`` to ``path`` below ``/api/v1``; no answer within ``timeout`` seconds is no answer."""
+    """``body`` to ``path`` below ``/api/v1``; no answer within ``timeout`` seconds is no answer."""
 
     path: str
     body: Json
     timeout: float
+    method: str = "POST"
 
 
 @dataclass(frozen=True)
@@ -224,6 +228,12 @@ class Talk:
         except Away:
             log.warning("%d permits were not given back; their leases will end", len(names))
 
+    def set_limits(self, key: str, limits: Limits) -> Flow[None]:
+        """An operator's numbers for one key: those not named stay, `None` takes one back."""
+        body = {name: number for name, number in limits.items() if number is not ...}
+        path = f"keys/{quote(key, safe='')}"
+        yield from self._ask(path, lambda: body, self.now() + REPORT_WITHIN, "PATCH")
+
     def _told(self, permit: PermitState, outcome: Outcome) -> Json:
         latency = outcome.latency
         if latency is None:
@@ -251,12 +261,14 @@ class Talk:
 
     # Asking until there is an answer
 
-    def _ask(self, path: str, body: Callable[[], Json], deadline: float) -> Flow[Any]:
+    def _ask(
+        self, path: str, body: Callable[[], Json], deadline: float, method: str = "POST"
+    ) -> Flow[Any]:
         failures, why = 0, ""
         while True:
             said = body()
             held = said.get("wait_ms", 0) / 1000
-            reply = yield Call(path, said, held + ANSWER_TAKES_MAX)
+            reply = yield Call(path, said, held + ANSWER_TAKES_MAX, method)
             if reply is not None and reply.status < 300:
                 if failures:
                     log.info("the coordinator is back")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -69,6 +70,8 @@ def settings(token: str | None) -> dict[str, Any]:
         "headers": {"authorization": f"Bearer {token}"} if token else {},
         # The proxy of the environment is for pages.
         "trust_env": False,
+        # What this machine trusts, or the file that SSL_CERT_FILE names: coordinators seldom have certificates for the world.
+        "verify": ssl.create_default_context(),
         # Every waiting worker holds one call open; the coordinator bounds them, not the pool.
         "limits": httpx.Limits(max_connections=None, max_keepalive_connections=64),
     }
@@ -76,6 +79,7 @@ def settings(token: str | None) -> dict[str, Any]:
 
 def request_of(call: Call, base: str) -> dict[str, Any]:
     return {
+        "method": call.method,
         "url": f"{base}/{call.path}",
         "json": call.body,
         "timeout": httpx.Timeout(call.timeout, connect=CONNECT_TAKES_MAX),

@@ -53,6 +53,8 @@ pub(crate) struct Leave {
 
 /// At the end of a run the fleet has so long to hear the last reports.
 const SETTLE: Duration = Duration::from_secs(3);
+/// … which is either this, or a coordinator.
+const STORE: &str = "the store";
 /// Waits longer than this are not waited for: the host is set aside.
 const WAIT_MAX: Duration = Duration::from_hours(1);
 
@@ -98,7 +100,7 @@ impl Limits {
             sites,
             run,
             shared_by: if settings.store.is_some() {
-                "the store"
+                STORE
             } else {
                 "the coordinator"
             },
@@ -292,7 +294,7 @@ impl Limits {
             Some(fleet) => fleet
                 .greet()
                 .await
-                .map_err(|why| Wrong(format!("{} refuses us: {why}", self.shared_by))),
+                .map_err(|why| Wrong(no_beginning(self.shared_by, &why))),
             None => Ok(()),
         }
     }
@@ -356,6 +358,18 @@ fn fleet(settings: &Settings, clock: Clock) -> Result<Option<Limiter>, Wrong> {
         (None, Some(url)) => store(settings, url, clock).map(Some),
         (None, None) => Ok(None),
     }
+}
+
+/// Why a run cannot begin with whoever keeps the fleet's limits, and what to do.
+fn no_beginning(shared_by: &str, why: &str) -> String {
+    let hint = match shared_by {
+        // The engine's complaints that we know say it themselves.
+        _ if why.contains("; ") => "",
+        STORE => "; start it, or correct the URL (docs/fleet.md says what it must allow)",
+        _ if why.contains("401") => "; --token-file FILE or POLITELY_TOKEN must hold its token",
+        _ => "",
+    };
+    format!("{shared_by} refuses us: {why}{hint}")
 }
 
 /// What `--store` names.

@@ -55,6 +55,20 @@ fn bad_site_rates_are_told_piece_by_piece() {
 }
 
 #[test]
+fn a_store_that_does_not_let_us_begin_is_told_with_what_to_do() {
+    let said = run(politely().args([
+        "fetch",
+        "--store",
+        "redis://127.0.0.1:1",
+        "http://127.0.0.1:1/",
+    ]));
+    assert_eq!(said.code, 2, "{}", said.err);
+    let told = said.lines("the store refuses us: ");
+    assert_eq!(told.len(), 1, "{}", said.err);
+    assert!(told[0].contains("start it, or correct the URL"), "{told:?}");
+}
+
+#[test]
 fn a_typo_in_the_settings_names_the_nearest_key() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("politely.toml");

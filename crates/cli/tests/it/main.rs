@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod coordinator_fetch;
+mod coordinator_tls;
 mod dashboard;
 mod fetch_pages;
 mod fleet;

@@ -8,7 +8,7 @@ use crate::gate::{Breaker, Pace};
 use crate::signal::Signal;
 use crate::{Rng, Timestamp};
 
-/// What an operator set for one key.
+/// What an operator set for one key, or sets: then infinity, and [`u32::MAX`] in flight, take a number back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OperatorNumbers {
     /// Requests per second, above 0.
@@ -27,6 +27,23 @@ impl OperatorNumbers {
             burst: Some(burst),
             in_flight: None,
         }
+    }
+
+    /// These, and where one is absent that of `before`; nothing if all were taken back.
+    pub(super) fn over(self, before: Self) -> Option<Self> {
+        let number = |set: Option<f64>, least: f64| {
+            let finite = set.filter(|number| number.is_finite());
+            finite.map(|number| number.max(least))
+        };
+        let in_flight = self.in_flight.or(before.in_flight);
+        let now = Self {
+            rate: number(self.rate.or(before.rate), 0.0),
+            burst: number(self.burst.or(before.burst), 1.0),
+            in_flight: in_flight
+                .filter(|cap| *cap < u32::MAX)
+                .map(|cap| cap.max(1)),
+        };
+        (now != Self::default()).then_some(now)
     }
 }
 

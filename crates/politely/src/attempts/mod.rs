@@ -14,7 +14,8 @@
 //!
 //! # What is sent again
 //! Whatever the policy allows: by default GET, HEAD, OPTIONS and TRACE, refused or failed for now, within its
-//! caps and the retry budgets of the key and of these attempts together. A request whose body cannot be
+//! caps and the retry budgets of the key and of these attempts together. Where permits come from a coordinator, it is asked too:
+//! it may give up earlier, by the fleet's budgets, and says how long to wait. A request whose body cannot be
 //! copied is sent once. Permanent failures (no such host, bad TLS) are returned at once.
 //!
 //! # Cancellation
@@ -49,8 +50,9 @@ use url::Url;
 use crate::asked::AcquireError;
 use crate::budgets::Budgets;
 use crate::clock::wall_clock;
+use crate::elsewhere::Later;
 use crate::limiter::Limiter;
-use crate::permit::{Permit, Slot};
+use crate::permit::{Judged, Permit, Slot};
 use crate::sync::sleep;
 
 pub use body::PacedBody;
@@ -178,6 +180,7 @@ impl Attempts {
                 signal = Empty,
             );
             permit.sent();
+            let judge = permit.judge(&attempt, copy.is_some());
             let result = exchange.send(request).instrument(span.clone()).await;
             let latency = self.limiter.now().since(sent);
             let (report, came) = match result {
@@ -199,6 +202,9 @@ impl Attempts {
             span.record("signal", tracing::field::debug(report.signal));
             drop(span);
             let Some((after, copy)) = self.again(&attempt, &report, &keys[0], copy) else {
+                return came;
+            };
+            let Some(after) = self.judged(judge, after, &keys[0]).await else {
                 return came;
             };
             // The slot returns with the response, before anybody waits.
@@ -281,6 +287,30 @@ impl Attempts {
                 None
             }
             Next::Done => None,
+        }
+    }
+}
+
+impl Attempts {
+    /// After which delay there is another attempt, where this process would wait `after`: as the coordinator says, if there is
+    /// one and it answers. What it knows of the fleet's budgets and of the host, this process does not.
+    async fn judged(
+        &self,
+        judge: Option<Later<'static, Option<Judged>>>,
+        after: Duration,
+        key: &Key,
+    ) -> Option<Duration> {
+        let judged = match judge {
+            Some(judge) => judge.await,
+            None => None,
+        };
+        match judged {
+            None => Some(after),
+            Some(Judged::Retry(after)) => Some(after),
+            Some(Judged::GiveUp(reason)) => {
+                tracing::debug!(%key, %reason, "given up, says the coordinator");
+                None
+            }
         }
     }
 }

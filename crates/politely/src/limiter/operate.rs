@@ -31,8 +31,8 @@ impl Limiter {
         Ok(self.set_numbers(key, OperatorNumbers::rate(rate, burst))?)
     }
 
-    /// [`Limiter::set_rate`] for any of an operator's numbers; those absent stay as they are. They must make sense
-    /// ([`OperatorNumbers`] says which do): what does not is clamped.
+    /// [`Limiter::set_rate`] for any of an operator's numbers; those absent stay as they are, infinite ones are taken back. They
+    /// must make sense ([`OperatorNumbers`] says which do): what does not is clamped.
     ///
     /// # Errors
     /// No room for the key.

@@ -7,12 +7,18 @@ use std::time::Duration;
 use politely_core::Timestamp;
 use politely_core::host::Directions;
 use politely_core::key::Key;
+use politely_core::retry::Attempt;
 use politely_core::signal::Report;
+use tokio::sync::oneshot;
 
 use super::Shared;
 use super::told::told;
-use crate::permit::{Departure, Held, Permit};
+use crate::elsewhere::Later;
+use crate::permit::{Departure, Held, Judged, Permit};
 use crate::wire::Told;
+
+/// A coordinator that has not said what becomes of a request by then is not waited for.
+const JUDGED_WITHIN: Duration = Duration::from_secs(2);
 
 /// A permit as it was granted, its times made this limiter's own.
 #[derive(Clone, Debug)]
@@ -65,12 +71,23 @@ fn safely(lease: Duration) -> Duration {
     lease.saturating_sub((lease / 10).min(Duration::from_secs(1)))
 }
 
+/// An attempt in the coordinator's words.
+#[derive(Clone, Debug)]
+struct Counted {
+    /// Absent: it may be sent again.
+    method: Option<String>,
+    number: u16,
+    refused: u16,
+}
+
 /// Held until it is reported; dropped before, it is cancelled.
 pub(crate) struct Claim {
     shared: Arc<Shared>,
     granted: Granted,
     lease: Arc<Lease>,
     sent: bool,
+    /// Which attempt at its request this is, if somebody counts.
+    attempt: Option<Counted>,
     /// What was said of the head, to be said again with the bytes when the body has come.
     heard: Option<Box<Told>>,
     over: bool,
@@ -86,6 +103,7 @@ impl Claim {
             granted,
             lease,
             sent: false,
+            attempt: None,
             heard: None,
             over: false,
         }
@@ -107,6 +125,23 @@ impl Claim {
     /// May it still leave?
     pub(super) fn is_valid(&self, now: Timestamp) -> bool {
         now <= self.granted.valid_until
+    }
+
+    fn told(&self, report: &Report, body_coming: bool) -> Told {
+        let said = told(&self.granted.permit, report, body_coming);
+        match self.attempt.clone() {
+            None => said,
+            Some(Counted {
+                method,
+                number,
+                refused,
+            }) => Told {
+                method,
+                attempt: number,
+                refused,
+                ..said
+            },
+        }
     }
 
     fn tell(&self, said: Told, report: &Report) -> Directions {
@@ -140,12 +175,12 @@ impl Held for Claim {
 
     fn report(mut self: Box<Self>, report: &Report) -> Directions {
         self.over = true;
-        let said = told(&self.granted.permit, report, false);
+        let said = self.told(report, false);
         self.tell(said, report)
     }
 
     fn heard(&mut self, report: &Report) -> Directions {
-        let said = told(&self.granted.permit, report, true);
+        let said = self.told(report, true);
         let later = Told {
             bytes: 0,
             ..said.clone()
@@ -158,6 +193,27 @@ impl Held for Claim {
         if let Some(heard) = &mut self.heard {
             heard.bytes = heard.bytes.saturating_add(bytes);
         }
+    }
+
+    fn judge(
+        &mut self,
+        attempt: &Attempt,
+        repeatable: bool,
+    ) -> Option<Later<'static, Option<Judged>>> {
+        let most = u32::from(u16::MAX);
+        self.attempt = Some(Counted {
+            // Whether it may be repeated is known here: by the user's policy, and by whether there is a copy.
+            method: (!repeatable).then(|| attempt.method.to_string()),
+            number: attempt.number.min(most) as u16,
+            refused: attempt.refusals.min(most) as u16,
+        });
+        let (judge, judged) = oneshot::channel();
+        let permit = self.granted.permit.clone();
+        self.shared.desk.lock().asks(permit, judge);
+        Some(Box::pin(async move {
+            let judged = tokio::time::timeout(JUDGED_WITHIN, judged).await;
+            judged.ok()?.ok()
+        }))
     }
 
     /// A coordinator grants one departure at a time.

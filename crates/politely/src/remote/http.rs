@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::future::Future;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,10 @@ use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use rustls_platform_verifier::BuilderVerifierExt;
+use rustls::ClientConfig;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls_platform_verifier::Verifier;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use url::Url;
@@ -44,7 +48,11 @@ pub(super) struct Http {
 
 impl Http {
     /// Of one coordinator, or several with commas between.
-    pub(super) fn new(urls: &str, token: Option<&str>) -> Result<Self, RemoteError> {
+    pub(super) fn new(
+        urls: &str,
+        token: Option<&str>,
+        ca: Option<&Path>,
+    ) -> Result<Self, RemoteError> {
         if urls.contains(',') && urls.split(',').any(|url| url.trim().is_empty()) {
             let why = "a URL is missing beside a comma";
             return Err(RemoteError::Url(urls.to_owned(), why.to_owned()));
@@ -58,14 +66,7 @@ impl Http {
             bearer.set_sensitive(true);
             headers.insert(AUTHORIZATION, bearer);
         }
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let tls = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|why| RemoteError::Tls(why.to_string()))?;
-        let tls = tls
-            .with_platform_verifier()
-            .map_err(|why| RemoteError::Tls(why.to_string()))?
-            .with_no_client_auth();
+        let tls = tls(ca)?;
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
@@ -155,6 +156,25 @@ impl Transport for Http {
             reply
         }
     }
+}
+
+/// This machine's authorities are trusted, and those of the file `ca`.
+fn tls(ca: Option<&Path>) -> Result<ClientConfig, RemoteError> {
+    let wrong = |why: rustls::Error| RemoteError::Tls(why.to_string());
+    let own = match ca {
+        None => Vec::new(),
+        Some(file) => CertificateDer::pem_file_iter(file)
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(|why| RemoteError::Tls(format!("{}: {why}", file.display())))?,
+    };
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = Verifier::new_with_extra_roots(own, Arc::clone(&provider)).map_err(wrong)?;
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(wrong)?
+        .dangerous() // which a verifier is that is not made of a list
+        .with_custom_certificate_verifier(Arc::new(verifier));
+    Ok(config.with_no_client_auth())
 }
 
 /// Whoever answered so will not do what is asked, and another may.

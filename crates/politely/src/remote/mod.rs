@@ -54,6 +54,7 @@ mod told;
 mod wishes;
 
 use std::hash::BuildHasher;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,7 +72,7 @@ use crate::permit::Permit;
 use crate::stats::Stats;
 use crate::sync::sleep;
 use crate::waiters::Turn;
-use crate::wire::{KeyPatch, NAME_MAX};
+use crate::wire::{Change, KeyPatch, NAME_MAX};
 
 use self::call::Transport;
 use self::claim::Claim;
@@ -84,6 +85,7 @@ pub struct RemoteBuilder {
     url: String,
     client: Option<String>,
     token: Option<String>,
+    ca: Option<PathBuf>,
     clock: Option<Clock>,
 }
 
@@ -113,6 +115,7 @@ impl RemoteBuilder {
             url,
             client: None,
             token: None,
+            ca: None,
             clock,
         }
     }
@@ -131,12 +134,20 @@ impl RemoteBuilder {
         self
     }
 
+    /// An authority of one's own, a PEM file of one certificate or several, is trusted beside those this machine trusts. Without
+    /// it, `SSL_CERT_FILE` in the environment may name a file to be trusted in their place.
+    #[must_use]
+    pub fn ca(mut self, pem: impl Into<PathBuf>) -> Self {
+        self.ca = Some(pem.into());
+        self
+    }
+
     /// The limiter. The coordinator need not be there yet.
     ///
     /// # Errors
-    /// A URL, name or token that cannot be right, or no thread.
+    /// A URL, name, token or authority that cannot be right, or no thread.
     pub fn build(self) -> Result<Limiter, RemoteError> {
-        let transport = Http::new(&self.url, self.token.as_deref())?;
+        let transport = Http::new(&self.url, self.token.as_deref(), self.ca.as_deref())?;
         self.build_with(transport)
     }
 
@@ -228,9 +239,16 @@ impl Elsewhere for Remote {
         let mut patch = KeyPatch::default();
         match operation {
             Operation::Set(numbers) => {
-                patch.rate = numbers.rate;
-                patch.burst = numbers.burst;
-                patch.in_flight = numbers.in_flight;
+                let change = |set: Option<f64>| match set {
+                    Some(number) if number.is_infinite() => Change::TakeBack,
+                    set => set.into(),
+                };
+                patch.rate = change(numbers.rate);
+                patch.burst = change(numbers.burst);
+                patch.in_flight = match numbers.in_flight {
+                    Some(u32::MAX) => Change::TakeBack,
+                    set => set.into(),
+                };
             }
             Operation::Hold(length, _) => patch.hold_ms = Some(length.as_millis() as u64),
             Operation::Unpark => patch.unpark = Some(true),

@@ -14,7 +14,7 @@ use politely_core::signal::{Report, Signal};
 use super::RemoteBuilder;
 use super::call::{Call, Reply, Transport, Trouble};
 use crate::limiter::Limiter;
-use crate::wire::{Answer, Exchanged, Grant, ToldAnswer};
+use crate::wire::{Answer, Exchanged, Grant, Heard, Next, Told, ToldAnswer};
 
 /// Grants everything that is asked for, unless it is away; knows who holds what.
 #[derive(Clone, Default)]
@@ -27,6 +27,8 @@ struct Inner {
     granted: AtomicUsize,
     reported: Mutex<Vec<(String, bool)>>,
     cancelled: Mutex<Vec<(String, bool)>>,
+    /// Of each report the attempt and how often it was refused, if anything was said of the method.
+    attempts: Mutex<Vec<(u16, u16, Option<String>)>>,
 }
 
 impl Transport for Generous {
@@ -60,8 +62,11 @@ impl Generous {
                         .reported
                         .lock()
                         .push((told.permit.clone(), told.body_coming));
+                    let counted = (told.attempt, told.refused, told.method.clone());
+                    inner.attempts.lock().push(counted);
                     said.report.push(ToldAnswer {
                         rate: 12.5,
+                        next: next(told),
                         ..ToldAnswer::default()
                     });
                 }
@@ -88,6 +93,17 @@ impl Generous {
             }
             Call::Renew(..) | Call::Patch(..) => Ok(Reply::Done),
         }
+    }
+}
+
+/// A failed request may be sent twice again, at once.
+fn next(told: &Told) -> Next {
+    match told.meaning.as_ref().map(|meaning| meaning.signal) {
+        Some(Heard::Overloaded) if told.attempt < 3 => Next::Retry { after_ms: 0 },
+        Some(Heard::Overloaded) => Next::GiveUp {
+            reason: "enough".to_owned(),
+        },
+        _ => Next::Done,
     }
 }
 
@@ -231,4 +247,43 @@ fn what_cannot_be_a_coordinator_is_told_at_once() {
     assert!(builder().client("").build().is_err());
     assert!(builder().client("x".repeat(129)).build().is_err());
     assert!(builder().token("a\nb").build().is_err());
+}
+
+/// Alone it would be sent five times, after pauses of seconds.
+#[cfg(feature = "tower")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whether_a_request_is_sent_again_the_coordinator_says() {
+    use http::{Request, Response};
+    use tower::{Layer, ServiceExt};
+
+    let coordinator = Generous::default();
+    let limiter = coordinator.limiter();
+    let sent = Arc::new(AtomicUsize::new(0));
+    let failing = tower::service_fn({
+        let sent = Arc::clone(&sent);
+        move |_: Request<String>| {
+            sent.fetch_add(1, Ordering::Relaxed);
+            let mut response = Response::new(String::new());
+            *response.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
+            std::future::ready(Ok::<_, std::io::Error>(response))
+        }
+    });
+    let layer = crate::layer::PoliteLayer::new(limiter.clone());
+    let ask = |method: &str| {
+        let request = Request::builder().method(method).uri("http://example.com/");
+        let request = request.body(String::new()).unwrap();
+        layer.layer(failing.clone()).oneshot(request)
+    };
+    assert_eq!(ask("GET").await.unwrap().status(), 503);
+    assert_eq!(sent.load(Ordering::Relaxed), 3);
+    assert_eq!(ask("POST").await.unwrap().status(), 503);
+    assert!(limiter.settled(PATIENCE).await);
+    let heads = coordinator.0.attempts.lock().clone();
+    let mut counted: Vec<_> = heads.into_iter().collect();
+    counted.dedup();
+    let post = Some("POST".to_owned());
+    assert_eq!(
+        counted,
+        [(1, 0, None), (2, 0, None), (3, 0, None), (1, 0, post)]
+    );
 }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::change::{self, Change};
 use super::whole::maybe;
 
 /// Which keys, in which order.
@@ -193,27 +194,27 @@ pub struct Outstanding {
     pub lease_ms: u64,
 }
 
-/// What an operator sets for one key. Absent fields stay as they are.
+/// What an operator sets for one key. Absent fields stay as they are; null takes a rate, a burst or a cap back.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct KeyPatch {
     /// Requests per second; an upper bound to a law that learns.
-    #[cfg_attr(feature = "openapi", schema(exclusive_minimum = 0.0))]
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rate: Option<f64>,
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, exclusive_minimum = 0.0))]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    pub rate: Change<f64>,
     /// Requests back to back.
-    #[cfg_attr(feature = "openapi", schema(minimum = 1.0))]
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub burst: Option<f64>,
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, minimum = 1.0))]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    pub burst: Change<f64>,
     /// Most requests under way.
-    #[cfg_attr(feature = "openapi", schema(minimum = 1))]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>, minimum = 1))]
     #[serde(
         default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "maybe"
+        skip_serializing_if = "Change::is_keep",
+        deserialize_with = "change::whole"
     )]
-    pub in_flight: Option<u32>,
+    pub in_flight: Change<u32>,
     /// Nothing leaves for so long.
     #[serde(
         default,
@@ -269,24 +270,31 @@ pub struct ConfigPatch {
     pub crawling: CrawlingPatch,
 }
 
-/// What is to change of [`Crawling`].
+/// What is to change of [`Crawling`]. Absent fields stay as they are; null is what the coordinator was started with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub struct CrawlingPatch {
     /// Never more, requests per second.
-    #[cfg_attr(feature = "openapi", schema(exclusive_minimum = 0.0))]
-    pub rate_per_host: Option<f64>,
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, exclusive_minimum = 0.0))]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    pub rate_per_host: Change<f64>,
     /// Requests back to back.
-    #[cfg_attr(feature = "openapi", schema(minimum = 1.0))]
-    pub rate_burst: Option<f64>,
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, minimum = 1.0))]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    pub rate_burst: Change<f64>,
     /// What a stranger is asked first, requests per second.
-    #[cfg_attr(feature = "openapi", schema(exclusive_minimum = 0.0))]
-    pub rate_start: Option<f64>,
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, exclusive_minimum = 0.0))]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    pub rate_start: Change<f64>,
     /// Most requests under way.
-    #[cfg_attr(feature = "openapi", schema(minimum = 1))]
-    #[serde(default, deserialize_with = "maybe")]
-    pub in_flight: Option<u32>,
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>, minimum = 1))]
+    #[serde(
+        default,
+        skip_serializing_if = "Change::is_keep",
+        deserialize_with = "change::whole"
+    )]
+    pub in_flight: Change<u32>,
 }
 
 /// Something an operator may want to see.

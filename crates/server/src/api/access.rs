@@ -6,15 +6,11 @@
 
 use std::net::IpAddr;
 
-use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use subtle::ConstantTimeEq;
 
-use super::Api;
 use super::problem::Wrong;
 
 /// Who may call.
@@ -25,18 +21,8 @@ pub(crate) enum Access {
     Token(Box<[u8]>),
 }
 
-/// Lets a call through, or answers it.
-pub(crate) async fn check(State(api): State<Api>, request: Request, next: Next) -> Response {
-    let Ok(_held) = api.calls.try_acquire() else {
-        return Wrong::busy("too many calls at a time").into_response();
-    };
-    if let Err(refused) = allowed(&api.access, request.headers()) {
-        return refused.into_response();
-    }
-    next.run(request).await
-}
-
-fn allowed(access: &Access, headers: &HeaderMap) -> Result<(), Wrong> {
+/// May a call with these headers be made?
+pub(super) fn allowed(access: &Access, headers: &HeaderMap) -> Result<(), Wrong> {
     let host = text(headers, header::HOST).unwrap_or("");
     match access {
         Access::Loopback if !is_loopback(host) => {

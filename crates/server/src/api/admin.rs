@@ -17,7 +17,7 @@ use crate::watch::{STEP, row};
 const WORKERS_MAX: usize = 1_000;
 
 /// The table of keys.
-#[utoipa::path(get, path = "/keys", params(KeysQuery), responses(
+#[utoipa::path(get, path = "/api/v1/keys", params(KeysQuery), responses(
     (status = 200, body = KeyPage),
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
 ))]
@@ -41,7 +41,7 @@ pub(super) async fn keys(
 }
 
 /// One key: why it waits, its past, its permits.
-#[utoipa::path(get, path = "/keys/{key}", params(("key" = String, Path, description = "`example.com`, `custom/account-7`; a slash is sent as %2F")), responses(
+#[utoipa::path(get, path = "/api/v1/keys/{key}", params(("key" = String, Path, description = "`example.com`, `custom/account-7`; a slash is sent as %2F")), responses(
     (status = 200, body = KeyDetail),
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
 ))]
@@ -53,7 +53,7 @@ pub(super) async fn key(
 }
 
 /// Sets limits, a hold, or lifts one; a key that is not known is made.
-#[utoipa::path(patch, path = "/keys/{key}", request_body = KeyPatch, params(("key" = String, Path)), responses(
+#[utoipa::path(patch, path = "/api/v1/keys/{key}", request_body = KeyPatch, params(("key" = String, Path)), responses(
     (status = 200, body = KeyDetail),
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
 ))]
@@ -69,13 +69,13 @@ pub(super) async fn patch_key(
 }
 
 /// What holds for every key without numbers of its own.
-#[utoipa::path(get, path = "/config", responses((status = 200, body = ConfigBody)))]
+#[utoipa::path(get, path = "/api/v1/config", responses((status = 200, body = ConfigBody)))]
 pub(super) async fn config(State(api): State<Api>) -> Json<ConfigBody> {
     Json(api.coordinator.config())
 }
 
 /// Changes it while running: `{"crawling": {"rate_per_host": 2.0, "rate_burst": 5}}`.
-#[utoipa::path(patch, path = "/config", request_body = ConfigPatch, responses(
+#[utoipa::path(patch, path = "/api/v1/config", request_body = ConfigPatch, responses(
     (status = 200, body = ConfigBody),
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
 ))]
@@ -88,7 +88,7 @@ pub(super) async fn patch_config(
 }
 
 /// The fleet: totals, and each worker's books.
-#[utoipa::path(get, path = "/stats", params(StatsQuery), responses(
+#[utoipa::path(get, path = "/api/v1/stats", params(StatsQuery), responses(
     (status = 200, body = FleetStats),
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
 ))]

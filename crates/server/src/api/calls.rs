@@ -20,7 +20,7 @@ use crate::watch::Worker;
 type Answer<T> = Result<Json<T>, Wrong>;
 
 /// May I send?
-#[utoipa::path(post, path = "/acquire", request_body = Acquire, responses(
+#[utoipa::path(post, path = "/api/v1/acquire", request_body = Acquire, responses(
     (status = 200, body = Acquired),
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
     (status = 503, body = Problem, content_type = "application/problem+json"),
@@ -43,7 +43,7 @@ pub(super) async fn acquire(State(api): State<Api>, Json(call): Json<Acquire>) -
 }
 
 /// This is what happened.
-#[utoipa::path(post, path = "/report", request_body = Report, responses(
+#[utoipa::path(post, path = "/api/v1/report", request_body = Report, responses(
     (status = 200, body = Reported),
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
     (status = 503, body = Problem, content_type = "application/problem+json"),
@@ -55,7 +55,7 @@ pub(super) async fn report(State(api): State<Api>, Json(call): Json<Report>) -> 
 }
 
 /// A report and an acquire in one round trip; the reports are heard first.
-#[utoipa::path(post, path = "/exchange", request_body = Exchange, responses(
+#[utoipa::path(post, path = "/api/v1/exchange", request_body = Exchange, responses(
     (status = 200, body = Exchanged),
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
     (status = 503, body = Problem, content_type = "application/problem+json"),
@@ -79,7 +79,7 @@ pub(super) async fn exchange(
 }
 
 /// These requests take longer.
-#[utoipa::path(post, path = "/renew", request_body = Permits, responses(
+#[utoipa::path(post, path = "/api/v1/renew", request_body = Permits, responses(
     (status = 200, body = Renewed),
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
 ))]
@@ -90,7 +90,7 @@ pub(super) async fn renew(State(api): State<Api>, Json(call): Json<Permits>) -> 
 }
 
 /// These requests will not be sent.
-#[utoipa::path(post, path = "/cancel", request_body = Cancel, responses(
+#[utoipa::path(post, path = "/api/v1/cancel", request_body = Cancel, responses(
     (status = 200, body = Cancelled),
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
 ))]

@@ -15,7 +15,7 @@ use tokio::sync::broadcast::error::RecvError;
 use super::Api;
 
 /// Server-sent events: `event:` is the kind, `data:` an [`Event`] as JSON.
-#[utoipa::path(get, path = "/events", responses(
+#[utoipa::path(get, path = "/api/v1/events", responses(
     (status = 200, body = Event, content_type = "text/event-stream"),
 ))]
 pub(super) async fn events(

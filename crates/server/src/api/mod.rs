@@ -7,46 +7,35 @@
 //! | `events.rs` | the stream of events |
 //! | `health.rs` | alive, ready, metrics |
 //! | `body.rs`, `problem.rs` | JSON in, problems out |
-//! | `access.rs` | who may call at all |
+//! | `gate.rs`, `access.rs` | who may call at all |
 
 mod access;
 mod admin;
 mod body;
 mod calls;
 mod events;
+mod gate;
 mod health;
 mod problem;
 
-use std::sync::Arc;
-
-use axum::Router;
 use axum::body::Bytes;
-use axum::extract::DefaultBodyLimit;
 use axum::http::header;
-use axum::middleware;
 use axum::routing::get;
 use politely::wire::{KeyState, SortBy};
 use serde_json::Value;
-use tokio::sync::Semaphore;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 pub(crate) use access::Access;
+pub(crate) use gate::Gate;
 
 use crate::coordinator::Coordinator;
 
-/// The largest body: 4,096 reports with a kilobyte of headers each.
-const BODY_MAX: usize = 4 << 20;
-/// Calls at a time, those held open included: more are told to come again.
-const CALLS_MAX: usize = 1 << 16;
-
 /// What every call needs.
 #[derive(Clone)]
-pub(crate) struct Api {
-    pub(crate) coordinator: Coordinator,
-    pub(crate) access: Arc<Access>,
-    pub(crate) calls: Arc<Semaphore>,
+struct Api {
+    coordinator: Coordinator,
 }
 
 #[derive(OpenApi)]
@@ -90,34 +79,25 @@ fn describe(description: &utoipa::openapi::OpenApi) -> Vec<u8> {
     serde_json::to_vec(&json).unwrap_or_default()
 }
 
-/// All routes of a coordinator.
-pub(crate) fn routes(coordinator: Coordinator, access: Access) -> Router {
-    let api = Api {
-        coordinator,
-        access: Arc::new(access),
-        calls: Arc::new(Semaphore::new(CALLS_MAX)),
-    };
+/// All routes of a coordinator, each with its whole path: a router within a router would cut and rebuild the path of every call.
+pub(crate) fn routes(coordinator: Coordinator, access: Access) -> Gate {
     let (router, description) = OpenApiRouter::with_openapi(Description::openapi())
-        .nest(
-            "/api/v1",
-            OpenApiRouter::new()
-                .routes(routes!(calls::acquire))
-                .routes(routes!(calls::report))
-                .routes(routes!(calls::exchange))
-                .routes(routes!(calls::renew))
-                .routes(routes!(calls::cancel))
-                .routes(routes!(admin::keys))
-                .routes(routes!(admin::key, admin::patch_key))
-                .routes(routes!(admin::config, admin::patch_config))
-                .routes(routes!(admin::stats))
-                .routes(routes!(events::events)),
-        )
+        .routes(routes!(calls::acquire))
+        .routes(routes!(calls::report))
+        .routes(routes!(calls::exchange))
+        .routes(routes!(calls::renew))
+        .routes(routes!(calls::cancel))
+        .routes(routes!(admin::keys))
+        .routes(routes!(admin::key, admin::patch_key))
+        .routes(routes!(admin::config, admin::patch_config))
+        .routes(routes!(admin::stats))
+        .routes(routes!(events::events))
         .routes(routes!(health::metrics))
         .routes(routes!(health::alive))
         .routes(routes!(health::ready))
         .split_for_parts();
     let description = Bytes::from(describe(&description));
-    router
+    let router = router
         .merge(crate::page::routes())
         .route(
             "/api/v1/openapi.json",
@@ -125,7 +105,6 @@ pub(crate) fn routes(coordinator: Coordinator, access: Access) -> Router {
         )
         .fallback(problem::not_found)
         .method_not_allowed_fallback(problem::not_allowed)
-        .layer(DefaultBodyLimit::max(BODY_MAX))
-        .layer(middleware::from_fn_with_state(api.clone(), access::check))
-        .with_state(api)
+        .with_state(Api { coordinator });
+    Gate::new(router, access)
 }

@@ -17,6 +17,7 @@ use politely::core::gate::grace;
 use politely::core::key::Key;
 use politely::wire::{self, Answer, Item, RefusedCode, Want};
 use politely::{AcquireError, Ask, Permit, Reason, Refusal, RefusalReason, Turn};
+use smallvec::SmallVec;
 use url::Url;
 
 use super::Coordinator;
@@ -45,7 +46,7 @@ pub(crate) struct Outcome {
 /// One item, understood.
 struct Wanted<'a> {
     item: u32,
-    keys: Vec<Key>,
+    keys: SmallVec<[Key; 1]>,
     ask: Ask,
     /// Where it stands in line, if that is known before it has to stand there.
     turn: Option<Turn>,
@@ -140,7 +141,9 @@ impl Coordinator {
 
     fn try_now(&self, wanted: &Wanted<'_>) -> Result<Permit, Refusal> {
         let turn = wanted.turn.unwrap_or(Turn::LAST);
-        self.0.limiter.try_in_turn(&wanted.keys, wanted.ask, turn)
+        self.0
+            .limiter
+            .try_in_turn(&wanted.keys[..], wanted.ask, turn)
     }
 
     fn understand(
@@ -203,7 +206,7 @@ impl Coordinator {
         })
     }
 
-    fn keys_of(&self, asked: &Item) -> Result<Vec<Key>, Quick> {
+    fn keys_of(&self, asked: &Item) -> Result<SmallVec<[Key; 1]>, Quick> {
         let first = match (&asked.url, &asked.key) {
             (Some(url), None) => {
                 let url = Url::parse(url).map_err(|why| error("url", &why.to_string()))?;
@@ -217,7 +220,7 @@ impl Coordinator {
             (None, None) => return Err(error("key", "a url or a key must be named").into()),
         };
         check(asked.also.len() <= wire::ALSO_MAX, "also", "at most 8 keys")?;
-        let mut keys = vec![first];
+        let mut keys = SmallVec::from_buf([first]);
         for also in &asked.also {
             keys.push(Key::parse(also).map_err(|why| error("also", &why.to_string()))?);
         }
@@ -283,7 +286,7 @@ impl Call<'_> {
             .map(|(index, (wanted, _))| async move {
                 let patience = wanted.patience.min(wait);
                 let turn = wanted.turn.unwrap_or_else(|| limiter.turn());
-                let served = limiter.acquire_in_turn(&wanted.keys, wanted.ask, turn);
+                let served = limiter.acquire_in_turn(&wanted.keys[..], wanted.ask, turn);
                 (index, tokio::time::timeout(patience, served).await)
             })
             .collect();
@@ -316,7 +319,7 @@ impl Call<'_> {
         let limiter = &self.coordinator.0.limiter;
         let asking = waiting.into_iter().map(|(wanted, refusal)| async move {
             let turn = wanted.turn.unwrap_or_else(|| limiter.turn());
-            let request = limiter.request(&wanted.keys, wanted.ask, turn);
+            let request = limiter.request(&wanted.keys[..], wanted.ask, turn);
             let answer = tokio::time::timeout(ENGINE_TIME, request).await;
             (wanted, answer.unwrap_or(Err(refusal)))
         });

@@ -2,6 +2,7 @@
 
 mod acquire;
 mod adopt;
+mod answers;
 mod keep;
 mod names;
 mod operate;
@@ -111,6 +112,8 @@ pub(crate) struct Inner {
 
 /// What operators have changed while it runs.
 struct Operated {
+    /// What it was started with.
+    began: Config,
     settings: Settings,
     patch: ConfigPatch,
     version: u64,
@@ -174,6 +177,7 @@ impl Coordinator {
             budgets: Budgets::new(BudgetRule::PER_KEY, BudgetRule::GLOBAL, now),
             key: settings.key,
             operated: Mutex::new(Operated {
+                began: settings.config.clone(),
                 settings,
                 patch: ConfigPatch::default(),
                 version: 1,

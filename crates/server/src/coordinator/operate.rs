@@ -7,8 +7,8 @@ use politely::core::config::Config;
 use politely::core::gate::HoldReason;
 use politely::core::key::Key;
 use politely::wire::{
-    self, Cancelled, ConfigBody, ConfigPatch, Crawling, EventKind, KeyPatch, Outstanding, Renewed,
-    RenewedPermit,
+    self, Cancelled, Change, ConfigBody, ConfigPatch, Crawling, CrawlingPatch, EventKind, KeyPatch,
+    Outstanding, Renewed, RenewedPermit,
 };
 
 use super::Coordinator;
@@ -35,7 +35,7 @@ impl Coordinator {
                 }
                 let lease = match (&out.permit, &mut out.heard) {
                     (Some(permit), _) => permit.renew(),
-                    (None, Some((body, _))) => body.renew(),
+                    (None, Some(heard)) => heard.0.renew(),
                     (None, None) => None,
                 }?;
                 out.until = now + lease;
@@ -90,13 +90,13 @@ impl Coordinator {
 
     /// Sets what `patch` says for `key`.
     pub(crate) async fn patch_key(&self, key: &Key, patch: &KeyPatch) -> Result<(), wire::Error> {
-        check(patch.rate, "rate", "must be above 0", |rate| {
+        check(patch.rate.set(), "rate", "must be above 0", |rate| {
             rate > 0.0 && rate.is_finite()
         })?;
-        check(patch.burst, "burst", "must be at least 1", |burst| {
+        check(patch.burst.set(), "burst", "must be at least 1", |burst| {
             burst >= 1.0 && burst.is_finite()
         })?;
-        if patch.in_flight == Some(0) {
+        if patch.in_flight == Change::To(0) {
             return Err(error("in_flight", "must be at least 1"));
         }
         let limiter = &self.0.limiter;
@@ -108,9 +108,9 @@ impl Coordinator {
             limiter.unpark(key);
         }
         let numbers = OperatorNumbers {
-            rate: patch.rate,
-            burst: patch.burst,
-            in_flight: patch.in_flight,
+            rate: patch.rate.or_none(f64::INFINITY),
+            burst: patch.burst.or_none(f64::INFINITY),
+            in_flight: patch.in_flight.or_none(u32::MAX),
         };
         if numbers != OperatorNumbers::default() {
             limiter.set_numbers(key, numbers).map_err(full)?;
@@ -132,9 +132,9 @@ impl Coordinator {
     pub(crate) fn numbers(&self, key: &Key) -> KeyPatch {
         let set = self.0.limiter.numbers(key);
         KeyPatch {
-            rate: set.rate,
-            burst: set.burst,
-            in_flight: set.in_flight,
+            rate: set.rate.into(),
+            burst: set.burst.into(),
+            in_flight: set.in_flight.into(),
             ..KeyPatch::default()
         }
     }
@@ -183,18 +183,21 @@ impl Coordinator {
     /// Puts `patch` to work; the answer is all that operators have changed so far.
     pub(super) fn apply(&self, patch: &ConfigPatch) -> Result<ConfigPatch, wire::Error> {
         let mut operated = self.0.operated.lock();
-        let mut all = operated.patch;
-        let new = &patch.crawling;
-        all.crawling.rate_per_host = new.rate_per_host.or(all.crawling.rate_per_host);
-        all.crawling.rate_burst = new.rate_burst.or(all.crawling.rate_burst);
-        all.crawling.rate_start = new.rate_start.or(all.crawling.rate_start);
-        all.crawling.in_flight = new.in_flight.or(all.crawling.in_flight);
-        let mut config: Config = operated.settings.config.clone();
-        let limits = &mut config.limits;
-        limits.rate_max = new.rate_per_host.unwrap_or(limits.rate_max);
-        limits.burst = new.rate_burst.unwrap_or(limits.burst);
-        limits.rate_start = new.rate_start.unwrap_or(limits.rate_start);
-        limits.in_flight = new.in_flight.unwrap_or(limits.in_flight);
+        let (new, old) = (&patch.crawling, &operated.patch.crawling);
+        let all = ConfigPatch {
+            crawling: CrawlingPatch {
+                rate_per_host: new.rate_per_host.after(old.rate_per_host),
+                rate_burst: new.rate_burst.after(old.rate_burst),
+                rate_start: new.rate_start.after(old.rate_start),
+                in_flight: new.in_flight.after(old.in_flight),
+            },
+        };
+        let mut config: Config = operated.began.clone();
+        let (limits, set) = (&mut config.limits, &all.crawling);
+        limits.rate_max = set.rate_per_host.set().unwrap_or(limits.rate_max);
+        limits.burst = set.rate_burst.set().unwrap_or(limits.burst);
+        limits.rate_start = set.rate_start.set().unwrap_or(limits.rate_start);
+        limits.in_flight = set.in_flight.set().unwrap_or(limits.in_flight);
         self.0
             .limiter
             .reconfigure(config.clone())
@@ -234,15 +237,19 @@ fn words(patch: &KeyPatch) -> String {
     if patch.unpark == Some(true) {
         words.push("hold, breaker and quarantine are lifted".to_owned());
     }
-    if let Some(rate) = patch.rate {
-        words.push(format!("at most {rate}/s"));
-    }
-    if let Some(burst) = patch.burst {
-        words.push(format!("burst {burst}"));
-    }
-    if let Some(in_flight) = patch.in_flight {
-        words.push(format!("at most {in_flight} in flight"));
-    }
+    let number = |change: Change<f64>, set: fn(f64) -> String, what: &str| match change {
+        Change::Keep => None,
+        Change::TakeBack => Some(format!("{what} taken back")),
+        Change::To(number) => Some(set(number)),
+    };
+    let cap = match patch.in_flight {
+        Change::Keep => None,
+        Change::TakeBack => Some("in flight taken back".to_owned()),
+        Change::To(cap) => Some(format!("at most {cap} in flight")),
+    };
+    let rate = number(patch.rate, |rate| format!("at most {rate}/s"), "rate");
+    let burst = number(patch.burst, |burst| format!("burst {burst}"), "burst");
+    words.extend([rate, burst, cap].into_iter().flatten());
     if let Some(ms) = patch.hold_ms {
         words.push(format!("held for {} s", ms as f64 / 1e3));
     }

@@ -3,7 +3,6 @@
 //! A permit's number is its name on the wire, or part of it. It is never used twice: it begins with how often this coordinator was
 //! started. A report is answered again as it was the first time, as long as it is remembered.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,17 +11,15 @@ use hashbrown::HashMap;
 use parking_lot::{Mutex, MutexGuard};
 use politely::core::Timestamp;
 use politely::core::key::Key;
-use politely::wire::Next;
 use politely::{Permit, Slot};
 
+use super::answers::{Answered, Answers};
 use super::names::{Name, Number};
 use crate::watch::Worker;
 
 const SHARDS: u64 = 64;
 /// Numbers per start of the coordinator.
 const BOOT_SHIFT: u32 = 40;
-/// Answers remembered per shard, 64 k in all: enough for whoever asks again because an answer was lost.
-const REMEMBERED: usize = 1_024;
 /// An expired permit is known this much longer, so that a late report still finds its key.
 const LATE: Duration = Duration::from_mins(1);
 
@@ -31,7 +28,7 @@ pub(crate) struct Out {
     /// Until its outcome is known.
     pub(crate) permit: Option<Permit>,
     /// From then on until its body has come, with what was answered.
-    pub(crate) heard: Option<(Slot, Answered)>,
+    pub(crate) heard: Option<Box<(Slot, Answered)>>,
     /// Its lease ran out; it is kept for a late report.
     pub(crate) expired: bool,
     pub(crate) key: Key,
@@ -42,14 +39,6 @@ pub(crate) struct Out {
     pub(crate) interval: Duration,
     /// Departures granted together with it, itself included.
     pub(crate) slots: u16,
-}
-
-/// What was answered.
-#[derive(Clone)]
-pub(crate) struct Answered {
-    pub(crate) next: Next,
-    pub(crate) rate: f64,
-    pub(crate) hold_until: Timestamp,
 }
 
 /// What is known of a number.
@@ -66,10 +55,8 @@ pub(crate) struct Permits {
 
 #[derive(Default)]
 pub(crate) struct Shard {
-    out: HashMap<u64, Box<Out>, foldhash::fast::RandomState>,
-    answered: HashMap<u64, Answered, foldhash::fast::RandomState>,
-    /// In the order they were answered.
-    order: VecDeque<Number>,
+    out: HashMap<u64, Out, foldhash::fast::RandomState>,
+    answers: Answers,
 }
 
 impl Permits {
@@ -97,7 +84,7 @@ impl Permits {
 
     pub(crate) fn put(&self, number: Number, out: Out) {
         self.live.fetch_add(1, Ordering::Relaxed);
-        self.shard(number).out.insert(number.0, Box::new(out));
+        self.shard(number).out.insert(number.0, out);
     }
 
     /// Puts a permit that was granted elsewhere, unless another call was faster: then the one that it put stays.
@@ -109,12 +96,12 @@ impl Permits {
         }
         self.live
             .fetch_add(u64::from(!out.expired), Ordering::Relaxed);
-        shard.out.insert(number.0, Box::new(out));
+        shard.out.insert(number.0, out);
         true
     }
 
     /// Takes a permit that `worker` holds off the list for good.
-    pub(crate) fn take(&self, number: Number, worker: &Worker) -> Option<Box<Out>> {
+    pub(crate) fn take(&self, number: Number, worker: &Worker) -> Option<Out> {
         let mut shard = self.shard(number);
         if !shard.out.get(&number.0)?.is_held_by(worker) {
             return None;
@@ -125,16 +112,11 @@ impl Permits {
     /// Takes what was reported off the list and remembers what was answered.
     pub(crate) fn settle(&self, shard: &mut Shard, number: Number, answered: Answered) {
         self.remove(shard, number);
-        if shard.order.len() >= REMEMBERED
-            && let Some(oldest) = shard.order.pop_front()
-        {
-            shard.answered.remove(&oldest.0);
-        }
-        shard.order.push_back(number);
-        shard.answered.insert(number.0, answered);
+        // Of those in this shard: their numbers are this far apart.
+        shard.answers.put(number.0 / SHARDS, answered);
     }
 
-    fn remove(&self, shard: &mut Shard, number: Number) -> Option<Box<Out>> {
+    fn remove(&self, shard: &mut Shard, number: Number) -> Option<Out> {
         let out = shard.out.remove(&number.0)?;
         self.live
             .fetch_sub(u64::from(!out.expired), Ordering::Relaxed);
@@ -196,10 +178,10 @@ impl Permits {
 
 impl Shard {
     pub(crate) fn get(&mut self, number: Number) -> Option<Entry<'_>> {
-        let Self { out, answered, .. } = self;
+        let Self { out, answers } = self;
         match out.get_mut(&number.0) {
             Some(out) => Some(Entry::Out(out)),
-            None => answered.get(&number.0).map(Entry::Answered),
+            None => answers.get(number.0 / SHARDS).map(Entry::Answered),
         }
     }
 }
@@ -210,8 +192,8 @@ impl Out {
         if let Some(permit) = self.permit {
             permit.abandon();
         }
-        if let Some((body, _)) = self.heard {
-            body.abandon();
+        if let Some(heard) = self.heard {
+            heard.0.abandon();
         }
     }
 

@@ -12,9 +12,10 @@ use politely::core::signal::{
 use politely::wall_clock;
 use politely::wire::{self, Meaning, Next, Told, ToldAnswer};
 
+use super::answers::Answered;
 use super::keep::Aftermath;
 use super::names::{Name, NoName, Number};
-use super::permits::{Answered, Entry};
+use super::permits::Entry;
 use super::{Coordinator, Inner};
 use crate::watch::Worker;
 
@@ -62,12 +63,13 @@ impl Coordinator {
         if !out.is_held_by(worker) {
             return Err(error("permit", "another worker holds it"));
         }
-        if let Some((mut body, answered)) = out.heard.take() {
+        if let Some(heard) = out.heard.take() {
             if told.body_coming {
-                let answer = answered.clone().answer(told, now, true);
-                out.heard = Some((body, answered));
+                let answer = heard.1.clone().answer(told, now, true);
+                out.heard = Some(heard);
                 return Ok(answer);
             }
+            let (mut body, answered) = *heard;
             body.received(told.bytes);
             drop(body);
             let answer = answered.clone().answer(told, now, false);
@@ -96,7 +98,7 @@ impl Coordinator {
         };
         let answer = answered.clone().answer(told, now, directions.late);
         if let (Some(body), Some(Entry::Out(out))) = (body, shard.get(number)) {
-            out.heard = Some((body, answered));
+            out.heard = Some(Box::new((body, answered)));
         } else {
             self.0.permits.settle(&mut shard, number, answered);
             aftermath.gone.push(number.0);

@@ -395,7 +395,15 @@ async fn an_operators_numbers_hold_at_once() {
         .await
         .wait();
     assert!((3_900..=4_000).contains(&retry), "{retry}");
-    assert_eq!(coordinator.numbers(&key).rate, Some(0.25));
+    let numbers = r#"{"burst": 3, "in_flight": 2}"#;
+    coordinator.patch_key(&key, &patch(numbers)).await.unwrap();
+    let all = r#"{"rate": 0.25, "burst": 3, "in_flight": 2}"#;
+    assert_eq!(coordinator.numbers(&key), patch(all));
+    let taken = r#"{"rate": null, "in_flight": null}"#;
+    coordinator.patch_key(&key, &patch(taken)).await.unwrap();
+    assert_eq!(coordinator.numbers(&key), patch(r#"{"burst": 3}"#));
+    let explained = coordinator.limiter().explain(&key).unwrap();
+    assert!(explained.rate > 0.25, "{}", explained.rate);
     coordinator
         .patch_key(&key, &patch(r#"{"forget": true}"#))
         .await

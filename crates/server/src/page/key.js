@@ -133,10 +133,15 @@ function limitsForm(send) {
     empty: "Fill in what is to change.",
   });
   const set = el("p", { class: "hint" });
+  const back = Object.entries({ rate: "rate", burst: "burst", in_flight: "in flight" }).map(([name, what]) => {
+    const element = plain({ verb: `Take back: ${what}`, act: () => send({ [name]: null }), done: "Taken back." });
+    return { name, element };
+  });
   return {
-    element: el("section", { class: "card" }, el("h2", {}, "Limits"), set, form.element),
+    element: el("section", { class: "card" }, el("h2", {}, "Limits"), set, form.element, back.map(({ element }) => element)),
     show(limits) {
       form.show(limits);
+      for (const { name, element } of back) element.hidden = limits[name] == null;
       const named = Object.entries({ rate: "/s", burst: " back to back", in_flight: " in flight" });
       const told = named.filter(([name]) => limits[name] != null).map(([name, unit]) => `${limits[name]}${unit}`);
       say(set, told.length ? `Set by an operator: ${told.join(", ")}.` : "None of its own. What is left empty stays as it is.");

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::io::{self, Read};
 
+use postcard::ser_flavors::Flavor;
 use serde::{Deserialize, Serialize};
 
 /// Whose file, and one byte for the format: raised when a record's meaning changes.
@@ -78,7 +79,7 @@ pub(crate) fn seal(bytes: &mut Vec<u8>, kind: u8, body: &impl Serialize) -> io::
     let start = bytes.len();
     bytes.extend_from_slice(&[0; HEAD]);
     bytes.push(kind);
-    let written = postcard::to_io(body, &mut *bytes).map(|_| ());
+    let written = postcard::serialize_with_flavor(body, Behind(bytes));
     let payload = &bytes[start + HEAD..];
     let Some(len) = written.ok().and_then(|()| payload.len().try_into().ok()) else {
         bytes.truncate(start);
@@ -91,6 +92,27 @@ pub(crate) fn seal(bytes: &mut Vec<u8>, kind: u8, body: &impl Serialize) -> io::
     bytes[start..start + 2].copy_from_slice(&len.to_le_bytes());
     bytes[start + 2..start + HEAD].copy_from_slice(&sum.to_le_bytes());
     Ok(())
+}
+
+/// Appends what is serialised; `postcard::to_io` would write its numbers byte by byte.
+struct Behind<'a>(&'a mut Vec<u8>);
+
+impl Flavor for Behind<'_> {
+    type Output = ();
+
+    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
+        self.0.push(byte);
+        Ok(())
+    }
+
+    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
+        self.0.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<()> {
+        Ok(())
+    }
 }
 
 /// How a file begins.

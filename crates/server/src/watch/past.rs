@@ -36,6 +36,9 @@ pub(crate) struct Pasts {
 
 #[derive(Default)]
 struct Past {
+    /// The step under way: it lies here, since every grant and every report touches it.
+    step: Option<Step>,
+    /// Those before, the oldest first.
     steps: VecDeque<Step>,
     decisions: VecDeque<(Timestamp, String)>,
     /// The rate last told, and when.
@@ -117,7 +120,8 @@ impl Pasts {
         };
         let ms = |at: Timestamp| now.since(at).as_millis() as u64;
         let latency = |of: Option<Duration>| of.unwrap_or_default().as_secs_f64() * 1e3;
-        let points = past.steps.iter().map(|step| Point {
+        let steps = past.steps.iter().chain(&past.step);
+        let points = steps.map(|step| Point {
             ago_ms: ms(step.began),
             rate: step.rate.min(1e9),
             granted: step.granted,
@@ -168,21 +172,22 @@ impl Pasts {
 impl Past {
     fn step(&mut self, now: Timestamp) -> &mut Step {
         let fresh = |step: &Step| now.since(step.began) < STEP;
-        if !self.steps.back().is_some_and(fresh) {
+        if !self.step.as_ref().is_some_and(fresh) {
             let micros = STEP.as_micros() as u64;
-            let began = Timestamp::from_micros(now.as_micros() / micros * micros);
-            if self.steps.len() >= STEPS {
-                self.steps.pop_front();
-            }
-            self.steps.push_back(Step {
-                began,
+            let next = Step {
+                began: Timestamp::from_micros(now.as_micros() / micros * micros),
                 rate: self.rate,
                 ..Step::default()
-            });
+            };
+            if let Some(past) = self.step.replace(next) {
+                // One of those kept is under way.
+                if self.steps.len() + 1 >= STEPS {
+                    self.steps.pop_front();
+                }
+                self.steps.push_back(past);
+            }
         }
-        self.steps
-            .back_mut()
-            .expect("one was just pushed, or was there")
+        self.step.as_mut().expect("it has just begun, or before")
     }
 
     fn decide(&mut self, now: Timestamp, text: String) {

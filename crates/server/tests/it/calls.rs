@@ -190,6 +190,15 @@ async fn to_the_letter() {
         (&json!(2.0), &json!(5.0))
     );
     assert_eq!(served.get("/api/v1/config").await, body);
+    // Null is what it was started with; what is absent stays.
+    let back = r#"{"crawling":{"rate_burst":null}}"#;
+    let (_, body) = served.call(Method::PATCH, "/api/v1/config", back).await;
+    let crawling = (
+        &body["crawling"]["rate_per_host"],
+        &body["crawling"]["rate_burst"],
+    );
+    let started = Settings::default().config.limits.burst;
+    assert_eq!(crawling, (&json!(2.0), &json!(started)));
     served.end().await;
 }
 

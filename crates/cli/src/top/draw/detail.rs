@@ -100,9 +100,13 @@ fn set(limits: &KeyPatch) -> Option<String> {
     let parts = [
         limits
             .rate
+            .set()
             .map(|rate| format!("rate {}/s", words::rate(rate))),
-        limits.burst.map(|burst| format!("burst {burst}")),
-        limits.in_flight.map(|slots| format!("in flight {slots}")),
+        limits.burst.set().map(|burst| format!("burst {burst}")),
+        limits
+            .in_flight
+            .set()
+            .map(|slots| format!("in flight {slots}")),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| format!("set by an operator: {}", parts.join(", ")))

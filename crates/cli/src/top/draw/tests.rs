@@ -1,5 +1,6 @@
 use politely::wire::{
-    Decision, FleetStats, KeyDetail, KeyPage, KeyPatch, KeyRow, KeyState, Outstanding, Point,
+    Change, Decision, FleetStats, KeyDetail, KeyPage, KeyPatch, KeyRow, KeyState, Outstanding,
+    Point,
 };
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -260,7 +261,7 @@ fn detail() -> KeyDetail {
         cancelled: 2,
         expired: 1,
         limits: KeyPatch {
-            rate: Some(20.0),
+            rate: Change::To(20.0),
             ..KeyPatch::default()
         },
         // Ten seconds without a point: nothing was asked.

@@ -35,6 +35,15 @@ where
     B: FnOnce(Page, Coordinator) -> F,
     F: Future<Output = ()> + Send + 'static,
 {
+    browse_with(screen, None, body);
+}
+
+/// [`browse`] where the coordinator wants a token; nobody has told the browser yet.
+pub(super) fn browse_with<B, F>(screen: Screen, token: Option<&str>, body: B)
+where
+    B: FnOnce(Page, Coordinator) -> F,
+    F: Future<Output = ()> + Send + 'static,
+{
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let folder = tempfile::tempdir().expect("a folder");
     tool("chromium"); // chromedriver only says that the session could not be made
@@ -67,7 +76,7 @@ where
             json!({ "deviceMetrics": { "width": 320, "height": 720, "pixelRatio": 1.0 } });
     }
     let capabilities = [("goog:chromeOptions".to_owned(), options)];
-    let coordinator = Coordinator::start();
+    let coordinator = Coordinator::start(token);
     let address = coordinator.address.clone();
     let ended = runtime.block_on(async {
         let mut builder = ClientBuilder::new(HttpConnector::new());
@@ -92,6 +101,13 @@ impl Page {
     /// Goes to a page of the dashboard: `#/workers`.
     pub(super) async fn open(&self, hash: &str) {
         let url = format!("{}/{hash}", self.address);
+        self.client.goto(&url).await.expect("the page");
+    }
+
+    /// Gives the browser a name and a password, as a person does whom it asks for them; then the page.
+    pub(super) async fn log_in(&mut self, password: &str) {
+        let host = self.address.trim_start_matches("http://").to_owned();
+        let url = format!("http://me:{password}@{host}/");
         self.client.goto(&url).await.expect("the page");
     }
 

@@ -1,7 +1,9 @@
 //! `politely serve` on a free port, and what workers and operators tell it.
 
+use std::fs;
 use std::path::Path;
 
+use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -16,7 +18,7 @@ pub(super) struct Coordinator {
 }
 
 impl Coordinator {
-    pub(super) fn start() -> Self {
+    pub(super) fn start(token: Option<&str>) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default(); // another test may have
         let folder = tempfile::tempdir().expect("a folder");
         let program = Path::new(env!("CARGO_BIN_EXE_politely"));
@@ -30,12 +32,22 @@ impl Coordinator {
             "--burst=1000",
             "--in-flight=8",
         ];
-        let mut process = Server::start("politely", folder.path(), program, args);
+        let mut command: Vec<String> = args.map(str::to_owned).to_vec();
+        let mut headers = HeaderMap::new();
+        if let Some(token) = token {
+            let file = folder.path().join("token");
+            fs::write(&file, token).expect("the token is written");
+            command.push(format!("--token-file={}", file.display()));
+            let bearer = format!("Bearer {token}").parse().expect("a header");
+            headers.insert("authorization", bearer);
+        }
+        let mut process = Server::start("politely", folder.path(), program, command);
+        let client = reqwest::Client::builder();
         let line = process.says("politely: http://");
         let address = line.trim_start_matches("politely: ").to_owned();
         Self {
             address,
-            client: reqwest::Client::new(),
+            client: client.default_headers(headers).build().expect("a client"),
             _process: process,
             _folder: folder,
         }

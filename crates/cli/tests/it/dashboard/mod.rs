@@ -7,7 +7,7 @@ mod strangers;
 use fantoccini::key::Key;
 use serde_json::{Value, json};
 
-use browser::{Screen, browse};
+use browser::{Screen, browse, browse_with};
 
 /// The text of a column of the row of a key.
 fn cell(key: &str, label: &str) -> String {
@@ -228,6 +228,18 @@ fn an_operator_sets_holds_lifts_and_forgets() {
             coordinator.key("a.example").await["limits"]["rate"],
             json!(0.5)
         );
+        let back = "[...document.querySelectorAll('button')].find((button) => button.textContent === 'Take back: rate')";
+        page.until(&format!("!{back}.closest('.careful').hidden"))
+            .await;
+        page.js(&format!("{back}.click()")).await;
+        page.until(&format!("{back}.closest('.careful').hidden"))
+            .await;
+        let limits = &coordinator.key("a.example").await["limits"];
+        assert_eq!(limits["rate"], Value::Null, "{limits}");
+        page.fill("input[name=rate]", "0.5").await;
+        page.click("form[aria-label=Limits] button").await;
+        page.until(&format!("!{back}.closest('.careful').hidden"))
+            .await;
         page.fill("input[name=hold_s]", "120").await;
         page.click("form[aria-label=Hold] button").await;
         page.until("document.querySelector('.key-head .badge').textContent.match(/hold|parked/)")
@@ -267,6 +279,35 @@ fn an_operator_sets_holds_lifts_and_forgets() {
         page.open("#/events").await;
         page.until("document.querySelector('.events')?.innerText.includes('the configuration was changed')").await;
     });
+}
+
+#[test]
+fn with_a_token_it_is_the_password() {
+    const TOKEN: &str = "a-token-of-the-tests";
+    browse_with(
+        Screen::Desk,
+        Some(TOKEN),
+        |mut page, coordinator| async move {
+            page.until("document.readyState === 'complete' && !document.querySelector('main')")
+                .await;
+            page.log_in(TOKEN).await;
+            let visited = ["a.example"];
+            coordinator.visit("worker", &visited, 200, json!({})).await;
+            page.until_rows(&visited).await;
+            // What the page asks by itself carries the password too: changes, and the stream of events.
+            page.open("#/key/a.example").await;
+            page.fill("input[name=rate]", "0.5").await;
+            page.click("form[aria-label=Limits] button").await;
+            page.until(
+                "document.querySelector('form[aria-label=Limits] .told').textContent === 'Set.'",
+            )
+            .await;
+            page.open("#/events").await;
+            coordinator.patch("b.example", json!({ "rate": 3 })).await;
+            page.until("document.querySelector('.events')?.innerText.includes('at most 3/s')")
+                .await;
+        },
+    );
 }
 
 #[test]

@@ -13,6 +13,7 @@ use super::super::lines::{Open, Who};
 use super::super::wishes::{AGAIN, parked};
 use super::{Delivery, Desk, KNOWN_MAX, Known};
 use crate::asked::{AcquireError, RefusalReason};
+use crate::permit::Judged;
 use crate::wire::{self, Answer as Said, RefusedCode};
 
 /// The pause after a call without an answer is anywhere below this at first …
@@ -97,6 +98,11 @@ impl Desk {
     fn refused(&mut self, sent: Sent, why: &str, now: Timestamp) -> Vec<Delivery> {
         self.failures = 0;
         tracing::warn!(%why, "the coordinator refuses a call");
+        if let Call::Exchange(call, _) = &sent.call {
+            for told in &call.report {
+                self.judges.remove(&told.permit);
+            }
+        }
         let until = now + AGAIN;
         let mut deliveries = Vec::new();
         for open in sent
@@ -116,9 +122,11 @@ impl Desk {
 
     fn heard(&mut self, sent: Sent, reply: Reply, now: Timestamp) -> Vec<Delivery> {
         match (sent.call, reply) {
-            (Call::Exchange(_, keys), Reply::Exchanged(said)) => {
-                for (key, told) in keys.into_iter().zip(said.report) {
+            (Call::Exchange(call, keys), Reply::Exchanged(said)) => {
+                let permits = call.report.iter().map(|told| &told.permit);
+                for ((key, permit), told) in keys.into_iter().zip(permits).zip(said.report) {
                     self.learn(key, &told, now);
+                    self.judge(permit, told);
                 }
                 self.serve(&sent.asked, said.acquire, now)
             }
@@ -160,6 +168,21 @@ impl Desk {
                 },
             );
         }
+    }
+
+    /// What becomes of the request of `permit`. Nothing is said where the coordinator could not understand the report: then its
+    /// worker judges alone.
+    fn judge(&mut self, permit: &str, told: wire::ToldAnswer) {
+        let Some(judge) = self.judges.remove(permit) else {
+            return;
+        };
+        let judged = match told.next {
+            wire::Next::Retry { after_ms } => Judged::Retry(Duration::from_millis(after_ms)),
+            wire::Next::GiveUp { reason } => Judged::GiveUp(reason),
+            wire::Next::Done => return,
+        };
+        // Who was served does not wait for it.
+        let _ = judge.send(judged);
     }
 
     fn serve(&mut self, asked: &[u64], answers: Vec<Said>, now: Timestamp) -> Vec<Delivery> {

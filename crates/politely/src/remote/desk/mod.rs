@@ -21,12 +21,14 @@ use politely_core::host::{Ask, Directions};
 use politely_core::key::Key;
 use politely_core::signal::{Report, Signal};
 use politely_core::{Rng, Timestamp};
+use tokio::sync::oneshot;
 
 use super::call::{Kind, Sent};
 use super::claim::{Granted, Lease};
 use super::lines::{Answer, KeySet, Lines, Who};
 use super::wishes::{Found, Wishes};
 use crate::asked::{AcquireError, RefusalReason};
+use crate::permit::Judged;
 use crate::stats::Stats;
 use crate::wire::{KeyPatch, Told};
 
@@ -54,6 +56,8 @@ pub(super) struct Desk {
     cancels: [Vec<String>; 2],
     leases: BTreeMap<(Timestamp, u64), Weak<Lease>>,
     known: HashMap<Key, Known, foldhash::fast::RandomState>,
+    /// Who waits to be told what becomes of a request, by its permit.
+    judges: HashMap<String, oneshot::Sender<Judged>, foldhash::fast::RandomState>,
     stats: Stats,
     counter: u64,
     claims: usize,
@@ -123,6 +127,7 @@ impl Desk {
             cancels: [Vec::new(), Vec::new()],
             leases: BTreeMap::new(),
             known: HashMap::default(),
+            judges: HashMap::default(),
             stats: Stats::default(),
             counter: 0,
             claims: 0,
@@ -199,9 +204,16 @@ impl Desk {
         }
     }
 
+    /// `judge` is to hear what becomes of the request of `permit`, once that is reported.
+    pub(super) fn asks(&mut self, permit: String, judge: oneshot::Sender<Judged>) {
+        self.judges.insert(permit, judge);
+    }
+
     pub(super) fn tell_again(&mut self, key: &Key, told: Told) {
         if self.reports.len() >= REPORTS_MAX {
-            self.reports.pop_front();
+            if let Some((_, dropped)) = self.reports.pop_front() {
+                self.judges.remove(&dropped.permit);
+            }
             self.stats.late += 1;
         }
         self.reports.push_back((key.clone(), told));
@@ -210,6 +222,7 @@ impl Desk {
     /// A permit that will not be used.
     pub(super) fn cancel(&mut self, permit: String, sent: bool) {
         self.stats.cancelled += 1;
+        self.judges.remove(&permit);
         let cancels = &mut self.cancels[usize::from(sent)];
         // What does not fit runs out by itself.
         if cancels.len() < REPORTS_MAX {

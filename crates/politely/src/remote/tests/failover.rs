@@ -62,7 +62,7 @@ async fn the_next_is_called_where_one_is_away_or_ending() {
         says("200 OK", exchanged(Vec::new())).await,
     ];
     let urls = places.map(|place| format!("http://{place}/")).join(", ");
-    let http = Http::new(&urls, None).unwrap();
+    let http = Http::new(&urls, None, None).unwrap();
     assert!(matches!(exchange(&http).await, Err(Trouble::Away(_))));
     // Not to be left alone for 30 s: that is said of one alone.
     assert!(matches!(exchange(&http).await, Err(Trouble::Away(_))));
@@ -78,7 +78,7 @@ async fn the_next_is_called_where_one_is_away_or_ending() {
 async fn one_alone_is_called_again() {
     let body = serde_json::to_string(&Acquired::default()).unwrap();
     let busy = says("503 Service Unavailable\r\nretry-after: 30", body).await;
-    let http = Http::new(&format!("http://{busy}"), None).unwrap();
+    let http = Http::new(&format!("http://{busy}"), None, None).unwrap();
     for _ in 0..2 {
         assert!(
             matches!(exchange(&http).await, Err(Trouble::Busy(after)) if after.as_secs() == 30)
@@ -93,7 +93,7 @@ fn a_wrong_one_of_several_is_named() {
         ("http://a:1,", "http://a:1,"),
         ("http://a:1,b:2", "b:2"),
     ] {
-        let why = Http::new(urls, None).err().unwrap();
+        let why = Http::new(urls, None, None).err().unwrap();
         assert!(
             matches!(&why, RemoteError::Url(url, _) if url == wrong),
             "{why}"

@@ -1,0 +1,86 @@
+//! The coordinator against the least an axum server can do with the same bodies, and what it costs to know many keys.
+//!
+//! `cargo run --release -p politely-benches -- coordinator [memory|restart|speed]`
+
+mod echo;
+mod load;
+mod speed;
+
+use std::time::{Duration, Instant};
+
+use politely::Key;
+use politely_server::store::Store;
+use politely_server::{Coordinator, Settings};
+
+use crate::limiter::resident;
+
+/// Runs what is named on the command line, or everything, and prints the tables.
+pub(crate) fn run() {
+    let wanted = std::env::args().nth(2);
+    let wants = |name: &str| wanted.as_deref().is_none_or(|wanted| wanted == name);
+    if wants("memory") {
+        memory(1_000_000);
+    }
+    if wants("restart") {
+        restart(1_000_000);
+    }
+    if wants("speed") {
+        speed::run();
+    }
+}
+
+/// What a key costs that was asked and reported once, under the default law, store and table included.
+fn memory(keys: usize) {
+    let before = resident();
+    let coordinator = Coordinator::new(Settings::default()).expect("a coordinator");
+    for i in 0..keys {
+        let key = Key::host(&format!("host-{i}.example.com")).expect("a host");
+        let permit = coordinator
+            .limiter()
+            .try_acquire(&key)
+            .expect("a first permit");
+        permit.report(&politely::Report {
+            status: Some(200),
+            latency: Duration::from_millis(20),
+            ..politely::Report::of(politely::Signal::Ok)
+        });
+    }
+    let grown = resident().saturating_sub(before);
+    println!(
+        "memory per known key, {keys} keys: {} bytes resident",
+        grown / keys as u64
+    );
+}
+
+/// From the command to the first answer, with so many keys that were refused once each.
+fn restart(keys: usize) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (store, kept) = Store::open(dir.path()).expect("a store");
+    let coordinator = Coordinator::resume(Settings::default(), store, kept).expect("a coordinator");
+    for i in 0..keys {
+        let key = Key::host(&format!("host-{i}.example.com")).expect("a host");
+        let permit = coordinator
+            .limiter()
+            .try_acquire(&key)
+            .expect("a first permit");
+        permit.report(&politely::Report {
+            status: Some(429),
+            latency: Duration::from_millis(20),
+            ..politely::Report::of(politely::Signal::RateLimited)
+        });
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(coordinator.save());
+    drop(coordinator);
+    let began = Instant::now();
+    let (store, kept) = Store::open(dir.path()).expect("a store");
+    let coordinator = Coordinator::resume(Settings::default(), store, kept).expect("a coordinator");
+    println!(
+        "restart with {} learned keys until ready: {:.1} s",
+        coordinator.limiter().stats().keys,
+        began.elapsed().as_secs_f64()
+    );
+}

@@ -1,0 +1,51 @@
+"""A coordinator that speaks TLS with a certificate of the fleet's own authority."""
+
+import asyncio
+import shlex
+import subprocess
+
+import pytest
+
+from politely import AsyncCoordinator, Away, Coordinator
+
+KEY = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
+AUTHORITY = f"req -x509 {KEY} -subj /CN=authority -keyout ca-key.pem -out ca.pem"
+SERVER = (
+    f"req -x509 -CA ca.pem -CAkey ca-key.pem {KEY} -subj /CN=coordinator -keyout key.pem -out cert.pem "
+    "-addext subjectAltName=IP:127.0.0.1 -addext basicConstraints=critical,CA:FALSE"
+)
+
+
+@pytest.fixture
+def authority(tmp_path, monkeypatch):
+    """The folder of an authority and of what it signed for 127.0.0.1; nobody trusts it yet."""
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    for command in (AUTHORITY, SERVER):
+        made = ["openssl", *shlex.split(command)]
+        subprocess.run(made, cwd=tmp_path, check=True, capture_output=True)
+    return tmp_path
+
+
+def secured(serve, folder) -> str:
+    url = serve("--tls-cert", str(folder / "cert.pem"), "--tls-key", str(folder / "key.pem")).url
+    assert url.startswith("https://")
+    return url
+
+
+def test_an_authority_in_the_environment_is_trusted(serve, authority, monkeypatch):
+    url = secured(serve, authority)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority / "ca.pem"))
+    with Coordinator(url) as coordinator, coordinator.permit(key="a.example") as permit:
+        assert permit.report(status=200).what == "done"
+
+    async def one() -> None:
+        async with AsyncCoordinator(url) as coordinator:
+            async with coordinator.permit(key="b.example") as permit:
+                await permit.report(status=200)
+
+    asyncio.run(one())
+
+
+def test_a_stranger_is_not_trusted(serve, authority):
+    with Coordinator(secured(serve, authority)) as coordinator, pytest.raises(Away):
+        coordinator.acquire(key="a.example", wait=0.0)
