@@ -18,12 +18,11 @@ pub(super) const PROOF: u32 = 40;
 const PROOF_LASTS: Duration = Duration::from_mins(15);
 /// Below this share of a proven rate no limit refuses.
 const BELOW: f64 = 0.97;
-/// One refusal in fewer requests than this is no noise to live with.
+/// One refusal in fewer requests than this is no noise to live with …
 const TOO_OFTEN: f64 = 30.0;
-/// Two gaps in a row below this are a limit.
-const CLOSE: f64 = 14.0;
-/// How much one gap between refusals moves their average.
-const WEIGHT: f64 = 0.12;
+/// … once so many requests are missing in all. At one in a hundred that is a matter of hours, after a step down of
+/// four refusals: a bucket of refusals, which tells the two apart sooner than any count of gaps in a row.
+const PATIENCE: f64 = 90.0;
 
 /// What is known of noise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -36,10 +35,10 @@ pub(super) struct Noise {
     noisy: bool,
     /// It was noisy once.
     seen: bool,
-    /// Gaps in a row that were short.
-    close: u8,
-    /// Requests from one refusal to the next, on average, while noisy.
-    gap: f64,
+    /// Nothing any more; states of earlier builds have a byte here.
+    spare: u8,
+    /// How many requests may yet be missing, while noisy.
+    patience: f64,
 }
 
 /// What a refusal whose canary was served at once may be.
@@ -59,7 +58,7 @@ impl Noise {
     }
 
     pub(super) fn plausible(&self) -> bool {
-        [self.proven, self.gap]
+        [self.proven, self.patience]
             .iter()
             .all(|x| *x >= 0.0 && x.is_finite())
     }
@@ -74,13 +73,8 @@ impl Noise {
     /// A refusal at `rate`, `served` requests after the one before.
     pub(super) fn refused(&mut self, served: f64, rate: f64, now: Timestamp) -> Lone {
         if self.noisy {
-            self.gap += WEIGHT * (served - self.gap);
-            self.close = if served < CLOSE {
-                self.close.saturating_add(1)
-            } else {
-                0
-            };
-            if self.gap < TOO_OFTEN || self.close >= 2 {
+            self.patience = (self.patience + served - TOO_OFTEN).min(PATIENCE);
+            if self.patience < 0.0 {
                 self.forget();
                 return Lone::Limit;
             }
@@ -98,7 +92,7 @@ impl Noise {
         if self.suspects < 2 && !self.seen {
             return Lone::Limit;
         }
-        (self.noisy, self.seen, self.gap) = (true, true, 3.0 * TOO_OFTEN);
+        (self.noisy, self.seen, self.patience) = (true, true, PATIENCE);
         Lone::Noticed(self.proven)
     }
 

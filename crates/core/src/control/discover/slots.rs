@@ -12,6 +12,20 @@ const REFUSALS: u16 = 3;
 /// … and this share of those was refused.
 const SHARE: f64 = 0.25;
 
+/// A cap that was none is remembered as so many served with the most under way, twice as many each time.
+const MISTAKEN: u16 = 12;
+
+/// What a refusal told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// Nothing yet.
+    Nothing,
+    /// The limit is on requests at once.
+    Cap,
+    /// What was taken for such a limit is none.
+    NoCap,
+}
+
 /// Outcomes by how many were under way beside them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Slots {
@@ -42,12 +56,14 @@ impl Slots {
         }
     }
 
-    /// A fresh refusal. Says whether it showed the limit to be on requests at once.
-    pub(super) fn refused(&mut self, beside: u16) -> bool {
+    /// A fresh refusal.
+    pub(super) fn refused(&mut self, beside: u16) -> Told {
         if self.cap > 0 && beside < self.cap {
             // Refused below it: it was something else.
+            let mistaken = self.served[EXACT - 1].saturating_mul(2).max(MISTAKEN);
             *self = Self::default();
-            return false;
+            self.served[EXACT - 1] = mistaken;
+            return Told::NoCap;
         }
         let at = usize::from(beside).min(EXACT - 1);
         self.refused[at] = self.refused[at].saturating_add(1);
@@ -62,12 +78,12 @@ impl Slots {
                 && served_below >= 30.0
             {
                 self.cap = x as u16;
-                self.served.fill(0);
+                self.served[..EXACT - 1].fill(0);
                 self.refused.fill(0);
-                return true;
+                return Told::Cap;
             }
         }
-        false
+        Told::Nothing
     }
 
     fn age(&mut self, at: usize) {
