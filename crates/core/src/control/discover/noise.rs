@@ -20,8 +20,7 @@ const PROOF_LASTS: Duration = Duration::from_mins(15);
 const BELOW: f64 = 0.97;
 /// One refusal in fewer requests than this is no noise to live with …
 const TOO_OFTEN: f64 = 30.0;
-/// … once so many requests are missing in all. At one in a hundred that is a matter of hours, after a step down of
-/// four refusals: a bucket of refusals, which tells the two apart sooner than any count of gaps in a row.
+/// … once so many requests are missing in all: at one in a hundred hardly ever, after a step down at the fourth refusal.
 const PATIENCE: f64 = 90.0;
 
 /// What is known of noise.
@@ -148,10 +147,21 @@ mod tests {
     #[test]
     fn a_step_down_is_a_limit_though_the_host_was_noisy() {
         let (mut noise, _) = refused(5);
-        assert_eq!(noise.refused(13.0, 9.0, at(10)), Lone::Noise);
-        assert_eq!(noise.refused(13.0, 9.0, at(11)), Lone::Limit);
+        for i in 0..3 {
+            assert_eq!(noise.refused(2.0, 9.0, at(10 + i)), Lone::Noise);
+        }
+        assert_eq!(noise.refused(2.0, 9.0, at(13)), Lone::Limit);
         // What was proven is no more.
-        assert_eq!(noise.refused(100.0, 5.0, at(12)), Lone::Limit);
+        assert_eq!(noise.refused(100.0, 5.0, at(14)), Lone::Limit);
+    }
+
+    /// One in a hundred comes twice within fourteen requests every hour or so: that is no limit.
+    #[test]
+    fn two_short_gaps_in_a_row_are_an_accident() {
+        let (mut noise, _) = refused(5);
+        for served in [3.0, 12.0, 200.0, 9.0, 8.0, 25.0, 110.0] {
+            assert_eq!(noise.refused(served, 9.0, at(10)), Lone::Noise);
+        }
     }
 
     #[test]
@@ -180,7 +190,7 @@ mod tests {
     #[test]
     fn who_was_noisy_once_is_recognised_at_the_first() {
         let (mut noise, _) = refused(5);
-        (0..2).for_each(|i| {
+        (0..4).for_each(|i| {
             noise.refused(5.0, 9.0, at(10 + i));
         });
         noise.prove(8.0, at(20));

@@ -111,14 +111,17 @@ mod tests {
     fn three_refusals_with_four_under_way_are_a_cap_of_four() {
         let mut slots = used(3);
         let told = [4, 5, 4].map(|beside| slots.refused(beside));
-        assert_eq!((told, slots.cap()), ([false, false, true], Some(4)));
+        assert_eq!(
+            (told, slots.cap()),
+            ([Told::Nothing, Told::Nothing, Told::Cap], Some(4))
+        );
     }
 
     #[test]
     fn a_rate_refuses_however_many_are_under_way() {
         let mut slots = used(8);
         for turn in 0..90 {
-            assert!(!slots.refused(turn % 9), "{slots:?}");
+            assert_eq!(slots.refused(turn % 9), Told::Nothing, "{slots:?}");
         }
         assert_eq!(slots.cap(), None);
     }
@@ -136,9 +139,9 @@ mod tests {
     fn with_little_served_below_it_is_too_early_to_tell() {
         let mut slots = Slots::default();
         (0..29).for_each(|_| slots.served(0));
-        assert!(!(0..9).any(|_| slots.refused(4)));
+        assert!((0..9).all(|_| slots.refused(4) == Told::Nothing));
         slots.served(0);
-        assert!(slots.refused(4));
+        assert_eq!(slots.refused(4), Told::Cap);
     }
 
     #[test]
@@ -147,8 +150,20 @@ mod tests {
         (0..3).for_each(|_| {
             slots.refused(4);
         });
-        assert!(!slots.refused(3));
-        assert_eq!(slots, Slots::default());
+        assert_eq!(slots.refused(3), Told::NoCap);
+        assert_eq!(slots.cap(), None);
+    }
+
+    /// Before this a rate limit could be taken for slots again and again, six times faster each time.
+    #[test]
+    fn each_mistake_takes_more_refusals_to_repeat() {
+        let mut slots = used(3);
+        for expected in [3, 4, 8, 16, 32] {
+            (0..30).for_each(|_| slots.served(3));
+            let needed = (1..).find(|_| slots.refused(4) == Told::Cap);
+            assert_eq!(needed, Some(expected));
+            assert_eq!(slots.refused(3), Told::NoCap);
+        }
     }
 
     #[test]
@@ -157,7 +172,7 @@ mod tests {
         (0..u32::from(u16::MAX)).for_each(|_| slots.served(0));
         (0..9).for_each(|_| slots.served(1));
         assert!(slots.served[0] > 30_000, "{slots:?}");
-        assert!((0..3).any(|_| slots.refused(u16::MAX)));
+        assert!((0..3).any(|_| slots.refused(u16::MAX) == Told::Cap));
         assert!(slots.plausible());
     }
 }
