@@ -160,7 +160,7 @@ mod tests {
         let mut slots = used(3);
         for expected in [3, 4, 8, 16, 32] {
             (0..30).for_each(|_| slots.served(3));
-            let needed = (1..).find(|_| slots.refused(4) == Told::Cap);
+            let needed = (1..100).find(|_| slots.refused(4) == Told::Cap);
             assert_eq!(needed, Some(expected));
             assert_eq!(slots.refused(3), Told::NoCap);
         }
