@@ -18,12 +18,10 @@ pub(super) const PROOF: u32 = 40;
 const PROOF_LASTS: Duration = Duration::from_mins(15);
 /// Below this share of a proven rate no limit refuses.
 const BELOW: f64 = 0.97;
-/// One refusal in fewer requests than this is no noise to live with.
+/// One refusal in fewer requests than this is no noise to live with …
 const TOO_OFTEN: f64 = 30.0;
-/// Two gaps in a row below this are a limit.
-const CLOSE: f64 = 14.0;
-/// How much one gap between refusals moves their average.
-const WEIGHT: f64 = 0.12;
+/// … once so many requests are missing in all: at one in a hundred hardly ever, after a step down at the fourth refusal.
+const PATIENCE: f64 = 90.0;
 
 /// What is known of noise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -36,10 +34,10 @@ pub(super) struct Noise {
     noisy: bool,
     /// It was noisy once.
     seen: bool,
-    /// Gaps in a row that were short.
-    close: u8,
-    /// Requests from one refusal to the next, on average, while noisy.
-    gap: f64,
+    /// Nothing any more; states of earlier builds have a byte here.
+    spare: u8,
+    /// How many requests may yet be missing, while noisy.
+    patience: f64,
 }
 
 /// What a refusal whose canary was served at once may be.
@@ -59,7 +57,7 @@ impl Noise {
     }
 
     pub(super) fn plausible(&self) -> bool {
-        [self.proven, self.gap]
+        [self.proven, self.patience]
             .iter()
             .all(|x| *x >= 0.0 && x.is_finite())
     }
@@ -74,13 +72,8 @@ impl Noise {
     /// A refusal at `rate`, `served` requests after the one before.
     pub(super) fn refused(&mut self, served: f64, rate: f64, now: Timestamp) -> Lone {
         if self.noisy {
-            self.gap += WEIGHT * (served - self.gap);
-            self.close = if served < CLOSE {
-                self.close.saturating_add(1)
-            } else {
-                0
-            };
-            if self.gap < TOO_OFTEN || self.close >= 2 {
+            self.patience = (self.patience + served - TOO_OFTEN).min(PATIENCE);
+            if self.patience < 0.0 {
                 self.forget();
                 return Lone::Limit;
             }
@@ -98,7 +91,7 @@ impl Noise {
         if self.suspects < 2 && !self.seen {
             return Lone::Limit;
         }
-        (self.noisy, self.seen, self.gap) = (true, true, 3.0 * TOO_OFTEN);
+        (self.noisy, self.seen, self.patience) = (true, true, PATIENCE);
         Lone::Noticed(self.proven)
     }
 
@@ -154,10 +147,21 @@ mod tests {
     #[test]
     fn a_step_down_is_a_limit_though_the_host_was_noisy() {
         let (mut noise, _) = refused(5);
-        assert_eq!(noise.refused(13.0, 9.0, at(10)), Lone::Noise);
-        assert_eq!(noise.refused(13.0, 9.0, at(11)), Lone::Limit);
+        for i in 0..3 {
+            assert_eq!(noise.refused(2.0, 9.0, at(10 + i)), Lone::Noise);
+        }
+        assert_eq!(noise.refused(2.0, 9.0, at(13)), Lone::Limit);
         // What was proven is no more.
-        assert_eq!(noise.refused(100.0, 5.0, at(12)), Lone::Limit);
+        assert_eq!(noise.refused(100.0, 5.0, at(14)), Lone::Limit);
+    }
+
+    /// One in a hundred comes twice within fourteen requests every hour or so: that is no limit.
+    #[test]
+    fn two_short_gaps_in_a_row_are_an_accident() {
+        let (mut noise, _) = refused(5);
+        for served in [3.0, 12.0, 200.0, 9.0, 8.0, 25.0, 110.0] {
+            assert_eq!(noise.refused(served, 9.0, at(10)), Lone::Noise);
+        }
     }
 
     #[test]
@@ -186,7 +190,7 @@ mod tests {
     #[test]
     fn who_was_noisy_once_is_recognised_at_the_first() {
         let (mut noise, _) = refused(5);
-        (0..2).for_each(|i| {
+        (0..4).for_each(|i| {
             noise.refused(5.0, 9.0, at(10 + i));
         });
         noise.prove(8.0, at(20));

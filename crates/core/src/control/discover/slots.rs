@@ -12,6 +12,20 @@ const REFUSALS: u16 = 3;
 /// … and this share of those was refused.
 const SHARE: f64 = 0.25;
 
+/// A cap that was none is remembered as so many served with the most under way, twice as many each time.
+const MISTAKEN: u16 = 12;
+
+/// What a refusal told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// Nothing yet.
+    Nothing,
+    /// The limit is on requests at once.
+    Cap,
+    /// What was taken for such a limit is none.
+    NoCap,
+}
+
 /// Outcomes by how many were under way beside them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Slots {
@@ -42,12 +56,14 @@ impl Slots {
         }
     }
 
-    /// A fresh refusal. Says whether it showed the limit to be on requests at once.
-    pub(super) fn refused(&mut self, beside: u16) -> bool {
+    /// A fresh refusal.
+    pub(super) fn refused(&mut self, beside: u16) -> Told {
         if self.cap > 0 && beside < self.cap {
             // Refused below it: it was something else.
+            let mistaken = self.served[EXACT - 1].saturating_mul(2).max(MISTAKEN);
             *self = Self::default();
-            return false;
+            self.served[EXACT - 1] = mistaken;
+            return Told::NoCap;
         }
         let at = usize::from(beside).min(EXACT - 1);
         self.refused[at] = self.refused[at].saturating_add(1);
@@ -62,12 +78,12 @@ impl Slots {
                 && served_below >= 30.0
             {
                 self.cap = x as u16;
-                self.served.fill(0);
+                self.served[..EXACT - 1].fill(0);
                 self.refused.fill(0);
-                return true;
+                return Told::Cap;
             }
         }
-        false
+        Told::Nothing
     }
 
     fn age(&mut self, at: usize) {
@@ -95,14 +111,17 @@ mod tests {
     fn three_refusals_with_four_under_way_are_a_cap_of_four() {
         let mut slots = used(3);
         let told = [4, 5, 4].map(|beside| slots.refused(beside));
-        assert_eq!((told, slots.cap()), ([false, false, true], Some(4)));
+        assert_eq!(
+            (told, slots.cap()),
+            ([Told::Nothing, Told::Nothing, Told::Cap], Some(4))
+        );
     }
 
     #[test]
     fn a_rate_refuses_however_many_are_under_way() {
         let mut slots = used(8);
         for turn in 0..90 {
-            assert!(!slots.refused(turn % 9), "{slots:?}");
+            assert_eq!(slots.refused(turn % 9), Told::Nothing, "{slots:?}");
         }
         assert_eq!(slots.cap(), None);
     }
@@ -120,9 +139,9 @@ mod tests {
     fn with_little_served_below_it_is_too_early_to_tell() {
         let mut slots = Slots::default();
         (0..29).for_each(|_| slots.served(0));
-        assert!(!(0..9).any(|_| slots.refused(4)));
+        assert!((0..9).all(|_| slots.refused(4) == Told::Nothing));
         slots.served(0);
-        assert!(slots.refused(4));
+        assert_eq!(slots.refused(4), Told::Cap);
     }
 
     #[test]
@@ -131,8 +150,20 @@ mod tests {
         (0..3).for_each(|_| {
             slots.refused(4);
         });
-        assert!(!slots.refused(3));
-        assert_eq!(slots, Slots::default());
+        assert_eq!(slots.refused(3), Told::NoCap);
+        assert_eq!(slots.cap(), None);
+    }
+
+    /// Before this a rate limit could be taken for slots again and again, six times faster each time.
+    #[test]
+    fn each_mistake_takes_more_refusals_to_repeat() {
+        let mut slots = used(3);
+        for expected in [3, 4, 8, 16, 32] {
+            (0..30).for_each(|_| slots.served(3));
+            let needed = (1..100).find(|_| slots.refused(4) == Told::Cap);
+            assert_eq!(needed, Some(expected));
+            assert_eq!(slots.refused(3), Told::NoCap);
+        }
     }
 
     #[test]
@@ -141,7 +172,7 @@ mod tests {
         (0..u32::from(u16::MAX)).for_each(|_| slots.served(0));
         (0..9).for_each(|_| slots.served(1));
         assert!(slots.served[0] > 30_000, "{slots:?}");
-        assert!((0..3).any(|_| slots.refused(u16::MAX)));
+        assert!((0..3).any(|_| slots.refused(u16::MAX) == Told::Cap));
         assert!(slots.plausible());
     }
 }

@@ -11,8 +11,17 @@ use crate::Timestamp;
 
 /// The bracket is narrow enough.
 const PRECISE: f64 = 0.012;
-/// Where in the bracket the next trial goes: nearer the lower end, since a refusal costs more than time.
+/// Where in the bracket the next trial goes: nearer the lower end, since a refusal costs more than time, …
 const TRIAL_AT: f64 = 0.35;
+/// … nearer still among so many first requests, of which each refused one is a large share, …
+const TRIAL_AT_FIRST: f64 = 0.2;
+const FIRST: u32 = 60;
+/// … but in the middle as long as one refusal is all there was: the limit may be hardly below the rate it came at.
+const TRIAL_AT_ONCE: f64 = 0.5;
+/// A step of the start lasts at least and at most so long, seconds, and in between the longer the faster it is, by the
+/// square of the rate over this: what is on its way when a window turns out to be used up is refused with the one that told.
+const STEP_S: (f64, f64) = (1.0, 10.0);
+const STEP_RATE: f64 = 250.0;
 /// So many refusals are owed that any bracket is good enough.
 const TOO_DEEP: f32 = -3.0;
 /// What a ceiling lies below a rate that passed.
@@ -54,8 +63,13 @@ impl Learning {
             self.probing.invest(now);
             return;
         }
+        let at = match self.cuts {
+            ..2 => TRIAL_AT_ONCE,
+            _ if self.ledger.served() < FIRST => TRIAL_AT_FIRST,
+            _ => TRIAL_AT,
+        };
         let rate = if low > 0.0 {
-            low + TRIAL_AT * (self.high - low)
+            low + at * (self.high - low)
         } else {
             self.high * 0.6
         };
@@ -84,7 +98,7 @@ impl Learning {
             Stage::Start => {
                 let enough = if self.rate < 4.0 { 4 } else { 6 };
                 if served >= enough
-                    && elapsed >= (self.rate / 16.0).clamp(1.0, 5.0)
+                    && elapsed >= (self.rate * self.rate / STEP_RATE).clamp(STEP_S.0, STEP_S.1)
                     && !self.held_back(now)
                 {
                     self.enter(Stage::Start, self.rate * stride(self.rate), now);

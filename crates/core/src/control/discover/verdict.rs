@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::canary::Block;
 use super::learning::{Learning, Stage};
 use super::noise::Lone;
+use super::slots::Told;
 use super::stages::stride;
 use super::window::{Between, Window};
 use super::{Mechanism, RATE_MIN, Sample};
@@ -71,8 +72,12 @@ impl Learning {
                 }
             }
         }
-        if self.has(Mechanism::Slots) && self.slots.refused(block.beside) {
-            return self.cruise(self.ceiling.max(block.rate) * NO_LIMIT, now);
+        if self.has(Mechanism::Slots) {
+            match self.slots.refused(block.beside) {
+                Told::Nothing => {}
+                Told::Cap => return self.cruise(self.ceiling.max(block.rate) * NO_LIMIT, now),
+                Told::NoCap => return self.cruise(self.ceiling / NO_LIMIT, now),
+            }
         }
         if self.has(Mechanism::Windows) && self.was_window(block, canary, n) {
             return self.window_over(block, canary);
@@ -389,7 +394,8 @@ mod tests {
                 }
             });
             prop_assert!(stages.contains(&Stage::Cruise), "{stages:?}");
-            prop_assert!(highest <= rate * 1.01, "{highest}");
+            // A bucket that was full is still counted in for a while: 1.2 % with 53 tokens at 13/s.
+            prop_assert!(highest <= rate * 1.02, "{highest}");
         }
     }
 }
