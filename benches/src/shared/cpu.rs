@@ -22,7 +22,10 @@ impl<'s> Cpu<'s> {
     pub(super) fn spent(&mut self) -> (Duration, Duration) {
         let now = time(self.server);
         let before = std::mem::replace(&mut self.before, now);
-        (now[0] - before[0], now[1] - before[1])
+        (
+            now[0].saturating_sub(before[0]),
+            now[1].saturating_sub(before[1]),
+        )
     }
 }
 
