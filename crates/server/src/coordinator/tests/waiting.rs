@@ -184,11 +184,7 @@ async fn a_reservation_ahead_is_one_call() {
     }
     assert_eq!(starts, [0, 500]);
     assert_eq!(
-        coordinator
-            .one(&worker, ahead(500), AT_ONCE)
-            .await
-            .wait()
-            .0,
+        coordinator.one(&worker, ahead(500), AT_ONCE).await.wait().0,
         500
     );
     // The last leaves in two seconds; a fourth would be later than that.
