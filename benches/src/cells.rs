@@ -1,4 +1,5 @@
-//! Commits through the Redis adapter against raw `SET` of values of the same size, on one redis-server in one run.
+//! Commits through the Redis adapter against raw `SET` of values of the same size, on one server in one run: a Redis, which is
+//! sent a script, and a Valkey, which compares by itself.
 //!
 //! `cargo run --release -p politely-benches cells [CELLS]` (a million if not said). `SET` comes from `redis-benchmark -P 16` with its 50
 //! connections; ours are calls of [`BATCH`] commits, [`AT_ONCE`] calls at a time over one connection, each cell expecting the
@@ -22,8 +23,8 @@ const BATCH: usize = 256;
 const AT_ONCE: usize = 4;
 const ROUNDS: usize = 3;
 const COMMITS_PER_ROUND: usize = 300_000;
-/// What stands between version and state: who wrote, who waits (`shared/cell.rs`, one writer).
-const HEAD: usize = 12;
+/// What stands around the state, beside the version: who wrote, who waits, when it was made (`shared/cell.rs`, one writer).
+const HEAD: usize = 20;
 
 /// Runs everything and prints the table.
 pub(crate) fn run() {
@@ -38,19 +39,21 @@ pub(crate) fn run() {
         "cells: {cells} cells, {AT_ONCE} calls of {BATCH} at a time, median of {ROUNDS} rounds of {COMMITS_PER_ROUND}"
     );
     println!(
-        "| state | bytes of a value | SET/s | commits/s | ratio | call p50 | call p99 | engine's bytes per cell |"
+        "| server | state | bytes of a value | SET/s | commits/s | ratio | call p50 | call p99 | engine's bytes per cell |"
     );
-    println!("| --- | --- | --- | --- | --- | --- | --- | --- |");
+    println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- |");
     for (name, state) in [("quiet", quiet()), ("learning", learning())] {
-        runtime.block_on(measure(name, &state, cells));
+        let (redis, valkey) = (RedisServer::start(""), RedisServer::start_valkey());
+        runtime.block_on(measure("Redis", &redis, name, &state, cells));
+        drop(redis);
+        runtime.block_on(measure("Valkey", &valkey, name, &state, cells));
     }
 }
 
-async fn measure(name: &str, state: &[u8], cells: usize) {
-    let server = RedisServer::start("");
+async fn measure(kind: &str, server: &RedisServer, name: &str, state: &[u8], cells: usize) {
     let engine = Redis::connect(&server.url()).expect("a URL");
     let mut desks = desks(cells);
-    let before = used(&server);
+    let before = used(server);
     for first in (0..cells / AT_ONCE).step_by(BATCH) {
         let calls = desks.iter_mut().map(|desk| {
             let upto = (first + BATCH).min(desk.names.len());
@@ -58,12 +61,12 @@ async fn measure(name: &str, state: &[u8], cells: usize) {
         });
         all(calls).await;
     }
-    let grown = used(&server).saturating_sub(before);
+    let grown = used(server).saturating_sub(before);
     let held = desks.iter().map(|desk| desk.names.len()).sum::<usize>();
 
     let (mut sets, mut ours, mut took) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        sets.push(raw_set(&server, Version::LEN + HEAD + state.len(), cells));
+        sets.push(raw_set(server, Version::LEN + HEAD + state.len(), cells));
         let began = Instant::now();
         let calls = desks
             .iter_mut()
@@ -76,7 +79,7 @@ async fn measure(name: &str, state: &[u8], cells: usize) {
     let at = |share: usize| took[took.len() * share / 100].as_secs_f64() * 1e3;
     let (set, our) = (median(&mut sets), median(&mut ours));
     println!(
-        "| {name} | {} | {set:.0} | {our:.0} | {:.2} | {:.1} ms | {:.1} ms | {} |",
+        "| {kind} | {name} | {} | {set:.0} | {our:.0} | {:.2} | {:.1} ms | {:.1} ms | {} |",
         Version::LEN + HEAD + state.len(),
         our / set,
         at(50),
@@ -112,16 +115,12 @@ impl Desk {
         let writes = cells.iter().map(|&i| {
             let known = self.commits[i];
             self.commits[i] += 1;
-            let version = version(i, known + 1);
-            let mut value = Vec::with_capacity(Version::LEN + HEAD + state.len());
-            value.extend_from_slice(&version.0);
-            value.extend_from_slice(&[7; HEAD]);
-            value.extend_from_slice(state);
+            let value = |version| [&self::version(i, version).0, &[7; HEAD][..], state].concat();
             Write {
                 cell: Arc::clone(&self.names[i]),
                 expected: (known > 0).then(|| self::version(i, known)),
-                before: None,
-                value,
+                before: (known > 0).then(|| value(known).into()),
+                value: value(known + 1),
                 keep: Duration::from_hours(24),
                 notify: false,
             }
