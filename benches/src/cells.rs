@@ -118,7 +118,7 @@ impl Desk {
             let value = |version| [&self::version(i, version).0, &[7; HEAD][..], state].concat();
             Write {
                 cell: Arc::clone(&self.names[i]),
-                expected: (known > 0).then(|| self::version(i, known)),
+                expected: (known > 0).then(|| version(i, known)),
                 before: (known > 0).then(|| value(known).into()),
                 value: value(known + 1),
                 keep: Duration::from_hours(24),
