@@ -158,7 +158,11 @@ async fn a_megabyte_of_garbage_and_more_than_may_be() {
             .send()
     };
     assert_eq!(send(garbage).await.unwrap().status(), 400);
-    assert_eq!(send(vec![b' '; 5 << 20]).await.unwrap().status(), 413);
+    // It is refused while it is still sent: a client may find the connection closed before it reads why.
+    match send(vec![b' '; 5 << 20]).await {
+        Ok(answer) => assert_eq!(answer.status(), 413),
+        Err(why) => assert!(why.is_request(), "{why:?}"),
+    }
     assert_eq!(
         send(vec![b'['; 1 << 20]).await.unwrap().status().as_u16() / 100,
         4
