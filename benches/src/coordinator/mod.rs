@@ -33,18 +33,7 @@ pub(crate) fn run() {
 fn memory(keys: usize) {
     let before = resident();
     let coordinator = Coordinator::new(Settings::default()).expect("a coordinator");
-    for i in 0..keys {
-        let key = Key::host(&format!("host-{i}.example.com")).expect("a host");
-        let permit = coordinator
-            .limiter()
-            .try_acquire(&key)
-            .expect("a first permit");
-        permit.report(&politely::Report {
-            status: Some(200),
-            latency: Duration::from_millis(20),
-            ..politely::Report::of(politely::Signal::Ok)
-        });
-    }
+    ask_each(&coordinator, keys, 200, politely::Signal::Ok);
     let grown = resident().saturating_sub(before);
     println!(
         "memory per known key, {keys} keys: {} bytes resident",
@@ -57,18 +46,7 @@ fn restart(keys: usize) {
     let dir = tempfile::tempdir().expect("a folder");
     let (store, kept) = Store::open(dir.path()).expect("a store");
     let coordinator = Coordinator::resume(Settings::default(), store, kept).expect("a coordinator");
-    for i in 0..keys {
-        let key = Key::host(&format!("host-{i}.example.com")).expect("a host");
-        let permit = coordinator
-            .limiter()
-            .try_acquire(&key)
-            .expect("a first permit");
-        permit.report(&politely::Report {
-            status: Some(429),
-            latency: Duration::from_millis(20),
-            ..politely::Report::of(politely::Signal::RateLimited)
-        });
-    }
+    ask_each(&coordinator, keys, 429, politely::Signal::RateLimited);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -83,4 +61,17 @@ fn restart(keys: usize) {
         coordinator.limiter().stats().keys,
         began.elapsed().as_secs_f64()
     );
+}
+
+/// One request of each key, and what became of it.
+fn ask_each(coordinator: &Coordinator, keys: usize, status: u16, signal: politely::Signal) {
+    for i in 0..keys {
+        let key = Key::host(&format!("host-{i}.example.com")).expect("a host");
+        let permit = coordinator.limiter().try_acquire(&key);
+        permit.expect("a first permit").report(&politely::Report {
+            status: Some(status),
+            latency: Duration::from_millis(20),
+            ..politely::Report::of(signal)
+        });
+    }
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use answer::{AHEAD, Ask, Decision, Directions, Grant, Reason, Wait};
+pub use answer::{Ask, Decision, Directions, Grant, HORIZON, Reason, Wait};
 pub use explain::{Event, Explanation};
 pub use state::RestoreError;
 
@@ -120,7 +120,7 @@ impl Host {
         let mut granted = 1;
         while granted < slots {
             let start = start + rate.interval() * granted;
-            if start > now + AHEAD {
+            if start > now + HORIZON {
                 break;
             }
             self.pace.follow(start);

@@ -46,7 +46,7 @@ pub const ITEMS_MAX: usize = 4096;
 /// The longest a call is held open, milliseconds.
 pub const WAIT_MAX_MS: u32 = 60_000;
 /// The furthest ahead a permit may start, milliseconds.
-pub const AHEAD_MAX_MS: u32 = 2_000;
+pub const AHEAD_MAX_MS: u32 = politely_core::host::HORIZON.as_millis() as u32;
 /// The most departure slots of one permit.
 pub const SLOTS_MAX: u16 = 1_024;
 /// The longest client name and item id, characters.

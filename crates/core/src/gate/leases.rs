@@ -252,8 +252,7 @@ impl Leases {
 
     /// When a slot returns by itself, if it is still out.
     pub fn ends(&self, id: LeaseId) -> Option<Timestamp> {
-        let lease = self.live.iter().find(|lease| lease.id == id)?;
-        Some(lease.expires())
+        self.find(id).map(|at| self.live[at].expires())
     }
 
     /// When the next slot returns by itself, if any is out.

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::Timestamp;
 use crate::gate::{HoldReason, LeaseId, Rate};
 
-/// The departures of a run are no further ahead than this, nor is anything that shared keys grant: what whoever keeps the state
-/// may have promised when it forgets.
-pub const AHEAD: Duration = Duration::from_secs(2);
+/// Nothing that several share is promised further ahead than this, and no run goes on for longer: whoever keeps the state may forget
+/// what it promised (P7).
+pub const HORIZON: Duration = Duration::from_secs(2);
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -61,7 +61,7 @@ pub enum Decision {
 pub struct Grant {
     /// The first permit's lease; the others' ids follow it one by one.
     pub lease: LeaseId,
-    /// Permits granted: as many as asked for, or as many as are free in flight and leave within [`AHEAD`].
+    /// Permits granted: as many as asked for, or as many as are free in flight and leave within [`HORIZON`].
     pub slots: u16,
     /// When the first may leave.
     pub start: Timestamp,

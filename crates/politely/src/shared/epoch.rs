@@ -199,13 +199,11 @@ impl Epochs {
             time: pulse.time,
         };
         let stored = pulse.epoch.as_deref().and_then(decode);
-        let step = self.last.map_or(0, |last| step(&last, &look));
-        let away = self.last.is_none_or(|last| sent.since(last.came) >= STALL);
-        let mut next = self.as_it_stands(stored.as_ref().map(|(_, stored)| stored), pulse, away);
+        let mut next = self.as_it_stands(stored.as_ref().map(|(_, stored)| stored), &look, pulse);
         let is_new = stored
             .as_ref()
             .is_none_or(|(_, stored)| stored.number != next.number);
-        self.put_right(&mut next, &look, (step, away), is_new);
+        self.put_right(&mut next, &look, is_new);
         let moved = stored
             .as_ref()
             .is_some_and(|(_, stored)| stored.ahead != next.ahead);
@@ -234,7 +232,7 @@ impl Epochs {
         let before = self.known.replace(next);
         let before = before.as_ref().map(lost_and_ahead);
         let now = self.known.as_ref().map(lost_and_ahead);
-        if before.map(|(_, ahead)| ahead) != now.map(|(_, ahead)| ahead) || step != 0 {
+        if before.map(|(_, ahead)| ahead) != now.map(|(_, ahead)| ahead) || self.step(&look) != 0 {
             self.looks.clear();
             self.corrections += 1;
         }
@@ -251,8 +249,19 @@ impl Epochs {
         }
     }
 
+    /// We had not seen the engine for too long to tell what its clock did.
+    fn was_away(&self, look: &Look) -> bool {
+        self.last
+            .is_none_or(|last| look.sent.since(last.came) >= STALL)
+    }
+
+    /// By how much the engine's clock was set since our last look.
+    fn step(&self, look: &Look) -> i64 {
+        self.last.map_or(0, |last| step(&last, look))
+    }
+
     /// What is stored, or what follows from what is known where that is lost or an engine's of before.
-    fn as_it_stands(&self, stored: Option<&Epoch>, pulse: &Pulse, away: bool) -> Epoch {
+    fn as_it_stands(&self, stored: Option<&Epoch>, look: &Look, pulse: &Pulse) -> Epoch {
         // What is stored may be older than what was seen a moment ago, if the engine lost some.
         let mine = self.known.as_ref().zip(self.last);
         let mine = mine.map(|(known, last)| (known.ahead, last.time));
@@ -261,7 +270,7 @@ impl Epochs {
             (Some(stored), known) => {
                 let theirs = (stored.ahead, stored.seen);
                 let newer = |mine: &(i64, Timestamp)| {
-                    !away || shift(mine.1, mine.0) > shift(theirs.1, theirs.0)
+                    !self.was_away(look) || shift(mine.1, mine.0) > shift(theirs.1, theirs.0)
                 };
                 let (ahead, seen) = mine.filter(newer).unwrap_or(theirs);
                 Epoch {
@@ -287,7 +296,8 @@ impl Epochs {
     }
 
     /// Takes up in shared time what became of the engine's clock since we looked last.
-    fn put_right(&self, next: &mut Epoch, look: &Look, (step, away): (i64, bool), is_new: bool) {
+    fn put_right(&self, next: &mut Epoch, look: &Look, is_new: bool) {
+        let (away, step) = (self.was_away(look), self.step(look));
         // Somebody else may have seen to it already, or to some of it.
         let seen_to = match (&self.known, is_new) {
             (Some(known), false) => next.ahead.saturating_sub(known.ahead),

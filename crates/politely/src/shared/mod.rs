@@ -66,7 +66,7 @@ use parking_lot::Mutex;
 use politely_core::Timestamp;
 use politely_core::config::Config;
 use politely_core::gate::LeaseId;
-use politely_core::host::{Ask, Explanation, Host, OperatorNumbers, Wait};
+use politely_core::host::{Ask, Explanation, HORIZON, Host, OperatorNumbers, Wait};
 use politely_core::key::Key;
 use tokio::sync::{Notify, oneshot};
 
@@ -81,7 +81,6 @@ use crate::waiters::Turn;
 pub use self::builder::{Away, StoreBuilder};
 
 use self::claim::Claim;
-use self::desk::HORIZON;
 use self::epoch::PULSE;
 use self::event::Event;
 use self::hub::{Delivery, Granted, Hub, Ticket};

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use politely_core::Timestamp;
-use politely_core::host::{Grant, Host};
+use politely_core::host::{Grant, HORIZON, Host};
 
 use super::super::cell::{Cell, CellError, LastWrite, Who};
 use super::super::event::Event;
 use super::super::lease::safely;
 use super::{
-    Attempt, BREATH, CROWD, Desk, GATHER_MAX, Granting, HORIZON, LATELY, RETRY, Reading, SLOW_MAX,
-    Shop, Told, UNREADABLE,
+    Attempt, BREATH, CROWD, Desk, GATHER_MAX, Granting, LATELY, RETRY, Reading, SLOW_MAX, Shop,
+    Told, UNREADABLE,
 };
 use crate::cells::{EngineError, Version, Written};
 
@@ -87,9 +87,8 @@ impl Desk {
         if !self.events.is_empty() {
             self.due = self.due.min(mono);
         }
-        told.append(&mut self.owed);
-        let granted = attempt.granted.into_iter();
-        told.extend(granted.map(|granting| Told::granted(granting, attempt.unsure)));
+        let owed = std::mem::take(&mut self.owed);
+        told.extend(owed.into_iter().chain(attempt.granted).map(Told::Granted));
     }
 
     /// Who was to be served stands where they stood.
@@ -194,13 +193,11 @@ impl Desk {
             let made_anew = version.is_none() || known.born != self.view.born;
             let mut known = known.host;
             // What was to be delivered once it is sure is not in it any more.
-            for told in std::mem::take(&mut self.owed) {
-                if let Told::Granted(granting) | Told::Unsure(granting, _) = told {
-                    for lease in granting.grant.lease.run(granting.grant.slots).rev() {
-                        known.cancel(now, lease, false, &shop.config);
-                    }
-                    self.wait_again(&granting, shop);
+            for granting in std::mem::take(&mut self.owed) {
+                for lease in granting.grant.lease.run(granting.grant.slots).rev() {
+                    known.cancel(now, lease, false, &shop.config);
                 }
+                self.wait_again(&granting, shop);
             }
             if made_anew {
                 // What others were granted last is in neither.
@@ -245,7 +242,7 @@ impl Desk {
                 .remove(&(granting.turn, granting.ticket))
                 .is_some()
             {
-                self.owed.push(Told::granted(granting, attempt.unsure));
+                self.owed.push(granting);
             } else {
                 let Grant { lease, slots, .. } = granting.grant;
                 for lease in lease.run(slots).rev() {

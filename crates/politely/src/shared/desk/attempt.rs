@@ -26,6 +26,9 @@ pub(in crate::shared) struct Granting {
     pub(in crate::shared) grant: Grant,
     /// When it starts by our own clock, as far as was known when it was granted: time may be put back until it is heard of.
     pub(in crate::shared) starts: Timestamp,
+    /// The cell was made since our last look, perhaps after another was lost: it stands if the engine has lost nothing since this number
+    /// of its epochs.
+    pub(in crate::shared) unsure: Option<u32>,
 }
 
 pub(super) struct Attempt {
@@ -34,9 +37,6 @@ pub(super) struct Attempt {
     pub(super) cell: Cell,
     pub(super) events: usize,
     pub(super) granted: Vec<Granting>,
-    /// The cell is younger than our last look: it may have been there before. The engine had lost something last at this number
-    /// of its epochs.
-    pub(super) unsure: Option<u32>,
     pub(super) began: Timestamp,
 }
 
@@ -52,16 +52,5 @@ pub(in crate::shared) enum Step {
 #[derive(Debug)]
 pub(in crate::shared) enum Told {
     Granted(Granting),
-    /// It stands if the engine has lost nothing since this number of its epochs.
-    Unsure(Granting, u32),
     No(u64, Wait),
-}
-
-impl Told {
-    pub(super) const fn granted(granting: Granting, unsure: Option<u32>) -> Self {
-        match unsure {
-            Some(lost) => Self::Unsure(granting, lost),
-            None => Self::Granted(granting),
-        }
-    }
 }

@@ -36,6 +36,7 @@ impl Desk {
                         waiter,
                         grant,
                         starts: shop.epochs.mono(grant.start),
+                        unsure: None,
                     }));
                 }
                 Decision::Wait(wait) => return shop.epochs.mono(wait.at),

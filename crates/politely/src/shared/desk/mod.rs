@@ -29,7 +29,7 @@ use politely_core::Timestamp;
 use politely_core::config::Config;
 use politely_core::control::LawConfig;
 use politely_core::gate::LeaseId;
-use politely_core::host::{Directions, Host};
+use politely_core::host::{Directions, HORIZON, Host};
 
 use super::alone::Alone;
 use super::cell::{Cell, Who};
@@ -38,8 +38,6 @@ use super::event::Event;
 use crate::cells::{Version, Write};
 use crate::waiters::Turn;
 
-/// A permit may start so far ahead of its commit, at most: what an engine that forgets can double.
-pub(super) const HORIZON: Duration = politely_core::host::AHEAD;
 /// Good news waits so long for something to be written with, unless slots are short: where a law learns from it, and where
 /// none does (but for a quarter of its lease at most).
 const LINGER: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
@@ -106,7 +104,7 @@ pub(super) struct Desk {
     /// Attempts on `base` of which nobody knows whether they were made.
     doubtful: Vec<Attempt>,
     /// Granted by an attempt that was made, as it turned out.
-    owed: Vec<Told>,
+    owed: Vec<Granting>,
     /// Our last write here that stood.
     last: u64,
     /// Nothing is tried before then, unless something happens.
@@ -374,14 +372,17 @@ impl Desk {
         self.rejoin(shop, mono);
         let must = self.due <= mono || !self.owed.is_empty() || !self.doubtful.is_empty();
         let waits = !self.waiting.is_empty();
-        let tries = self.try_at <= mono && (self.look || waits || self.in_line(shop.me));
-        let tries = tries || (self.ask_first && waits);
+        let tries = (self.try_at <= mono && (self.look || waits || self.in_line(shop.me)))
+            || (self.ask_first && waits);
         if self.unreadable.is_some() && self.try_at > mono {
             return Step::Wait(self.try_at);
         }
         if !must && !tries {
-            let waits = !self.waiting.is_empty() || self.look;
-            let try_at = if waits { self.try_at } else { Timestamp::NEVER };
+            let try_at = if waits || self.look {
+                self.try_at
+            } else {
+                Timestamp::NEVER
+            };
             return Step::Wait(self.due.min(try_at));
         }
         if self.unreadable.is_some() || (self.look && !must && self.heard.is_some()) {
@@ -492,14 +493,12 @@ impl Desk {
         self.tried_since.get_or_insert(mono);
         let notify = cell.others_wait(shop.me);
         let value = cell.encode(shop.me, shop.number);
-        let unsure = self.base.is_none() || !shop.epochs.looked_after(cell.born);
         self.under_way = Some(Attempt {
             number: shop.number,
             value: value.as_slice().into(),
             cell,
             events: self.events.len(),
             granted,
-            unsure: unsure.then(|| shop.epochs.lost()),
             began: mono,
         });
         self.at = now;

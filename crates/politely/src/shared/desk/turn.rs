@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use politely_core::Timestamp;
-use politely_core::host::{Ask, Decision, Reason, Wait};
+use politely_core::host::{Ask, Decision, HORIZON, Reason, Wait};
 
 use super::super::cell::Cell;
-use super::{BATCH, CLAIM, Desk, Granting, HORIZON, LATELY, POLL, QUANTUM, Shop, Told};
+use super::{BATCH, CLAIM, Desk, Granting, LATELY, POLL, QUANTUM, Shop, Told};
 
 impl Desk {
     /// Lets those leave who may, and takes its place in the line of all who wait.
@@ -122,6 +122,8 @@ impl Desk {
             };
             return (granted, Some(wait));
         }
+        let unsure = self.base.is_none() || !shop.epochs.looked_after(cell.born);
+        let unsure = unsure.then(|| shop.epochs.lost());
         let (mut taken, of) = cell.host.slots(now, &shop.config);
         while let Some((&(turn, ticket), &waiter)) = self.waiting.first_key_value() {
             if granted.len() >= BATCH {
@@ -152,6 +154,7 @@ impl Desk {
                         waiter,
                         grant,
                         starts: shop.epochs.mono(grant.start),
+                        unsure,
                     });
                 }
                 Decision::Wait(_) if others && !granted.is_empty() => return (granted, None),

@@ -1,11 +1,11 @@
 //! What is promised, checked on what happened, exactly: every bound follows from the schedule's own numbers.
 
 use politely_core::gate::Tally;
+use politely_core::host::HORIZON;
 
 use super::books::{Arrival, Books};
 use super::dice::{CALL_TIMEOUT, DRIFT_PPM, Micros, SECOND};
 use super::plan::{Fault, Memory, Plan};
-use crate::shared::desk::HORIZON;
 
 impl Books {
     /// All that is wrong.

@@ -10,7 +10,7 @@ use super::plan::Memory;
 use crate::cells::{Pulse, Version, Write, Written};
 
 /// An engine's clock when the schedule begins: as of 2026.
-const EPOCH: u64 = 1_795_000_000_000_000;
+pub(super) const EPOCH: u64 = 1_795_000_000_000_000;
 
 /// How it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

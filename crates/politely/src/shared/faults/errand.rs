@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use politely_core::gate::LeaseId;
-use politely_core::host::{Ask, Wait};
+use politely_core::host::{Ask, HORIZON, Wait};
 
 use super::dice::{MS, Micros, SECOND};
 use super::flight::{Flight, Part};
 use super::log::{End, What};
 use super::world::{Own, World};
-use crate::shared::desk::HORIZON;
 use crate::shared::event::Event;
 use crate::shared::hub::{Delivery, Granted, Ticket};
 use crate::shared::lease::Lease;

@@ -59,7 +59,7 @@ pub(super) enum What {
     Pulse {
         run: u64,
         ok: bool,
-        /// How far shared time is ahead of how long all this has been going on.
+        /// How far shared time is ahead of the engine's clock as it was set first, in microseconds.
         ahead: i64,
     },
 }

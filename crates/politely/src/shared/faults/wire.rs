@@ -5,7 +5,7 @@ use std::sync::Arc;
 use politely_core::Timestamp;
 
 use super::dice::{CALL_TIMEOUT, MS, Micros, SECOND};
-use super::engine::Health;
+use super::engine::{EPOCH, Health};
 use super::log::What;
 use super::seat::Call;
 use super::world::{Event, Own, World};
@@ -271,7 +271,7 @@ impl World {
                 let (run, ok) = (pulse.as_ref().map_or(0, |pulse| pulse.run), pulse.is_ok());
                 let write = seat.hub.pulsed(sent, pulse, mono);
                 let shared = seat.hub.shared_time(mono).as_micros();
-                let ahead = shared.wrapping_sub(self.now).cast_signed();
+                let ahead = shared.wrapping_sub(EPOCH + self.now).cast_signed();
                 self.note(who, What::Pulse { run, ok, ahead });
                 if let Some(write) = write {
                     self.write(who, vec![write]);

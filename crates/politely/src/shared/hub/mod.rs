@@ -49,7 +49,7 @@ pub(super) struct Hub {
     /// States kept by an earlier run, for an engine that has lost them.
     remembered: HashMap<Key, Vec<u8>, foldhash::fast::RandomState>,
     /// Permits of keys that are new to the engine, and since when they wait to be sure that they are.
-    unsure: Vec<(Timestamp, u32, usize, Granting)>,
+    unsure: Vec<(Timestamp, usize, Granting)>,
     pulse_at: Timestamp,
     pulsing: bool,
     trouble: Option<String>,
@@ -357,11 +357,11 @@ impl Hub {
 
     /// Keys that were new to the engine were new indeed: its epoch is still the one of before.
     fn confirm(&mut self, sent: Timestamp, mono: Timestamp) {
-        let epoch = self.shop.epochs.lost();
+        let lost = self.shop.epochs.lost();
         let sure = self.unsure.extract_if(.., |(since, ..)| *since <= sent);
         let sure: Vec<_> = sure.collect();
-        for (_, since_loss, id, granting) in sure {
-            if since_loss == epoch {
+        for (_, id, granting) in sure {
+            if granting.unsure == Some(lost) {
                 self.deliver(id, &granting, mono);
             } else {
                 self.take_back(id, &granting, mono);
@@ -450,11 +450,15 @@ impl Hub {
         for told in told.drain(..) {
             match told {
                 // Nobody overtakes those who wait to be sure.
-                Told::Granted(granting) if !self.unsure.iter().any(|(.., of, _)| *of == id) => {
-                    self.deliver(id, &granting, mono);
+                Told::Granted(mut granting)
+                    if granting.unsure.is_some()
+                        || self.unsure.iter().any(|(_, of, _)| *of == id) =>
+                {
+                    granting.unsure.get_or_insert(self.shop.epochs.lost());
+                    self.unsure.push((mono, id, granting));
+                    self.pulse_at = mono;
                 }
-                Told::Granted(granting) => self.unsure(id, granting, self.shop.epochs.lost(), mono),
-                Told::Unsure(granting, lost) => self.unsure(id, granting, lost, mono),
+                Told::Granted(granting) => self.deliver(id, &granting, mono),
                 Told::No(ticket, wait) => {
                     let at = self.shop.epochs.mono(wait.at);
                     let no = Delivery::No(ticket, Wait { at, ..wait });
@@ -462,12 +466,6 @@ impl Hub {
                 }
             }
         }
-    }
-
-    /// To be delivered once a look has shown that the engine has lost nothing.
-    fn unsure(&mut self, id: usize, granting: Granting, lost: u32, mono: Timestamp) {
-        self.unsure.push((mono, lost, id, granting));
-        self.pulse_at = mono;
     }
 
     fn deliver(&mut self, id: usize, granting: &Granting, mono: Timestamp) {
