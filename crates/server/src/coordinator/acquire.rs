@@ -16,7 +16,7 @@ use politely::core::Timestamp;
 use politely::core::gate::grace;
 use politely::core::key::Key;
 use politely::wire::{self, Answer, Item, RefusedCode, Want};
-use politely::{AcquireError, Ask, Permit, Reason, Refusal, RefusalReason, Turn};
+use politely::{AcquireError, Ask, CrawlDelay, Permit, Reason, Refusal, RefusalReason, Turn};
 use smallvec::SmallVec;
 use url::Url;
 
@@ -165,6 +165,7 @@ impl Coordinator {
             "must be from 1 to 1,024",
         )?;
         check(asked.priority <= 9, "priority", "must be from 0 to 9")?;
+        let crawl_delay = crawl_delay(asked)?;
         let patience = asked
             .max_wait_ms
             .map_or(wait, |ms| Duration::from_millis(u64::from(ms)));
@@ -191,6 +192,10 @@ impl Coordinator {
                 }
             }
         };
+        if let Some(delay) = crawl_delay {
+            // Where there is no room for the key, who asks for a permit is told so.
+            let _ = self.0.limiter.crawl_delay(&keys[0], delay);
+        }
         Ok(Wanted {
             item,
             keys,
@@ -247,6 +252,28 @@ fn check(holds: bool, field: &str, rule: &str) -> Result<(), Quick> {
     } else {
         Err(error(field, rule).into())
     }
+}
+
+/// What the worker read in robots.txt.
+fn crawl_delay(asked: &Item) -> Result<Option<CrawlDelay>, Quick> {
+    let within = |ms: Option<u64>, most: u64| ms.is_none_or(|ms| (1..=most).contains(&ms));
+    check(
+        within(asked.crawl_delay_ms, wire::CRAWL_DELAY_MAX_MS),
+        "crawl_delay_ms",
+        "must be from 1 to 2,592,000,000",
+    )?;
+    check(
+        within(asked.crawl_delay_fresh_ms, wire::CRAWL_DELAY_FRESH_MAX_MS),
+        "crawl_delay_fresh_ms",
+        "must be from 1 to 86,400,000",
+    )?;
+    let fresh_ms = asked
+        .crawl_delay_fresh_ms
+        .unwrap_or(wire::CRAWL_DELAY_FRESH_MAX_MS);
+    Ok(asked.crawl_delay_ms.map(|ms| CrawlDelay {
+        pause: Duration::from_millis(ms),
+        fresh: Duration::from_millis(fresh_ms),
+    }))
 }
 
 /// One call under way.
