@@ -116,6 +116,10 @@ fn a_run_ends_within_two_seconds() {
     assert_eq!(host.in_flight(), 3);
 }
 
+fn tenths(host: &Host, now: Timestamp, config: &Config) -> u32 {
+    (host.explain(now, config).rate * 10.0).round() as u32
+}
+
 /// A key at ten a second, five at a time, and what is asked of it at so many milliseconds.
 struct Told {
     host: Host,
@@ -166,8 +170,9 @@ impl Told {
             .report(Self::at(ms), lease, &ok, &self.config, &mut rng);
     }
 
-    fn rate(&self, ms: u64) -> f64 {
-        self.host.explain(Self::at(ms), &self.config).rate
+    /// Tenths of requests per second.
+    fn rate(&self, ms: u64) -> u32 {
+        tenths(&self.host, Self::at(ms), &self.config)
     }
 }
 
@@ -203,19 +208,19 @@ fn the_largest_crawl_delay_counts_while_it_is_fresh() {
     assert!(!key.told(1, 500, DAY), "told again");
     assert!(key.told(2, 2_000, minute));
     assert!(!key.told(3, 500, DAY), "smaller");
-    assert_eq!(key.rate(4), 0.5);
-    assert_eq!(key.rate(60_003), 10.0, "nobody told it again");
+    assert_eq!(key.rate(4), 5);
+    assert_eq!(key.rate(60_003), 100, "nobody told it again");
     assert!(key.told(60_003, 500, DAY));
-    assert_eq!(key.rate(60_004), 2.0);
+    assert_eq!(key.rate(60_004), 20);
     key.host.forget(Told::at(60_005), &key.config);
-    assert_eq!(key.rate(60_006), 10.0);
+    assert_eq!(key.rate(60_006), 100);
 }
 
 #[test]
 fn of_a_crawl_delay_and_an_operators_number_the_slower_counts() {
     let mut key = Told::new();
     key.told(0, 500, DAY);
-    for (set, rate) in [(0.25, 0.25), (40.0, 2.0)] {
+    for (set, rate) in [(0.2, 2), (40.0, 20)] {
         let numbers = OperatorNumbers::rate(set, 3.0);
         key.host.set(Told::at(1), numbers, &key.config);
         assert_eq!(key.rate(2), rate);
@@ -232,14 +237,14 @@ fn a_crawl_delay_is_kept_with_the_state() {
     assert_eq!(state[0], 4);
     key.host = Host::restore(&state, Told::at(0), &key.config).expect("a state");
     assert_eq!(key.host.snapshot(), state);
-    assert_eq!(key.rate(1), 0.5);
+    assert_eq!(key.rate(1), 5);
     key.host.forget_leases();
-    assert_eq!(key.rate(1), 0.5);
+    assert_eq!(key.rate(1), 5);
     for short in 1..13 {
         assert!(Host::restore(&state[..short], Told::at(0), &key.config).is_err());
     }
     let long_ago = Timestamp::from_micros(1);
     let back = Host::restore(&state, long_ago, &key.config).expect("a state");
     let later = long_ago + DAY + Duration::from_secs(1);
-    assert_eq!(back.explain(later, &key.config).rate, 10.0);
+    assert_eq!(tenths(&back, later, &key.config), 100);
 }

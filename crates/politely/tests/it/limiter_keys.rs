@@ -176,6 +176,14 @@ async fn a_permit_of_several_keys_counts_once() {
     assert_eq!((stats.granted, stats.reported, stats.cancelled), (4, 3, 1));
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "time is virtual here, and all that happens in it is waited for"
+)]
+async fn pass(length: Duration) {
+    tokio::time::sleep(length).await;
+}
+
 /// Always somebody more who wants one key: each holds it for so long.
 fn saturate(
     limiter: &Limiter,
@@ -189,7 +197,7 @@ fn saturate(
         tasks.spawn(async move {
             loop {
                 let permit = limiter.acquire(&key).await.unwrap();
-                tokio::time::sleep(held).await;
+                pass(held).await;
                 permit.report(&ok());
                 served.fetch_add(1, Ordering::Relaxed);
             }
@@ -210,16 +218,16 @@ async fn served_beside_many(
         saturate(limiter, key, &mut tasks, &served, held);
         counts.push(served);
         // One key's departures between the other's.
-        tokio::time::sleep(Duration::from_millis(37)).await;
+        pass(Duration::from_millis(37)).await;
     }
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    pass(Duration::from_secs(5)).await;
     let served = || counts.iter().map(|count| count.load(Ordering::Relaxed));
     let (before, came): (Vec<u64>, _) = (served().collect(), limiter.now());
     let all = tokio::time::timeout(Duration::from_secs(59), limiter.acquire(keys));
     let permit = all.await.expect("nobody starves").unwrap();
     let waited = limiter.now().since(came);
     permit.report(&ok());
-    tokio::time::sleep(Duration::from_mins(1).saturating_sub(waited)).await;
+    pass(Duration::from_mins(1).saturating_sub(waited)).await;
     let served = served().zip(before).map(|(after, before)| after - before);
     (waited, served.collect())
 }
