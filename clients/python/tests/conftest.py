@@ -71,7 +71,14 @@ class Town(Running):
 
     def arrivals(self) -> list[str]:
         """The hosts of all requests, in their order; after `judge`."""
-        return [json.loads(line)["host"] for line in self._log.read_text().splitlines()]
+        return [entry["host"] for entry in self._entries()]
+
+    def pages_came(self) -> list[float]:
+        """When requests for pages came, in seconds; after `judge`."""
+        return sorted(e["arrived_us"] / 1e6 for e in self._entries() if e["page"] is not None)
+
+    def _entries(self) -> list[dict]:
+        return [json.loads(line) for line in self._log.read_text().splitlines()]
 
 
 @pytest.fixture

@@ -36,6 +36,14 @@ def test_a_wish_keeps_its_id_from_poll_to_poll():
     assert permit.name == "p1" and permit.key == "a.example"
 
 
+def test_a_crawl_delay_is_told_each_time():
+    case = Case(acquire=[(200, {"items": [wait(retry_in_ms=200)]}), (200, {"items": [granted()]})])
+    case.acquire(crawl_delay=0.5, crawl_delay_fresh=60)
+    for body in case.fake.of("acquire"):
+        (item,) = body["items"]
+        assert (item["crawl_delay_ms"], item["crawl_delay_fresh_ms"]) == (500, 60_000)
+
+
 def test_a_far_wait_is_asked_for_again_before_its_place_is_forgotten():
     far = (200, {"items": [wait(retry_in_ms=100_000, reason="hold, Retry-After")]})
     case = Case(acquire=[far, far, (200, {"items": [granted()]})])

@@ -53,7 +53,7 @@ def test_limits_are_set_and_taken_back(serve):
         assert limits() == {"rate": 2.5, "in_flight": 3}
         coordinator.set_limits("custom/a/b", rate=None)
         assert limits() == {"in_flight": 3}
-        with pytest.raises(BadCall, match="above 0"):
+        with pytest.raises(BadCall, match="must be from 0.000001"):
             coordinator.set_limits("custom/a/b", rate=0)
 
 

@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 import httpx
@@ -57,6 +59,24 @@ def test_links_are_followed_and_robots_txt_waits_for_its_permit(serve, town):
     )
     assert seen["downloader/response_status_count/200"] == 6
     assert hosts.judge()["open"]["arrivals"] == seen["politely/next/done"] == 7
+
+
+def test_two_spiders_keep_a_crawl_delay_together(serve, town):
+    patient = {"robots": {"text": "User-agent: *\nCrawl-delay: 1\n"}, "service": {"mean_ms": 300, "cv": 0}}
+    hosts = town(patient={**OPEN, **patient})
+    coordinator = serve("--profile", "api", "--law", "fixed", "--rate", "20", "--burst", "4")
+    urls = pages(hosts, 6)
+    with ThreadPoolExecutor() as pool:
+        spiders = [
+            pool.submit(crawl, coordinator, half, **ADDON, ROBOTSTXT_OBEY=True)
+            for half in (urls[::2], urls[1::2])
+        ]
+        for spider in spiders:
+            assert stats(spider.result())["downloader/response_status_count/200"] == 4
+    judged = hosts.judge()["patient"]
+    assert (judged["pages"], judged["arrivals"]) == (6, 8)
+    came = hosts.pages_came()
+    assert all(later - at >= 1 for at, later in pairwise(came)), came
 
 
 def test_a_slow_host_takes_no_room_from_the_others(serve, town):

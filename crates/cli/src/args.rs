@@ -3,10 +3,11 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+use clap::builder::TypedValueParser;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Knobs, LawName, Profile, StoreAway};
-use crate::units::Span;
+use crate::units::{Span, number, whole};
 
 /// Fetch pages from rate-limited hosts without losing one.
 #[derive(Debug, Parser)]
@@ -74,13 +75,13 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_enum, default_value_t = LawName::Discover)]
     pub(crate) law: LawName,
     /// Requests per second and key: never more than this
-    #[arg(long, value_name = "RPS")]
+    #[arg(long, value_name = "RPS", value_parser = number, allow_negative_numbers = true)]
     pub(crate) rate: Option<f64>,
     /// Requests that may leave at once after a pause
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub(crate) burst: Option<f64>,
     /// Requests in flight per key, at most
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     pub(crate) in_flight: Option<u32>,
     /// What the limits of a URL attach to
     #[arg(long, value_enum, default_value_t = ServedKey::Host)]
@@ -89,7 +90,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "TIME")]
     pub(crate) lease: Option<Span>,
     /// Keys kept, at most
-    #[arg(long, value_name = "N", default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
+    #[arg(long, value_name = "N", default_value_t = 1 << 20, allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(1..=1 << 32).map(i64::cast_unsigned))]
     pub(crate) capacity: u64,
 }
 
@@ -163,7 +164,7 @@ pub(crate) struct TargetArgs {
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) bind: Option<Ipv4Addr>,
     /// The port of all hosts
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", allow_negative_numbers = true)]
     pub(crate) port: Option<u16>,
     /// One JSON line per request to FILE
     #[arg(long, value_name = "FILE")]
@@ -177,7 +178,7 @@ pub(crate) struct TargetArgs {
 #[derive(Args, Debug)]
 pub(crate) struct DemoArgs {
     /// Pages per host (45 if not given)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) pages: Option<u32>,
 }
 
@@ -206,13 +207,19 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_enum, default_value_t = SimulatedProfile::Api)]
     pub(crate) profile: SimulatedProfile,
     /// Runs per scenario and law: seeds 1 to N
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(1..=10_000).map(i64::cast_unsigned))]
     pub(crate) seeds: u64,
     /// Only scenarios whose name contains TEXT
     #[arg(long, value_name = "TEXT")]
     pub(crate) only: Option<String>,
     /// At the end, each law's N worst scenarios by utilisation and by refusals
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u32).range(0..).map(|n| n as usize)
+    )]
     pub(crate) worst: usize,
     /// One JSON line per run instead of a table
     #[arg(long)]

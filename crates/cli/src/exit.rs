@@ -1,5 +1,7 @@
 //! How a run ended, as the shell sees it.
 
+use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Exit codes; `--help` lists them.
@@ -26,19 +28,41 @@ pub(crate) struct Wrong(pub(crate) String);
 
 impl Wrong {
     /// `path: why`, the form in which every file complaint is made.
-    pub(crate) fn file(path: &std::path::Path, why: &std::io::Error) -> Self {
+    pub(crate) fn file(path: &Path, why: &io::Error) -> Self {
         Self(format!("{}: {}", path.display(), io_words(why)))
     }
 }
 
+/// Makes a folder, and those above it, unless it is there.
+pub(crate) fn make_folder(path: &Path) -> Result<(), Wrong> {
+    if path.exists() && !path.is_dir() {
+        let place = path.display();
+        return Err(Wrong(format!("{place}: is a file, and a folder is needed")));
+    }
+    std::fs::create_dir_all(path).map_err(|why| Wrong::file(path, &why))
+}
+
 /// The reason of an I/O error in lower case and without its number: "no space left on device".
-pub(crate) fn io_words(error: &std::io::Error) -> String {
+pub(crate) fn io_words(error: &io::Error) -> String {
     let text = error.to_string();
+    if text == "stream did not contain valid UTF-8" {
+        return "is no text (UTF-8)".to_owned();
+    }
     let text = text.split(" (os error").next().unwrap_or(&text);
     let mut chars = text.chars();
     chars.next().map_or_else(String::new, |first| {
         first.to_lowercase().chain(chars).collect()
     })
+}
+
+/// Why a URL is none.
+pub(crate) fn url_words(error: url::ParseError) -> String {
+    match error {
+        url::ParseError::RelativeUrlWithoutBase => {
+            "it must begin with http:// or https://".to_owned()
+        }
+        error => error.to_string(),
+    }
 }
 
 #[cfg(test)]
@@ -48,9 +72,9 @@ mod tests {
     #[test]
     fn io_errors_are_said_in_words() {
         assert_eq!(
-            io_words(&std::io::Error::from_raw_os_error(28)),
+            io_words(&io::Error::from_raw_os_error(28)),
             "no space left on device"
         );
-        assert_eq!(io_words(&std::io::Error::other("")), "");
+        assert_eq!(io_words(&io::Error::other("")), "");
     }
 }

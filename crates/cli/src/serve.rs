@@ -40,11 +40,17 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
     };
     let coordinator = coordinator.map_err(|why| Wrong(why.to_string()))?;
     let secure = options.certificate.is_some();
+    let limiter = coordinator.limiter().clone();
     runtime.block_on(async {
         let server = Server::bind(coordinator, options).await;
         let server = server.map_err(|why| Wrong(why.to_string()))?;
         let scheme = if secure { "https" } else { "http" };
         eprintln!("politely: {scheme}://{}", server.address());
+        tokio::spawn(async move {
+            if let Err(why) = limiter.greet().await {
+                eprintln!("politely: the engine does not answer ({why}): no permits until it does");
+            }
+        });
         server.run(end()).await;
         Ok(Exit::AllFetched)
     })

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::{self, Deserializer};
 
-/// A length of time: `30` and `30s` are seconds; also `500ms`, `2m`, `1h`. More than nothing, at most a day.
+/// A length of time: `30` and `30s` are seconds; also `500ms`, `2m`, `1h`. At least a millisecond, at most a day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span(pub(crate) Duration);
 
@@ -17,6 +17,8 @@ pub(crate) struct Size(pub(crate) u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Memory(pub(crate) u64);
 
+/// Shorter is no time.
+const SPAN_MIN: Duration = Duration::from_millis(1);
 /// Longer than any sensible time-out; a larger number is a slip of the unit.
 const SPAN_MAX: Duration = Duration::from_hours(24);
 
@@ -33,10 +35,10 @@ impl std::str::FromStr for Span {
                 "h" => 3_600.0,
                 other => return Err(format!("unknown unit `{other}`: use ms, s, m or h")),
             };
-        if secs > 0.0 && secs <= SPAN_MAX.as_secs_f64() {
+        if (SPAN_MIN.as_secs_f64()..=SPAN_MAX.as_secs_f64()).contains(&secs) {
             Ok(Self(Duration::from_secs_f64(secs)))
         } else {
-            Err(format!("`{text}` must be more than 0 and at most 24h"))
+            Err(format!("`{text}` must be at least 1ms and at most 24h"))
         }
     }
 }
@@ -79,6 +81,23 @@ fn bytes(text: &str, bare: f64) -> Result<u64, String> {
         Ok(total as u64)
     } else {
         Err(format!("`{text}` must be at least one byte"))
+    }
+}
+
+/// A number as it is typed, in words where it is none.
+pub(crate) fn number(text: &str) -> Result<f64, String> {
+    text.trim()
+        .parse()
+        .map_err(|_| "is not a number".to_owned())
+}
+
+/// A whole number as it is typed.
+pub(crate) fn whole(text: &str) -> Result<u32, String> {
+    let number = number(text)?;
+    if number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&number) {
+        Ok(number as u32)
+    } else {
+        Err(format!("must be a whole number from 0 to {}", u32::MAX))
     }
 }
 
@@ -137,6 +156,7 @@ mod tests {
             "3 parsecs",
             "1e400",
             "25h",
+            "0.5ms",
             "NaN",
             "inf",
         ] {

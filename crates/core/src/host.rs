@@ -8,6 +8,7 @@
 //! last, so that nobody who must wait for a slot burns the rate while waiting.
 
 mod answer;
+mod crawl_delay;
 mod explain;
 mod join;
 mod rare;
@@ -18,6 +19,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use answer::{Ask, Decision, Directions, Grant, HORIZON, Reason, Wait};
+pub use crawl_delay::{CRAWL_DELAY_FRESH_MAX, CRAWL_DELAY_MAX, CrawlDelay};
 pub use explain::{Event, Explanation};
 pub use state::RestoreError;
 
@@ -150,6 +152,7 @@ impl Host {
     ) -> Directions {
         self.expire(now);
         let lease = self.leases.report(lease).filter(|lease| !lease.is_heard());
+        self.rest(now, now);
         self.teach(now, lease, report, config, rng)
     }
 
@@ -221,6 +224,7 @@ impl Host {
         {
             self.probe_returned();
         }
+        self.rest(now, now);
         self.charge_bytes(now, bytes, config);
     }
 
@@ -232,7 +236,9 @@ impl Host {
         if lease.is_probe() {
             self.probe_returned();
         }
-        if !sent {
+        if sent {
+            self.rest(now, now);
+        } else {
             let rate = self.bounds(now, config).rate;
             self.pace.give_back(now, &rate, 1.0, lease.start);
         }
@@ -277,8 +283,8 @@ impl Host {
         rare.and_then(|rare| rare.operator).unwrap_or_default()
     }
 
-    /// Forgets what was learned of the host and what an operator set. What is out stays out: leases, tokens
-    /// spent, a hold.
+    /// Forgets what was learned of the host, was told of its robots.txt, and was set by an operator. What is out stays out:
+    /// leases, tokens spent, a hold.
     pub fn forget(&mut self, now: Timestamp, config: &Config) {
         let old = self.bounds(now, config).rate;
         self.law = KeyLaw::new(&config.law, &config.limits, now);
@@ -286,7 +292,7 @@ impl Host {
         self.busy_rate = f32::INFINITY;
         self.strikes = 0;
         if let Some(rare) = &mut self.rare {
-            rare.operator = None;
+            (rare.operator, rare.pause) = (None, None);
         }
         let new = self.bounds(now, config).rate;
         self.pace.change(now, &old, &new);
@@ -395,6 +401,9 @@ impl Host {
             }
         }
         per_s = per_s.min(f64::from(self.busy_rate));
+        if let Some(pause) = self.pause(now) {
+            (per_s, burst, cap) = (per_s.min(pause.rate()), 1.0, cap.min(1));
+        }
         Bounds {
             rate: Rate {
                 per_s,
@@ -551,22 +560,12 @@ impl Host {
 
     #[inline]
     fn expire(&mut self, now: Timestamp) {
-        if self.leases.expire(now).probe {
+        let expired = self.leases.expire(now);
+        if expired.probe {
             self.probe_lost();
         }
-    }
-
-    fn probe_returned(&mut self) {
-        if !self.leases.probing() {
-            self.probe_lost();
-        }
-    }
-
-    /// Call it if no other is under way, as one may be after a [`Host::join`].
-    fn probe_lost(&mut self) {
-        if let Some(rare) = &mut self.rare {
-            rare.breaker.probe_lost();
-            rare.quarantine.probe_lost();
+        if let Some(last) = expired.last {
+            self.rest(last, now);
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
-use politely_core::host::{Ask, Explanation, OperatorNumbers};
+use politely_core::host::{Ask, CrawlDelay, Explanation, OperatorNumbers};
 use politely_core::key::Key;
 
 use crate::asked::{AcquireError, Refusal};
@@ -106,10 +106,11 @@ pub(crate) trait Elsewhere: Send + Sync {
     fn close(&self);
 }
 
-/// What an operator may do to a key.
+/// What an operator may do to a key, or a reader of robots.txt.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Operation {
     Set(OperatorNumbers),
+    CrawlDelay(CrawlDelay),
     Hold(Duration, HoldReason),
     Unpark,
     Forget,

@@ -74,7 +74,7 @@ pub use limiter::{Builder, Limiter};
 pub use permit::{Permit, Slot};
 pub use politely_core as core;
 pub use politely_core::config::Config;
-pub use politely_core::host::{Ask, Directions, Explanation, OperatorNumbers, Reason};
+pub use politely_core::host::{Ask, CrawlDelay, Directions, Explanation, OperatorNumbers, Reason};
 pub use politely_core::key::Key;
 pub use politely_core::signal::{Failure, Outcome, Report, Signal};
 pub use registry::Full;

@@ -47,6 +47,15 @@ pub const ITEMS_MAX: usize = 4096;
 pub const WAIT_MAX_MS: u32 = 60_000;
 /// The furthest ahead a permit may start, milliseconds.
 pub const AHEAD_MAX_MS: u32 = politely_core::host::HORIZON.as_millis() as u32;
+/// The least requests per second that may be set.
+pub const RATE_MIN: f64 = 1e-6;
+/// … and the most, of a rate and of a burst.
+pub const RATE_MAX: f64 = 1e6;
+/// The longest Crawl-delay, milliseconds: 30 days.
+pub const CRAWL_DELAY_MAX_MS: u64 = politely_core::host::CRAWL_DELAY_MAX.as_millis() as u64;
+/// The longest one is gone by without being told again, milliseconds: 24 hours.
+pub const CRAWL_DELAY_FRESH_MAX_MS: u64 =
+    politely_core::host::CRAWL_DELAY_FRESH_MAX.as_millis() as u64;
 /// The most departure slots of one permit.
 pub const SLOTS_MAX: u16 = 1_024;
 /// The longest client name and item id, characters.

@@ -1,6 +1,7 @@
 //! Connections: listening, TLS, limits, the end.
 
 use std::convert::Infallible;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -83,8 +84,11 @@ pub enum ServeError {
     /// The token is no secret.
     #[error("a token is at least 16 characters long, without spaces")]
     Token,
+    /// Somebody listens there already.
+    #[error("{0} is in use, by another coordinator perhaps: choose another with --bind")]
+    Taken(SocketAddr),
     /// Cannot listen.
-    #[error("{0}: {1}")]
+    #[error("cannot listen on {0}: {1}")]
     Bind(SocketAddr, std::io::Error),
     /// The certificate or key is unusable.
     #[error("{}: {}", .0.display(), .1)]
@@ -114,7 +118,10 @@ impl Server {
         };
         let tls = options.certificate.as_ref().map(acceptor).transpose()?;
         let listening = TcpListener::bind(bind).await;
-        let listener = listening.map_err(|why| ServeError::Bind(bind, why))?;
+        let listener = listening.map_err(|why| match why.kind() {
+            ErrorKind::AddrInUse => ServeError::Taken(bind),
+            _ => ServeError::Bind(bind, why),
+        })?;
         let address = listener
             .local_addr()
             .map_err(|why| ServeError::Bind(bind, why))?;
@@ -213,9 +220,13 @@ fn acceptor(certificate: &Certificate) -> Result<TlsAcceptor, ServeError> {
     let wrong = |path: &PathBuf, why: String| ServeError::Certificate(path.clone(), why);
     let chain = CertificateDer::pem_file_iter(&certificate.chain)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|why| wrong(&certificate.chain, why.to_string()))?;
+        .map_err(|why| wrong(&certificate.chain, unread(&why, "certificate")))?;
+    if chain.is_empty() {
+        let why = unread(&pem::Error::NoItemsFound, "certificate");
+        return Err(wrong(&certificate.chain, why));
+    }
     let key = PrivateKeyDer::from_pem_file(&certificate.key)
-        .map_err(|why| wrong(&certificate.key, why.to_string()))?;
+        .map_err(|why| wrong(&certificate.key, unread(&why, "private key")))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -225,4 +236,13 @@ fn acceptor(certificate: &Certificate) -> Result<TlsAcceptor, ServeError> {
     let mut config = config.map_err(|why| wrong(&certificate.chain, why.to_string()))?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// Why a PEM file could not be read.
+fn unread(why: &pem::Error, wanted: &str) -> String {
+    match why {
+        pem::Error::NoItemsFound => format!("has no {wanted} in PEM form"),
+        pem::Error::Io(why) => why.to_string(),
+        why => format!("is no PEM file: {why}"),
+    }
 }

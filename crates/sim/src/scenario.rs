@@ -93,6 +93,9 @@ pub enum ScenarioError {
     /// Results could not be told apart.
     #[error("two scenarios are named {0:?}")]
     SameName(String),
+    /// Another kind of file.
+    #[error("a JSON array of scenarios is needed, [{{\"name\": …}}, …]")]
+    NoArray,
     /// Nothing to simulate.
     #[error("no scenarios in it")]
     Empty,
@@ -105,7 +108,7 @@ pub enum ScenarioError {
         source: SpecError,
     },
     /// A number of the scenario itself out of range.
-    #[error("scenario {name}: {field} must be {rule}, not {value}")]
+    #[error("scenario {name}: {field} must be {rule}, not {}", short(*value))]
     Range {
         /// Whose.
         name: String,
@@ -118,9 +121,22 @@ pub enum ScenarioError {
     },
 }
 
+/// 1e308 has more digits than anybody reads.
+fn short(value: f64) -> String {
+    let text = value.to_string();
+    if text.len() > 20 {
+        format!("{value:e}")
+    } else {
+        text
+    }
+}
+
 impl Scenario {
     /// Reads a JSON array of scenarios and checks each.
     pub fn read(json: &str) -> Result<Vec<Self>, ScenarioError> {
+        if !json.trim_start().starts_with('[') {
+            return Err(ScenarioError::NoArray);
+        }
         let mut reader = serde_json::Deserializer::from_str(json);
         let scenarios: Vec<Self> =
             serde_path_to_error::deserialize(&mut reader).map_err(|error| place(json, error))?;
@@ -278,7 +294,7 @@ mod tests {
     fn what_is_no_array_of_scenarios_is_told() {
         assert_eq!(error("[]"), "no scenarios in it");
         assert!(
-            error("{}").contains("expected a sequence"),
+            error("{}").contains("a JSON array of scenarios is needed"),
             "{}",
             error("{}")
         );

@@ -57,13 +57,16 @@ class AsyncCoordinator:
         cost: int = 1,
         bytes: int = 0,
         retry: bool = False,
+        crawl_delay: float | None = None,
     ) -> AsyncPermit:
         """Returns when the request may leave, in line all the time.
 
         Raises `Refused`, `TimedOut` after ``wait`` seconds (`Away` if the coordinator is), `BadCall`. Cancelled, it leaves
         the line; a permit that was just being granted comes back with the end of its lease.
         """
-        wish = Wish(url, key, tuple(also), retry, cost, bytes, priority, max_wait, slots)
+        wish = Wish(
+            url, key, tuple(also), retry, cost, bytes, priority, max_wait, slots, crawl_delay
+        )
         return AsyncPermit(self, await self._run(self._talk.acquire(wish, wait)))
 
     def permit(self, url: str | None = None, **asked: Any) -> Permitted:

@@ -57,6 +57,10 @@ class Wish:
     """Seconds from now by which the request must be able to start. Default: as long as the call waits."""
     slots: int = 1
     """Consecutive departures wanted, 1 to 1,024."""
+    crawl_delay: float | None = None
+    """Seconds that the host's robots.txt asks for between one request's end and the next one's start: it holds for all workers."""
+    crawl_delay_fresh: float | None = None
+    """Seconds until that robots.txt is read again. Default: 24 hours, which is the most."""
     id: str = field(default_factory=fresh_id)
 
     @classmethod
@@ -96,6 +100,10 @@ class Wish:
             body["max_wait_ms"] = in_ms(self.max_wait)
         if self.slots != 1:
             body["slots"] = self.slots
+        if self.crawl_delay:
+            body["crawl_delay_ms"] = in_ms(self.crawl_delay)
+            if self.crawl_delay_fresh is not None:
+                body["crawl_delay_fresh_ms"] = in_ms(self.crawl_delay_fresh)
         return body
 
 

@@ -64,12 +64,15 @@ class Coordinator:
         cost: int = 1,
         bytes: int = 0,
         retry: bool = False,
+        crawl_delay: float | None = None,
     ) -> Permit:
         """Blocks until the request may leave, in line all the time.
 
         Raises `Refused`, `TimedOut` after ``wait`` seconds (`Away` if the coordinator is), `BadCall`.
         """
-        wish = Wish(url, key, tuple(also), retry, cost, bytes, priority, max_wait, slots)
+        wish = Wish(
+            url, key, tuple(also), retry, cost, bytes, priority, max_wait, slots, crawl_delay
+        )
         return Permit(self, self._run(self._talk.acquire(wish, wait)))
 
     permit = acquire

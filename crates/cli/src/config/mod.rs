@@ -14,9 +14,9 @@ use clap::Args;
 use politely::OperatorNumbers;
 use serde::Deserialize;
 
-use crate::exit::Wrong;
+use crate::exit::{Wrong, url_words};
 use crate::site_rps::SiteList;
-use crate::units::{Memory, Size, Span};
+use crate::units::{Memory, Size, Span, number, whole};
 
 /// Everything a flag or the file may say.
 #[derive(Args, Clone, Debug, Default, Deserialize)]
@@ -26,13 +26,13 @@ pub(crate) struct Knobs {
     #[arg(long, value_enum)]
     pub(crate) profile: Option<Profile>,
     /// Requests per second and key: never more than this (fractions are fine: 0.2 is one in 5 s)
-    #[arg(long, value_name = "RPS")]
+    #[arg(long, value_name = "RPS", value_parser = number, allow_negative_numbers = true)]
     pub(crate) rate: Option<f64>,
     /// Requests that may leave at once after a pause
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub(crate) burst: Option<f64>,
     /// Requests in flight per key, at most
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     pub(crate) in_flight: Option<u32>,
     /// How a key's limit is learned (discover if not given)
     #[arg(long, value_enum)]
@@ -41,10 +41,10 @@ pub(crate) struct Knobs {
     #[arg(long, value_enum)]
     pub(crate) key: Option<KeyKind>,
     /// Requests in flight over all hosts: at most N
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     pub(crate) concurrency: Option<u32>,
     /// Requests per second over all hosts; clamped to 2-16, and as many requests in flight
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub(crate) max_rps: Option<f64>,
     /// A site's own rate: "linkedin:1,indeed:10"; also its burst and, clamped to 1-8, its requests in flight
     #[arg(long, value_name = "SITE:RPS,…")]
@@ -72,7 +72,7 @@ pub(crate) struct Knobs {
     #[arg(long, value_enum)]
     pub(crate) retry: Option<RetryName>,
     /// Attempts after the first, per URL
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     pub(crate) retries: Option<u32>,
     /// Longest time for one attempt, to the last byte (default 30s)
     #[arg(long, value_name = "TIME")]
@@ -175,7 +175,8 @@ impl Settings {
         within("retries", knobs.retries.map(f64::from), 0.0, 1e3)?;
         within("max-rps", knobs.max_rps, 1e-6, 1e6)?;
         for proxy in &knobs.proxy {
-            let url = url::Url::parse(proxy).map_err(|why| format!("--proxy {proxy}: {why}"))?;
+            let url = url::Url::parse(proxy)
+                .map_err(|why| format!("--proxy {proxy}: {}", url_words(why)))?;
             if !matches!(url.scheme(), "http" | "https" | "socks5" | "socks5h") {
                 return Err(format!(
                     "--proxy {proxy}: use http, https, socks5 or socks5h"

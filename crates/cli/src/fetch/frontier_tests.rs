@@ -159,29 +159,6 @@ fn two_origins_whose_robots_redirect_to_each_other_do_not_wait_for_ever() {
 }
 
 #[test]
-fn a_pause_after_completion_means_one_at_a_time() {
-    let mut frontier = frontier(true, &[("http://a/x", 1), ("http://a/y", 2)]);
-    let (id, _) = sent(take(&mut frontier, at(0.0)));
-    let rules = Rules::of(Some(200), b"User-agent: *\nCrawl-delay: 1", "politely").unwrap();
-    frontier.robots_answered(
-        id,
-        Standing::Known {
-            rules: rules.into(),
-            until: at(100.0),
-        },
-        at(1.0),
-    );
-    frontier.came_back(id, at(1.0));
-    assert_eq!(sent(take(&mut frontier, at(1.0))).1.offset, 1);
-    assert!(
-        matches!(take(&mut frontier, at(50.0)), Take::Wait(_)),
-        "the first is still under way"
-    );
-    frontier.came_back(id, at(60.0));
-    assert_eq!(sent(take(&mut frontier, at(60.0))).1.offset, 2);
-}
-
-#[test]
 fn a_host_set_aside_does_not_keep_the_run_alive_and_its_urls_are_found() {
     let mut frontier = frontier(false, &[("http://a/", 1), ("http://a/", 2)]);
     frontier.close_input();

@@ -9,10 +9,13 @@ use std::path::Path;
 
 use url::Url;
 
-use crate::exit::Wrong;
+use crate::exit::{Wrong, url_words};
 
 /// Longest line, in bytes. RFC 9110 section 4.1 asks for URLs of 8,000 to work; servers refuse far earlier.
 pub(crate) const LINE_MAX: usize = 64 * 1024;
+
+/// A file with a zero in its first bytes is no list.
+const TEXT_LOOKED_AT: usize = 1024;
 
 /// One after the other: arguments, then the file or standard input.
 pub(crate) struct Sources(Vec<Source>);
@@ -31,6 +34,12 @@ struct Reader(BufReader<Box<dyn Read + Send>>);
 impl Reader {
     fn new(reader: impl Read + Send + 'static) -> Self {
         Self(BufReader::with_capacity(LINE_MAX, Box::new(reader)))
+    }
+
+    /// Does it begin with what no text has?
+    fn is_binary(&mut self) -> bool {
+        let begin = self.0.fill_buf().unwrap_or_default();
+        begin.iter().take(TEXT_LOOKED_AT).any(|byte| *byte == 0)
     }
 
     fn has_line(&self) -> bool {
@@ -60,6 +69,10 @@ impl Sources {
         for url in urls {
             if url == "-" {
                 stdin_named = true;
+            } else if url.trim().is_empty() {
+                return Err(Wrong(
+                    "an argument is empty where a URL should be".to_owned(),
+                ));
             } else {
                 given.push_str(&url.replace(['\n', '\r'], " "));
                 given.push('\n');
@@ -72,13 +85,22 @@ impl Sources {
             Some(path) if path.as_os_str() == "-" => stdin_named = true,
             Some(path) => {
                 let file = File::open(path).map_err(|why| Wrong::file(path, &why))?;
-                if file.metadata().is_ok_and(|found| found.is_dir()) {
+                let found = file.metadata();
+                if found.as_ref().is_ok_and(std::fs::Metadata::is_dir) {
                     return Err(Wrong(format!(
                         "{}: is a folder; a file with one URL a line is needed",
                         path.display()
                     )));
                 }
-                sources.push(Source::new(path.display().to_string(), Reader::new(file)));
+                let mut reader = Reader::new(file);
+                // A pipe may take its time.
+                if found.is_ok_and(|found| found.is_file()) && reader.is_binary() {
+                    return Err(Wrong(format!(
+                        "{}: is no text; a file with one URL a line is needed (of a packed one: zcat FILE | politely fetch -)",
+                        path.display()
+                    )));
+                }
+                sources.push(Source::new(path.display().to_string(), reader));
             }
             None => {}
         }
@@ -191,10 +213,7 @@ impl Line {
                 Self::Malformed("no host".to_owned())
             }
             Ok(url) => Self::Url(url),
-            Err(url::ParseError::RelativeUrlWithoutBase) => {
-                Self::Malformed("not a URL: it must begin with http:// or https://".to_owned())
-            }
-            Err(why) => Self::Malformed(why.to_string()),
+            Err(why) => Self::Malformed(format!("not a URL: {}", url_words(why))),
         }
     }
 }

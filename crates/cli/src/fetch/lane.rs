@@ -145,15 +145,6 @@ impl Lane {
             Standing::GaveUp(why) => return Next::GiveUp(why.to_string()),
             Standing::Off | Standing::Known { .. } => {}
         }
-        // A pause after completion means one at a time.
-        if self.in_flight > 0
-            && self
-                .robots
-                .rules()
-                .is_some_and(|rules| rules.crawl_delay().is_some())
-        {
-            return Next::Nothing;
-        }
         match self.again.peek() {
             Some(Reverse(again)) if self.fresh.is_empty() && again.not_before > now => {
                 Next::At(again.not_before)

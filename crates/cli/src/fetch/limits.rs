@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use politely::cells::redis::Redis;
 use politely::core::Timestamp;
-use politely::core::gate::HoldReason;
 use politely::core::key::KeyError;
 use politely::{
     Clock, Config, Directions, Key, Limiter, Permit, Reason, Refusal, RefusalReason, Report, Signal,
@@ -184,7 +183,7 @@ impl Limits {
                 egress,
             })
         };
-        if let [keys] = &*lane.keys {
+        if let [keys] = self.keys_now(lane) {
             return match self.ask(keys) {
                 Ok(permits) => leave(permits, turn),
                 Err(refusal) => Err(self.refused(refusal)),
@@ -248,13 +247,19 @@ impl Limits {
             || self.sites.iter().any(|(_, site)| site == key)
     }
 
-    /// Nothing leaves for `lane` for `pause` (robots.txt: Crawl-delay).
-    pub(crate) fn pause(&self, lane: &Lane, pause: Duration) {
-        for keys in &lane.keys {
+    /// The keys that a request of `lane` may leave under: with a Crawl-delay those of the first egress alone, since it is the
+    /// host's, whichever way requests leave.
+    fn keys_now<'a>(&self, lane: &'a Lane) -> &'a [KeySet] {
+        let Some(delay) = lane.robots.crawl_delay(self.now()) else {
+            return &lane.keys;
+        };
+        let first = &lane.keys[..lane.keys.len().min(1)];
+        for keys in first {
             let limiter = self.fleet.as_ref().unwrap_or(&self.limiter);
-            let held = limiter.hold(&keys[0], pause, HoldReason::CrawlDelay);
-            held.expect("there is room for every key");
+            // Where there is no room for the key, who asks for a permit is told so.
+            let _ = limiter.crawl_delay(&keys[0], delay);
         }
+        first
     }
 
     /// The operator's own number for `lane`, requests per second.

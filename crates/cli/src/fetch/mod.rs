@@ -39,7 +39,7 @@ use std::time::{Duration, Instant};
 
 use crate::args::FetchArgs;
 use crate::config::{Settings, SummaryForm};
-use crate::exit::{Exit, Wrong};
+use crate::exit::{Exit, Wrong, make_folder};
 
 use engine::{Engine, Parts};
 use ingest::{Ingest, Ingested};
@@ -82,7 +82,7 @@ pub(crate) fn fetch(settings: Settings, mut sources: Sources) -> Result<Fetched,
     let limits = limits::Limits::new(&settings)?;
     let clients = client::Clients::new(&settings, limits.per_host())?;
     if let Some(dir) = &settings.save {
-        std::fs::create_dir_all(dir).map_err(|why| Wrong::file(dir, &why))?;
+        make_folder(dir)?;
     }
     let State {
         store,

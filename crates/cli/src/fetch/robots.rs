@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use politely::CrawlDelay;
 use politely::core::Timestamp;
 use politely::robots::{Answer, Robots};
 use serde::{Deserialize, Serialize};
@@ -64,6 +65,17 @@ impl Standing {
             Self::Known { rules, .. } => Some(rules),
             _ => None,
         }
+    }
+
+    /// The Crawl-delay the origin asks for.
+    pub(crate) fn crawl_delay(&self, now: Timestamp) -> Option<CrawlDelay> {
+        let Self::Known { rules, until } = self else {
+            return None;
+        };
+        Some(CrawlDelay {
+            pause: rules.crawl_delay()?,
+            fresh: until.since(now),
+        })
     }
 
     /// The request goes out.
@@ -133,7 +145,7 @@ impl Rules {
     }
 
     /// The pause after each request.
-    pub(crate) fn crawl_delay(&self) -> Option<Duration> {
+    fn crawl_delay(&self) -> Option<Duration> {
         self.0.crawl_delay()
     }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
 
 use super::robots::Cached;
-use crate::exit::Wrong;
+use crate::exit::{Wrong, make_folder};
 
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const KEYS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("keys");
@@ -32,7 +32,7 @@ type Result<T> = std::result::Result<T, redb::Error>;
 impl Store {
     /// Opens or makes the store in `dir`.
     pub(crate) fn open(dir: &Path) -> std::result::Result<Self, Wrong> {
-        std::fs::create_dir_all(dir).map_err(|why| Wrong::file(dir, &why))?;
+        make_folder(dir)?;
         let path = dir.join("politely.redb");
         let wrong = |why: &str| Wrong(format!("{}: {why}", path.display()));
         let database = Database::create(&path).map_err(|error| match error {

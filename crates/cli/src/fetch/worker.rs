@@ -259,7 +259,6 @@ fn finish(
         let mut shared = engine.lock();
         let frontier = &mut shared.frontier;
         let now = engine.limits.now();
-        pause(engine, frontier.lane(lane));
         came_back(frontier, lane, now, last);
         frontier.over(lane, error.is_some());
         frontier.lane(lane).keys[0][0].clone()
@@ -298,7 +297,6 @@ fn again(
     let mut shared = engine.lock();
     let frontier = &mut shared.frontier;
     let now = engine.limits.now();
-    pause(engine, frontier.lane(from));
     let not_before = if delay.is_zero() {
         Timestamp::ZERO
     } else {
@@ -375,15 +373,7 @@ fn robots_over(engine: &Engine, lane: LaneId, of: LaneId, last: &Last<'_>, error
         None => standing.unavailable(error.unwrap_or("no answer"), answer.is_none(), now),
     };
     frontier.robots_answered(of, standing, now);
-    pause(engine, frontier.lane(lane));
     came_back(frontier, lane, now, Some(last));
-}
-
-/// Crawl-delay counts from the end of a request.
-fn pause(engine: &Engine, lane: &super::frontier::Lane) {
-    if let Some(delay) = lane.robots.rules().and_then(|rules| rules.crawl_delay()) {
-        engine.limits.pause(lane, delay);
-    }
 }
 
 fn came_back(

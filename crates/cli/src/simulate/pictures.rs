@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use politely_sim::backoff::Row;
 use politely_sim::{Score, Summary, plot};
 
-use crate::exit::Wrong;
+use crate::exit::{Wrong, make_folder};
 
 /// The folder of `--plot`.
 pub(super) struct Pictures(PathBuf);
@@ -14,7 +14,7 @@ pub(super) struct Pictures(PathBuf);
 impl Pictures {
     /// Makes the folder, before hours are spent on what could not be kept.
     pub(super) fn into(folder: &Path) -> Result<Self, Wrong> {
-        fs::create_dir_all(folder).map_err(|why| Wrong::file(folder, &why))?;
+        make_folder(folder)?;
         Ok(Self(folder.to_owned()))
     }
 

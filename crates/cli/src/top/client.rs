@@ -12,7 +12,7 @@ use reqwest::{RequestBuilder, StatusCode};
 use serde::de::DeserializeOwned;
 use url::Url;
 
-use crate::exit::{Wrong, io_words};
+use crate::exit::{Wrong, io_words, url_words};
 use crate::token::Token;
 
 /// A connection that takes longer is not coming.
@@ -147,8 +147,8 @@ impl Client {
 
 /// The API's address at a coordinator's.
 fn base(url: &str) -> Result<Url, Wrong> {
-    let wrong = |why: &str| Wrong(format!("--coordinator {url}: {why}"));
-    let mut base = Url::parse(url).map_err(|why| wrong(&why.to_string()))?;
+    let wrong = |why: &str| Wrong(format!("--coordinator `{url}`: {why}"));
+    let mut base = Url::parse(url).map_err(|why| wrong(&url_words(why)))?;
     if !matches!(base.scheme(), "http" | "https") {
         return Err(wrong("the URL must start with http:// or https://"));
     }

@@ -108,8 +108,7 @@ fn an_unusable_state_folder_is_told_in_one_line() {
 #[test]
 fn wrong_usage_is_exit_code_2() {
     for args in [
-        &["fetch", "--rate", "0", "http://a/"][..],
-        &["fetch", "--no-such-flag"],
+        &["fetch", "--no-such-flag"][..],
         &["fetch", "-i", "/no/such/file"],
         &["fetch", "-i", "/"],
         &["fetch", "--proxy", "ftp://x", "http://a/"],
@@ -117,6 +116,138 @@ fn wrong_usage_is_exit_code_2() {
     ] {
         assert_eq!(run(politely().args(args)).code, 2, "{args:?}");
     }
+}
+
+/// Before this, `--rate -1` was "unexpected argument '-1' found", `--save FILE` "file exists", an empty argument no URL and no
+/// failure, and a packed list a thousand failed URLs.
+#[test]
+fn what_is_wrong_is_said_in_the_first_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &[u8]| {
+        let path = dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let text = file("text", b"http://127.0.0.1:1/\n");
+    let packed = file("packed", b"\x1f\x8b\x08\0\0\0\0\0\0\x03");
+    let latin = file("latin", b"\xff\xfe\xfd");
+    let object = file("object", b"{}");
+    let huge = file(
+        "huge",
+        br#"[{"name":"n","duration_s":1e308,"demand":{"kind":"greedy"},"rtt_ms":1,"service":{"mean_ms":1,"cv":0},"limit":{"kind":"none"}}]"#,
+    );
+    let folder = dir.path().to_str().unwrap().to_owned();
+    let url = "http://127.0.0.1:1/";
+    let cases: [(Vec<&str>, &str); _] = [
+        (vec!["fetch", ""], "an argument is empty"),
+        (vec!["fetch", "-i", &packed], "is no text"),
+        (vec!["fetch", "--timeout", "0.0001ms", url], "at least 1ms"),
+        (
+            vec!["fetch", "--retries", "-1", url],
+            "must be a whole number",
+        ),
+        (vec!["fetch", "--save", &text, url], "a folder is needed"),
+        (vec!["fetch", "--state", &text, url], "a folder is needed"),
+        (vec!["fetch", "--output", &folder, url], "is a directory"),
+        (vec!["fetch", "--config", &latin, url], "is no text (UTF-8)"),
+        (
+            vec!["fetch", "--proxy", "nonsense", url],
+            "it must begin with http:// or https://",
+        ),
+        (vec!["fetch", "--coordinator", "", url], "an empty URL"),
+        (
+            vec!["fetch", "--coordinator", "nonsense", url],
+            "must begin with http:// or https://",
+        ),
+        (
+            vec!["top", "--coordinator", "nonsense"],
+            "must begin with http:// or https://",
+        ),
+        (vec!["serve", "--state", &text], "a folder is needed"),
+        (
+            vec!["serve", "--memory", "--tls-cert", &text, "--tls-key", &text],
+            "has no certificate in PEM form",
+        ),
+        (
+            vec!["serve", "--memory", "--token-file", &latin],
+            "is no text (UTF-8)",
+        ),
+        (
+            vec!["simulate", "suite", "--seeds", "-1"],
+            "-1 is not in 1..=10000",
+        ),
+        (
+            vec!["simulate", "suite", "--plot", &text],
+            "a folder is needed",
+        ),
+        (
+            vec!["simulate", &object],
+            "a JSON array of scenarios is needed",
+        ),
+        (
+            vec!["simulate", &huge],
+            "duration_s must be 0.001 to 10000000, not 1e308",
+        ),
+        (
+            vec!["serve", "--memory", "--capacity", "-1"],
+            "-1 is not in 1..=4294967296",
+        ),
+        (
+            vec!["simulate", "suite", "--worst", "-1"],
+            "-1 is not in 0..=4294967295",
+        ),
+        (vec!["target", "--port", "-1"], "-1 is not in 0..=65535"),
+        (vec!["demo", "--pages", "-1"], "-1 is not in 1..=10000"),
+    ];
+    for (args, why) in cases {
+        is_refused(&args, why);
+    }
+}
+
+#[test]
+fn a_number_that_makes_no_sense_is_told_with_its_flag() {
+    for command in [
+        &["fetch", "http://127.0.0.1:1/"][..],
+        &["serve", "--memory"],
+    ] {
+        for (flag, value, why) in [
+            ("--rate", "0", "must be between 0.000001 and 1000000"),
+            ("--rate", "-1", "--rate -1: must be between"),
+            ("--rate", "nan", "must be between"),
+            ("--rate", "1e999", "must be between"),
+            ("--rate", "fast", "is not a number"),
+            ("--burst", "-1", "--burst -1: must be between"),
+            ("--in-flight", "0", "must be between 1 and 10000"),
+            ("--in-flight", "-1", "must be a whole number"),
+            ("--in-flight", "1.5", "must be a whole number"),
+        ] {
+            is_refused(&[command, &[flag, value]].concat(), why);
+        }
+    }
+}
+
+/// Exit code 2, and the first line says why.
+fn is_refused(args: &[&str], why: &str) {
+    let said = run(politely().args(args));
+    let first = said.err.lines().next().unwrap_or_default();
+    assert!(
+        first.starts_with("error: ") && first.contains(why),
+        "{args:?}: {}",
+        said.err
+    );
+    assert!(first.len() < 300, "{first}");
+    assert_eq!((said.code, said.out.as_str()), (2, ""), "{args:?}");
+}
+
+#[test]
+fn an_address_in_use_is_told_with_what_to_do() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let said = run(politely().args(["serve", "--memory", "--bind", &address]));
+    let wanted = format!(
+        "error: {address} is in use, by another coordinator perhaps: choose another with --bind\n"
+    );
+    assert_eq!((said.code, said.err), (2, wanted));
 }
 
 #[test]

@@ -9,9 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use politely_target::{
-    HostAddr, HostSpec, LimitSpec, Report, RetryAfter, Robots, Service, Signals, Target, Town,
-};
+use politely_target::{HostSpec, LimitSpec, Report, RetryAfter, Service, Signals, Target, Town};
 use tokio::runtime::Runtime;
 
 use crate::run::{politely, run};
@@ -40,19 +38,12 @@ impl Hosts {
     /// Every page, in `shares` lists of which each has pages of every host.
     fn lists(&self, shares: usize) -> Vec<Vec<String>> {
         let mut lists = vec![Vec::new(); shares];
-        for host in self.hosts_of_the_run() {
+        for host in self.target.hosts() {
             for (page, url) in host.page_urls().enumerate() {
                 lists[page % shares].push(url);
             }
         }
         lists
-    }
-
-    fn hosts_of_the_run(&self) -> impl Iterator<Item = &HostAddr> {
-        self.target
-            .hosts()
-            .iter()
-            .filter(|host| host.pages == PAGES)
     }
 
     fn arrivals(&self) -> u64 {
@@ -64,15 +55,9 @@ impl Hosts {
             .sum()
     }
 
+    /// What the hosts saw.
     fn end(self) -> Report {
         self.runtime.block_on(async { self.target.shutdown() })
-    }
-
-    /// What the hosts of the run saw.
-    fn end_of_run(self) -> Report {
-        let mut report = self.end();
-        report.hosts.retain(|host| host.host != "patient");
-        report
     }
 }
 
@@ -102,22 +87,22 @@ fn hosts() -> Vec<HostSpec> {
         host("window", window, RetryAfter::Seconds, 20.0),
         host("slots", slots, RetryAfter::None, 200.0),
         host("open", LimitSpec::None {}, RetryAfter::None, 20.0),
-        HostSpec {
-            pages: 6,
-            robots: Robots::Text("User-agent: *\nCrawl-delay: 2\n".to_owned()),
-            ..host("patient", LimitSpec::None {}, RetryAfter::None, 20.0)
-        },
     ]
 }
 
 /// A coordinator, killed when dropped.
-struct Coordinator {
+pub(crate) struct Coordinator {
     process: Child,
-    url: String,
+    pub(crate) url: String,
 }
 
 impl Coordinator {
     fn start(folder: &Path, bind: &str) -> Self {
+        Self::start_with(folder, bind, &[])
+    }
+
+    /// … that is told `args` as well.
+    pub(crate) fn start_with(folder: &Path, bind: &str, args: &[&str]) -> Self {
         let token = folder.join("token");
         fs::write(&token, TOKEN).expect("the token is written");
         let mut process = politely()
@@ -125,6 +110,7 @@ impl Coordinator {
             .arg(&token)
             .arg("--state")
             .arg(folder.join("state"))
+            .args(args)
             .stderr(Stdio::piped())
             .spawn()
             .expect("the binary runs");
@@ -138,7 +124,7 @@ impl Coordinator {
         Self { process, url }
     }
 
-    fn address(&self) -> &str {
+    pub(crate) fn address(&self) -> &str {
         self.url.strip_prefix("http://").expect("no TLS here")
     }
 }
@@ -180,7 +166,7 @@ fn alone() -> Report {
     let (hosts, folder) = (Hosts::start(), folder());
     let said = run(&mut fetch(folder.path(), "one", &hosts.lists(1)[0]));
     assert_eq!(said.code, 0, "{}", said.err);
-    hosts.end_of_run()
+    hosts.end()
 }
 
 /// … and of so many that share a coordinator.
@@ -197,7 +183,7 @@ fn together(processes: usize) -> Report {
             });
         }
     });
-    hosts.end_of_run()
+    hosts.end()
 }
 
 #[test]
@@ -273,7 +259,7 @@ fn a_killed_coordinator_costs_no_page() {
         let talk = fs::read_to_string(folder.path().join("0.talk")).expect("its talk");
         assert!(ended.success(), "{talk}");
     }
-    let report = hosts.end_of_run();
+    let report = hosts.end();
     for host in &report.hosts {
         assert_eq!(
             (host.pages, host.duplicates),
@@ -327,41 +313,6 @@ async fn shown_at(coordinator: &Coordinator, what: &str) -> serde_json::Value {
         .expect("an answer");
     let text = answer.text().await.expect("a body");
     serde_json::from_str(&text).expect("JSON")
-}
-
-#[test]
-fn a_crawl_delay_holds_the_host_for_all_processes() {
-    let (hosts, folder) = (Hosts::start(), folder());
-    let coordinator = Coordinator::start(folder.path(), "127.0.0.1:0");
-    let host = hosts.target.host("patient").expect("the host");
-    let urls: Vec<String> = host.page_urls().take(6).collect();
-    std::thread::scope(|scope| {
-        for (i, urls) in urls.chunks(3).enumerate() {
-            let list = folder.path().join(format!("{i}.txt"));
-            fs::write(&list, urls.join("\n")).expect("the list is written");
-            let mut command = politely();
-            command.args([
-                "fetch",
-                "--summary",
-                "none",
-                "--coordinator",
-                &coordinator.url,
-            ]);
-            command.arg("--token-file").arg(folder.path().join("token"));
-            command.arg("-i").arg(&list);
-            scope.spawn(move || {
-                let said = run(&mut command);
-                assert_eq!(said.code, 0, "{}", said.err);
-            });
-        }
-    });
-    let report = hosts.end();
-    let host = report.host("patient").expect("its row");
-    assert_eq!(host.pages, 6);
-    // Six pages and two robots.txt; both processes read the rules before they know of a delay.
-    let took = host.last_accepted_s.zip(host.first_accepted_s);
-    let took = took.map(|(last, first)| last - first).expect("pages");
-    assert!(took >= 4.0 * 2.0, "{report}");
 }
 
 #[test]

@@ -6,6 +6,7 @@
 mod bad_input;
 mod coordinator_fetch;
 mod coordinator_tls;
+mod crawl_delay;
 mod dashboard;
 mod fetch_pages;
 mod fleet;

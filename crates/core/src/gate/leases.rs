@@ -182,16 +182,19 @@ impl Leases {
             return Expired::default();
         }
         let before = self.live.len();
-        let mut probe = false;
+        let (mut probe, mut last) = (false, None);
         self.live.retain(|lease| {
             let keep = lease.expires() > now;
-            probe |= !keep && lease.is_probe();
+            if !keep {
+                probe |= lease.is_probe();
+                last = last.max(Some(lease.expires()));
+            }
             keep
         });
         probe = probe && !self.probing();
         let count = before - self.live.len();
         self.expired += count as u64;
-        Expired { count, probe }
+        Expired { count, probe, last }
     }
 
     /// The clock was set back by `back` while nobody looked: the slots return when they would have.
@@ -325,6 +328,8 @@ pub struct Expired {
     pub count: usize,
     /// One of them was a breaker's probe, and no other is under way.
     pub probe: bool,
+    /// When the last of them ended.
+    pub last: Option<Timestamp>,
 }
 
 /// Whole milliseconds, rounded up: at most 49 days.
@@ -357,14 +362,16 @@ mod tests {
             leases.expire(at(10)),
             Expired {
                 count: 1,
-                probe: false
+                probe: false,
+                last: Some(at(10)),
             }
         );
         assert_eq!(
             leases.expire(at(11)),
             Expired {
                 count: 1,
-                probe: true
+                probe: true,
+                last: Some(at(11)),
             }
         );
         assert_eq!(leases.in_flight(), 0);

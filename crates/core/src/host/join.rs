@@ -8,6 +8,7 @@
 //! | breaker, quarantine | shut as long as either |
 //! | law, latencies | those of the slower side; a probe for more ends, a learned cap in flight stays |
 //! | operator's numbers, busy share | the tighter |
+//! | Crawl-delay | the longer, for as long as the later |
 //! | pace, byte budget | fewer tokens, a debt as long in time as it was |
 //!
 //! Permits that were granted on one side only are spent on that side only: what both granted of the same
@@ -57,7 +58,10 @@ impl Host {
     /// Counts what time has brought until `now`, and answers the rate it came at.
     fn bring_up_to(&mut self, now: Timestamp, config: &Config) -> Rate {
         self.expire(now);
-        let Bounds { rate, .. } = self.bounds(now, config);
+        let (pause, Bounds { rate, .. }) = (self.pause(now), self.bounds(now, config));
+        if let Some(rare) = &mut self.rare {
+            rare.pause = pause;
+        }
         self.pace.settle(now, &rate);
         if let Some((bytes, rate)) = self.bytes(config) {
             bytes.settle(now, &rate);
@@ -89,6 +93,10 @@ impl Rare {
                 Some(set.tighter(OperatorNumbers::default(), absent))
                     .filter(|left| *left != OperatorNumbers::default())
             }
+        };
+        self.pause = match (self.pause, other.pause) {
+            (Some(mine), Some(theirs)) => Some(mine.join(theirs)),
+            (mine, theirs) => mine.or(theirs),
         };
         self.bytes = match (self.bytes, other.bytes) {
             (Some(mut mine), Some(theirs)) => {

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Event, Reason};
+use super::crawl_delay::Pause;
+use super::{Event, Host, Reason};
 use crate::config::Config;
 use crate::gate::{Breaker, Pace};
 use crate::signal::Signal;
@@ -55,6 +56,9 @@ pub(super) struct Rare {
     pub(super) event: Event,
     pub(super) operator: Option<OperatorNumbers>,
     pub(super) bytes: Option<Pace>,
+    /// Written before the other fields, see [`super::Host::snapshot`].
+    #[serde(skip)]
+    pub(super) pause: Option<Pause>,
 }
 
 impl Rare {
@@ -118,5 +122,21 @@ impl Rare {
         self.breaker.open_until().is_none()
             && self.quarantine.open_until().is_none()
             && self.operator.is_none()
+    }
+}
+
+impl Host {
+    pub(super) fn probe_returned(&mut self) {
+        if !self.leases.probing() {
+            self.probe_lost();
+        }
+    }
+
+    /// Call it if no other is under way, as one may be after a [`Host::join`].
+    pub(super) fn probe_lost(&mut self) {
+        if let Some(rare) = &mut self.rare {
+            rare.breaker.probe_lost();
+            rare.quarantine.probe_lost();
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::crawl_delay::Pause;
 use super::{Host, Rare};
 use crate::Timestamp;
 use crate::config::Config;
@@ -11,6 +12,8 @@ use crate::pack::{pack, unpack};
 
 /// The serialised form begins with this byte; another number is another layout.
 const VERSION: u8 = 3;
+/// The same behind a Crawl-delay, which few keys have: all others stay readable to those who know of none.
+const VERSION_PAUSING: u8 = 4;
 /// The same fields as postcard writes them: read, for what was written before an upgrade, and written no more.
 const VERSION_POSTCARD: u8 = 2;
 
@@ -18,7 +21,7 @@ const VERSION_POSTCARD: u8 = 2;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestoreError {
     /// Written by another version.
-    #[error("state of version {0}, this is version {VERSION}")]
+    #[error("state of version {0}, this reads up to {VERSION_PAUSING}")]
     Version(u8),
     /// Not a state, or cut short.
     #[error("damaged state: {0}")]
@@ -33,7 +36,13 @@ impl Host {
     /// Never: every field has a serialised form.
     pub fn snapshot(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(512);
-        bytes.push(VERSION);
+        match self.rare.as_ref().and_then(|rare| rare.pause) {
+            None => bytes.push(VERSION),
+            Some(pause) => {
+                bytes.push(VERSION_PAUSING);
+                bytes.extend(pause.to_bytes());
+            }
+        }
         pack(self, bytes).expect("every field has a packed form")
     }
 
@@ -73,15 +82,24 @@ impl Host {
     }
 
     fn read(bytes: &[u8]) -> Result<Self, RestoreError> {
-        let (&version, rest) = bytes.split_first().ok_or(RestoreError::Damaged(
-            postcard::Error::DeserializeUnexpectedEnd,
-        ))?;
-        let host: Self = match version {
-            VERSION => unpack(rest),
+        let short = postcard::Error::DeserializeUnexpectedEnd;
+        let Some((&version, rest)) = bytes.split_first() else {
+            return Err(RestoreError::Damaged(short));
+        };
+        let (pause, rest) = match rest.split_first_chunk() {
+            _ if version != VERSION_PAUSING => (None, rest),
+            Some((pause, rest)) => (Some(Pause::from_bytes(*pause)), rest),
+            None => return Err(RestoreError::Damaged(short)),
+        };
+        let mut host: Self = match version {
+            VERSION | VERSION_PAUSING => unpack(rest),
             VERSION_POSTCARD => postcard::from_bytes(rest),
             _ => return Err(RestoreError::Version(version)),
         }
         .map_err(RestoreError::Damaged)?;
+        if pause.is_some() {
+            host.rare().pause = pause;
+        }
         if !host.plausible() {
             return Err(RestoreError::Damaged(postcard::Error::SerdeDeCustom));
         }
@@ -96,6 +114,9 @@ impl Host {
         self.hold.rebase(now);
         if let Some(rare) = &mut self.rare {
             rare.event.at = rare.event.at.min(now);
+            if let Some(pause) = &mut rare.pause {
+                pause.rebase(now);
+            }
             rare.breaker.rebase(now, &config.breaker);
             rare.quarantine.rebase(now, &config.quarantine);
             if let Some(bytes) = &mut rare.bytes {
@@ -139,7 +160,9 @@ impl Host {
 
     /// The holders of all leases are gone: their slots return, counted as expired.
     pub fn forget_leases(&mut self) {
-        self.expire(Timestamp::NEVER);
+        if self.leases.expire(Timestamp::NEVER).probe {
+            self.probe_lost();
+        }
     }
 
     /// Could calls of this type's methods have led here? Bytes read back may be anything.
@@ -161,7 +184,7 @@ impl Host {
     }
 
     /// Nothing would be lost with this state but what `forgettable` says may be: no lease, hold, open
-    /// breaker, strike, operator's number or debt, and no learned ceiling unless `forgettable`.
+    /// breaker, strike, operator's number or debt, and no learned ceiling or Crawl-delay unless `forgettable`.
     pub fn evictable(&mut self, now: Timestamp, forgettable: bool, config: &Config) -> bool {
         self.expire(now);
         let rate = self.bounds(now, config).rate;
@@ -175,6 +198,6 @@ impl Host {
             && self.hold.active(now).is_none()
             && self.rare.as_ref().is_none_or(|rare| rare.is_forgettable())
             && self.strikes == 0
-            && (forgettable || self.law.metrics().ceiling.is_none())
+            && (forgettable || self.law.metrics().ceiling.is_none() && self.pause(now).is_none())
     }
 }

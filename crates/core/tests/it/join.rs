@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
-use politely_core::host::{Ask, Decision, Host, OperatorNumbers, Reason};
+use politely_core::host::{Ask, CrawlDelay, Decision, Host, OperatorNumbers, Reason};
 use politely_core::signal::{Report, Signal};
 use politely_core::{Rng, Timestamp};
 use proptest::collection::vec;
@@ -93,6 +93,13 @@ impl Side {
             Op::Hold { millis } => {
                 let until = now + Duration::from_millis(millis);
                 self.host.hold(now, until, HoldReason::Operator);
+            }
+            Op::CrawlDelay { millis, fresh_ms } => {
+                let told = CrawlDelay {
+                    pause: Duration::from_millis(millis),
+                    fresh: Duration::from_millis(fresh_ms),
+                };
+                self.host.crawl_delay(now, told, config);
             }
             Op::Unpark => self.host.unpark(),
             Op::Evict => self.host.forget(now, config),

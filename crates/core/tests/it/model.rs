@@ -46,6 +46,11 @@ pub(crate) enum Op {
     Hold {
         millis: u64,
     },
+    /// robots.txt was read.
+    CrawlDelay {
+        millis: u64,
+        fresh_ms: u64,
+    },
     Unpark,
     /// Forgotten, if that loses nothing, and met again.
     Evict,
@@ -100,6 +105,11 @@ fn request() -> impl Strategy<Value = Op> {
     (slots, horizon_ms).prop_map(|(slots, horizon_ms)| Op::Request { slots, horizon_ms })
 }
 
+fn crawl_delay() -> impl Strategy<Value = Op> {
+    let fresh_ms = prop_oneof![1 => 1..10_000_u64, 1 => Just(86_400_000)];
+    (0..20_000_u64, fresh_ms).prop_map(|(millis, fresh_ms)| Op::CrawlDelay { millis, fresh_ms })
+}
+
 fn ahead() -> impl Strategy<Value = Op> {
     let micros = prop_oneof![
         1 => 1..2_000_u64,
@@ -122,6 +132,7 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
         10 => ahead(),
         1 => (0.05..50.0, 1.0..6.0).prop_map(|(rate, burst)| Op::SetRate { rate, burst }),
         1 => (1..5_000_u64).prop_map(|millis| Op::Hold { millis }),
+        1 => crawl_delay(),
         1 => Just(Op::Unpark),
         3 => Just(Op::Evict),
         1 => Just(Op::Restore),

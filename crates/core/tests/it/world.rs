@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId, Refill};
-use politely_core::host::{Ask, Decision, Host, OperatorNumbers};
+use politely_core::host::{Ask, CrawlDelay, Decision, Host, OperatorNumbers};
 use politely_core::signal::{Report, Signal};
 use politely_core::{Rng, Timestamp};
 
@@ -68,6 +68,8 @@ pub(crate) struct World {
     rate_max: f64,
     burst_max: f64,
     floor: Timestamp,
+    /// The Crawl-delay that holds, and until when.
+    pause: Option<(Duration, Timestamp)>,
     breaker: Door,
     quarantine: Door,
     /// Permits from this number on are sent knowing of the last event.
@@ -95,6 +97,7 @@ impl World {
             done: Vec::new(),
             arrivals: Vec::new(),
             floor: Timestamp::ZERO,
+            pause: None,
             breaker: Door::default(),
             quarantine: Door::default(),
             event: 0,
@@ -161,6 +164,10 @@ impl World {
                 self.host.hold(self.now, until, HoldReason::Operator);
                 self.floor = self.floor.max(until);
             }
+            Op::CrawlDelay { millis, fresh_ms } => self.crawl_delay(CrawlDelay {
+                pause: Duration::from_millis(millis),
+                fresh: Duration::from_millis(fresh_ms),
+            }),
             Op::Unpark => {
                 self.host.unpark();
                 self.floor = Timestamp::ZERO;
@@ -173,6 +180,40 @@ impl World {
         }
         self.note_rate();
         self.check_books();
+    }
+
+    fn crawl_delay(&mut self, told: CrawlDelay) {
+        let news = self.host.crawl_delay(self.now, told, &self.config);
+        let until = self.now + told.fresh;
+        match self.known_pause() {
+            Some(known) if told.pause < known => assert!(!news),
+            Some(known) if told.pause == known => {
+                if news {
+                    self.pause = Some((known, until));
+                }
+            }
+            _ => {
+                assert_eq!(news, !told.pause.is_zero());
+                if news {
+                    self.pause = Some((told.pause, until));
+                    self.rest(self.now);
+                }
+            }
+        }
+    }
+
+    /// The Crawl-delay that holds now.
+    fn known_pause(&self) -> Option<Duration> {
+        let (pause, _) = self.pause.filter(|(_, until)| *until > self.now)?;
+        Some(pause)
+    }
+
+    /// A request is over since `ended`.
+    fn rest(&mut self, ended: Timestamp) {
+        match self.known_pause() {
+            Some(pause) => self.floor = self.floor.max(ended + pause),
+            None => self.pause = None,
+        }
     }
 
     fn request(&mut self, slots: u16, horizon_ms: u64) {
@@ -200,6 +241,12 @@ impl World {
             self.floor
         );
         self.check_doors(grant.start, grant.slots);
+        if self.known_pause().is_some() {
+            assert!(
+                grant.slots == 1 && self.live.is_empty(),
+                "one at a time where a Crawl-delay holds"
+            );
+        }
         if self.striking {
             assert!(
                 grant.slots == 1 && self.live.is_empty(),
@@ -256,6 +303,7 @@ impl World {
             &mut self.rng,
         );
         assert_eq!(told.late, known.is_none());
+        self.rest(self.now);
         if let Some(after) = report.retry_after {
             self.floor = self.floor.max(self.now + after);
         }
@@ -311,6 +359,7 @@ impl World {
         if let Some(out) = self.live.remove(&lease) {
             if sent {
                 self.arrivals.push(out.leaves);
+                self.rest(self.now);
             }
             self.done.push(lease);
         }
@@ -346,6 +395,8 @@ impl World {
         );
         let told = self.host.explain(self.now, &self.config);
         assert_eq!(told.law.ceiling, None, "a ceiling would be forgotten");
+        assert_eq!(self.known_pause(), None, "a Crawl-delay would be forgotten");
+        self.pause = None;
         self.host = Host::new(&self.config, self.now);
         self.forgotten += self.granted;
         self.granted = 0;
@@ -384,6 +435,7 @@ impl World {
             .map(|(id, _)| *id)
             .collect();
         for id in expired {
+            self.rest(self.live[&id].expires);
             // It may have been sent: it counts.
             self.arrivals.push(self.live[&id].leaves);
             self.live.remove(&id);
@@ -480,6 +532,11 @@ impl World {
         host.cancel(now, LeaseId(lease.0.wrapping_add(1)), false, config);
         host.renew(now, LeaseId(lease.0.wrapping_add(2)), config);
         host.set(now, OperatorNumbers::rate(1.0 + i as f64, 2.0), config);
+        let told = CrawlDelay {
+            pause: Duration::from_millis(i * 10),
+            fresh: Duration::from_secs(5),
+        };
+        host.crawl_delay(now, told, config);
         host.look(now, config);
         if i.is_multiple_of(7) {
             host.forget(now, config);

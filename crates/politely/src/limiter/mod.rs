@@ -4,6 +4,7 @@
 //! wants that has other hosts to turn to. [`Limiter::acquire`] waits in the key's line: what a client
 //! wants that has one request to make. Nobody in a line is overtaken, by either.
 
+mod line;
 mod operate;
 
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use politely_core::Timestamp;
 use politely_core::config::{Config, InvalidConfig};
-use politely_core::host::{Ask, Decision, Reason, Wait};
+use politely_core::host::{Ask, Decision, Wait};
 use politely_core::key::Key;
 
 use crate::asked::{AcquireError, Keys, Refusal, RefusalReason, alone, distinct};
@@ -20,8 +21,10 @@ use crate::clock::Clock;
 use crate::elsewhere::Elsewhere;
 use crate::permit::{Departure, Part, Permit};
 use crate::registry::{Entry, Full, Registry, SharedShard};
-use crate::sync::{AtomicBool, AtomicU64, sleep};
-use crate::waiters::{Ticket, Turn, Waiters};
+use crate::sync::{AtomicBool, AtomicU64};
+use crate::waiters::{Turn, Waiters};
+
+use self::line::KeptPlaces;
 
 /// Hands out permits and keeps every key's state. Cheap to clone; clones share all.
 #[derive(Clone)]
@@ -196,7 +199,8 @@ impl Limiter {
     }
 
     /// A permit for all `keys`, as soon as each allows it. Those who wait for a key are served in the order
-    /// they came; with several keys, one waits in the line of the key that is in the way.
+    /// they came; with several keys, one waits in the line of the key that is in the way, and keeps the place in the line of
+    /// one that would have been free for a departure's time, then for two, for four: so nobody starves.
     ///
     /// Cancel-safe: a future that is dropped leaves the line and takes nothing with it.
     ///
@@ -249,6 +253,7 @@ impl Limiter {
             Err(refusal) => refusal,
         };
         let began = self.now();
+        let mut kept = KeptPlaces::default();
         loop {
             match refusal.reason {
                 RefusalReason::Closed => return Err(AcquireError::Closed),
@@ -257,7 +262,8 @@ impl Limiter {
             }
             let waited_for = refusal.index;
             let asked = if keys.len() == 1 { ask } else { alone(ask) };
-            let (part, departure) = self.wait_in_line(&keys[waited_for], asked, turn).await?;
+            let waiting = self.wait_in_line(&keys[waited_for], asked, turn);
+            let (place, part, departure) = kept.during(waited_for, waiting).await?;
             match self.complete(
                 keys,
                 waited_for,
@@ -275,7 +281,10 @@ impl Limiter {
                     metrics::histogram!("politely_wait_seconds").record(waited.as_secs_f64());
                     return Ok(permit);
                 }
-                Err(in_the_way) => refusal = in_the_way,
+                Err(in_the_way) => {
+                    kept.keep(waited_for, place, departure.rate);
+                    refusal = in_the_way;
+                }
             }
         }
     }
@@ -441,61 +450,6 @@ impl Limiter {
         permit.given = true;
         Ok(permit)
     }
-
-    async fn wait_in_line(
-        &self,
-        key: &Key,
-        ask: Ask,
-        turn: Turn,
-    ) -> Result<(Part, Departure), AcquireError> {
-        let place = self.join_line(key, turn)?;
-        loop {
-            if self.closed() {
-                return Err(AcquireError::Closed);
-            }
-            let now = self.now();
-            let at = match place.step(now, ask) {
-                Step::Served(part, departure) => return Ok((part, departure)),
-                Step::Behind => Timestamp::NEVER,
-                // Whoever leaves wakes the next, who is told the same.
-                Step::Head(Wait {
-                    at,
-                    reason: Reason::Parked(_),
-                }) => return Err(AcquireError::Parked(key.clone(), at.since(now))),
-                Step::Head(wait) => wait.at,
-            };
-            let woken = place.ticket.notified();
-            if at == Timestamp::NEVER {
-                woken.await;
-            } else {
-                tokio::select! {
-                    () = woken => {}
-                    () = sleep(at.since(now)) => {}
-                }
-            }
-        }
-    }
-
-    fn join_line(&self, key: &Key, turn: Turn) -> Result<Place, AcquireError> {
-        let (shared, hash) = self.0.registry.shard(key);
-        let mut shard = shared.lock();
-        let slot = self
-            .0
-            .registry
-            .slot(&mut shard, key, hash, self.now())
-            .map_err(|Full| AcquireError::Full)?;
-        let Entry { waiters, stats, .. } = shard.get(slot);
-        if waiters.as_ref().map_or(0, |line| line.len()) >= self.0.line_max {
-            return Err(AcquireError::LineFull(key.clone()));
-        }
-        let ticket = waiters.get_or_insert_default().join(turn);
-        stats.waiting += 1;
-        Ok(Place {
-            shared: Arc::clone(shared),
-            slot,
-            ticket,
-        })
-    }
 }
 
 impl std::fmt::Debug for Limiter {
@@ -531,48 +485,4 @@ fn grant(
         slots: grant.slots,
     };
     Ok((part, departure))
-}
-
-/// A place in a line; leaves it when dropped. A key with a line is never evicted, so its slot stays its own.
-struct Place {
-    shared: Arc<SharedShard>,
-    slot: u32,
-    ticket: Ticket,
-}
-
-enum Step {
-    Served(Part, Departure),
-    Head(Wait),
-    Behind,
-}
-
-impl Place {
-    fn step(&self, now: Timestamp, ask: Ask) -> Step {
-        let mut shard = self.shared.lock();
-        let entry = shard.get(self.slot);
-        if !entry
-            .waiters
-            .as_ref()
-            .is_some_and(|waiters| waiters.is_head(&self.ticket))
-        {
-            return Step::Behind;
-        }
-        match grant(now, self.slot, entry, &self.shared, ask) {
-            Ok((part, departure)) => Step::Served(part, departure),
-            Err(wait) => Step::Head(wait),
-        }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut shard = self.shared.lock();
-        let entry = shard.get(self.slot);
-        let Some(waiters) = entry.waiters else { return };
-        waiters.leave(&self.ticket);
-        entry.stats.waiting -= 1;
-        if waiters.is_empty() {
-            *entry.waiters = None;
-        }
-    }
 }

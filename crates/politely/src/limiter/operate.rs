@@ -6,7 +6,7 @@ use std::time::Duration;
 use politely_core::Timestamp;
 use politely_core::config::{Config, InvalidConfig};
 use politely_core::gate::{HoldReason, LeaseId};
-use politely_core::host::{Explanation, Host, OperatorNumbers};
+use politely_core::host::{CrawlDelay, Explanation, Host, OperatorNumbers};
 use politely_core::key::Key;
 
 use super::Limiter;
@@ -56,7 +56,7 @@ impl Limiter {
             .unwrap_or_default()
     }
 
-    /// Forgets what was learned of `key` and what an operator set for it. Permits that are out stay out.
+    /// Forgets what was learned of `key`, its Crawl-delay, and what an operator set for it. Permits that are out stay out.
     pub fn forget(&self, key: &Key) {
         if let Some(elsewhere) = self.elsewhere() {
             return elsewhere.operate(key, Operation::Forget);
@@ -122,6 +122,23 @@ impl Limiter {
         }
         self.with_key(key, |now, entry| {
             entry.host.hold(now, now + length, reason);
+        })
+    }
+
+    /// The host of `key` asks for a Crawl-delay in its robots.txt: from now on its requests leave one at a time, and after each
+    /// it is left alone for so long, whoever shares the key. Of several that are told the largest counts as long as it is
+    /// fresh, so tell it again whenever a request is made by that file; what is no news costs little. An operator's own
+    /// numbers stay: the slower counts.
+    ///
+    /// # Errors
+    /// No room for the key.
+    pub fn crawl_delay(&self, key: &Key, delay: CrawlDelay) -> Result<(), Full> {
+        if let Some(elsewhere) = self.elsewhere() {
+            elsewhere.operate(key, Operation::CrawlDelay(delay));
+            return Ok(());
+        }
+        self.with_key(key, |now, entry| {
+            entry.host.crawl_delay(now, delay, entry.config);
         })
     }
 

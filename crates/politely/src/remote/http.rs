@@ -195,8 +195,12 @@ fn is_leaving(reply: &Result<Reply, Trouble>) -> bool {
 /// The API's address at a coordinator's.
 fn base(url: &str) -> Result<String, RemoteError> {
     let url = url.trim();
-    let wrong = |why: &str| RemoteError::Url(url.to_owned(), why.to_owned());
-    let parsed = Url::parse(url).map_err(|why| wrong(&why.to_string()))?;
+    let named = if url.is_empty() { "an empty URL" } else { url };
+    let wrong = |why: &str| RemoteError::Url(named.to_owned(), why.to_owned());
+    let parsed = Url::parse(url).map_err(|why| match why {
+        url::ParseError::RelativeUrlWithoutBase => wrong("must begin with http:// or https://"),
+        why => wrong(&why.to_string()),
+    })?;
     if !matches!(parsed.scheme(), "http" | "https") {
         return Err(wrong("use http or https"));
     }

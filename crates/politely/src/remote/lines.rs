@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use politely_core::host::Ask;
+use politely_core::host::{Ask, CrawlDelay};
 use politely_core::key::Key;
 use tokio::sync::oneshot;
 
@@ -87,8 +87,13 @@ impl Lines {
         self.of.values().any(asks)
     }
 
-    /// Takes up to `most` out of the lines' heads to be asked for, by number and item.
-    pub(super) fn take(&mut self, most: usize, prefix: &str) -> (Vec<u64>, Vec<Item>) {
+    /// Takes up to `most` out of the lines' heads to be asked for, by number and item; `delay` knows the keys' Crawl-delays.
+    pub(super) fn take(
+        &mut self,
+        most: usize,
+        prefix: &str,
+        delay: impl Fn(&Key) -> Option<CrawlDelay>,
+    ) -> (Vec<u64>, Vec<Item>) {
         let (mut numbers, mut items) = (Vec::new(), Vec::new());
         self.of.retain(|keys, line| {
             while line.asked < FRONT && numbers.len() < most {
@@ -99,7 +104,7 @@ impl Lines {
                     Some(open) if !open.is_given_up() => {
                         line.asked += 1;
                         numbers.push(number);
-                        items.push(item(keys, open, prefix));
+                        items.push(item(keys, open, prefix, delay(&keys[0])));
                     }
                     _ => {
                         self.open.remove(&number);
@@ -168,8 +173,10 @@ impl Lines {
     }
 }
 
-fn item(keys: &KeySet, open: &Open, prefix: &str) -> Item {
+fn item(keys: &KeySet, open: &Open, prefix: &str, delay: Option<CrawlDelay>) -> Item {
     let ahead = open.ask.horizon.as_millis() as u32;
+    // Rounded up: nobody comes early.
+    let pause = |delay: CrawlDelay| delay.pause.as_nanos().div_ceil(1_000_000) as u64;
     Item {
         id: Some(format!("{prefix}{:x}", open.name)),
         key: Some(keys[0].as_str().to_owned()),
@@ -180,6 +187,8 @@ fn item(keys: &KeySet, open: &Open, prefix: &str) -> Item {
         cost: open.ask.cost,
         bytes: open.ask.bytes,
         max_wait_ms: (ahead > 0).then_some(ahead),
+        crawl_delay_ms: delay.map(pause),
+        crawl_delay_fresh_ms: delay.map(|delay| delay.fresh.as_millis() as u64),
         slots: 1,
         ..Item::default()
     }

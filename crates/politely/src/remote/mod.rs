@@ -24,6 +24,8 @@
 //!   `forget` are passed on to it in the background; `configure`, `reconfigure`, `restore` and `resume` change nothing,
 //!   `explain`, `each`, `keys`, `snapshot` and `take_learned` know nothing.
 //! - A turn ([`Limiter::turn`]) has no meaning: the lines are the coordinator's. One call grants one departure.
+//! - A Crawl-delay ([`Limiter::crawl_delay`]) is told with every wish for its key, so that a coordinator that forgot it hears it
+//!   again.
 //! - Leases are renewed in the background while a permit or slot is held. [`Permit::renew`](crate::Permit::renew) says
 //!   `None` once one was lost: then the request must be aborted.
 //!
@@ -38,6 +40,7 @@
 //! | --- | --- |
 //! | `desk/` | what waits to be said and asked, which call is next, what an answer changes |
 //! | `lines.rs`, `wishes.rs` | who waits; what `try_acquire` was refused for |
+//! | `delays.rs` | what robots.txt asks for |
 //! | `claim.rs`, `told.rs` | a permit's end here, and its report |
 //! | `call.rs`, `http.rs` | one call, over HTTP |
 //! | `places.rs` | which of several coordinators is called |
@@ -46,6 +49,7 @@
 mod call;
 mod claim;
 mod courier;
+mod delays;
 mod desk;
 mod http;
 mod lines;
@@ -238,6 +242,10 @@ impl Elsewhere for Remote {
     fn operate(&self, key: &Key, operation: Operation) {
         let mut patch = KeyPatch::default();
         match operation {
+            Operation::CrawlDelay(delay) => {
+                let now = self.now();
+                return self.0.desk.lock().crawl_delay(key, delay, now);
+            }
             Operation::Set(numbers) => {
                 let change = |set: Option<f64>| match set {
                     Some(number) if number.is_infinite() => Change::TakeBack,

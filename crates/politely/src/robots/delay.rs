@@ -9,7 +9,7 @@ use std::time::Duration;
 ///
 /// A file is read again every day, so a longer delay could not be told from this one; and it keeps a
 /// slip such as `1e12` from overflowing anybody's clock.
-pub const MAX_CRAWL_DELAY: Duration = Duration::from_hours(30 * 24);
+pub const MAX_CRAWL_DELAY: Duration = politely_core::host::CRAWL_DELAY_MAX;
 
 /// The seconds of a `Crawl-delay` value: `10`, `0.05`, `10 seconds`, `10s`.
 pub(super) fn crawl_delay(value: &[u8]) -> Option<Duration> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use politely_core::Timestamp;
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
-use politely_core::host::{Directions, Host, OperatorNumbers};
+use politely_core::host::{CrawlDelay, Directions, Host, OperatorNumbers};
 use politely_core::signal::{Report, Signal};
 
 use super::lease::Lease;
@@ -30,6 +30,8 @@ pub(super) enum Event {
     Renew(Arc<Lease>),
     /// Nothing leaves for so long.
     Hold(Duration, HoldReason),
+    /// robots.txt was read.
+    CrawlDelay(CrawlDelay),
     /// An operator's numbers.
     Set(OperatorNumbers),
     /// An operator lifts hold, breaker and quarantine.
@@ -67,6 +69,9 @@ impl Event {
             Self::Renew(lease) => lease.answered(host.renew(now, lease.id(), config)),
             Self::Hold(length, reason) => {
                 host.hold(now, now + *length, *reason);
+            }
+            Self::CrawlDelay(delay) => {
+                host.crawl_delay(now, *delay, config);
             }
             Self::Set(numbers) => host.set(now, *numbers, config),
             Self::Unpark => host.unpark(),

@@ -66,7 +66,7 @@ use parking_lot::Mutex;
 use politely_core::Timestamp;
 use politely_core::config::Config;
 use politely_core::gate::LeaseId;
-use politely_core::host::{Ask, Explanation, HORIZON, Host, OperatorNumbers, Wait};
+use politely_core::host::{Ask, CrawlDelay, Explanation, HORIZON, Host, OperatorNumbers, Wait};
 use politely_core::key::Key;
 use tokio::sync::{Notify, oneshot};
 
@@ -181,6 +181,15 @@ impl Shared {
         Ok(claim.expect("a request needs a key").into_permit())
     }
 
+    /// Does `key` not go by it yet, as far as we know? What is no news is not worth a write.
+    fn is_news(&self, key: &Key, delay: CrawlDelay) -> bool {
+        let mono = self.0.clock.now();
+        let mut state = self.0.state.lock();
+        let now = state.hub.shared_time(mono);
+        let is_news = |host: &mut Host| host.crawl_delay_is_news(now, delay);
+        state.hub.with_host(key, is_news).unwrap_or(true)
+    }
+
     async fn quiet(&self) {
         loop {
             let said = self.0.said.notified();
@@ -240,6 +249,8 @@ impl Elsewhere for Shared {
 
     fn operate(&self, key: &Key, operation: Operation) {
         let event = match operation {
+            Operation::CrawlDelay(delay) if !self.is_news(key, delay) => return,
+            Operation::CrawlDelay(delay) => Event::CrawlDelay(delay),
             Operation::Set(numbers) => Event::Set(numbers),
             Operation::Hold(length, reason) => Event::Hold(length, reason),
             Operation::Unpark => Event::Unpark,

@@ -199,12 +199,12 @@ pub struct Outstanding {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct KeyPatch {
-    /// Requests per second; an upper bound to a law that learns.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, exclusive_minimum = 0.0))]
+    /// Requests per second, 0.000001 to 1,000,000; an upper bound to a law that learns.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, minimum = 0.000_001, maximum = 1_000_000.0))]
     #[serde(default, skip_serializing_if = "Change::is_keep")]
     pub rate: Change<f64>,
     /// Requests back to back.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, minimum = 1.0))]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, minimum = 1.0, maximum = 1_000_000.0))]
     #[serde(default, skip_serializing_if = "Change::is_keep")]
     pub burst: Change<f64>,
     /// Most requests under way.
@@ -276,15 +276,15 @@ pub struct ConfigPatch {
 #[serde(deny_unknown_fields)]
 pub struct CrawlingPatch {
     /// Never more, requests per second.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, exclusive_minimum = 0.0))]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, minimum = 0.000_001, maximum = 1_000_000.0))]
     #[serde(default, skip_serializing_if = "Change::is_keep")]
     pub rate_per_host: Change<f64>,
     /// Requests back to back.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, minimum = 1.0))]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, minimum = 1.0, maximum = 1_000_000.0))]
     #[serde(default, skip_serializing_if = "Change::is_keep")]
     pub rate_burst: Change<f64>,
     /// What a stranger is asked first, requests per second.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, exclusive_minimum = 0.0))]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, minimum = 0.000_001, maximum = 1_000_000.0))]
     #[serde(default, skip_serializing_if = "Change::is_keep")]
     pub rate_start: Change<f64>,
     /// Most requests under way.

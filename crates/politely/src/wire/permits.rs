@@ -87,6 +87,24 @@ pub struct Item {
         deserialize_with = "maybe"
     )]
     pub max_wait_ms: Option<u32>,
+    /// The Crawl-delay in the host's robots.txt, for whoever has read it: 1 to 2,592,000,000 (30 days). From now on the key's
+    /// requests leave one at a time, and after each the next waits for so long, whichever worker asks. Of several that are told
+    /// the largest counts while it is fresh; the key's own limits, if slower, stay. Say it with every wish.
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 2_592_000_000_u64))]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "maybe"
+    )]
+    pub crawl_delay_ms: Option<u64>,
+    /// How much longer that robots.txt is gone by before it is read again: 1 to 86,400,000 (24 hours, the default).
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 86_400_000))]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "maybe"
+    )]
+    pub crawl_delay_fresh_ms: Option<u64>,
     /// Consecutive departures wanted, 1 to 1,024; granted are as many as are free and leave within two seconds.
     #[cfg_attr(feature = "openapi", schema(maximum = 65535))]
     #[serde(
@@ -110,6 +128,8 @@ impl Default for Item {
             bytes: 0,
             priority: 0,
             max_wait_ms: None,
+            crawl_delay_ms: None,
+            crawl_delay_fresh_ms: None,
             slots: one(),
         }
     }

@@ -1,5 +1,6 @@
 //! One request, several keys: all are kept, and one in the way takes nothing of the others.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -173,4 +174,90 @@ async fn a_permit_of_several_keys_counts_once() {
     limiter.try_acquire(&keys[0]).unwrap().report(&ok());
     let stats = limiter.stats();
     assert_eq!((stats.granted, stats.reported, stats.cancelled), (4, 3, 1));
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "time is virtual here, and all that happens in it is waited for"
+)]
+async fn pass(length: Duration) {
+    tokio::time::sleep(length).await;
+}
+
+/// Always somebody more who wants one key: each holds it for so long.
+fn saturate(
+    limiter: &Limiter,
+    key: &Key,
+    tasks: &mut JoinSet<()>,
+    served: &Arc<AtomicU64>,
+    held: Duration,
+) {
+    for _ in 0..10 {
+        let (limiter, key, served) = (limiter.clone(), key.clone(), Arc::clone(served));
+        tasks.spawn(async move {
+            loop {
+                let permit = limiter.acquire(&key).await.unwrap();
+                pass(held).await;
+                permit.report(&ok());
+                served.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+}
+
+/// When a request of all `keys` is served beside many that want one of them each, and how many of those are in the minute
+/// that begins when it comes.
+async fn served_beside_many(
+    limiter: &Limiter,
+    keys: &[Key],
+    held: Duration,
+) -> (Duration, Vec<u64>) {
+    let (mut tasks, mut counts) = (JoinSet::new(), Vec::new());
+    for key in keys {
+        let served = Arc::new(AtomicU64::new(0));
+        saturate(limiter, key, &mut tasks, &served, held);
+        counts.push(served);
+        // One key's departures between the other's.
+        pass(Duration::from_millis(37)).await;
+    }
+    pass(Duration::from_secs(5)).await;
+    let served = || counts.iter().map(|count| count.load(Ordering::Relaxed));
+    let (before, came): (Vec<u64>, _) = (served().collect(), limiter.now());
+    let all = tokio::time::timeout(Duration::from_secs(59), limiter.acquire(keys));
+    let permit = all.await.expect("nobody starves").unwrap();
+    let waited = limiter.now().since(came);
+    permit.report(&ok());
+    pass(Duration::from_mins(1).saturating_sub(waited)).await;
+    let served = served().zip(before).map(|(after, before)| after - before);
+    (waited, served.collect())
+}
+
+/// Before this, whoever was served by one key gave it back when another was not free at that moment, to whoever wanted that one
+/// alone: and so from key to key for ever.
+#[tokio::test(start_paused = true)]
+async fn several_keys_at_once_do_not_starve_beside_those_who_want_one() {
+    let keys = [key("a.example"), key("b.example"), key("c.example")];
+    let limiter = rated(&[(&keys[0], 10.0), (&keys[1], 10.0), (&keys[2], 0.5)]);
+    let (waited, served) = served_beside_many(&limiter, &keys, Duration::ZERO).await;
+    // Ten are before it in the line of the slowest.
+    assert!(waited < Duration::from_secs(25), "{waited:?}");
+    assert!(
+        served[0] >= 590 && served[1] >= 590 && served[2] >= 28,
+        "{served:?}"
+    );
+}
+
+/// The same of slots: nobody knows when one returns.
+#[tokio::test(start_paused = true)]
+async fn several_keys_at_once_do_not_starve_for_slots() {
+    let keys = [key("a.example"), key("b.example")];
+    let limiter = limiter(steady(1_000.0));
+    for key in &keys {
+        let mut config = steady(1_000.0);
+        config.limits.in_flight = 1;
+        limiter.configure(key, config).unwrap();
+    }
+    let (waited, served) = served_beside_many(&limiter, &keys, Duration::from_millis(100)).await;
+    assert!(waited < Duration::from_secs(10), "{waited:?}");
+    assert!(served.iter().all(|served| *served >= 580), "{served:?}");
 }

@@ -1,6 +1,6 @@
 //! What operators call.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use politely::core::key::{Key, KeyError};
 use politely::wire::{
@@ -9,7 +9,7 @@ use politely::wire::{
 };
 
 use super::Api;
-use super::body::{Json, Params};
+use super::body::{Json, Params, Part};
 use super::problem::Wrong;
 use crate::watch::{STEP, row};
 
@@ -47,7 +47,7 @@ pub(super) async fn keys(
 ))]
 pub(super) async fn key(
     State(api): State<Api>,
-    Path(name): Path<String>,
+    Part(name): Part,
 ) -> Result<Json<KeyDetail>, Wrong> {
     api.detail(&named(&name)?)
 }
@@ -59,7 +59,7 @@ pub(super) async fn key(
 ))]
 pub(super) async fn patch_key(
     State(api): State<Api>,
-    Path(name): Path<String>,
+    Part(name): Part,
     Json(patch): Json<KeyPatch>,
 ) -> Result<Json<KeyDetail>, Wrong> {
     let key = named(&name)?;

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
-use axum::extract::{FromRequest, FromRequestParts, Query, Request};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -50,6 +50,11 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
             return Err(Wrong::new(StatusCode::REQUEST_TIMEOUT, detail));
         };
         let bytes = read.map_err(|why| unread(&why))?;
+        // An array would be read as the fields in their order.
+        if bytes.trim_ascii_start().first() == Some(&b'[') {
+            let detail = "the body must be an object, not an array";
+            return Err(Wrong::new(StatusCode::UNPROCESSABLE_ENTITY, detail));
+        }
         serde_json::from_slice(&bytes)
             .map(Self)
             .map_err(|why| unreadable::<T>(&bytes, &why))
@@ -69,18 +74,40 @@ fn unread(why: &axum::Error) -> Wrong {
 fn unreadable<T: DeserializeOwned>(bytes: &[u8], why: &serde_json::Error) -> Wrong {
     let json = &mut serde_json::Deserializer::from_slice(bytes);
     let wrong = serde_path_to_error::deserialize::<_, T>(json).err();
-    let field = wrong.map(|wrong| wrong.path().to_string());
+    let path = wrong.map(|wrong| wrong.path().to_string());
+    let path = path.filter(|path| path != "." && path != "?");
     let status = if why.is_data() {
         StatusCode::UNPROCESSABLE_ENTITY
     } else {
         StatusCode::BAD_REQUEST
     };
-    let field = field.filter(|path| path != "." && path != "?");
-    let wrong = Wrong::new(status, why.to_string());
+    let why = why.to_string();
+    let missing = why.strip_prefix("missing field `");
+    let missing = missing.and_then(|rest| rest.split('`').next());
+    let field = match (path, missing) {
+        (Some(path), Some(missing)) => Some(format!("{path}.{missing}")),
+        (path, missing) => path.or(missing.map(str::to_owned)),
+    };
+    let wrong = Wrong::new(status, in_words(&why));
     match field {
         Some(path) => wrong.field(path),
         None => wrong,
     }
+}
+
+/// What a reader of Rust types says, for those who write JSON.
+fn in_words(why: &str) -> String {
+    let mut words = why
+        .replace("expected f64", "expected a number")
+        .replace("expected a sequence", "expected an array")
+        .replace("invalid type: sequence", "invalid type: array")
+        .replace("invalid type: map", "invalid type: object")
+        .replace("expected a map", "expected an object");
+    if let Some(at) = words.find("expected struct ") {
+        let name = words[at + 16..].split(' ').next().unwrap_or_default().len();
+        words.replace_range(at..at + 16 + name, "expected an object");
+    }
+    words
 }
 
 impl<T: Serialize> IntoResponse for Json<T> {
@@ -112,7 +139,46 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Wrong> {
         match Query::from_request_parts(parts, state).await {
             Ok(Query(params)) => Ok(Self(params)),
-            Err(why) => Err(Wrong::new(StatusCode::BAD_REQUEST, why.body_text())),
+            Err(why) => Err(misread(&why.body_text())),
+        }
+    }
+}
+
+/// What is wrong with a query: its reader says `Failed to …: field: why`.
+fn misread(text: &str) -> Wrong {
+    let text = text.split_once(": ").map_or(text, |(_, said)| said);
+    let (field, why) = match text.split_once(": ") {
+        Some(named) => named,
+        None => match text.strip_prefix("duplicate field `") {
+            Some(rest) => (rest.trim_end_matches('`'), "is there twice"),
+            None => ("", text),
+        },
+    };
+    let why = match why {
+        "invalid digit found in string" | "cannot parse integer from empty string" => {
+            "must be a whole number of at least 0"
+        }
+        "number too large to fit in target type" => "is too large",
+        other => other,
+    };
+    let wrong = Wrong::new(StatusCode::BAD_REQUEST, why);
+    if field.is_empty() {
+        wrong
+    } else {
+        wrong.field(field)
+    }
+}
+
+/// A part of the path, as text.
+pub(crate) struct Part(pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Part {
+    type Rejection = Wrong;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Wrong> {
+        match Path::from_request_parts(parts, state).await {
+            Ok(Path(part)) => Ok(Self(part)),
+            Err(why) => Err(Wrong::new(StatusCode::BAD_REQUEST, why.body_text()).field("key")),
         }
     }
 }

@@ -16,20 +16,17 @@ use politely::core::Timestamp;
 use politely::core::gate::grace;
 use politely::core::key::Key;
 use politely::wire::{self, Answer, Item, RefusedCode, Want};
-use politely::{AcquireError, Ask, Permit, Reason, Refusal, RefusalReason, Turn};
-use smallvec::SmallVec;
-use url::Url;
+use politely::{AcquireError, Permit, Reason, Refusal, RefusalReason, Turn};
 
 use super::Coordinator;
 use super::keep::Leaving;
 use super::names::{Name, Number};
 use super::permits::{Entry, Out};
-use super::report::{error, ms_up};
-use super::wishes::{Claim, Known, Wishes};
+use super::report::ms_up;
+use super::wanted::{Quick, Wanted};
+use super::wishes::{Claim, Wishes};
 use crate::watch::Worker;
 
-/// What a step of priority is worth in line.
-const PRIORITY_STEP: Duration = Duration::from_secs(10);
 /// Items waiting at a time, over all calls; about 2 KB each. Beyond, callers are told to come again.
 const WAITING_MAX: usize = 1 << 18;
 /// An engine that has not answered by then is as good as away.
@@ -41,19 +38,6 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub(crate) struct Outcome {
     pub(crate) answers: Vec<Answer>,
     pub(crate) retry_in: Option<Duration>,
-}
-
-/// One item, understood.
-struct Wanted<'a> {
-    item: u32,
-    keys: SmallVec<[Key; 1]>,
-    ask: Ask,
-    /// Where it stands in line, if that is known before it has to stand there.
-    turn: Option<Turn>,
-    /// If it has a name.
-    claim: Option<Claim<'a>>,
-    /// It may start no later than this from now.
-    patience: Duration,
 }
 
 impl Coordinator {
@@ -144,108 +128,6 @@ impl Coordinator {
         self.0
             .limiter
             .try_in_turn(&wanted.keys[..], wanted.ask, turn)
-    }
-
-    fn understand(
-        &self,
-        worker: &Worker,
-        item: u32,
-        asked: &Item,
-        wait: Duration,
-    ) -> Result<Wanted<'_>, Quick> {
-        let keys = self.keys_of(asked)?;
-        check(
-            asked.cost >= 1 && asked.cost <= 1_000,
-            "cost",
-            "must be from 1 to 1,000",
-        )?;
-        check(
-            asked.slots >= 1 && asked.slots <= wire::SLOTS_MAX,
-            "slots",
-            "must be from 1 to 1,024",
-        )?;
-        check(asked.priority <= 9, "priority", "must be from 0 to 9")?;
-        let patience = asked
-            .max_wait_ms
-            .map_or(wait, |ms| Duration::from_millis(u64::from(ms)));
-        let ahead = patience
-            .saturating_sub(wait)
-            .min(Duration::from_millis(u64::from(wire::AHEAD_MAX_MS)));
-        let placed = || {
-            let earlier = PRIORITY_STEP * u32::from(asked.priority);
-            self.0.limiter.turn().earlier(earlier)
-        };
-        let (claim, turn) = match &asked.id {
-            None => (None, (asked.priority > 0).then(placed)),
-            Some(id) => {
-                check(
-                    !id.is_empty() && id.chars().count() <= wire::NAME_MAX,
-                    "id",
-                    "must be 1 to 128 characters long",
-                )?;
-                let wish = Wishes::hash(worker.name(), id);
-                match self.0.wishes.ask(wish, self.now(), placed) {
-                    Known::Wanted(claim, turn) => (Some(claim), Some(turn)),
-                    Known::AskedTwice => return Err(Quick::AskedTwice),
-                    Known::Granted(number) => return Err(Quick::Granted(number)),
-                }
-            }
-        };
-        Ok(Wanted {
-            item,
-            keys,
-            ask: Ask {
-                slots: asked.slots,
-                horizon: ahead,
-                cost: asked.cost,
-                bytes: asked.bytes,
-            },
-            turn,
-            claim,
-            patience,
-        })
-    }
-
-    fn keys_of(&self, asked: &Item) -> Result<SmallVec<[Key; 1]>, Quick> {
-        let first = match (&asked.url, &asked.key) {
-            (Some(url), None) => {
-                let url = Url::parse(url).map_err(|why| error("url", &why.to_string()))?;
-                self.0
-                    .key
-                    .key(&url, None, None)
-                    .map_err(|why| error("url", &why.to_string()))?
-            }
-            (None, Some(key)) => Key::parse(key).map_err(|why| error("key", &why.to_string()))?,
-            (Some(_), Some(_)) => return Err(error("key", "there is a url as well").into()),
-            (None, None) => return Err(error("key", "a url or a key must be named").into()),
-        };
-        check(asked.also.len() <= wire::ALSO_MAX, "also", "at most 8 keys")?;
-        let mut keys = SmallVec::from_buf([first]);
-        for also in &asked.also {
-            keys.push(Key::parse(also).map_err(|why| error("also", &why.to_string()))?);
-        }
-        Ok(keys)
-    }
-}
-
-/// Items answered before anything is asked of their key.
-enum Quick {
-    Error(wire::Error),
-    Granted(Number),
-    AskedTwice,
-}
-
-impl From<wire::Error> for Quick {
-    fn from(error: wire::Error) -> Self {
-        Self::Error(error)
-    }
-}
-
-fn check(holds: bool, field: &str, rule: &str) -> Result<(), Quick> {
-    if holds {
-        Ok(())
-    } else {
-        Err(error(field, rule).into())
     }
 }
 

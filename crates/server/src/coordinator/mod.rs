@@ -8,6 +8,7 @@ mod names;
 mod operate;
 mod permits;
 mod report;
+mod wanted;
 mod wishes;
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What operators see and set; and permits that need more time, or none.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use politely::OperatorNumbers;
@@ -90,14 +91,13 @@ impl Coordinator {
 
     /// Sets what `patch` says for `key`.
     pub(crate) async fn patch_key(&self, key: &Key, patch: &KeyPatch) -> Result<(), wire::Error> {
-        check(patch.rate.set(), "rate", "must be above 0", |rate| {
-            rate > 0.0 && rate.is_finite()
-        })?;
-        check(patch.burst.set(), "burst", "must be at least 1", |burst| {
-            burst >= 1.0 && burst.is_finite()
-        })?;
+        rate_is_sound(patch.rate, "rate")?;
+        burst_is_sound(patch.burst, "burst")?;
         if patch.in_flight == Change::To(0) {
             return Err(error("in_flight", "must be at least 1"));
+        }
+        if *patch == KeyPatch::default() {
+            return Ok(());
         }
         let limiter = &self.0.limiter;
         let full = |_| error("key", "no room for another key");
@@ -174,6 +174,12 @@ impl Coordinator {
 
     /// Changes what holds for every key.
     pub(crate) async fn patch_config(&self, patch: &ConfigPatch) -> Result<(), wire::Error> {
+        rate_is_sound(patch.crawling.rate_per_host, "crawling.rate_per_host")?;
+        rate_is_sound(patch.crawling.rate_start, "crawling.rate_start")?;
+        burst_is_sound(patch.crawling.rate_burst, "crawling.rate_burst")?;
+        if *patch == ConfigPatch::default() {
+            return Ok(());
+        }
         let all = self.apply(patch)?;
         let text = "the configuration was changed";
         self.0.watch.announce(EventKind::Config, None, text);
@@ -216,14 +222,25 @@ impl Coordinator {
     }
 }
 
-fn check(
-    value: Option<f64>,
+/// The same bounds as on the command line.
+fn rate_is_sound(set: Change<f64>, field: &str) -> Result<(), wire::Error> {
+    let rule = "must be from 0.000001 to 1,000,000";
+    is_within(set, wire::RATE_MIN..=wire::RATE_MAX, field, rule)
+}
+
+fn burst_is_sound(set: Change<f64>, field: &str) -> Result<(), wire::Error> {
+    let rule = "must be from 1 to 1,000,000";
+    is_within(set, 1.0..=wire::RATE_MAX, field, rule)
+}
+
+fn is_within(
+    set: Change<f64>,
+    bounds: RangeInclusive<f64>,
     field: &str,
     rule: &str,
-    holds: impl Fn(f64) -> bool,
 ) -> Result<(), wire::Error> {
-    match value {
-        Some(value) if !holds(value) => Err(error(field, rule)),
+    match set.set() {
+        Some(number) if !bounds.contains(&number) => Err(error(field, rule)),
         _ => Ok(()),
     }
 }

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use politely::Clock;
 use politely::core::config::Config;
 use politely::core::key::Key;
 use politely::wire::{Answer, Grant, Item, KeyPatch, Next, Told, ToldAnswer, Want};
+use politely::{Clock, Explanation};
 
 use super::{Aftermath, Coordinator, Settings};
 use crate::watch::Worker;
 
 mod adoption;
+mod crawl_delay;
 mod waiting;
 
 const AT_ONCE: Duration = Duration::ZERO;
@@ -68,6 +69,10 @@ impl Coordinator {
 
     fn tell(&self, worker: &Worker, told: &Told) -> ToldAnswer {
         self.report(worker, told, &mut Aftermath::default())
+    }
+
+    fn explain(&self, key: &str) -> Option<Explanation> {
+        self.limiter().explain(&Key::parse(key).unwrap())
     }
 }
 

@@ -125,6 +125,12 @@ impl Store {
         journal_bytes_max: u64,
         replace_every: Duration,
     ) -> Result<(Self, Kept), OpenError> {
+        if dir.exists() && !dir.is_dir() {
+            return Err(OpenError::NotOurs {
+                path: dir.to_owned(),
+                why: "is a file, and a folder is needed".to_owned(),
+            });
+        }
         std::fs::create_dir_all(dir).map_err(|why| OpenError::io(dir, why))?;
         // First, because its lock guards the journal too.
         let (tables, start) = Tables::open(&dir.join("politely.redb"))?;

@@ -17,6 +17,14 @@ async fn what_is_wrong_is_named() {
         ("acquire", "", 400, None),
         ("acquire", "{", 400, None),
         ("acquire", "[]", 422, None),
+        ("acquire", "7", 422, None),
+        ("acquire", r#"{"items":[{"key":"h"}]}"#, 422, Some("client")),
+        (
+            "report",
+            r#"{"client":"w","items":[{"permit":"1","status":200},{"status":200}]}"#,
+            422,
+            Some("items[1].permit"),
+        ),
         (
             "acquire",
             r#"{"client":"w","itmes":[]}"#,
@@ -69,7 +77,7 @@ async fn what_is_wrong_is_named() {
             "exchange",
             r#"{"client":"w","report":[{}]}"#,
             422,
-            Some("report[0]"),
+            Some("report[0].permit"),
         ),
         (
             "renew",
@@ -85,7 +93,54 @@ async fn what_is_wrong_is_named() {
         assert_eq!(said.as_u16(), status, "{body}: {problem}");
         assert_eq!(problem["field"].as_str(), field, "{body}: {problem}");
         assert_eq!(problem["status"].as_u64(), Some(u64::from(status)));
+        let detail = problem["detail"].as_str().unwrap();
+        for word in ["struct", "f64", "u32", "sequence"] {
+            assert!(!detail.contains(word), "{body}: {detail}");
+        }
     }
+    served.end().await;
+}
+
+/// Before this, a path that is no text was answered in plain text, and a query without the field.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_with_a_url_is_a_problem_too() {
+    let served = serve(Settings::default(), None).await;
+    for (path, field, why) in [
+        ("keys/%FF", "key", "UTF-8"),
+        ("keys?limit=-1", "limit", "a whole number"),
+        ("keys?limit=99999999999", "limit", "too large"),
+        ("keys?sort=size", "sort", "expected one of `name`"),
+        ("keys?colour=red", "colour", "expected one of `q`"),
+        ("keys?limit=5&limit=6", "limit", "twice"),
+        ("stats?workers=many", "workers", "a whole number"),
+    ] {
+        let path = format!("/api/v1/{path}");
+        let (said, problem) = served.call(Method::GET, &path, "").await;
+        assert_eq!(said, 400, "{path}: {problem}");
+        assert_eq!(problem["field"], field, "{path}: {problem}");
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.contains(why), "{path}: {detail}");
+    }
+    served.end().await;
+}
+
+/// Before this, an array was read as the fields in their order, and nothing set was an entry in the key's past.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_sets_nothing_changes_nothing() {
+    let served = serve(Settings::default(), None).await;
+    for path in ["/api/v1/keys/h.example", "/api/v1/config"] {
+        let (said, problem) = served.call(Method::PATCH, path, "[]").await;
+        assert_eq!(said, 422, "{problem}");
+    }
+    let key = "/api/v1/keys/h.example";
+    let (said, _) = served.call(Method::PATCH, key, r#"{"rate":1}"#).await;
+    assert_eq!(said, 200);
+    let before = served.get(key).await["decisions"].as_array().unwrap().len();
+    let (said, detail) = served.call(Method::PATCH, key, "{}").await;
+    assert_eq!(said, 200);
+    assert_eq!(detail["decisions"].as_array().unwrap().len(), before);
+    let (said, config) = served.call(Method::PATCH, "/api/v1/config", "{}").await;
+    assert_eq!((said.as_u16(), config["version"].as_u64()), (200, Some(1)));
     served.end().await;
 }
 
@@ -94,6 +149,36 @@ async fn what_operators_get_wrong_is_named() {
     let served = serve(Settings::default(), None).await;
     for (path, body, status, field) in [
         ("/api/v1/keys/h.example", r#"{"rate":0}"#, 422, Some("rate")),
+        (
+            "/api/v1/keys/h.example",
+            r#"{"rate":1e300}"#,
+            422,
+            Some("rate"),
+        ),
+        (
+            "/api/v1/keys/h.example",
+            r#"{"rate":1e-320}"#,
+            422,
+            Some("rate"),
+        ),
+        (
+            "/api/v1/keys/h.example",
+            r#"{"burst":1e308}"#,
+            422,
+            Some("burst"),
+        ),
+        (
+            "/api/v1/config",
+            r#"{"crawling":{"rate_start":1e300}}"#,
+            422,
+            Some("crawling.rate_start"),
+        ),
+        (
+            "/api/v1/config",
+            r#"{"crawling":{"rate_per_host":1e-9}}"#,
+            422,
+            Some("crawling.rate_per_host"),
+        ),
         ("/api/v1/keys/%20", r"{}", 404, Some("key")),
         (
             "/api/v1/config",

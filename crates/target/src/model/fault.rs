@@ -156,11 +156,11 @@ impl FaultSpec {
                 from_s,
                 to_s,
                 status,
-            } => Fault::Outage {
-                from: Timestamp::ZERO + secs("from_s", from_s)?,
-                to: Timestamp::ZERO + secs("to_s", to_s)?,
-                status: check_status(status)?,
-            },
+            } => {
+                let (from, to) = span(from_s, to_s)?;
+                let status = check_status(status)?;
+                Fault::Outage { from, to, status }
+            }
             Self::Block { above_rps, for_s } => {
                 // The upper bound is the block's memory: 8 bytes each.
                 if !(1.0..=1e6).contains(&above_rps) {
@@ -193,9 +193,10 @@ impl FaultSpec {
                 if !(1.0..=1_000.0).contains(&slower) {
                     return Err(SpecError::new("slower", "1 to 1000", slower));
                 }
+                let (from, to) = span(from_s, to_s)?;
                 Fault::Brownout {
-                    from: Timestamp::ZERO + secs("from_s", from_s)?,
-                    to: Timestamp::ZERO + secs("to_s", to_s)?,
+                    from,
+                    to,
                     slower,
                     share: check_share(share)?,
                     status: check_status(status)?,
@@ -203,6 +204,15 @@ impl FaultSpec {
             }
         })
     }
+}
+
+/// When a fault begins and ends.
+fn span(from_s: f64, to_s: f64) -> Result<(Timestamp, Timestamp), SpecError> {
+    let (from, to) = (secs("from_s", from_s)?, secs("to_s", to_s)?);
+    if to < from {
+        return Err(SpecError::new("to_s", "no less than from_s", to_s));
+    }
+    Ok((Timestamp::ZERO + from, Timestamp::ZERO + to))
 }
 
 #[cfg(test)]
@@ -323,6 +333,11 @@ mod tests {
             FaultSpec::Outage {
                 from_s: -1.0,
                 to_s: 0.0,
+                status: 503,
+            },
+            FaultSpec::Outage {
+                from_s: 9.0,
+                to_s: 1.0,
                 status: 503,
             },
             FaultSpec::Block {

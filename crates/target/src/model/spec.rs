@@ -130,13 +130,21 @@ pub struct SpecError {
 
 impl SpecError {
     pub(crate) fn new(field: &'static str, rule: &'static str, value: impl fmt::Display) -> Self {
+        let value = value.to_string();
         Self {
             field,
             rule,
-            value: value.to_string(),
+            value: match value.parse::<f64>() {
+                // 1e308 has more digits than anybody reads.
+                Ok(number) if value.len() > DIGITS_MAX => format!("{number:e}"),
+                _ => value,
+            },
         }
     }
 }
+
+/// A longer number is written by its power of ten.
+const DIGITS_MAX: usize = 20;
 
 /// As the judge's table writes it.
 impl fmt::Display for LimitSpec {

@@ -6,6 +6,7 @@ from scrapy.settings import BaseSettings
 
 from politely.scrapy.middleware import PolitelyMiddleware
 from politely.scrapy.queue import PermitFirstQueue
+from politely.scrapy.robots import TellingRobotParser
 
 
 class Politely:
@@ -21,5 +22,6 @@ class Politely:
         settings.set(
             "CONCURRENT_REQUESTS_PER_DOMAIN", settings.getint("CONCURRENT_REQUESTS"), "addon"
         )
+        settings.set("ROBOTSTXT_PARSER", TellingRobotParser, "addon")
         settings.set("DOWNLOAD_DELAY", 0, "addon")
         settings.set("AUTOTHROTTLE_ENABLED", False, "addon")

@@ -15,6 +15,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Container
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
@@ -58,7 +59,12 @@ def group_of(request: Request) -> str:
     key = request.meta.get(KEY)
     if key is not None:
         return str(key)
-    parts = urlsplit(request.url)
+    return origin_of(request.url)
+
+
+def origin_of(url: str) -> str:
+    """The URL's scheme, host and port, as a URL."""
+    parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/"
 
 
@@ -86,6 +92,8 @@ class Desk:
         """Groups that were refused for now, and until when."""
         self._ready: list[tuple[float, int, Ticket, str]] = []
         """A heap: when the request may leave, a number that breaks ties, its permit, its group."""
+        self._delays: dict[str, float] = {}
+        """Of each origin, the seconds its robots.txt asks for between two requests."""
         self._handed: dict[Request, Ticket] = {}
         """Permits whose requests are on their way through the engine to the middleware."""
         self._count = 0
@@ -153,6 +161,28 @@ class Desk:
             return None
         return permit
 
+    def crawl_delay(self, url: str, seconds: float) -> None:
+        """What robots.txt asks for: the coordinator is told with each wish. Permits from before it was known go back."""
+        group = origin_of(url)
+        if self._delays.get(group) == seconds:
+            return
+        self._delays[group] = seconds
+        self._wishes.pop(group, None)
+        kept = [entry for entry in self._ready if entry[3] != group]
+        too_early = [entry[2] for entry in self._ready if entry[3] == group]
+        self._ready = kept
+        heapq.heapify(self._ready)
+        for request in [request for request in self._handed if group_of(request) == group]:
+            too_early.append(self._handed.pop(request))
+        for permit in too_early:
+            if isinstance(permit, AsyncPermit):
+                self._give_back(permit)
+        self._news.set()
+
+    def delay_of(self, url: str) -> float | None:
+        """The seconds that the URL's origin asks for."""
+        return self._delays.get(origin_of(url))
+
     def wake(self, after: float) -> None:
         """Lets the engine look into its queue then."""
         asyncio.get_running_loop().call_later(after, self._nudge)
@@ -212,7 +242,7 @@ class Desk:
             )
             standing = self._wishes.setdefault(group, [])
             while len(standing) < n:
-                standing.append(Wish.of(group))
+                standing.append(replace(Wish.of(group), crawl_delay=self._delays.get(group)))
             wanted += [wish for wish in standing[: max(n, 0)] if wish.id not in self._asked]
         for group in self._wishes.keys() - self._queued.keys():
             del self._wishes[group]

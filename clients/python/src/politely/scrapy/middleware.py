@@ -101,7 +101,10 @@ class PolitelyMiddleware:
         key = request.meta.get(KEY)
         retry = ATTEMPTS in request.meta
         return await self._desk.coordinator.acquire(
-            None if key else request.url, key=key, retry=retry
+            None if key else request.url,
+            key=key,
+            retry=retry,
+            crawl_delay=self._desk.delay_of(request.url),
         )
 
     async def _heard(

@@ -217,7 +217,7 @@ fn an_operator_sets_holds_lifts_and_forgets() {
         page.fill("input[name=rate]", "-1").await;
         page.click("form[aria-label=Limits] button").await;
         // The coordinator's own words, beside the field it names.
-        page.until("document.querySelector('input[name=rate][aria-invalid]')?.closest('.field').innerText.includes('above 0')").await;
+        page.until("document.querySelector('input[name=rate][aria-invalid]')?.closest('.field').innerText.includes('must be from 0.000001')").await;
         page.fill("input[name=rate]", "0.5").await;
         page.click("form[aria-label=Limits] button").await;
         page.until(

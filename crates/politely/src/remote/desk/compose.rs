@@ -78,7 +78,7 @@ impl Desk {
         }
         if !self.under_way.quick && (self.greet || !self.reports.is_empty()) {
             self.greet = false;
-            return Ok(self.exchange(Kind::Quick));
+            return Ok(self.exchange(Kind::Quick, now));
         }
         let mut due = self.wishes.due();
         // While an errand is under way its end comes first.
@@ -91,10 +91,10 @@ impl Desk {
             return Err(due.max(now + LINGER));
         }
         if probing {
-            return Ok(self.exchange(Kind::Quick));
+            return Ok(self.exchange(Kind::Quick, now));
         }
         if self.under_way.polls < POLLS {
-            let call = self.exchange(Kind::Poll);
+            let call = self.exchange(Kind::Poll, now);
             // All who waited may have given up.
             return if call.1.is_empty() {
                 Err(due)
@@ -106,11 +106,13 @@ impl Desk {
         if self.under_way.quick || again > now {
             return Err(due.min(again.max(now + LINGER)));
         }
-        Ok(self.exchange(Kind::Quick))
+        Ok(self.exchange(Kind::Quick, now))
     }
 
-    fn exchange(&mut self, kind: Kind) -> (Call, Vec<u64>, Kind) {
-        let (asked, acquire) = self.lines.take(ITEMS, &self.prefix);
+    fn exchange(&mut self, kind: Kind, now: Timestamp) -> (Call, Vec<u64>, Kind) {
+        let delays = &self.delays;
+        let delay = |key: &Key| delays.of(key, now);
+        let (asked, acquire) = self.lines.take(ITEMS, &self.prefix, delay);
         let said = self.reports.len().min(ITEMS / 4);
         let reports: Vec<(Key, Told)> = match kind {
             Kind::Quick => self.reports.drain(..said).collect(),

@@ -17,7 +17,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use hashbrown::HashMap;
-use politely_core::host::{Ask, Directions};
+use politely_core::host::{Ask, CrawlDelay, Directions};
 use politely_core::key::Key;
 use politely_core::signal::{Report, Signal};
 use politely_core::{Rng, Timestamp};
@@ -25,6 +25,7 @@ use tokio::sync::oneshot;
 
 use super::call::{Kind, Sent};
 use super::claim::{Granted, Lease};
+use super::delays::Delays;
 use super::lines::{Answer, KeySet, Lines, Who};
 use super::wishes::{Found, Wishes};
 use crate::asked::{AcquireError, RefusalReason};
@@ -56,6 +57,7 @@ pub(super) struct Desk {
     cancels: [Vec<String>; 2],
     leases: BTreeMap<(Timestamp, u64), Weak<Lease>>,
     known: HashMap<Key, Known, foldhash::fast::RandomState>,
+    delays: Delays,
     /// Who waits to be told what becomes of a request, by its permit.
     judges: HashMap<String, oneshot::Sender<Judged>, foldhash::fast::RandomState>,
     stats: Stats,
@@ -127,6 +129,7 @@ impl Desk {
             cancels: [Vec::new(), Vec::new()],
             leases: BTreeMap::new(),
             known: HashMap::default(),
+            delays: Delays::default(),
             judges: HashMap::default(),
             stats: Stats::default(),
             counter: 0,
@@ -235,6 +238,11 @@ impl Desk {
         if self.patches.len() < REPORTS_MAX {
             self.patches.push_back((key.clone(), patch));
         }
+    }
+
+    /// The host of `key` asks for this in its robots.txt.
+    pub(super) fn crawl_delay(&mut self, key: &Key, told: CrawlDelay, now: Timestamp) {
+        self.delays.tell(key, told, now);
     }
 
     /// Somebody holds `granted`: its lease is renewed at half its length.

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use politely_core::Timestamp;
-use politely_core::host::Ask;
+use politely_core::host::{Ask, CrawlDelay};
 use politely_core::key::Key;
 use politely_core::signal::{Report, Signal};
 use tokio::sync::oneshot;
@@ -11,7 +11,9 @@ use super::super::claim::{Granted, Lease};
 use super::super::told::told;
 use super::{Desk, Step};
 use crate::asked::{AcquireError, RefusalReason};
-use crate::wire::{Answer, Exchange, Exchanged, Grant, RefusedCode, Renewed, RenewedPermit, Want};
+use crate::wire::{
+    Answer, Exchange, Exchanged, Grant, Item, RefusedCode, Renewed, RenewedPermit, Want,
+};
 
 const START: Timestamp = Timestamp::from_micros(1_000_000_000);
 
@@ -377,4 +379,36 @@ fn a_lease_is_renewed_at_half_and_its_loss_is_told() {
     };
     desk.answered(sent, Ok(Reply::Renewed(reply)), after(10_001));
     assert_eq!(lease.left(after(10_002)), None);
+}
+
+/// A coordinator may have been killed and have forgotten it.
+#[test]
+fn a_crawl_delay_is_told_with_every_wish_while_it_is_fresh() {
+    let mut desk = desk();
+    let delay = |ms: u64, secs| CrawlDelay {
+        pause: Duration::from_micros(ms * 1_000 - 1),
+        fresh: Duration::from_secs(secs),
+    };
+    desk.crawl_delay(&key(0), delay(2_000, 10), START);
+    desk.crawl_delay(&key(0), delay(1_000, 60), START);
+    let mut comes = Vec::new();
+    for (ms, told) in [
+        (0, Some((2_000, 10_000))),
+        (4_000, Some((2_000, 6_000))),
+        (10_000, None),
+    ] {
+        comes.extend([ask(&mut desk, 0), ask(&mut desk, 1)]);
+        let sent = call(&mut desk, after(ms)).unwrap();
+        let items = &exchange(&sent).acquire;
+        let said = |host| {
+            let Item {
+                crawl_delay_ms,
+                crawl_delay_fresh_ms,
+                ..
+            } = items[place(&sent, host) as usize];
+            crawl_delay_ms.zip(crawl_delay_fresh_ms)
+        };
+        assert_eq!((said(0), said(1)), (told, None), "{ms}");
+        desk.answered(sent, says(Vec::new()), after(ms));
+    }
 }

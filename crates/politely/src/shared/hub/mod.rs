@@ -206,7 +206,6 @@ impl Hub {
         directions
     }
 
-    #[cfg(test)]
     pub(super) fn shared_time(&self, mono: Timestamp) -> Timestamp {
         self.shop.epochs.now(mono)
     }

@@ -7,7 +7,9 @@ use politely_core::Timestamp;
 use politely_core::config::Config;
 use politely_core::control::LawConfig;
 use politely_core::gate::{HoldReason, LeaseId};
-use politely_core::host::{Ask, Decision, Directions, Grant, Host, OperatorNumbers, Reason};
+use politely_core::host::{
+    Ask, CrawlDelay, Decision, Directions, Grant, Host, OperatorNumbers, Reason,
+};
 use politely_core::signal::{Report, Signal};
 use proptest::prelude::*;
 
@@ -44,6 +46,7 @@ enum Step {
         sent: bool,
     },
     Hold(u64),
+    CrawlDelay(u64),
     Set {
         rate: Option<f64>,
         in_flight: Option<u32>,
@@ -73,6 +76,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         ),
         1 => (0_usize..8, any::<bool>()).prop_map(|(which, sent)| Step::Cancel { which, sent }),
         1 => (1_u64..5_000).prop_map(Step::Hold),
+        1 => (0_u64..3_000).prop_map(Step::CrawlDelay),
         1 => (prop::option::of(0.2_f64..50.0), prop::option::of(1_u32..9))
             .prop_map(|(rate, in_flight)| Step::Set { rate, in_flight }),
         1 => Just(Step::Unpark),
@@ -152,12 +156,22 @@ impl Keeper for Bare {
                 let until = now + Duration::from_millis(*ms);
                 self.host.hold(now, until, HoldReason::Operator);
             }
+            Step::CrawlDelay(ms) => {
+                self.host.crawl_delay(now, crawl_delay(*ms), &self.config);
+            }
             Step::Set { rate, in_flight } => {
                 self.host.set(now, numbers(*rate, *in_flight), &self.config);
             }
             Step::Unpark => self.host.unpark(),
             _ => self.host.forget(now, &self.config),
         }
+    }
+}
+
+fn crawl_delay(ms: u64) -> CrawlDelay {
+    CrawlDelay {
+        pause: Duration::from_millis(ms),
+        fresh: Duration::from_secs(20),
     }
 }
 
@@ -202,6 +216,9 @@ impl Keeper for Limiter {
             Step::Hold(ms) => {
                 let length = Duration::from_millis(*ms);
                 self.hold(&key(), length, HoldReason::Operator).unwrap();
+            }
+            Step::CrawlDelay(ms) => {
+                Self::crawl_delay(self, &key(), crawl_delay(*ms)).unwrap();
             }
             Step::Set { rate, in_flight } => {
                 self.set_numbers(&key(), numbers(*rate, *in_flight))

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use politely_core::config::Config;
 use politely_core::gate::HoldReason;
+use politely_core::host::CrawlDelay;
 use politely_core::key::Key;
 use politely_core::signal::{Report, Signal};
 
@@ -62,6 +63,45 @@ async fn a_permit_comes_and_is_reported() {
     let stats = limiter.stats();
     assert_eq!((stats.granted, stats.reported, stats.waiting), (1, 1, 0));
     assert_eq!(limiter.explain(&key()).unwrap().tally.reported, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crawl_delay_that_one_read_holds_for_all() {
+    let memory = memory();
+    let limiters = [(); 2].map(|()| process(&memory, Config::fixed(20.0, 4.0)));
+    sleep(Duration::from_secs(5)).await;
+    let clock = Clock::tokio();
+    let delay = CrawlDelay {
+        pause: Duration::from_secs(1),
+        fresh: Duration::from_hours(1),
+    };
+    limiters[0].crawl_delay(&key(), delay).unwrap();
+    assert!(limiters[0].settled(Duration::from_secs(5)).await);
+    let mut tasks = tokio::task::JoinSet::new();
+    for limiter in &limiters {
+        for _ in 0..5 {
+            let (limiter, clock) = (limiter.clone(), clock.clone());
+            tasks.spawn(async move {
+                let permit = limiter.acquire(&key()).await.unwrap();
+                let began = clock.now();
+                sleep(Duration::from_millis(300)).await;
+                permit.report(&ok());
+                (began, clock.now())
+            });
+        }
+    }
+    let mut times = tasks.join_all().await;
+    times.sort();
+    for pair in times.windows(2) {
+        let [(_, ended), (began, _)] = [pair[0], pair[1]];
+        assert!(began.since(ended) >= Duration::from_secs(1), "{times:?}");
+    }
+    // What is no news is not written.
+    let commits = |limiter: &Limiter| limiter.commits().unwrap().commits;
+    let before = commits(&limiters[1]);
+    limiters[1].crawl_delay(&key(), delay).unwrap();
+    assert!(limiters[1].settled(Duration::from_secs(5)).await);
+    assert_eq!(commits(&limiters[1]), before);
 }
 
 #[tokio::test(start_paused = true)]

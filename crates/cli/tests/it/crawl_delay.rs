@@ -1,0 +1,152 @@
+//! A Crawl-delay in robots.txt is kept by all processes together, whoever keeps the limits they share: judged by what the
+//! host saw.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use politely_target::{HostReport, HostSpec, LimitSpec, Robots, Service, Target, Town};
+use tokio::runtime::Runtime;
+
+use crate::coordinator_fetch::Coordinator;
+use crate::run::politely;
+use crate::servers::redis::RedisServer;
+
+const PAGES: u32 = 8;
+/// Where nothing but the Crawl-delay is in the way.
+const QUICK: [&str; 8] = [
+    "--law",
+    "fixed",
+    "--rate",
+    "20",
+    "--burst",
+    "4",
+    "--in-flight",
+    "8",
+];
+
+/// One host that asks for a second, and answers slowly: whoever does not know of a request under way comes too early.
+struct Host {
+    runtime: Runtime,
+    target: Target,
+}
+
+impl Host {
+    fn start() -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let host = HostSpec {
+            pages: PAGES,
+            robots: Robots::Text("User-agent: *\nCrawl-delay: 1\n".to_owned()),
+            service: Service {
+                mean_ms: 300.0,
+                cv: 0.0,
+            },
+            ..HostSpec::new("patient", LimitSpec::None {})
+        };
+        let target = runtime.block_on(Target::start(Town::new(vec![host])));
+        let target = target.expect("the host's address is free");
+        Self { runtime, target }
+    }
+
+    fn until_arrivals(&self, enough: u64) {
+        while self.target.judge().hosts[0].arrivals < enough {
+            sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Every second page.
+    fn half(&self, which: usize) -> String {
+        let urls = self.target.hosts()[0].page_urls();
+        let half: Vec<String> = urls.skip(which).step_by(2).collect();
+        half.join("\n")
+    }
+
+    /// The first of two processes has read robots.txt before the second begins, which has still to read it.
+    fn two_fetch(&self, folder: &Path, sharing: &[&str]) -> [Child; 2] {
+        let first = self.fetch(folder, 0, sharing);
+        self.until_arrivals(2);
+        [first, self.fetch(folder, 1, sharing)]
+    }
+
+    fn fetch(&self, folder: &Path, which: usize, sharing: &[&str]) -> Child {
+        let list = folder.join(format!("{which}.txt"));
+        fs::write(&list, self.half(which)).expect("the list is written");
+        let mut command: Command = politely();
+        command.args(["fetch", "--summary", "none", "-i"]).arg(list);
+        command.args(sharing).stdout(Stdio::null());
+        command.spawn().expect("the binary runs")
+    }
+
+    /// What it saw, once both have ended.
+    fn saw(self, fetches: [Child; 2]) -> HostReport {
+        for mut fetch in fetches {
+            assert!(fetch.wait().expect("it ends").success());
+        }
+        let report = self.runtime.block_on(async { self.target.shutdown() });
+        report.hosts[0].clone()
+    }
+}
+
+fn demand_a_second_between_any_two(saw: &HostReport) {
+    // Each process asks for robots.txt as well.
+    assert_eq!(
+        (saw.pages, saw.arrivals),
+        (PAGES.into(), (PAGES + 2).into())
+    );
+    let gap_ms = saw.gap_min_ms.expect("several came");
+    assert!(gap_ms >= 1_000.0 && saw.in_flight_max == 1, "{saw:?}");
+}
+
+/// Before this, each process counted from its own last request.
+#[test]
+fn through_a_coordinator() {
+    let (host, folder) = (Host::start(), tempfile::tempdir().expect("a folder"));
+    let coordinator = Coordinator::start_with(folder.path(), "127.0.0.1:0", &QUICK);
+    let token = folder.path().join("token");
+    let sharing = [
+        "--coordinator",
+        &coordinator.url,
+        "--token-file",
+        token.to_str().expect("UTF-8"),
+    ];
+    let fetches = host.two_fetch(folder.path(), &sharing);
+    demand_a_second_between_any_two(&host.saw(fetches));
+}
+
+#[test]
+fn through_a_coordinator_that_forgot_it() {
+    let (host, folder) = (Host::start(), tempfile::tempdir().expect("a folder"));
+    let coordinator = Coordinator::start_with(folder.path(), "127.0.0.1:0", &QUICK);
+    let token = folder.path().join("token");
+    let url = coordinator.url.clone();
+    let sharing = [
+        "--coordinator",
+        &url,
+        "--token-file",
+        token.to_str().expect("UTF-8"),
+    ];
+    let fetches = host.two_fetch(folder.path(), &sharing);
+    host.until_arrivals(5);
+    let bind = coordinator.address().to_owned();
+    drop(coordinator);
+    fs::remove_dir_all(folder.path().join("state")).expect("its state is forgotten");
+    let _again = Coordinator::start_with(folder.path(), &bind, &QUICK);
+    demand_a_second_between_any_two(&host.saw(fetches));
+}
+
+/// Before this, whoever asked while a request of another process was under way went beside it.
+#[test]
+fn through_a_store() {
+    let (host, folder) = (Host::start(), tempfile::tempdir().expect("a folder"));
+    let redis = RedisServer::start("");
+    let url = redis.url();
+    let sharing = [&["--store", &url][..], &QUICK].concat();
+    let fetches = host.two_fetch(folder.path(), &sharing);
+    demand_a_second_between_any_two(&host.saw(fetches));
+}

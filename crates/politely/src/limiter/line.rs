@@ -1,0 +1,161 @@
+//! Waiting in a key's line.
+//!
+//! A request of several keys waits in one line at a time, and then needs all the others at that very moment. Beside keys that
+//! single requests use up that moment would never come: whoever wants one of them alone takes it meanwhile. So who was
+//! served by one key and turned away by another keeps their place in the first one's line, and those behind wait: for as long
+//! as that key takes for one departure, and twice as long each further time. So they lose a departure or two, a
+//! request is served after a few rounds, and one that waits for a hold of an hour keeps nobody.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use politely_core::Timestamp;
+use politely_core::gate::Rate;
+use politely_core::host::{Ask, Reason, Wait};
+use politely_core::key::Key;
+
+use super::{Limiter, grant};
+use crate::asked::AcquireError;
+use crate::permit::{Departure, Part};
+use crate::registry::{Entry, Full, SharedShard};
+use crate::sync::sleep;
+use crate::waiters::{Ticket, Turn};
+
+/// A place is kept no shorter: a key whose rate is not what is scarce has no time for a departure.
+const KEPT_MIN: Duration = Duration::from_millis(10);
+
+impl Limiter {
+    /// Waits until `key` serves whoever has `turn`, who has the place in line until it is dropped.
+    pub(super) async fn wait_in_line(
+        &self,
+        key: &Key,
+        ask: Ask,
+        turn: Turn,
+    ) -> Result<(Place, Part, Departure), AcquireError> {
+        let place = self.join_line(key, turn)?;
+        loop {
+            if self.closed() {
+                return Err(AcquireError::Closed);
+            }
+            let now = self.now();
+            let at = match place.step(now, ask) {
+                Step::Served(part, departure) => return Ok((place, part, departure)),
+                Step::Behind => Timestamp::NEVER,
+                // Whoever leaves wakes the next, who is told the same.
+                Step::Head(Wait {
+                    at,
+                    reason: Reason::Parked(_),
+                }) => return Err(AcquireError::Parked(key.clone(), at.since(now))),
+                Step::Head(wait) => wait.at,
+            };
+            let woken = place.ticket.notified();
+            if at == Timestamp::NEVER {
+                woken.await;
+            } else {
+                tokio::select! {
+                    () = woken => {}
+                    () = sleep(at.since(now)) => {}
+                }
+            }
+        }
+    }
+
+    fn join_line(&self, key: &Key, turn: Turn) -> Result<Place, AcquireError> {
+        let (shared, hash) = self.0.registry.shard(key);
+        let mut shard = shared.lock();
+        let slot = self
+            .0
+            .registry
+            .slot(&mut shard, key, hash, self.now())
+            .map_err(|Full| AcquireError::Full)?;
+        let Entry { waiters, stats, .. } = shard.get(slot);
+        if waiters.as_ref().map_or(0, |line| line.len()) >= self.0.line_max {
+            return Err(AcquireError::LineFull(key.clone()));
+        }
+        let ticket = waiters.get_or_insert_default().join(turn);
+        stats.waiting += 1;
+        Ok(Place {
+            shared: Arc::clone(shared),
+            slot,
+            ticket,
+        })
+    }
+}
+
+/// A place in a line; leaves it when dropped. A key with a line is never evicted, so its slot stays its own.
+pub(super) struct Place {
+    shared: Arc<SharedShard>,
+    slot: u32,
+    ticket: Ticket,
+}
+
+enum Step {
+    Served(Part, Departure),
+    Head(Wait),
+    Behind,
+}
+
+impl Place {
+    fn step(&self, now: Timestamp, ask: Ask) -> Step {
+        let mut shard = self.shared.lock();
+        let entry = shard.get(self.slot);
+        if !entry
+            .waiters
+            .as_ref()
+            .is_some_and(|waiters| waiters.is_head(&self.ticket))
+        {
+            return Step::Behind;
+        }
+        match grant(now, self.slot, entry, &self.shared, ask) {
+            Ok((part, departure)) => Step::Served(part, departure),
+            Err(wait) => Step::Head(wait),
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut shard = self.shared.lock();
+        let entry = shard.get(self.slot);
+        let Some(waiters) = entry.waiters else { return };
+        waiters.leave(&self.ticket);
+        entry.stats.waiting -= 1;
+        if waiters.is_empty() {
+            *entry.waiters = None;
+        }
+    }
+}
+
+/// Places in the lines of keys that were free when another was not.
+#[derive(Default)]
+pub(super) struct KeptPlaces {
+    /// By the key's number in the request.
+    places: Vec<(usize, Place)>,
+    lasts: Duration,
+    rounds: u32,
+}
+
+impl KeptPlaces {
+    /// A key of so many requests per second would have served us.
+    pub(super) fn keep(&mut self, key: usize, place: Place, rate: f64) {
+        let interval = Rate::per_second(rate).interval().max(KEPT_MIN);
+        self.lasts = interval.saturating_mul(1 << self.rounds.min(31));
+        self.rounds += 1;
+        self.places.push((key, place));
+    }
+
+    /// What comes of `waiting` for `key`; the places are given up should it take too long.
+    pub(super) async fn during<T>(&mut self, key: usize, waiting: impl Future<Output = T>) -> T {
+        // One place in a line is enough: the other would stand before it.
+        self.places.retain(|(kept, _)| *kept != key);
+        if self.places.is_empty() {
+            return waiting.await;
+        }
+        tokio::pin!(waiting);
+        tokio::select! {
+            done = &mut waiting => return done,
+            () = sleep(self.lasts) => self.places.clear(),
+        }
+        waiting.await
+    }
+}

@@ -1,0 +1,47 @@
+//! Crawl-delays read here, to be told with every wish for their keys.
+
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use politely_core::Timestamp;
+use politely_core::host::CrawlDelay;
+use politely_core::key::Key;
+
+/// Keys of which one is remembered, about 100 bytes each; then all are forgotten, until they are told again.
+const KEYS_MAX: usize = 1 << 16;
+
+#[derive(Default)]
+pub(super) struct Delays(HashMap<Key, Delay, foldhash::fast::RandomState>);
+
+struct Delay {
+    pause: Duration,
+    until: Timestamp,
+}
+
+impl Delays {
+    /// Of several the largest counts as long as it is fresh, as the coordinator has it.
+    pub(super) fn tell(&mut self, key: &Key, told: CrawlDelay, now: Timestamp) {
+        let larger = |known: &Delay| known.until > now && known.pause > told.pause;
+        if self.0.get(key).is_some_and(larger) {
+            return;
+        }
+        if self.0.len() >= KEYS_MAX {
+            self.0.clear();
+        }
+        let delay = Delay {
+            pause: told.pause,
+            until: now + told.fresh,
+        };
+        self.0.insert(key.clone(), delay);
+    }
+
+    /// What is to be said of `key`.
+    pub(super) fn of(&self, key: &Key, now: Timestamp) -> Option<CrawlDelay> {
+        let Delay { pause, until } = self.0.get(key)?;
+        let fresh = until.since(now);
+        (!fresh.is_zero()).then_some(CrawlDelay {
+            pause: *pause,
+            fresh,
+        })
+    }
+}

@@ -1,0 +1,105 @@
+//! What one worker read in robots.txt holds for all.
+
+use super::*;
+
+/// Ten a second, three at a time: nothing but a Crawl-delay is in the way.
+fn quick() -> Config {
+    let mut config = Config::fixed(10.0, 3.0);
+    config.limits.in_flight = 3;
+    config
+}
+
+fn tenths(rate: f64) -> u32 {
+    (rate * 10.0).round() as u32
+}
+
+fn told_with(key: &str, ms: u64) -> Item {
+    Item {
+        crawl_delay_ms: Some(ms),
+        ..item(key, "")
+    }
+}
+
+/// Before this, a worker was paced by what it had read itself, and two of them came in the same second.
+#[tokio::test(start_paused = true)]
+async fn told_by_one_it_holds_for_all() {
+    let coordinator = coordinator(quick());
+    let (reader, other) = (coordinator.worker("reader"), coordinator.worker("other"));
+    let long = Duration::from_secs(30);
+    let now = || coordinator.now();
+    let read = now();
+    let first = coordinator
+        .one(&reader, told_with("h.example", 1_000), long)
+        .await
+        .granted();
+    assert!(now().since(read) >= Duration::from_secs(1));
+    let (_, why, _) = coordinator
+        .one(&other, item("h.example", ""), AT_ONCE)
+        .await
+        .wait();
+    assert_eq!(why, "in flight");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let mut grant = first;
+    for turn in 0..4 {
+        let by = [&reader, &other][turn % 2];
+        let answer = coordinator.tell(by, &told(&grant));
+        assert_eq!(answer.hold_ms, 1_000);
+        let ended = now();
+        let next = [&other, &reader][turn % 2];
+        grant = coordinator
+            .one(next, item("h.example", ""), long)
+            .await
+            .granted();
+        assert_eq!(now().since(ended), Duration::from_secs(1));
+        assert!(grant.interval_ms >= 1_000.0, "{grant:?}");
+    }
+    let explained = coordinator.explain("h.example").unwrap();
+    assert_eq!(tenths(explained.rate), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_holds_as_long_as_it_is_fresh() {
+    let coordinator = coordinator(quick());
+    let worker = coordinator.worker("w");
+    let fresh = Item {
+        crawl_delay_fresh_ms: Some(60_000),
+        ..told_with("h.example", 5_000)
+    };
+    let rate = || tenths(coordinator.explain("h.example").unwrap().rate);
+    let _ = coordinator.one(&worker, fresh, AT_ONCE).await;
+    let _ = coordinator
+        .one(&worker, told_with("h.example", 2_000), AT_ONCE)
+        .await;
+    assert_eq!(rate(), 2, "the largest counts");
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert_eq!(rate(), 100);
+    let _ = coordinator
+        .one(&worker, told_with("h.example", 2_000), AT_ONCE)
+        .await;
+    assert_eq!(rate(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_one_is_named_and_slows_nobody() {
+    let coordinator = coordinator(quick());
+    let worker = coordinator.worker("w");
+    let delays = [(Some(0), None), (Some(2_592_000_001), None)];
+    let fresh = [(Some(1), Some(0)), (Some(1), Some(86_400_001))];
+    for (delay, lasts) in delays.into_iter().chain(fresh) {
+        let wrong = Item {
+            crawl_delay_ms: delay,
+            crawl_delay_fresh_ms: lasts,
+            ..item("h.example", "")
+        };
+        let Answer::Error { error, .. } = coordinator.one(&worker, wrong, AT_ONCE).await else {
+            panic!("{delay:?}, {lasts:?}")
+        };
+        let named = if lasts.is_some() {
+            "crawl_delay_fresh_ms"
+        } else {
+            "crawl_delay_ms"
+        };
+        assert_eq!(error.field, named);
+    }
+    assert!(coordinator.explain("h.example").is_none());
+}
