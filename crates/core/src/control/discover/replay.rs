@@ -18,7 +18,7 @@ const LATER: f64 = 1.03;
 /// The least rate on the way back, of the ceiling.
 const LEAST: f64 = 0.01;
 /// Refusals on the way back until the ceiling is doubted: of doublings, of a window that was guessed, of one that is known.
-const REFUSALS: (u8, u8, u8) = (3, 2, 6);
+const REFUSALS: (u8, u8, u8) = (3, 1, 4);
 
 impl Learning {
     /// The way back is told by a window.
