@@ -9,7 +9,7 @@ use super::{named, play, trace};
 /// Where a mechanism shows.
 fn where_it_shows(mechanism: Mechanism) -> Scenario {
     let mut scenario = named(match mechanism {
-        Mechanism::Windows | Mechanism::Rounds => "fixed window 20 per 10 s",
+        Mechanism::Windows | Mechanism::Rounds | Mechanism::Replay => "fixed window 20 per 10 s",
         Mechanism::Budget | Mechanism::Verify | Mechanism::Outage => "token bucket 10/s burst 10",
         Mechanism::Slots => "concurrency 4, rejecting",
         Mechanism::Queue => "concurrency 4, queueing",

@@ -217,6 +217,7 @@ impl Limit {
     pub fn shift(&mut self, phase: Duration) {
         match self {
             Self::FixedWindow(limit) => limit.shift(phase.as_micros() as u64),
+            Self::SlidingCounter(limit) => limit.shift(phase.as_micros() as u64),
             Self::All(limit) => limit.shift(phase),
             Self::Steps(limit) => limit.shift(phase),
             Self::Varying(limit) => limit.shift(phase),

@@ -14,25 +14,34 @@ use super::{Quota, Verdict};
 pub struct SlidingCounter {
     count: u64,
     window: u64,
+    /// What the clock that its windows are cut by shows at time zero.
+    phase: u64,
+    /// By that clock.
     start: u64,
     former: u64,
     current: u64,
 }
 
 impl SlidingCounter {
-    /// `window`: microseconds. Windows are aligned to its multiples.
+    /// `window`: microseconds. Windows are cut by the clock, at its multiples.
     pub(super) const fn new(count: u64, window: u64) -> Self {
         Self {
             count,
             window,
+            phase: 0,
             start: 0,
             former: 0,
             current: 0,
         }
     }
 
+    /// The clock shows `phase` at time zero.
+    pub(super) const fn shift(&mut self, phase: u64) {
+        self.phase = phase % self.window;
+    }
+
     const fn roll(&mut self, now: Timestamp) {
-        let now = now.as_micros();
+        let now = now.as_micros() + self.phase;
         let start = now - now % self.window;
         if start > self.start {
             self.former = if start - self.start == self.window {
@@ -66,7 +75,7 @@ impl SlidingCounter {
             let left = self.opens_before_end(self.current, 0).unwrap_or(0);
             end + self.window - left
         };
-        let opens = Timestamp::from_micros(opens);
+        let opens = Timestamp::from_micros(opens.saturating_sub(self.phase));
         if opens <= now {
             Verdict::NOW
         } else {
@@ -80,7 +89,7 @@ impl SlidingCounter {
 
     pub(super) fn quota(&mut self, now: Timestamp) -> Quota {
         self.roll(now);
-        let left = self.start + self.window - now.as_micros();
+        let left = self.start + self.window - (now.as_micros() + self.phase);
         let weighted = u128::from(self.former) * u128::from(left) / u128::from(self.window);
         let used = u64::try_from(weighted)
             .unwrap_or(u64::MAX)

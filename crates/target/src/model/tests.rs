@@ -149,6 +149,15 @@ fn sliding_counter_forgets_a_window_that_is_not_the_last() {
     );
 }
 
+#[test]
+fn sliding_counters_are_cut_by_a_clock_of_their_own() {
+    let mut limit = build(r#"{"kind":"sliding_counter","count":2,"window_s":10}"#);
+    limit.shift(Duration::from_secs(34));
+    // Full at 0 s, the clock's 4: until its window ends at 6 s there is no room, and then half of it at 11 s.
+    let got = run(&mut limit, &[0, 0, 5_999, 6_001, 11_001]);
+    assert_eq!(got, [Ok(0), Ok(0), wait(1_001), Ok(0), Ok(0)]);
+}
+
 /// nginx's documentation of `burst` and `delay`, worked through its source's arithmetic.
 #[test]
 fn leaky_by_hand() {

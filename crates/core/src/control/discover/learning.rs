@@ -123,6 +123,10 @@ impl Learning {
     fn served(&mut self, sample: &Sample) {
         let now = sample.now;
         self.ledger.serve(sample.sent);
+        if self.blocked_after.is_some() && sample.sent < self.stage_began {
+            // On its way when the block page came: that stands.
+            self.blocked_after = Some(self.ledger.served());
+        }
         self.probing.earn();
         self.round_trip = (self.round_trip * 9 + sample.latency.min(ROUND_TRIP_MAX)) / 10;
         self.slots.served(sample.beside);
@@ -148,7 +152,7 @@ impl Learning {
             self.stage_served = self.stage_served.saturating_add(1);
             if self.stage == Stage::Cruise
                 && self.stage_served == noise::PROOF
-                && !self.held_back(now)
+                && self.is_proof(now)
             {
                 self.noise.prove(self.rate, now);
             }
@@ -229,6 +233,7 @@ impl Learning {
             _ if self.block.is_some() && self.ceiling > 0.0 => self.rate.min(self.ceiling * 0.98),
             _ if self.block.is_some() => self.rate * 0.5,
             Stage::Probe => self.probe_rate(now),
+            Stage::Recover => self.comeback(now),
             _ => self.rate,
         }
     }
@@ -396,6 +401,24 @@ pub(super) mod tests {
         hear(&mut law, 1.0, Signal::Blocked);
         near(rate(&mut law, 1.0), 10.0 * 0.99 * 0.5 * 0.99);
         assert!(!law.probing.due(at(86_000.0), false));
+    }
+
+    /// The one served in between had left before the page came.
+    #[test]
+    fn two_block_pages_of_one_burst_are_one() {
+        let mut law = fresh();
+        law.cruise(10.0, at(0.0));
+        hear(&mut law, 1.0, Signal::Blocked);
+        let late = Sample {
+            sent: at(0.9),
+            ..sample(EPOCH_S + 1.1, Signal::Ok)
+        };
+        law.on_sample(&late);
+        hear(&mut law, 1.2, Signal::Blocked);
+        near(rate(&mut law, 2.0), 10.0 * 0.99 * 0.5 * 0.99);
+        hear(&mut law, 90.0, Signal::Ok);
+        hear(&mut law, 91.0, Signal::Blocked);
+        assert!(rate(&mut law, 92.0) < 3.0);
     }
 
     #[test]

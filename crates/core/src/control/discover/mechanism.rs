@@ -27,6 +27,8 @@ impl Default for DiscoverConfig {
 pub enum Mechanism {
     /// Learning a window from its blocks.
     Windows,
+    /// Coming back from a window's end as what was sent leaves it, instead of by doublings.
+    Replay,
     /// Asking again where windows end, instead of at ever longer intervals.
     Rounds,
     /// Paying for probes, and waiting longer after each that found nothing.
@@ -47,8 +49,9 @@ pub enum Mechanism {
 
 impl Mechanism {
     /// All of them, by name.
-    pub const ALL: [(&str, Self); 9] = [
+    pub const ALL: [(&str, Self); 10] = [
         ("windows", Self::Windows),
+        ("replay", Self::Replay),
         ("rounds", Self::Rounds),
         ("budget", Self::Budget),
         ("verify", Self::Verify),

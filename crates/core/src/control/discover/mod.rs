@@ -8,6 +8,7 @@
 //! | `canary.rs` | after a refusal: when the single request goes that asks whether it is over |
 //! | `verdict.rs` | what a block that has ended tells of the limit |
 //! | `window.rs` | so many per window: its length, count and end, from blocks |
+//! | `replay.rs` | back from a window's end, as what was sent leaves it |
 //! | `probing.rs` | when to ask for more, and what that may cost |
 //! | `slots.rs` | a cap on requests at once, told from a rate |
 //! | `queue.rs` | fewer at once when latency shows a queue |
@@ -32,6 +33,7 @@ mod probing;
 mod queue;
 mod quiet;
 mod quota;
+mod replay;
 mod restore;
 mod slots;
 mod stages;

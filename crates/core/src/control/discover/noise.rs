@@ -69,6 +69,15 @@ impl Noise {
         }
     }
 
+    /// The rate that was served well of late; zero: none.
+    pub(super) fn proven(&self, now: Timestamp) -> f64 {
+        if now.since(self.proven_at) > PROOF_LASTS {
+            0.0
+        } else {
+            self.proven
+        }
+    }
+
     /// A refusal at `rate`, `served` requests after the one before.
     pub(super) fn refused(&mut self, served: f64, rate: f64, now: Timestamp) -> Lone {
         if self.noisy {
@@ -142,6 +151,14 @@ mod tests {
         // A lower rate is proof again once the higher is too old.
         noise.prove(7.0, at(902));
         assert_eq!(noise.refused(100.0, 5.0, at(903)), Lone::Noticed(7.0));
+    }
+
+    #[test]
+    fn what_was_proven_holds_for_a_quarter_of_an_hour() {
+        let mut noise = Noise::default();
+        noise.prove(10.0, at(0));
+        assert!(noise.proven(at(900)) > 9.9);
+        assert!(noise.proven(at(901)) < 0.1);
     }
 
     #[test]

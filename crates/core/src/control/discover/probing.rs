@@ -118,17 +118,22 @@ impl Probing {
         }
         self.changed = now;
         self.wait = WAIT_MIN;
-        self.credit = self.credit.max(1.0);
+        self.afford();
         self.rest(now);
     }
 
     /// A bracket was closed. After the first it is asked whether it was the right one, whatever that costs.
     pub(super) fn invest(&mut self, now: Timestamp) {
         if !self.invested {
-            self.credit = self.credit.max(1.0);
+            self.afford();
             self.invested = true;
         }
         self.rest(now);
+    }
+
+    /// The next probe is paid for, whatever was spent.
+    pub(super) const fn afford(&mut self) {
+        self.credit = self.credit.max(1.0);
     }
 
     /// Not for a day.

@@ -3,9 +3,10 @@
 //! *Start* doubles until something refuses. *Trial* narrows the bracket from below: a rate that passes for long
 //! enough becomes its lower end, one that is refused its upper. *Cruise* rides just below what passed. *Probe*
 //! asks for more, gently at first and then steeply, so that a small rise is found as surely as a large one.
-//! *Recover* comes back from a block or an outage by doublings.
+//! *Recover* comes back from a block or an outage by doublings, or as a window allows (`replay.rs`).
 
 use super::learning::{Learning, Stage};
+use super::noise::PROOF;
 use super::{Mechanism, RATE_MAX, RATE_MIN};
 use crate::Timestamp;
 
@@ -16,8 +17,10 @@ const TRIAL_AT: f64 = 0.35;
 /// … nearer still among so many first requests, of which each refused one is a large share, …
 const TRIAL_AT_FIRST: f64 = 0.2;
 const FIRST: u32 = 60;
-/// … but in the middle as long as one refusal is all there was: the limit may be hardly below the rate it came at.
+/// … but in the middle as long as one refusal is all there was: the limit may be hardly below the rate it came at; and where
+/// little is left to tell, since at the lower end that would take long.
 const TRIAL_AT_ONCE: f64 = 0.5;
+const NARROW: f64 = 1.2;
 /// A step of the start lasts at least and at most so long, seconds, and in between the longer the faster it is, by the
 /// square of the rate over this: what is on its way when a window turns out to be used up is refused with the one that told.
 const STEP_S: (f64, f64) = (1.0, 10.0);
@@ -43,11 +46,7 @@ impl Learning {
 
     pub(super) fn cruise(&mut self, ceiling: f64, now: Timestamp) {
         self.ceiling = ceiling.max(RATE_MIN);
-        self.enter(
-            Stage::Cruise,
-            self.ceiling * (1.0 - self.config.margin),
-            now,
-        );
+        self.enter(Stage::Cruise, self.top(), now);
     }
 
     pub(super) fn recover(&mut self, now: Timestamp) {
@@ -65,6 +64,7 @@ impl Learning {
         }
         let at = match self.cuts {
             ..2 => TRIAL_AT_ONCE,
+            _ if self.ledger.served() < FIRST && self.high < low * NARROW => TRIAL_AT_ONCE,
             _ if self.ledger.served() < FIRST => TRIAL_AT_FIRST,
             _ => TRIAL_AT,
         };
@@ -83,6 +83,11 @@ impl Learning {
             .max(self.window.length.as_secs_f64());
         let x = now.since(self.stage_began).as_secs_f64() / scale;
         self.ceiling * (1.0 + x * x * x)
+    }
+
+    /// It has kept to this rate for so long that it is allowed.
+    pub(super) fn is_proof(&self, now: Timestamp) -> bool {
+        now.since(self.stage_began) >= self.window.length * 2 && !self.held_back(now)
     }
 
     /// Something else than the rate held requests back: the demand, or the cap in flight.
@@ -105,14 +110,14 @@ impl Learning {
                 }
             }
             Stage::Recover => {
-                if served >= 4 {
-                    let top = self.ceiling * (1.0 - self.config.margin);
-                    if self.rate * 2.0 >= top {
-                        self.cruise(self.ceiling, now);
+                if served < 4 {
+                } else if self.came_back(now) {
+                    self.cruise(self.ceiling, now);
+                    if !self.window.is_guess(&self.ledger) {
                         self.probing.rest(now);
-                    } else {
-                        self.enter(Stage::Recover, self.rate * 2.0, now);
                     }
+                } else if self.strikes == 0 || !self.replays() {
+                    self.enter(Stage::Recover, self.rate * 2.0, now);
                 }
             }
             Stage::Trial => {
@@ -141,6 +146,9 @@ impl Learning {
             }
             Stage::Cruise => {
                 if self.probing.due(now, self.has(Mechanism::Budget)) {
+                    if self.stage_served >= PROOF && self.is_proof(now) {
+                        self.noise.prove(self.rate, now);
+                    }
                     self.enter(Stage::Probe, self.ceiling, now);
                 }
             }

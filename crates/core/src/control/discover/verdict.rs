@@ -24,6 +24,8 @@ const WINDOW_SERVED: f64 = 3.0;
 const USED_UP: f64 = 0.8;
 /// Requests at one rate that bound the limit from above.
 const TELLING: f64 = 4.0;
+/// … and, in the first bracket, for so long, of the time since the first request.
+const TELLING_AGE: f64 = 0.125;
 /// What a cap on requests at once leaves the rate: room enough to be no limit, nor a wait for each slot that is free.
 const NO_LIMIT: f64 = 6.0;
 /// What a first refusal in the cruise leaves of the ceiling; a second one soon after is no accident.
@@ -80,7 +82,7 @@ impl Learning {
             }
         }
         if self.has(Mechanism::Windows) && self.was_window(block, canary, n) {
-            return self.window_over(block, canary);
+            return self.window_over(block, canary, n);
         }
         if self.window.fitted > 0 {
             let opened = canary.sent - self.window.length;
@@ -109,13 +111,19 @@ impl Learning {
         // A bucket that rests may overflow: only the time at the rate that was refused bounds it from above,
         // and of few requests nothing can be told but that their rate was refused.
         let after = self.ledger.between(self.stage_began, block.began);
-        let refused = block.refused.min(canary.sent);
+        let lasted = span(self.stage_began, block.refused.min(canary.sent));
+        let first = self.ledger.first().unwrap_or(block.began);
+        let age = span(first, block.began);
         Bracket {
             low: low.max(n / span(self.anchor, canary.sent)),
-            high: if after >= TELLING {
-                (after + 1.0) / span(self.stage_began, refused)
-            } else {
+            high: if after >= TELLING && (self.ceiling > 0.0 || lasted >= TELLING_AGE * age) {
+                block.rate.min((after + 1.0) / lasted)
+            } else if self.ceiling > 0.0 {
                 block.rate
+            } else {
+                // In a window that slides, what was sent before counts too: the limit may be as high as the average so far.
+                let average = (self.ledger.between(first, block.began) + 1.0) / age;
+                block.rate.max(average)
             },
         }
     }
@@ -132,9 +140,14 @@ impl Learning {
         self.ceiling > 0.0 && !again && self.has(Mechanism::Outage)
     }
 
+    /// The block began with the first refusal, and something slipped through meanwhile: `n` requests.
+    fn is_first_again(&self, n: f64) -> bool {
+        self.cuts == 2 && n < WINDOW_SERVED
+    }
+
     /// Nothing passed for long although much had passed before.
     fn was_window(&self, block: &Block, canary: &Sample, n: f64) -> bool {
-        let first = self.cuts == 1;
+        let first = self.cuts == 1 || self.is_first_again(n);
         let intervals = Duration::from_secs_f64((3.0 / block.rate).min(3.0 / RATE_MIN));
         let hard = (block.canaries >= 1 || block.told)
             && canary.sent.since(block.began) > HARD + intervals;
@@ -152,19 +165,24 @@ impl Learning {
                 let rate = block.rate / stride(block.rate * 0.9).max(1.35);
                 self.enter(Stage::Trial, rate, now);
             }
-            Stage::Trial => self.trial_over(block, bracket, now),
+            Stage::Trial => self.trial_over(bracket, now),
             Stage::Probe => self.probe_over(block, now),
-            Stage::Recover if self.strikes < 3 => {
+            Stage::Recover if self.strikes < self.bears() => {
                 // A window that slides still holds what was sent before the block.
                 self.strikes = self.strikes.saturating_add(1);
-                self.enter(Stage::Recover, self.rate / 2.0, now);
+                let rate = if self.replays() {
+                    self.rate
+                } else {
+                    self.rate / 2.0
+                };
+                self.enter(Stage::Recover, rate, now);
             }
             Stage::Cruise | Stage::Recover => self.cruise_over(block, bracket, now),
         }
     }
 
-    fn trial_over(&mut self, block: &Block, bracket: Bracket, now: Timestamp) {
-        self.high = self.high.min(block.rate).min(bracket.high);
+    fn trial_over(&mut self, bracket: Bracket, now: Timestamp) {
+        self.high = self.high.min(bracket.high);
         if self.verifying && self.high <= self.ceiling * SECOND_LOOK {
             // What the probe found was the bucket's.
             self.verifying = false;
@@ -207,7 +225,7 @@ impl Learning {
             self.cruise(self.ceiling * LITTLE_LESS, now);
             return self.probing.rest(now);
         }
-        self.high = block.rate.min(bracket.high);
+        self.high = bracket.high;
         self.low = bracket.low.min(self.high * 0.995).max(0.0);
         self.strikes = 0;
         self.probing.changed(now);
@@ -215,7 +233,10 @@ impl Learning {
     }
 
     /// A window was used up before its end.
-    fn window_over(&mut self, block: &Block, canary: &Sample) {
+    fn window_over(&mut self, block: &Block, canary: &Sample, n: f64) {
+        if self.is_first_again(n) {
+            self.window = Window::default();
+        }
         let end = Between {
             from: block.refused.min(canary.sent),
             to: canary.sent,
@@ -226,7 +247,12 @@ impl Learning {
     }
 
     fn window_rate(&mut self, now: Timestamp) {
-        let (old, rate) = (self.ceiling, self.window.rate());
+        let mut rate = self.window.rate();
+        if self.stage == Stage::Probe {
+            // What was served well below the probe is allowed, however the block looks.
+            rate = rate.max(self.noise.proven(now));
+        }
+        let old = self.ceiling;
         self.ceiling = rate;
         let off = if old > 0.0 {
             (rate / old - 1.0).abs()
@@ -240,7 +266,12 @@ impl Learning {
             self.probing.changed(now);
             self.cruise(rate, now);
         } else {
-            self.probing.changed(now);
+            if self.window.is_guess(&self.ledger) {
+                // Asked at once, as soon as it is back.
+                self.probing.afford();
+            } else {
+                self.probing.changed(now);
+            }
             self.recover(now);
         }
     }
@@ -280,6 +311,10 @@ mod tests {
             let canary = law.rest_until().filter(|_| law.block.is_some());
             now = (now + Duration::from_micros(1)).max(canary.unwrap_or(now + interval));
         }
+    }
+
+    fn at(secs: f64) -> Timestamp {
+        Timestamp::from_secs_f64(1.8e9 + secs)
     }
 
     /// Refused at `secs`; canaries so much later, of which the last is served.
@@ -368,6 +403,28 @@ mod tests {
         block(&mut law, 4.0, Signal::RateLimited, &[0.5, 2.0, 5.9, 6.1]);
         assert_eq!(law.window.length, Duration::from_secs(10), "{law:?}");
         assert!((law.ceiling - 2.0).abs() < 0.11, "{law:?}");
+    }
+
+    /// One slips through a counter that slides, and then none for long: that window began with the first refusal.
+    #[test]
+    fn what_slips_through_hides_no_window() {
+        let mut law = fresh();
+        (0..20).for_each(|i| hear(&mut law, 0.2 * f64::from(i), Signal::Ok));
+        block(&mut law, 4.0, Signal::RateLimited, &[0.3]);
+        assert_eq!(law.stage, Stage::Trial);
+        block(&mut law, 4.5, Signal::RateLimited, &[0.5, 2.0, 5.4, 5.6]);
+        assert_eq!(law.window.length, Duration::from_secs(10), "{law:?}");
+    }
+
+    /// … since a window that slides refuses for what was sent before.
+    #[test]
+    fn a_refusal_soon_after_the_first_does_not_put_the_limit_below_the_average() {
+        let mut law = fresh();
+        (0..20).for_each(|i| hear(&mut law, 0.5 * f64::from(i), Signal::Ok));
+        block(&mut law, 10.0, Signal::RateLimited, &[0.2]);
+        law.enter(Stage::Trial, 1.0, at(10.2));
+        block(&mut law, 11.2, Signal::RateLimited, &[1.0]);
+        assert!((1.8..2.3).contains(&law.high), "{law:?}");
     }
 
     #[test]

@@ -23,7 +23,16 @@ pub(super) struct Between {
     pub(super) to: Timestamp,
 }
 
-/// No window is longer than this.
+/// … and hardly anybody these.
+const UNUSUAL_S: [u64; 3] = [2, 15, 20];
+/// An end known to within this share of the length tells it, …
+const TOLD: f64 = 0.25;
+/// … and to within this share, that it is the next round number if it is none.
+const NARROW: f64 = 0.1;
+
+/// No window is shorter than this, …
+const LENGTH_MIN: Duration = Duration::from_secs(1);
+/// … nor longer than this.
 const LENGTH_MAX: Duration = Duration::from_hours(24 * 400);
 /// A window that is no round number must fit this much better, in octaves of the count.
 const ODD: f64 = 0.1;
@@ -48,11 +57,16 @@ impl Window {
     pub(super) fn learn(&mut self, ledger: &Ledger, began: Timestamp, end: Between, rate: f64) {
         let blocked = end.from.since(began);
         let Some(reset) = self.reset else {
-            // It began with the first request, or before it.
-            let least = ledger
-                .first()
-                .map_or(blocked, |first| end.from.since(first));
-            self.length = rounds().find(|round| *round >= least).unwrap_or(least * 2);
+            // It began with the first request, or before it; by the clock, it may as well have begun after it.
+            let first = ledger.first().unwrap_or(began);
+            let (least, most) = (end.from.since(first), end.to.since(first));
+            let narrow = end.to.since(end.from) < most.mul_f64(NARROW);
+            let fits = |round: &Duration| {
+                *round >= least
+                    && (narrow || *round <= most && !UNUSUAL_S.contains(&round.as_secs()))
+            };
+            let middle = ((least + most) / 2).max(LENGTH_MIN);
+            self.length = rounds().find(fits).unwrap_or(middle);
             self.count = f64::from(ledger.served().max(2) - 1);
             self.reset = Some(end);
             return;
@@ -60,7 +74,8 @@ impl Window {
         let drift = Duration::from_secs_f64((1.0 / rate).clamp(1e-6, 60.0));
         let middle = (end.from.since(reset.to) + end.to.since(reset.from)) / 2;
         let odd = [middle, middle / 2].map(|length| (length, ODD));
-        let known = (self.length, 0.0);
+        let sure = self.fitted > 0 || rounds().any(|round| round == self.length);
+        let known = (self.length, if sure { 0.0 } else { ODD });
         let candidates = rounds()
             .map(|length| (length, 0.01))
             .chain(odd)
@@ -129,6 +144,16 @@ impl Window {
     /// The rate it allows, if it is known.
     pub(super) fn rate(&self) -> f64 {
         self.count / self.length.as_secs_f64()
+    }
+
+    /// One block told of it, and other lengths fit as well.
+    pub(super) fn is_guess(&self, ledger: &Ledger) -> bool {
+        let (Some(first), Some(end)) = (ledger.first(), self.reset) else {
+            return false;
+        };
+        let told = (end.from..=end.to).contains(&(first + self.length))
+            && end.to.since(end.from) < self.length.mul_f64(TOLD);
+        self.is_known() && self.fitted == 0 && !told
     }
 
     pub(super) const fn is_known(&self) -> bool {
