@@ -236,8 +236,8 @@ mod tests {
                 let next = block.next_canary(&window, &ledger, rate, ROUND_TRIP, rounds);
                 let after = next.since(block.began).as_secs_f64();
                 let interval = (1.0 / rate).min(60.0);
-                prop_assert!(after >= 1.8 * elapsed - 1e-3, "{after} {elapsed}");
-                prop_assert!(after <= (3.2 * elapsed).max(2.0 * interval) + 1e-3, "{after} {elapsed}");
+                prop_assert!(after >= GROWTH.0 * elapsed - 1e-3, "{after} {elapsed}");
+                prop_assert!(after <= (GROWTH.1 * elapsed).max(2.0 * interval) + 1e-3, "{after} {elapsed}");
                 again(&mut block, &window, &ledger);
             }
         }
