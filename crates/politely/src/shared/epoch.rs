@@ -307,7 +307,11 @@ impl Epochs {
         let wrong = if away {
             // Not seen by anybody: it stood still, or its clock was set while it was away.
             let stood_still = !(0..as_micros(STALL)).contains(&gap);
-            stood_still.then(|| gap.clamp(i64::MIN, as_micros(STALL_MAX)))
+            // Whatever its clock says, by our own no more than this went by.
+            let own = |last: Look| micros(look.sent) - micros(last.came);
+            let passed = self.last.map_or(gap, |last| gap.min(own(last)));
+            let too_long = (passed - as_micros(STALL_MAX)).max(0);
+            stood_still.then(|| gap.saturating_sub(too_long))
         } else {
             let left = step.saturating_add(seen_to);
             let hidden = self.last.map_or(0, |last| hidden(&last, look));

@@ -251,7 +251,8 @@ impl World {
             if flight.over || flight.who != who || flight.life != life {
                 continue;
             }
-            let mut at = self.now;
+            // Of one that stood still they were over before, see `stood_still`.
+            let mut at = self.now.min(flight.served);
             if self.plan.work.outlive {
                 let until = flight.parts.iter().map(|part| part.lease.until()).min();
                 at = flight
@@ -263,7 +264,7 @@ impl World {
             flight.over = true;
             for part in &flight.parts {
                 if let Some(arrival) = part.arrival {
-                    self.books.arrivals[arrival].end = at.max(self.now);
+                    self.books.arrivals[arrival].end = at;
                 }
             }
         }
