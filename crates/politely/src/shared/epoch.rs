@@ -69,6 +69,8 @@ pub(super) struct Epochs {
     /// The engine's clock less ours, as far as the last looks tell; each a lower bound.
     looks: VecDeque<i64>,
     last: Option<Look>,
+    /// Since when it has been read that we are there.
+    listed: Option<Timestamp>,
     /// What was known at the last look holds still.
     settled: bool,
     writes: u64,
@@ -103,6 +105,7 @@ impl Epochs {
             known: None,
             looks: VecDeque::new(),
             last: None,
+            listed: None,
             settled: false,
             writes: 0,
             corrections: 0,
@@ -191,6 +194,12 @@ impl Epochs {
         (place.unwrap_or(0), members.len())
     }
 
+    /// We have been there for so long that all who are have read it.
+    pub(super) fn is_counted(&self) -> bool {
+        let listed = self.listed.zip(self.last);
+        listed.is_some_and(|(listed, last)| last.came.since(listed) >= STALE)
+    }
+
     /// A look that was sent and came back at these times of our clock.
     pub(super) fn seen(&mut self, sent: Timestamp, came: Timestamp, pulse: &Pulse) -> Seen {
         let look = Look {
@@ -216,6 +225,7 @@ impl Epochs {
             .members
             .iter()
             .any(|(who, at)| *who == self.me && shift(pulse.time, next.ahead).since(*at) < HERE);
+        let listed = next.members.iter().any(|(who, _)| *who == self.me);
         let expected = stored.as_ref().map(|(version, _)| *version);
         let write = (is_new || moved || seen_long_ago || !here)
             .then(|| self.propose(&mut next, pulse.time, expected));
@@ -240,6 +250,7 @@ impl Epochs {
             self.looks.pop_front();
         }
         self.looks.push_back(micros(pulse.time) - micros(came));
+        self.listed = listed.then(|| self.listed.unwrap_or(came));
         self.last = Some(look);
         Seen {
             write,
