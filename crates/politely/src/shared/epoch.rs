@@ -323,6 +323,8 @@ impl Epochs {
             let passed = self.last.map_or(gap, |last| gap.min(own(last)));
             let too_long = (passed - as_micros(STALL_MAX)).max(0);
             stood_still.then(|| gap.saturating_sub(too_long))
+        } else if !is_new && self.was_with_a_zombie(next) {
+            None
         } else {
             let left = step.saturating_add(seen_to);
             let hidden = self.last.map_or(0, |last| hidden(&last, look));
@@ -337,6 +339,14 @@ impl Epochs {
         if (away || seen_to != 0) && !is_new {
             next.number = above(next.number, look.time);
         }
+    }
+
+    /// We looked at one server when another was in charge already: what its clock says is for those to judge who were there.
+    fn was_with_a_zombie(&self, next: &Epoch) -> bool {
+        let ours = self.known.as_ref().zip(self.last);
+        ours.is_some_and(|(known, last)| {
+            known.run != next.run && shift(last.time, known.ahead) > next.began
+        })
     }
 
     /// Says that the engine was seen, and that we are there.

@@ -3,8 +3,16 @@
 use politely_core::host::HORIZON;
 
 use super::books::{Arrival, Books};
-use super::dice::{CALL_TIMEOUT, Micros};
+use super::dice::Micros;
 use super::plan::Plan;
+
+/// Who knew of a permit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    All,
+    Apart,
+    Perhaps,
+}
 
 impl Books {
     /// P7 for two masters: twice is what the old one grants while it is there, as much as the rate allows in that time and a horizon,
@@ -30,14 +38,20 @@ impl Books {
         (aways.count() * plan.coordinators) as f64
     }
 
-    /// It was granted or renewed by an old master while there was another, which knows nothing of that.
-    pub(super) fn is_apart(&self, plan: &Plan, arrival: &Arrival) -> bool {
+    /// Whether the other master knew of it: not of what an old one granted or renewed while both were there. What was delivered just when
+    /// the old one ended may be either's.
+    pub(super) fn known_to(&self, plan: &Plan, arrival: &Arrival) -> Known {
         let mut splits = self.splits.iter().filter(|_| !plan.waits);
-        splits.any(|split| {
+        let split = splits.find(|split| {
             split.clients >> arrival.who & 1 == 1
-                && arrival.granted <= split.until + CALL_TIMEOUT
+                && arrival.granted <= split.until + plan.wire.longest()
                 && arrival.end >= split.from
-        })
+        });
+        match split {
+            None => Known::All,
+            Some(split) if arrival.granted <= split.until => Known::Apart,
+            Some(_) => Known::Perhaps,
+        }
     }
 
     /// Who heard of something then may have been alone with it.

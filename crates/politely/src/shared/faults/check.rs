@@ -3,6 +3,7 @@
 use politely_core::gate::Tally;
 use politely_core::host::HORIZON;
 
+use super::apart::Known;
 use super::books::{Arrival, Books};
 use super::dice::{CALL_TIMEOUT, DRIFT_PPM, Micros, SECOND};
 use super::plan::{Fault, Memory, Plan};
@@ -131,10 +132,11 @@ impl Books {
             let mut since = since.chain(plan.aways().map(|(began, _)| began));
             !since.any(|at| arrival.granted <= at + CALL_TIMEOUT && arrival.end >= at)
         });
-        let (apart, others): (Vec<_>, Vec<_>) =
-            known.partition(|arrival| self.is_apart(plan, arrival));
-        [others, apart].iter().find_map(|side| {
-            let (at, most) = most_at_once(side).filter(|(_, most)| *most > cap)?;
+        let known: Vec<_> = known.collect();
+        [Known::All, Known::Apart].into_iter().find_map(|to| {
+            let mut side = known.clone();
+            side.retain(|arrival| self.known_to(plan, arrival) == to);
+            let (at, most) = most_at_once(&side).filter(|(_, most)| *most > cap)?;
             let at = at as f64 / 1e6;
             Some(format!(
                 "P2: k{key}: {most} in flight at {at:.6}, cap {cap}"
