@@ -64,9 +64,8 @@ impl Fault {
             Self::Failover {
                 cut, down, zombie, ..
             } => match zombie {
-                None => cut + down,
                 Some(Lives { lasts, .. }) if lasts > down => cut + lasts,
-                Some(_) => cut + down,
+                None | Some(_) => cut + down,
             },
             Self::Flush | Self::Clock(_) => 0,
         }

@@ -11,14 +11,14 @@ use super::Hub;
 impl Hub {
     /// Called whenever it is asked what to do: who is asked nothing for long has stood still.
     pub(super) fn stays_awake(&mut self, mono: Timestamp) {
-        self.awake &= mono.since(self.called) < STALE;
-        self.called = mono;
+        let before = self.awake.filter(|before| mono.since(*before) < STALE);
+        self.awake = before.map(|_| mono);
     }
 
     /// The engine answered what was sent then, and had answered before at `seen`: each of those who share looks within
     /// [`STALE`], and until then some may go on with their shares.
     pub(super) fn is_back(&mut self, seen: Option<Timestamp>, sent: Timestamp, mono: Timestamp) {
-        self.awake = true;
+        self.awake = Some(mono);
         let was_away = seen.is_none_or(|seen| sent.since(seen) >= STALE);
         if self.shares && was_away && self.members() > 1 {
             self.shop.apart_until = mono + STALE;
@@ -30,7 +30,7 @@ impl Hub {
         let epochs = &self.shop.epochs;
         let away = epochs.last_seen().map(|seen| mono.since(seen));
         self.shares
-            && self.awake
+            && self.awake.is_some()
             && epochs.is_counted()
             && away.is_some_and(|away| away >= STALE && away < STALE + alone::LASTS)
     }

@@ -46,9 +46,8 @@ pub(super) struct Hub {
     capacity: usize,
     /// While the engine is away each goes on with its share.
     shares: bool,
-    /// It was asked what to do all the time since the engine was seen, the last time then.
-    awake: bool,
-    called: Timestamp,
+    /// When it was asked what to do last; nothing from when it stood still until the engine answers.
+    awake: Option<Timestamp>,
     /// States kept by an earlier run, for an engine that has lost them.
     remembered: HashMap<Key, Vec<u8>, foldhash::fast::RandomState>,
     /// Permits of keys that are new to the engine, and since when they wait to be sure that they are.
@@ -133,8 +132,7 @@ impl Hub {
             due_of: Vec::new(),
             capacity,
             shares,
-            awake: false,
-            called: Timestamp::ZERO,
+            awake: None,
             remembered: HashMap::default(),
             unsure: Vec::new(),
             pulse_at: Timestamp::ZERO,
