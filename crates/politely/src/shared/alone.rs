@@ -3,13 +3,16 @@
 //! Each of the N that were there takes 1/N of the rate and of the slots, and the first of each leave one after the other: so
 //! all together send what the key may, beyond it by N at most. Whoever the slots do not suffice for waits. The state is driven
 //! all the while and joined with the engine's when that is back, so that switching back sets nothing free.
+//!
+//! What others were granted last is not known here, and starts up to a horizon ahead: nobody leaves until that is over. And
+//! nothing is reserved ahead: of that the others would know nothing when the engine is back.
 
 use std::time::Duration;
 
 use politely_core::Timestamp;
 use politely_core::config::Config;
 use politely_core::gate::{LeaseId, Rate};
-use politely_core::host::Host;
+use politely_core::host::{Ask, HORIZON, Host};
 
 use super::desk::Shop;
 
@@ -38,12 +41,21 @@ impl Alone {
         config.limits.rate_start = config.limits.rate_start.min(rate);
         config.limits.burst = 1.0;
         config.limits.in_flight = mine;
-        // Ours must not be named like another's, nor like any before.
-        let secs = now.as_micros() / 1_000_000;
-        host.ids_from(LeaseId((secs << 32) | ((place as u64 + 1) << 20)));
+        // Ours must not be named like another's, nor like any before: shared time may be behind the engine's clock, which those go by.
+        let later = (host.next_lease().0 >> 32) + 1;
+        host.ids_from(LeaseId((later << 32) | ((place as u64 + 1) << 20)));
         let turn = Rate::per_second(explained.rate).interval() * place as u32;
-        host.resume_after(now, now + turn, &config);
+        host.resume_after(now, now + HORIZON + turn, &config);
         Some(Self { host, config })
+    }
+
+    /// What is granted of `ask` at a time.
+    pub(super) fn now_or_not(ask: Ask) -> Ask {
+        Ask {
+            slots: 1,
+            horizon: Duration::ZERO,
+            ..ask
+        }
     }
 
     /// The state, now that the engine is back at `now`: shared time stood still meanwhile, ours did not.

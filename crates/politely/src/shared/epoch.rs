@@ -69,6 +69,8 @@ pub(super) struct Epochs {
     /// The engine's clock less ours, as far as the last looks tell; each a lower bound.
     looks: VecDeque<i64>,
     last: Option<Look>,
+    /// Since when it has been read that we are there.
+    listed: Option<Timestamp>,
     /// What was known at the last look holds still.
     settled: bool,
     writes: u64,
@@ -103,6 +105,7 @@ impl Epochs {
             known: None,
             looks: VecDeque::new(),
             last: None,
+            listed: None,
             settled: false,
             writes: 0,
             corrections: 0,
@@ -191,6 +194,12 @@ impl Epochs {
         (place.unwrap_or(0), members.len())
     }
 
+    /// We have been there for so long that all who are have read it.
+    pub(super) fn is_counted(&self) -> bool {
+        let listed = self.listed.zip(self.last);
+        listed.is_some_and(|(listed, last)| last.came.since(listed) >= STALE)
+    }
+
     /// A look that was sent and came back at these times of our clock.
     pub(super) fn seen(&mut self, sent: Timestamp, came: Timestamp, pulse: &Pulse) -> Seen {
         let look = Look {
@@ -216,6 +225,7 @@ impl Epochs {
             .members
             .iter()
             .any(|(who, at)| *who == self.me && shift(pulse.time, next.ahead).since(*at) < HERE);
+        let listed = next.members.iter().any(|(who, _)| *who == self.me);
         let expected = stored.as_ref().map(|(version, _)| *version);
         let write = (is_new || moved || seen_long_ago || !here)
             .then(|| self.propose(&mut next, pulse.time, expected));
@@ -240,6 +250,7 @@ impl Epochs {
             self.looks.pop_front();
         }
         self.looks.push_back(micros(pulse.time) - micros(came));
+        self.listed = listed.then(|| self.listed.unwrap_or(came));
         self.last = Some(look);
         Seen {
             write,
@@ -307,7 +318,13 @@ impl Epochs {
         let wrong = if away {
             // Not seen by anybody: it stood still, or its clock was set while it was away.
             let stood_still = !(0..as_micros(STALL)).contains(&gap);
-            stood_still.then(|| gap.clamp(i64::MIN, as_micros(STALL_MAX)))
+            // Whatever its clock says, by our own no more than this went by.
+            let own = |last: Look| micros(look.sent) - micros(last.came);
+            let passed = self.last.map_or(gap, |last| gap.min(own(last)));
+            let too_long = (passed - as_micros(STALL_MAX)).max(0);
+            stood_still.then(|| gap.saturating_sub(too_long))
+        } else if !is_new && self.was_with_a_zombie(next) {
+            None
         } else {
             let left = step.saturating_add(seen_to);
             let hidden = self.last.map_or(0, |last| hidden(&last, look));
@@ -322,6 +339,14 @@ impl Epochs {
         if (away || seen_to != 0) && !is_new {
             next.number = above(next.number, look.time);
         }
+    }
+
+    /// We looked at one server when another was in charge already: what its clock says is for those to judge who were there.
+    fn was_with_a_zombie(&self, next: &Epoch) -> bool {
+        let ours = self.known.as_ref().zip(self.last);
+        ours.is_some_and(|(known, last)| {
+            known.run != next.run && shift(last.time, known.ahead) > next.began
+        })
     }
 
     /// Says that the engine was seen, and that we are there.

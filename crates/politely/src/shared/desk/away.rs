@@ -27,7 +27,8 @@ impl Desk {
             return Timestamp::NEVER;
         };
         while let Some((&(turn, ticket), &waiter)) = self.waiting.first_key_value() {
-            match alone.host.request(now, waiter.ask, &alone.config) {
+            let ask = Alone::now_or_not(waiter.ask);
+            match alone.host.request(now, ask, &alone.config) {
                 Decision::Granted(grant) => {
                     self.waiting.pop_first();
                     told.push(Told::Granted(Granting {

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use politely_core::Timestamp;
 use politely_core::config::Config;
 
 use super::super::cell::Who;
@@ -20,6 +21,8 @@ pub(in crate::shared) struct Shop {
     /// Tickets of those who gave up while they were served.
     pub(in crate::shared) gone: HashSet<u64, foldhash::fast::RandomState>,
     pub(in crate::shared) count: Count,
+    /// Until then, by our own clock, others may not have heard that the engine is back, and go on with their shares.
+    pub(in crate::shared) apart_until: Timestamp,
     /// The engine is to be looked at now.
     pub(in crate::shared) look: bool,
     /// From a batch's first attempt until it stood.

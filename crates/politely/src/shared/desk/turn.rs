@@ -25,6 +25,10 @@ impl Desk {
             cell.head.line.retain(|who| *who != me);
             return Vec::new();
         }
+        if mono < shop.apart_until {
+            self.try_at = shop.apart_until;
+            return Vec::new();
+        }
         let mut before = place.unwrap_or(cell.head.line.len());
         if before > 0 && self.are_late(cell, shop, before, now, mono) {
             cell.head.line.drain(..before);

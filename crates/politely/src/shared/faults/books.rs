@@ -6,6 +6,7 @@ use super::dice::Micros;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
     pub(super) key: usize,
+    pub(super) who: usize,
     pub(super) at: Micros,
     /// It left so much later than it might have, by its coordinator's own clock.
     pub(super) late: Micros,
@@ -36,15 +37,26 @@ pub(super) struct Loss {
     pub(super) grants: u64,
 }
 
+/// Two masters, of which the old one has these clients.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Split {
+    pub(super) clients: u64,
+    pub(super) from: Micros,
+    pub(super) until: Micros,
+}
+
 /// All that the checks need.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Books {
     pub(super) arrivals: Vec<Arrival>,
     pub(super) held: Vec<Held>,
     pub(super) losses: Vec<Loss>,
+    pub(super) splits: Vec<Split>,
     pub(super) clock_sets: Vec<Micros>,
     pub(super) gone: Vec<Micros>,
     pub(super) commits: Vec<Micros>,
+    /// The longest that somebody did not know whether a write stood.
+    pub(super) doubt: Micros,
     pub(super) granted: u64,
     pub(super) reported: u64,
     pub(super) cancelled: u64,
@@ -103,8 +115,20 @@ impl Books {
         }
     }
 
+    pub(super) fn parted(&mut self, clients: u64, from: Micros, until: Micros) {
+        self.splits.push(Split {
+            clients,
+            from,
+            until,
+        });
+    }
+
     pub(super) fn clock_set(&mut self, at: Micros) {
         self.clock_sets.push(at);
+    }
+
+    pub(super) fn in_doubt(&mut self, length: Micros) {
+        self.doubt = self.doubt.max(length);
     }
 
     pub(super) fn someone_gone(&mut self, at: Micros) {

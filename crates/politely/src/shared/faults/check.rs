@@ -3,9 +3,11 @@
 use politely_core::gate::Tally;
 use politely_core::host::HORIZON;
 
+use super::apart::Known;
 use super::books::{Arrival, Books};
 use super::dice::{CALL_TIMEOUT, DRIFT_PPM, Micros, SECOND};
 use super::plan::{Fault, Memory, Plan};
+use crate::shared::alone::LASTS as ALONE;
 
 impl Books {
     /// All that is wrong.
@@ -21,7 +23,7 @@ impl Books {
             wrongs.extend(self.pace(plan, key));
             wrongs.extend(self.in_flight(plan, key));
             wrongs.extend(self.holds(plan, key));
-            wrongs.extend(self.away(key));
+            wrongs.extend(self.away(plan, key));
         }
         wrongs.extend(self.balance(plan, tallies));
         wrongs
@@ -57,7 +59,11 @@ impl Books {
                     continue;
                 }
                 let window = (from, until);
-                let over = over - self.forgotten(plan, key, window) - self.misjudged(plan, window);
+                let over = over
+                    - self.forgotten(plan, key, window)
+                    - self.misjudged(plan, window)
+                    - self.granted_apart(plan, window)
+                    - Self::shared_out(plan, window);
                 if over > 0.0 && worst.as_ref().is_none_or(|(most, _)| over > *most) {
                     let text = format!(
                         "P1: k{key}: {count} arrivals in {from:.6}..{until:.6}, {over:.3} more than {burst} + {rate:.3}/s allow"
@@ -119,30 +125,23 @@ impl Books {
                 Kind::All => !all_there,
             })
             .collect();
-        let mut steps: Vec<(Micros, i64)> = Vec::new();
-        for arrival in self.of(key) {
-            // What was granted before may be delivered as long as a call takes after.
-            let forgotten = losses
-                .iter()
-                .any(|loss| arrival.granted <= loss.at + CALL_TIMEOUT && arrival.end >= loss.at);
-            if !forgotten {
-                steps.push((arrival.at, 1));
-                steps.push((arrival.end, -1));
-            }
-        }
-        // Who ends makes room for who begins.
-        steps.sort_unstable();
-        let mut now = 0;
-        for (at, step) in steps {
-            now += step;
-            if now > cap {
-                return Some(format!(
-                    "P2: k{key}: {now} in flight at {:.6}, cap {cap}",
-                    at as f64 / 1e6
-                ));
-            }
-        }
-        None
+        // What was granted before may be delivered as long as a call takes after.
+        let known = self.of(key).into_iter().filter(|arrival| {
+            let since = losses.iter().map(|loss| loss.at);
+            // Who goes on with a share may not know what was granted last.
+            let mut since = since.chain(plan.aways().map(|(began, _)| began));
+            !since.any(|at| arrival.granted <= at + CALL_TIMEOUT && arrival.end >= at)
+        });
+        let known: Vec<_> = known.collect();
+        [Known::All, Known::Apart].into_iter().find_map(|to| {
+            let mut side = known.clone();
+            side.retain(|arrival| self.known_to(plan, arrival) == to);
+            let (at, most) = most_at_once(&side).filter(|(_, most)| *most > cap)?;
+            let at = at as f64 / 1e6;
+            Some(format!(
+                "P2: k{key}: {most} in flight at {at:.6}, cap {cap}"
+            ))
+        })
     }
 
     /// P4. Once the engine has it, nothing is granted until it is over; what was granted before holds a lease, of which
@@ -170,6 +169,9 @@ impl Books {
             {
                 continue;
             }
+            if self.were_apart(plan, held.at, until) {
+                continue;
+            }
             let within = arrivals
                 .iter()
                 .filter(|arrival| arrival.at > from && arrival.at < until);
@@ -187,8 +189,11 @@ impl Books {
 
     /// P8. The engine's last answer may have taken as long as a call does, what it granted may start a horizon later, or as much
     /// later as a call takes, and leave up to two graces of 0.5 s after its start.
-    fn away(&self, key: usize) -> Option<String> {
-        let most = HORIZON.as_micros() as Micros + 2 * CALL_TIMEOUT + SECOND;
+    fn away(&self, plan: &Plan, key: usize) -> Option<String> {
+        let mut most = HORIZON.as_micros() as Micros + 2 * CALL_TIMEOUT + SECOND;
+        if plan.shares {
+            most += ALONE.as_micros() as Micros;
+        }
         let arrivals = self.arrivals.iter();
         let mut late = arrivals.filter(|arrival| arrival.key == key && arrival.away > most);
         let at = late.next()?.at as f64 / 1e6;
@@ -197,8 +202,8 @@ impl Books {
         ))
     }
 
-    /// P3. Where nobody was killed or away, nothing forgotten, and no request carried out seconds after it was given up (its
-    /// permits may be over before anybody hears of them), every permit that was delivered is in the cell as what became of it,
+    /// P3. Where nobody was killed or away, nothing forgotten, no request carried out seconds after it was given up and no
+    /// coordinator in doubt for as long as a lease (its permits may be over before anybody hears of them), every permit that was delivered is in the cell as what became of it,
     /// whether the engine stood still or not; and all that were not were cancelled.
     fn balance(&self, plan: &Plan, tallies: &[Option<Tally>]) -> Option<String> {
         let mut all = Tally::default();
@@ -212,8 +217,15 @@ impl Books {
             all.expired += tally.expired;
             all.live += tally.live;
         }
-        let late = plan.wire.delayed > 0.0;
-        if late || !self.losses.is_empty() || !self.gone.is_empty() || !self.clock_sets.is_empty() {
+        let lease = plan.config.lease.as_micros() as Micros;
+        let late = plan.wire.delayed > 0.0 || self.doubt + SECOND >= lease;
+        let apart = !self.splits.is_empty() || plan.aways().next().is_some();
+        if late
+            || apart
+            || !self.losses.is_empty()
+            || !self.gone.is_empty()
+            || !self.clock_sets.is_empty()
+        {
             return None;
         }
         // One that its holder gave up for being over may be over before that is written.
@@ -230,6 +242,19 @@ impl Books {
             )
         })
     }
+}
+
+/// How many at most, and since when.
+fn most_at_once(arrivals: &[Arrival]) -> Option<(Micros, i64)> {
+    let steps = |arrival: &Arrival| [(arrival.at, 1), (arrival.end, -1)];
+    let mut steps: Vec<(Micros, i64)> = arrivals.iter().flat_map(steps).collect();
+    // Who ends makes room for who begins.
+    steps.sort_unstable();
+    let at_once = steps.iter().scan(0, |now, (at, step)| {
+        *now += step;
+        Some((*at, *now))
+    });
+    at_once.max_by_key(|(at, now)| (*now, std::cmp::Reverse(*at)))
 }
 
 /// How much an engine forgot.

@@ -25,6 +25,7 @@ pub(super) enum Health {
 type Held = (Arc<str>, Arc<[u8]>);
 
 /// One server and its replica, of which only how far it has come needs to be known.
+#[derive(Clone)]
 pub(super) struct Engine {
     cells: BTreeMap<Arc<str>, Arc<[u8]>>,
     /// All that was written and still counts; no cell: all were deleted.

@@ -41,7 +41,7 @@ impl World {
             }
             Fault::Kill(who, _) => {
                 self.kill_all_of(who);
-                self.engine.forget_watcher(who);
+                self.engine_of(who).forget_watcher(who);
                 let seat = &mut self.seats[who];
                 seat.alive = false;
                 seat.frozen = false;
@@ -63,9 +63,12 @@ impl World {
     }
 
     fn promote(&mut self, index: usize) {
-        let Fault::Failover { clock, .. } = self.plan.faults[index].1 else {
+        let Fault::Failover { clock, zombie, .. } = self.plan.faults[index].1 else {
             return;
         };
+        if let Some(lives) = zombie {
+            self.part(lives);
+        }
         self.engine.stop(self.now);
         self.backlog.clear();
         self.lose(|world| world.engine.fail_over(world.now, clock));

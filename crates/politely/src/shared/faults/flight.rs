@@ -58,6 +58,8 @@ impl World {
         }
         let (takes, end) = self.fate();
         let arrivals = self.books.arrivals.len();
+        let away = self.engine_of(who).away_since;
+        let away = away.map_or(0, |since| self.now - since);
         let flight = &mut self.flights[id];
         flight.left = true;
         flight.end = end;
@@ -67,10 +69,10 @@ impl World {
             let late = mono.since(part.start) + part.late;
             let (at, granted, key) = (self.now, flight.granted, part.key);
             let late = late.as_micros() as Micros;
-            let away = self.engine.away_since.map_or(0, |since| at - since);
             let end = Micros::MAX;
             self.books.arrivals.push(Arrival {
                 key,
+                who,
                 at,
                 late,
                 granted,
@@ -251,7 +253,8 @@ impl World {
             if flight.over || flight.who != who || flight.life != life {
                 continue;
             }
-            let mut at = self.now;
+            // Of one that stood still they were over before, see `stood_still`.
+            let mut at = self.now.min(flight.served);
             if self.plan.work.outlive {
                 let until = flight.parts.iter().map(|part| part.lease.until()).min();
                 at = flight
@@ -263,7 +266,7 @@ impl World {
             flight.over = true;
             for part in &flight.parts {
                 if let Some(arrival) = part.arrival {
-                    self.books.arrivals[arrival].end = at.max(self.now);
+                    self.books.arrivals[arrival].end = at;
                 }
             }
         }

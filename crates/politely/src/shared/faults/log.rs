@@ -13,6 +13,8 @@ const KEPT: usize = 60;
 pub(super) enum What {
     Fault(super::plan::Fault),
     Over(super::plan::Fault),
+    /// Who was with a zombie master is with the other.
+    Joins,
     Asks {
         ticket: u64,
         key: usize,
@@ -159,5 +161,6 @@ fn numbers(what: &What) -> (u64, u64, u64) {
         What::Renews { key, lease } => (11, key as u64, lease),
         What::NoAnswer { call } => (12, call, 0),
         What::Pulse { run, ok, .. } => (13, run, u64::from(ok)),
+        What::Joins => (14, 0, 0),
     }
 }

@@ -10,11 +10,12 @@
 //! | `wire.rs` | calls, their latency, and how they are lost |
 //! | `seat.rs` | a coordinator's place: hub, clock, timer |
 //! | `errand.rs`, `flight.rs` | workers: they ask, leave and report |
-//! | `fault.rs` | what goes wrong |
+//! | `fault.rs`, `zombie.rs` | what goes wrong |
 //! | `world.rs` | what happens next |
 //! | `log.rs` | what happened |
-//! | `books.rs`, `check.rs` | the promises |
+//! | `books.rs`, `check.rs`, `apart.rs` | the promises |
 
+mod apart;
 mod books;
 mod check;
 mod dice;
@@ -27,6 +28,7 @@ mod plan;
 mod seat;
 mod wire;
 mod world;
+mod zombie;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -34,15 +36,17 @@ use politely_core::Timestamp;
 
 use super::cell::Cell;
 
-use plan::Plan;
+use plan::{Plan, WIDER};
 use world::World;
 
-/// Schedules in one run of the tests, unless `FAULT_SCHEDULES` says otherwise.
+/// Schedules in one run of the tests, unless `FAULT_SCHEDULES` says otherwise; and a tenth as many from [`WIDER`] on.
 const SCHEDULES: u64 = 10_000;
 /// Schedules that broke a promise once: what `git log -S` of the number tells.
-const ONCE_WRONG: [u64; 19] = [
+const ONCE_WRONG: [u64; 32] = [
     100_051, 100_684, 101_595, 113_692, 113_837, 115_435, 117_184, 124_081, 124_610, 127_785,
-    132_843, 137_182, 139_036, 144_291, 145_870, 148_767, 150_867, 156_895, 157_111,
+    132_843, 137_182, 139_036, 144_291, 145_870, 148_767, 150_867, 156_895, 157_111, 411_630,
+    440_176, 600_281, 615_294, 1_000_342, 1_001_873, 1_004_000, 1_006_621, 1_006_665, 1_013_301,
+    1_018_309, 1_036_109, 1_048_565,
 ];
 /// Seeds are tried on so many threads.
 const THREADS: u64 = 2;
@@ -107,7 +111,12 @@ fn schedules() {
     let count = number("FAULT_SCHEDULES").unwrap_or(SCHEDULES);
     let first = number("FAULT_FIRST").unwrap_or(0);
     let once_wrong = ONCE_WRONG.iter().filter(|_| first == 0);
-    let seeds: Vec<u64> = once_wrong.copied().chain(first..first + count).collect();
+    let wider = if first == 0 { count / 10 } else { 0 };
+    let seeds: Vec<u64> = once_wrong
+        .copied()
+        .chain(first..first + count)
+        .chain(WIDER..WIDER + wider)
+        .collect();
     let most = number("FAULT_SHOW").unwrap_or(3) as usize;
     let next = AtomicUsize::new(0);
     let work = || {

@@ -6,6 +6,10 @@ use politely_core::config::Config;
 
 use super::dice::{Dice, MS, Micros, SECOND};
 
+/// In schedules from this seed on a zombie master comes as well, or shares are allowed. Those before are what they always were, so that a
+/// seed that was wrong once stays the schedule that was.
+pub(super) const WIDER: u64 = 1_000_000;
+
 /// What an engine remembers when it starts again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Memory {
@@ -13,6 +17,13 @@ pub(super) enum Memory {
     /// What it held so long ago.
     Snapshot(Micros),
     Everything,
+}
+
+/// A master whose place another took goes on for so long, for those whose bits are set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Lives {
+    pub(super) clients: u64,
+    pub(super) lasts: Micros,
 }
 
 /// What goes wrong.
@@ -27,6 +38,7 @@ pub(super) enum Fault {
         cut: Micros,
         down: Micros,
         clock: i64,
+        zombie: Option<Lives>,
     },
     /// All cells are deleted.
     Flush,
@@ -49,7 +61,12 @@ impl Fault {
             | Self::Kill(_, long)
             | Self::Freeze(_, long)
             | Self::Cut(_, long) => long,
-            Self::Failover { cut, down, .. } => cut + down,
+            Self::Failover {
+                cut, down, zombie, ..
+            } => match zombie {
+                Some(Lives { lasts, .. }) if lasts > down => cut + lasts,
+                None | Some(_) => cut + down,
+            },
             Self::Flush | Self::Clock(_) => 0,
         }
     }
@@ -78,6 +95,11 @@ pub(super) struct Wire {
 impl Wire {
     pub(super) fn loses_nothing(&self) -> bool {
         self.lost_request + self.lost_reply + self.delayed + self.broken == 0.0
+    }
+
+    fn reaches_all(&mut self) {
+        (self.lost_request, self.lost_reply) = (0.0, 0.0);
+        (self.delayed, self.broken) = (0.0, 0.0);
     }
 
     /// No answer that is heard took longer on its way back.
@@ -117,6 +139,8 @@ pub(super) struct Plan {
     pub(super) load: Micros,
     pub(super) wire: Wire,
     pub(super) work: Work,
+    /// Each goes on with its share while the engine is away.
+    pub(super) shares: bool,
     /// A write is answered only once the replica has it.
     pub(super) waits: bool,
     /// How far the replica is behind.
@@ -154,6 +178,7 @@ impl Plan {
             load,
             wire,
             work,
+            shares: false,
             waits: dice.chance(0.3),
             lag: dice.span(MS, 200 * MS),
             faults: Vec::new(),
@@ -167,8 +192,51 @@ impl Plan {
             let fault = fault(&mut dice, coordinators);
             plan.faults.push((at, fault));
         }
+        if seed >= WIDER {
+            plan.widen(&mut dice);
+        }
         plan.faults.sort_by_key(|(at, _)| *at);
         plan
+    }
+
+    fn widen(&mut self, dice: &mut Dice) {
+        if dice.chance(0.5) {
+            self.share(dice);
+            return;
+        }
+        let at = dice.whole(3 * SECOND / 2, self.load);
+        let zombie = Lives {
+            clients: dice.bits(),
+            lasts: dice.span(100 * MS, 10 * SECOND),
+        };
+        self.faults.push((at, failover(dice, Some(zombie))));
+    }
+
+    /// The engine is away from all of them: of who alone does not reach it nothing is promised but that it is its share.
+    fn share(&mut self, dice: &mut Dice) {
+        self.shares = true;
+        self.load += 60 * SECOND;
+        self.wire.reaches_all();
+        for (at, fault) in &mut self.faults {
+            let long = dice.span(500 * MS, 90 * SECOND);
+            *at = dice.whole(3 * SECOND / 2, self.load / 2);
+            *fault = match *fault {
+                Fault::Kill(..) | Fault::Freeze(..) => *fault,
+                Fault::Stall(_) => Fault::Stall(long),
+                _ => Fault::Restart(Memory::Everything, long),
+            };
+        }
+    }
+
+    /// From when until when the engine answers nobody.
+    pub(super) fn aways(&self) -> impl Iterator<Item = (Micros, Micros)> {
+        self.faults
+            .iter()
+            .filter_map(|(at, fault)| match fault {
+                Fault::Stall(_) | Fault::Restart(..) => Some((*at, at + fault.lasts())),
+                _ => None,
+            })
+            .filter(|_| self.shares)
     }
 }
 
@@ -240,6 +308,19 @@ fn work(dice: &mut Dice, rate: f64) -> Work {
     }
 }
 
+fn failover(dice: &mut Dice, zombie: Option<Lives>) -> Fault {
+    Fault::Failover {
+        cut: dice.among(&[0, 200 * MS, SECOND, 5 * SECOND]),
+        down: dice.span(10 * MS, 3 * SECOND),
+        clock: if dice.chance(0.5) {
+            0
+        } else {
+            dice.around_zero(5 * SECOND)
+        },
+        zombie,
+    }
+}
+
 fn fault(dice: &mut Dice, coordinators: usize) -> Fault {
     let who = dice.whole(0, coordinators as u64 - 1) as usize;
     let step = dice.among(&[-60_000, -5_000, -500, 500, 5_000, 60_000]) * MS.cast_signed();
@@ -251,15 +332,7 @@ fn fault(dice: &mut Dice, coordinators: usize) -> Fault {
             Fault::Restart(Memory::Snapshot(age), dice.span(20 * MS, 3 * SECOND))
         }
         4 => Fault::Restart(Memory::Everything, dice.span(20 * MS, 3 * SECOND)),
-        5 | 6 => Fault::Failover {
-            cut: dice.among(&[0, 200 * MS, SECOND, 5 * SECOND]),
-            down: dice.span(10 * MS, 3 * SECOND),
-            clock: if dice.chance(0.5) {
-                0
-            } else {
-                dice.around_zero(5 * SECOND)
-            },
-        },
+        5 | 6 => failover(dice, None),
         7 => Fault::Flush,
         8 => Fault::Clock(step),
         9 => Fault::Kill(who, dice.span(10 * MS, 3 * SECOND)),

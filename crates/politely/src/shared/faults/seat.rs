@@ -31,6 +31,8 @@ pub(super) struct Seat {
     pub(super) backlog: Vec<u64>,
     pub(super) under_way: usize,
     pub(super) calls: BTreeMap<u64, Call>,
+    /// Since when it does not know what the engine holds of a key.
+    pub(super) doubts: BTreeMap<Arc<str>, Micros>,
     /// Its errands by what they wait for.
     pub(super) waits: BTreeMap<Ticket, usize>,
     /// Its next timer, and which of those that are set is the last.
@@ -55,6 +57,7 @@ impl Seat {
             backlog: Vec::new(),
             under_way: 0,
             calls: BTreeMap::new(),
+            doubts: BTreeMap::new(),
             waits: BTreeMap::new(),
             timer: 0,
             sent: 0,

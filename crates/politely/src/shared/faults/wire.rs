@@ -77,13 +77,14 @@ impl World {
     fn call(&mut self, who: usize, call: Call, asked: Asked) {
         self.next += 1;
         let id = self.next;
+        let incarnation = self.engine_of(who).incarnation;
         let seat = &mut self.seats[who];
         seat.calls.insert(id, call);
         let request = Request {
             who,
             life: seat.life,
             call: id,
-            incarnation: self.engine.incarnation,
+            incarnation,
             built: id,
             asked,
         };
@@ -122,31 +123,31 @@ impl World {
 
     /// A request is there.
     pub(super) fn receive(&mut self, id: u64) {
-        let Some(request) = self.requests.get(&id) else {
+        let Some(request) = self.requests.remove(&id) else {
             return;
         };
-        if self.seats[request.who].cut && self.seats[request.who].life == request.life {
-            let request = self.requests.remove(&id).expect("it is there");
+        let seat = &mut self.seats[request.who];
+        if seat.cut && seat.life == request.life {
             if self.plan.wire.cut_keeps {
-                self.seats[request.who].backlog.push(id);
+                seat.backlog.push(id);
                 self.requests.insert(id, request);
             }
             return;
         }
-        let fits = request.incarnation == self.engine.incarnation;
-        match self.engine.health() {
+        let engine = self.engine_of(request.who);
+        let fits = request.incarnation == engine.incarnation;
+        match engine.health() {
             Health::Stalled if fits => {
                 self.backlog.push(id);
+                self.requests.insert(id, request);
                 return;
             }
             Health::Up if fits => {}
             _ => {
-                let request = self.requests.remove(&id).expect("it is there");
                 self.reply(&request, Answer::None);
                 return;
             }
         }
-        let request = self.requests.remove(&id).expect("it is there");
         let answer = self.carry_out(&request);
         // A conflict is answered at once: nothing of its connection has yet to reach the replica.
         let wrote = matches!(&answer, Answer::Writes(results) if results.contains(&Written::Done));
@@ -165,21 +166,26 @@ impl World {
         let Some(request) = self.requests.remove(&id) else {
             return;
         };
-        let alive = request.incarnation == self.engine.incarnation;
-        if alive && self.engine.replica_has(self.now) >= written {
+        let now = self.now;
+        let engine = self.engine_of(request.who);
+        let alive = request.incarnation == engine.incarnation;
+        if alive && engine.replica_has(now) >= written {
             self.reply(&request, answer);
         }
     }
 
     fn carry_out(&mut self, request: &Request) -> Answer {
+        let now = self.now;
+        let engine = self.engine_of(request.who);
         match &request.asked {
-            Asked::Pulse(cell) => Answer::Pulse(self.engine.pulse(cell, self.now)),
+            Asked::Pulse(cell) => Answer::Pulse(engine.pulse(cell, now)),
             Asked::Reads(cells) => {
-                Answer::Reads(cells.iter().map(|cell| self.engine.read(cell)).collect())
+                Answer::Reads(cells.iter().map(|cell| engine.read(cell)).collect())
             }
             Asked::Watch(more, less) => {
                 if self.seats[request.who].life == request.life {
-                    self.engine.watch(request.who, more.clone(), less.clone());
+                    self.engine_of(request.who)
+                        .watch(request.who, more.clone(), less.clone());
                 }
                 Answer::Watched
             }
@@ -203,7 +209,8 @@ impl World {
     }
 
     fn change(&mut self, request: &Request, write: &Write) -> Written {
-        let result = self.engine.compare_and_set(write, self.now);
+        let now = self.now;
+        let result = self.engine_of(request.who).compare_and_set(write, now);
         let done = result == Written::Done;
         let number = Version::of(&write.value).map_or(0, |version| {
             u64::from_le_bytes(version.0[..8].try_into().expect("eight"))
@@ -221,15 +228,16 @@ impl World {
             self.books.committed(key, by, request.built, self.now);
         }
         if write.notify {
-            self.tell_watchers(write);
+            self.tell_watchers(request.who, write);
         }
         result
     }
 
-    fn tell_watchers(&mut self, write: &Write) {
+    fn tell_watchers(&mut self, writer: usize, write: &Write) {
         let value: Arc<[u8]> = write.value.as_slice().into();
-        for who in self.engine.watchers(&write.cell) {
-            if self.dice.chance(self.plan.wire.lost_notice) || self.seats[who].cut {
+        for who in self.engine_of(writer).watchers(&write.cell) {
+            let lost = self.dice.chance(self.plan.wire.lost_notice) || self.seats[who].cut;
+            if lost || !self.are_joined(who, writer) {
                 continue;
             }
             let at = self.now + self.way();
@@ -284,6 +292,14 @@ impl World {
                     _ => vec![Err(no_answer()); names.len()],
                 };
                 for (name, result) in names.iter().zip(results) {
+                    if result.is_err() {
+                        let since = self.now - CALL_TIMEOUT.min(self.now);
+                        seat.doubts.entry(Arc::clone(name)).or_insert(since);
+                    } else if result == Ok(Written::Done)
+                        && let Some(since) = seat.doubts.remove(name)
+                    {
+                        self.books.in_doubt(self.now - since);
+                    }
                     seat.hub.was_written(name, result, mono);
                 }
             }

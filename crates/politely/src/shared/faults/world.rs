@@ -16,6 +16,7 @@ use super::log::{Log, What};
 use super::plan::Plan;
 use super::seat::Seat;
 use super::wire::{Answer, Request};
+use super::zombie::Zombie;
 use crate::shared::hub::{Hub, name};
 
 /// So many keys fit without any being forgotten.
@@ -34,6 +35,8 @@ pub(super) enum Event {
     Copied(u64, Micros, Answer),
     Fault(usize),
     Over(usize),
+    /// A zombie master is gone.
+    Joins,
 }
 
 /// What happens to one process.
@@ -59,6 +62,7 @@ pub(super) struct World {
     pub(super) config: Arc<Config>,
     pub(super) keys: Vec<(Key, Arc<str>)>,
     pub(super) engine: Engine,
+    pub(super) zombie: Option<Zombie>,
     /// What the engine has to answer once it goes on.
     pub(super) backlog: Vec<u64>,
     pub(super) requests: BTreeMap<u64, Request>,
@@ -84,6 +88,7 @@ impl World {
             config: Arc::new(plan.config.clone()),
             keys: keys.collect(),
             engine: Engine::new(dice.bits(), plan.lag),
+            zombie: None,
             backlog: Vec::new(),
             requests: BTreeMap::new(),
             seats: Vec::new(),
@@ -115,7 +120,7 @@ impl World {
             self.dice.bits(),
             Arc::clone(&self.config),
             CAPACITY,
-            false,
+            self.plan.shares,
         );
         Seat::new(hub, life, self.now, &mut self.dice)
     }
@@ -182,6 +187,7 @@ impl World {
             Event::Fault(index) if index < self.plan.faults.len() => self.goes_wrong(index),
             Event::Fault(index) => self.master_dies(index - self.plan.faults.len()),
             Event::Over(index) => self.is_over(index),
+            Event::Joins => self.joins(),
         }
     }
 

@@ -3,6 +3,7 @@
 //! The courier asks what is to be done ([`Hub::calls`]), does it, and says what came of it; callers ask and tell at any time.
 //! A simulation does the courier's part in virtual time.
 
+mod away;
 mod operate;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -16,7 +17,6 @@ use politely_core::host::{Ask, Directions, Host, Wait};
 use politely_core::key::Key;
 use politely_core::signal::Signal;
 
-use super::alone;
 use super::cell::Who;
 use super::desk::{Count, Desk, Granting, Shop, Step, Told, Took, Waiter};
 use super::epoch::{Epochs, PULSE, STALE};
@@ -46,6 +46,8 @@ pub(super) struct Hub {
     capacity: usize,
     /// While the engine is away each goes on with its share.
     shares: bool,
+    /// When it was asked what to do last; nothing from when it stood still until the engine answers.
+    awake: Option<Timestamp>,
     /// States kept by an earlier run, for an engine that has lost them.
     remembered: HashMap<Key, Vec<u8>, foldhash::fast::RandomState>,
     /// Permits of keys that are new to the engine, and since when they wait to be sure that they are.
@@ -118,6 +120,7 @@ impl Hub {
                 number: 0,
                 gone: HashSet::default(),
                 count: Count::default(),
+                apart_until: Timestamp::ZERO,
                 look: false,
                 took: Took::default(),
             },
@@ -129,6 +132,7 @@ impl Hub {
             due_of: Vec::new(),
             capacity,
             shares,
+            awake: None,
             remembered: HashMap::default(),
             unsure: Vec::new(),
             pulse_at: Timestamp::ZERO,
@@ -223,6 +227,7 @@ impl Hub {
     /// What is to be done now; without `room`, nothing is asked of keys.
     pub(super) fn calls(&mut self, mono: Timestamp, room: bool) -> Calls {
         let mut calls = Calls::default();
+        self.stays_awake(mono);
         if self.shop.epochs.is_fresh(mono) {
             if room {
                 self.ask_desks(&mut calls, mono);
@@ -258,30 +263,6 @@ impl Hub {
                 Step::Wait(until) => self.at(id, until.max(mono + Duration::from_micros(1))),
             }
             self.see_to_notices(id);
-            self.hear(id, &mut told, mono);
-        }
-    }
-
-    /// The engine is away, and shares are allowed for as long as that.
-    fn is_alone(&self, mono: Timestamp) -> bool {
-        let away = self.shop.epochs.last_seen().map(|seen| mono.since(seen));
-        self.shares && away.is_some_and(|away| away >= STALE && away < STALE + alone::LASTS)
-    }
-
-    fn serve_alone(&mut self, mono: Timestamp) {
-        let mut told = Vec::new();
-        while let Some(&(at, id)) = self.due.first().filter(|(at, _)| *at <= mono) {
-            self.due.remove(&(at, id));
-            self.due_of[id] = Timestamp::NEVER;
-            if let Some(desk) = &mut self.desks[id] {
-                let until = desk.step_alone(&self.shop, mono, &mut told);
-                self.at(
-                    id,
-                    until
-                        .max(mono + Duration::from_micros(100))
-                        .min(mono + PULSE),
-                );
-            }
             self.hear(id, &mut told, mono);
         }
     }
@@ -333,6 +314,7 @@ impl Hub {
             return None;
         }
         let was_away = !self.shop.epochs.is_fresh(sent);
+        let seen_before = self.shop.epochs.last_seen();
         let seen = self.shop.epochs.seen(sent, mono, &pulse);
         if seen.again {
             self.pulse_at = mono + Duration::from_millis(1);
@@ -347,10 +329,15 @@ impl Hub {
         }
         if !seen.again {
             self.confirm(sent, mono);
+            if !self.unsure.is_empty() {
+                // They came since this look was sent.
+                self.pulse_at = mono;
+            }
         }
         if was_away {
             self.wake_waiting();
         }
+        self.is_back(seen_before, sent, mono);
         seen.write
     }
 
