@@ -140,9 +140,9 @@ impl Learning {
         self.ceiling > 0.0 && !again && self.has(Mechanism::Outage)
     }
 
-    /// The block began with the first refusal, and something slipped through meanwhile: `n` requests.
+    /// The block began with the first refusal, which told of no window, and something slipped through meanwhile: `n` requests.
     fn is_first_again(&self, n: f64) -> bool {
-        self.cuts == 2 && n < WINDOW_SERVED
+        self.cuts == 2 && n < WINDOW_SERVED && self.ceiling == 0.0
     }
 
     /// Nothing passed for long although much had passed before.
