@@ -235,10 +235,14 @@ mod tests {
     fn what_cannot_be_called_is_refused_in_one_line() {
         let _ = rustls::crypto::ring::default_provider().install_default();
         for (url, token, word) in [
-            ("127.0.0.1:7077", None, "--coordinator 127.0.0.1:7077: "),
+            (
+                "127.0.0.1:7077",
+                None,
+                "--coordinator `127.0.0.1:7077`: it must begin with http://",
+            ),
             ("localhost:7077", None, "must start with http://"),
-            ("http://a:1, b", None, "--coordinator b: "),
-            ("http://a:1,", None, "--coordinator : "),
+            ("http://a:1, b", None, "--coordinator `b`: "),
+            ("http://a:1,", None, "--coordinator ``: "),
             (
                 "http://:secret@127.0.0.1",
                 None,

@@ -211,7 +211,9 @@ impl World {
     /// A request is over since `ended`.
     fn rest(&mut self, ended: Timestamp) {
         match self.known_pause() {
-            Some(pause) => self.floor = self.floor.max(ended + pause),
+            // What is over by the clock of who learns of it stays over, though the clock be set back.
+            Some(pause) if ended + pause > self.now => self.floor = self.floor.max(ended + pause),
+            Some(_) => {}
             None => self.pause = None,
         }
     }
