@@ -13,12 +13,12 @@ use crate::Timestamp;
 /// How far it looks ahead, seconds or requests.
 const AHEAD_S: f64 = 1.0;
 const AHEAD_REQUESTS: f64 = 4.0;
-/// The ledger remembers coarsely: what it says leaves a little later.
-const LATER: f64 = 1.03;
+/// The ledger remembers coarsely: what it says leaves later by this share of the length, and each refusal on the way adds as much.
+const LATER: f64 = 0.03;
 /// The least rate on the way back, of the ceiling.
 const LEAST: f64 = 0.01;
 /// Refusals on the way back until the ceiling is doubted: of doublings, of a window that was guessed, of one that is known.
-const REFUSALS: (u8, u8, u8) = (3, 1, 4);
+const REFUSALS: (u8, u8, u8) = (3, 2, 6);
 
 impl Learning {
     /// The way back is told by a window.
@@ -65,7 +65,8 @@ impl Learning {
     /// What the window takes in for a while to come, requests per second: what it has room for, and what leaves it.
     fn room(&self, now: Timestamp) -> f64 {
         let ahead = AHEAD_S.max(AHEAD_REQUESTS / self.ceiling);
-        let opened = now - self.window.length.mul_f64(LATER);
+        let later = 1.0 + LATER * f64::from(self.strikes + 1);
+        let opened = now - self.window.length.mul_f64(later);
         let used = self.ledger.between(opened, now);
         let leaves = (self.ledger).between(opened, opened + Duration::from_secs_f64(ahead));
         let holds = self.ceiling * self.window.length.as_secs_f64() - 1.0;

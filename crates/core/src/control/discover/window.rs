@@ -26,7 +26,7 @@ pub(super) struct Between {
 /// … and hardly anybody these.
 const UNUSUAL_S: [u64; 3] = [2, 15, 20];
 /// An end known to within this share of the length tells it, …
-const TOLD: f64 = 0.25;
+const TOLD: f64 = 0.4;
 /// … and to within this share, that it is the next round number if it is none.
 const NARROW: f64 = 0.1;
 
