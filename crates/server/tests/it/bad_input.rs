@@ -236,7 +236,8 @@ async fn a_megabyte_of_garbage_and_more_than_may_be() {
         .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
         .collect();
     let send = |body: Vec<u8>| {
-        let request = served.http.post(served.url("/api/v1/acquire"));
+        // Each on a connection of its own: one whose body was refused half-way is about to be closed.
+        let request = reqwest::Client::new().post(served.url("/api/v1/acquire"));
         request
             .header("content-type", "application/json")
             .body(body)
