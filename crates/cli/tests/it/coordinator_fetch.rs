@@ -9,58 +9,15 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use politely_target::{HostSpec, LimitSpec, Report, RetryAfter, Service, Signals, Target, Town};
-use tokio::runtime::Runtime;
+use politely_target::{HostSpec, LimitSpec, Report, RetryAfter, Service, Signals};
 
+use crate::hosts::Hosts;
 use crate::run::{politely, run};
 
 const PAGES: u32 = 45;
 const TOKEN: &str = "a-token-of-the-tests";
 
-/// Hosts of several kinds, in this process.
-struct Hosts {
-    runtime: Runtime,
-    target: Target,
-}
-
-impl Hosts {
-    fn start() -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .expect("a runtime");
-        let target = runtime.block_on(Target::start(Town::new(hosts())));
-        let target = target.expect("the hosts' addresses are free");
-        Self { runtime, target }
-    }
-
-    /// Every page, in `shares` lists of which each has pages of every host.
-    fn lists(&self, shares: usize) -> Vec<Vec<String>> {
-        let mut lists = vec![Vec::new(); shares];
-        for host in self.target.hosts() {
-            for (page, url) in host.page_urls().enumerate() {
-                lists[page % shares].push(url);
-            }
-        }
-        lists
-    }
-
-    fn arrivals(&self) -> u64 {
-        self.target
-            .judge()
-            .hosts
-            .iter()
-            .map(|host| host.arrivals)
-            .sum()
-    }
-
-    /// What the hosts saw.
-    fn end(self) -> Report {
-        self.runtime.block_on(async { self.target.shutdown() })
-    }
-}
-
+/// Hosts of several kinds.
 fn hosts() -> Vec<HostSpec> {
     let host = |name: &str, limit: LimitSpec, retry_after: RetryAfter, mean_ms: f64| {
         let mut host = HostSpec::new(name, limit);
@@ -163,7 +120,7 @@ fn folder() -> tempfile::TempDir {
 
 /// What the hosts saw of one process that limits itself.
 fn alone() -> Report {
-    let (hosts, folder) = (Hosts::start(), folder());
+    let (hosts, folder) = (Hosts::start(hosts()), folder());
     let said = run(&mut fetch(folder.path(), "one", &hosts.lists(1)[0]));
     assert_eq!(said.code, 0, "{}", said.err);
     hosts.end()
@@ -171,7 +128,7 @@ fn alone() -> Report {
 
 /// … and of so many that share a coordinator.
 fn together(processes: usize) -> Report {
-    let (hosts, folder) = (Hosts::start(), folder());
+    let (hosts, folder) = (Hosts::start(hosts()), folder());
     let coordinator = Coordinator::start(folder.path(), "127.0.0.1:0");
     let lists = hosts.lists(processes);
     std::thread::scope(|scope| {
@@ -216,7 +173,7 @@ fn two_and_four_processes_are_as_polite_as_one() {
 
 #[test]
 fn a_killed_coordinator_costs_no_page() {
-    let (hosts, folder) = (Hosts::start(), folder());
+    let (hosts, folder) = (Hosts::start(hosts()), folder());
     let coordinator = Coordinator::start(folder.path(), "127.0.0.1:0");
     let lists = hosts.lists(2);
     let mut workers: Vec<Child> = (0..2)
@@ -272,7 +229,7 @@ fn a_killed_coordinator_costs_no_page() {
 
 #[test]
 fn a_library_client_is_one_line_from_local_to_shared() {
-    let (hosts, folder) = (Hosts::start(), folder());
+    let (hosts, folder) = (Hosts::start(hosts()), folder());
     let coordinator = Coordinator::start(folder.path(), "127.0.0.1:0");
     let _ = rustls::crypto::ring::default_provider().install_default();
     hosts.runtime.block_on(async {

@@ -7,10 +7,10 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use politely_target::{HostReport, HostSpec, LimitSpec, Robots, Service, Target, Town};
-use tokio::runtime::Runtime;
+use politely_target::{HostReport, HostSpec, LimitSpec, Robots, Service};
 
 use crate::coordinator_fetch::Coordinator;
+use crate::hosts::Hosts;
 use crate::run::politely;
 use crate::servers::redis::RedisServer;
 
@@ -28,19 +28,11 @@ const QUICK: [&str; 8] = [
 ];
 
 /// One host that asks for a second, and answers slowly: whoever does not know of a request under way comes too early.
-struct Host {
-    runtime: Runtime,
-    target: Target,
-}
+struct Host(Hosts);
 
 impl Host {
     fn start() -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .expect("a runtime");
-        let host = HostSpec {
+        Self(Hosts::start(vec![HostSpec {
             pages: PAGES,
             robots: Robots::Text("User-agent: *\nCrawl-delay: 1\n".to_owned()),
             service: Service {
@@ -48,35 +40,26 @@ impl Host {
                 cv: 0.0,
             },
             ..HostSpec::new("patient", LimitSpec::None {})
-        };
-        let target = runtime.block_on(Target::start(Town::new(vec![host])));
-        let target = target.expect("the host's address is free");
-        Self { runtime, target }
+        }]))
     }
 
     fn until_arrivals(&self, enough: u64) {
-        while self.target.judge().hosts[0].arrivals < enough {
+        while self.0.arrivals() < enough {
             sleep(Duration::from_millis(5));
         }
     }
 
-    /// Every second page.
-    fn half(&self, which: usize) -> String {
-        let urls = self.target.hosts()[0].page_urls();
-        let half: Vec<String> = urls.skip(which).step_by(2).collect();
-        half.join("\n")
-    }
-
     /// The first of two processes has read robots.txt before the second begins, which has still to read it.
-    fn two_fetch(&self, folder: &Path, sharing: &[&str]) -> [Child; 2] {
+    fn two_fetch(&self, folder: &Path, sharing: &[String]) -> [Child; 2] {
         let first = self.fetch(folder, 0, sharing);
         self.until_arrivals(2);
         [first, self.fetch(folder, 1, sharing)]
     }
 
-    fn fetch(&self, folder: &Path, which: usize, sharing: &[&str]) -> Child {
+    fn fetch(&self, folder: &Path, which: usize, sharing: &[String]) -> Child {
         let list = folder.join(format!("{which}.txt"));
-        fs::write(&list, self.half(which)).expect("the list is written");
+        let half = self.0.lists(2)[which].join("\n");
+        fs::write(&list, half).expect("the list is written");
         let mut command: Command = politely();
         command.args(["fetch", "--summary", "none", "-i"]).arg(list);
         command.args(sharing).stdout(Stdio::null());
@@ -88,8 +71,7 @@ impl Host {
         for mut fetch in fetches {
             assert!(fetch.wait().expect("it ends").success());
         }
-        let report = self.runtime.block_on(async { self.target.shutdown() });
-        report.hosts[0].clone()
+        self.0.end().hosts[0].clone()
     }
 }
 
@@ -103,18 +85,19 @@ fn demand_a_second_between_any_two(saw: &HostReport) {
     assert!(gap_ms >= 1_000.0 && saw.in_flight_max == 1, "{saw:?}");
 }
 
+/// The flags of whoever shares through `coordinator`.
+fn through(coordinator: &Coordinator, folder: &Path) -> Vec<String> {
+    let token = folder.join("token").display().to_string();
+    let flags = ["--coordinator", &coordinator.url, "--token-file", &token];
+    flags.map(str::to_owned).into()
+}
+
 /// Before this, each process counted from its own last request.
 #[test]
 fn through_a_coordinator() {
     let (host, folder) = (Host::start(), tempfile::tempdir().expect("a folder"));
     let coordinator = Coordinator::start_with(folder.path(), "127.0.0.1:0", &QUICK);
-    let token = folder.path().join("token");
-    let sharing = [
-        "--coordinator",
-        &coordinator.url,
-        "--token-file",
-        token.to_str().expect("UTF-8"),
-    ];
+    let sharing = through(&coordinator, folder.path());
     let fetches = host.two_fetch(folder.path(), &sharing);
     demand_a_second_between_any_two(&host.saw(fetches));
 }
@@ -123,14 +106,7 @@ fn through_a_coordinator() {
 fn through_a_coordinator_that_forgot_it() {
     let (host, folder) = (Host::start(), tempfile::tempdir().expect("a folder"));
     let coordinator = Coordinator::start_with(folder.path(), "127.0.0.1:0", &QUICK);
-    let token = folder.path().join("token");
-    let url = coordinator.url.clone();
-    let sharing = [
-        "--coordinator",
-        &url,
-        "--token-file",
-        token.to_str().expect("UTF-8"),
-    ];
+    let sharing = through(&coordinator, folder.path());
     let fetches = host.two_fetch(folder.path(), &sharing);
     host.until_arrivals(5);
     let bind = coordinator.address().to_owned();
@@ -147,6 +123,7 @@ fn through_a_store() {
     let redis = RedisServer::start("");
     let url = redis.url();
     let sharing = [&["--store", &url][..], &QUICK].concat();
+    let sharing = sharing.into_iter().map(str::to_owned).collect::<Vec<_>>();
     let fetches = host.two_fetch(folder.path(), &sharing);
     demand_a_second_between_any_two(&host.saw(fetches));
 }

@@ -11,6 +11,7 @@ mod dashboard;
 mod fetch_pages;
 mod fleet;
 mod fleet_store;
+mod hosts;
 mod misbehaving;
 mod python_client;
 mod resume;

@@ -25,6 +25,8 @@ const OUTAGE_SOON: Duration = Duration::from_secs(30);
 const OUTAGE_MAX: Duration = Duration::from_mins(1);
 /// From one canary to the next, the time since the refusal grows at least so much, and at most this.
 const GROWTH: (f64, f64) = (2.0, 3.4);
+/// … or so much, where no window could end in between.
+const GROWTH_ELSE: f64 = 2.4;
 
 /// A refusal and what came after it, until a request was served again.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -100,7 +102,7 @@ impl Block {
             })
             .filter(|at| rounds && (least..=most).contains(at))
             .min()
-            .unwrap_or(self.began + elapsed.mul_f64(2.4).max(interval))
+            .unwrap_or(self.began + elapsed.mul_f64(GROWTH_ELSE).max(interval))
     }
 }
 

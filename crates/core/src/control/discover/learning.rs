@@ -150,11 +150,8 @@ impl Learning {
             self.stage_served = 0;
         } else if sample.sent >= self.stage_began {
             self.stage_served = self.stage_served.saturating_add(1);
-            if self.stage == Stage::Cruise
-                && self.stage_served == noise::PROOF
-                && self.is_proof(now)
-            {
-                self.noise.prove(self.rate, now);
+            if self.stage == Stage::Cruise && self.stage_served == noise::PROOF {
+                self.prove(now);
             }
             self.step(now);
         }
@@ -315,6 +312,30 @@ pub(super) mod tests {
         law.cruise(10.0, at(0.0));
         law.probing.forbid(at(0.0));
         law
+    }
+
+    /// Sends at the law's pace for so long to whoever `admits`; says after each answer what was learned and what it was.
+    pub(in super::super) fn live(
+        mut law: Learning,
+        length: Duration,
+        mut admits: impl FnMut(Timestamp) -> bool,
+        mut learned: impl FnMut(&Learning, Timestamp, Signal),
+    ) {
+        let limits = Config::api().limits;
+        let mut now = law.stage_began;
+        let end = now + length;
+        while now < end {
+            let signal = if admits(now) {
+                Signal::Ok
+            } else {
+                Signal::RateLimited
+            };
+            law.on_sample(&sample(now.as_secs_f64(), signal));
+            learned(&law, now, signal);
+            let interval = Duration::from_secs_f64(1.0 / law.setpoint(now, &limits).rate);
+            let canary = law.rest_until().filter(|_| law.block.is_some());
+            now = (now + Duration::from_micros(1)).max(canary.unwrap_or(now + interval));
+        }
     }
 
     /// Hears of a request sent at once.

@@ -64,7 +64,7 @@ impl Noise {
 
     /// [`PROOF`] requests were served at `rate`.
     pub(super) fn prove(&mut self, rate: f64, now: Timestamp) {
-        if rate >= self.proven || now.since(self.proven_at) > PROOF_LASTS {
+        if rate >= self.proven(now) {
             (self.proven, self.proven_at) = (rate, now);
         }
     }
@@ -93,7 +93,7 @@ impl Noise {
             self.forget();
             return Lone::Limit;
         }
-        if rate >= BELOW * self.proven || now.since(self.proven_at) > PROOF_LASTS {
+        if rate >= BELOW * self.proven(now) {
             return Lone::Limit;
         }
         self.suspects = self.suspects.saturating_add(1);

@@ -17,8 +17,12 @@ const AHEAD_REQUESTS: f64 = 4.0;
 const LATER: f64 = 0.03;
 /// The least rate on the way back, of the ceiling.
 const LEAST: f64 = 0.01;
-/// Refusals on the way back until the ceiling is doubted: of doublings, of a window that was guessed, of one that is known.
-const REFUSALS: (u8, u8, u8) = (3, 2, 6);
+/// Refusals on the way back until the ceiling is doubted: by doublings, …
+const DOUBLING_BEARS: u8 = 3;
+/// … from a window that was guessed, …
+const GUESS_BEARS: u8 = 2;
+/// … and from one that is known.
+const KNOWN_BEARS: u8 = 6;
 
 impl Learning {
     /// The way back is told by a window.
@@ -49,11 +53,12 @@ impl Learning {
 
     /// So many refusals on the way back are none of the ceiling's.
     pub(super) fn bears(&self) -> u8 {
-        let (doubling, guessed, known) = REFUSALS;
-        match self.replays() {
-            false => doubling,
-            true if self.window.is_guess(&self.ledger) => guessed,
-            true => known,
+        if !self.replays() {
+            DOUBLING_BEARS
+        } else if self.window.is_guess(&self.ledger) {
+            GUESS_BEARS
+        } else {
+            KNOWN_BEARS
         }
     }
 
@@ -79,11 +84,9 @@ mod tests {
     use std::collections::VecDeque;
     use std::sync::Arc;
 
-    use super::super::super::tests::sample;
-    use super::super::learning::tests::cruising;
-    use super::super::{DiscoverConfig, Law, Mechanism};
+    use super::super::DiscoverConfig;
+    use super::super::learning::tests::{cruising, live};
     use super::*;
-    use crate::config::Config;
     use crate::signal::Signal;
 
     /// A cold start at a window that slides, of `count` requests in `length_s`: refusals and served requests of the
@@ -93,31 +96,27 @@ mod tests {
             without,
             ..DiscoverConfig::default()
         };
-        let limits = Config::api().limits;
         let began = Timestamp::from_secs_f64(1e6);
-        let mut law = Learning::new(Arc::new(config), 1.0, began);
+        let length = Duration::from_secs_f64(length_s);
+        let law = Learning::new(Arc::new(config), 1.0, began);
         let mut log = VecDeque::new();
-        let (mut now, mut refused, mut served) = (began, 0, 0);
-        while now < began + Duration::from_secs_f64(2.0 * length_s) {
-            let opened = now - Duration::from_secs_f64(length_s);
-            while log.front().is_some_and(|sent| *sent <= opened) {
+        let admits = |now: Timestamp| {
+            while log.front().is_some_and(|sent| now - length >= *sent) {
                 log.pop_front();
             }
-            let signal = if log.len() < count {
+            let admitted = log.len() < count;
+            if admitted {
                 log.push_back(now);
-                Signal::Ok
-            } else {
-                Signal::RateLimited
-            };
-            if now >= began + Duration::from_secs_f64(length_s) {
+            }
+            admitted
+        };
+        let (mut refused, mut served) = (0, 0);
+        live(law, length * 2, admits, |_, now, signal| {
+            if now >= began + length {
                 refused += u32::from(signal == Signal::RateLimited);
                 served += u32::from(signal == Signal::Ok);
             }
-            law.on_sample(&sample(now.as_secs_f64(), signal));
-            let interval = Duration::from_secs_f64(1.0 / law.setpoint(now, &limits).rate);
-            let canary = law.rest_until().filter(|_| law.block.is_some());
-            now = (now + Duration::from_micros(1)).max(canary.unwrap_or(now + interval));
-        }
+        });
         (refused, served)
     }
 

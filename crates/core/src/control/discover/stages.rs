@@ -31,8 +31,9 @@ const TOO_DEEP: f32 = -3.0;
 const PASSED: f64 = 0.995;
 /// A trial lasts this long over the precision that is asked of it, seconds: a bucket of a second's rate shows.
 const TRIAL_S: f64 = 0.7;
-/// What a comeback starts with, of the ceiling.
+/// What a comeback starts with, of the ceiling, and how many are to be served between its steps.
 const COMEBACK: f64 = 0.25;
+const COMEBACK_SERVED: u32 = 4;
 /// A probe has grown to twice the ceiling after so many seconds, or requests, or a window.
 const PROBE_SCALE: f64 = 20.0;
 
@@ -85,9 +86,12 @@ impl Learning {
         self.ceiling * (1.0 + x * x * x)
     }
 
-    /// It has kept to this rate for so long that it is allowed.
-    pub(super) fn is_proof(&self, now: Timestamp) -> bool {
-        now.since(self.stage_began) >= self.window.length * 2 && !self.held_back(now)
+    /// What it has kept to for so many requests, and for two of the window's lengths, is allowed.
+    pub(super) fn prove(&mut self, now: Timestamp) {
+        let long = now.since(self.stage_began) >= self.window.length * 2;
+        if self.stage_served >= PROOF && long && !self.held_back(now) {
+            self.noise.prove(self.rate, now);
+        }
     }
 
     /// Something else than the rate held requests back: the demand, or the cap in flight.
@@ -109,14 +113,15 @@ impl Learning {
                     self.enter(Stage::Start, self.rate * stride(self.rate), now);
                 }
             }
+            Stage::Recover if served < COMEBACK_SERVED => {}
+            Stage::Recover if self.came_back(now) => {
+                self.cruise(self.ceiling, now);
+                if !self.window.is_guess(&self.ledger) {
+                    self.probing.rest(now);
+                }
+            }
             Stage::Recover => {
-                if served < 4 {
-                } else if self.came_back(now) {
-                    self.cruise(self.ceiling, now);
-                    if !self.window.is_guess(&self.ledger) {
-                        self.probing.rest(now);
-                    }
-                } else if self.strikes == 0 || !self.replays() {
+                if self.strikes == 0 || !self.replays() {
                     self.enter(Stage::Recover, self.rate * 2.0, now);
                 }
             }
@@ -146,9 +151,7 @@ impl Learning {
             }
             Stage::Cruise => {
                 if self.probing.due(now, self.has(Mechanism::Budget)) {
-                    if self.stage_served >= PROOF && self.is_proof(now) {
-                        self.noise.prove(self.rate, now);
-                    }
+                    self.prove(now);
                     self.enter(Stage::Probe, self.ceiling, now);
                 }
             }

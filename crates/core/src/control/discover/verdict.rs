@@ -114,17 +114,19 @@ impl Learning {
         let lasted = span(self.stage_began, block.refused.min(canary.sent));
         let first = self.ledger.first().unwrap_or(block.began);
         let age = span(first, block.began);
+        let known = self.ceiling > 0.0;
+        let high = if after >= TELLING && (known || lasted >= TELLING_AGE * age) {
+            block.rate.min((after + 1.0) / lasted)
+        } else if known {
+            block.rate
+        } else {
+            // In a window that slides, what was sent before counts too: the limit may be as high as the average so far.
+            let average = (self.ledger.between(first, block.began) + 1.0) / age;
+            block.rate.max(average)
+        };
         Bracket {
             low: low.max(n / span(self.anchor, canary.sent)),
-            high: if after >= TELLING && (self.ceiling > 0.0 || lasted >= TELLING_AGE * age) {
-                block.rate.min((after + 1.0) / lasted)
-            } else if self.ceiling > 0.0 {
-                block.rate
-            } else {
-                // In a window that slides, what was sent before counts too: the limit may be as high as the average so far.
-                let average = (self.ledger.between(first, block.began) + 1.0) / age;
-                block.rate.max(average)
-            },
+            high,
         }
     }
 
@@ -283,34 +285,23 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::super::tests::sample;
-    use super::super::learning::tests::{cruising, fresh, hear};
-    use super::super::{Law, Limits};
+    use super::super::learning::tests::{cruising, fresh, hear, live};
     use super::*;
-    use crate::config::Config;
     use crate::signal::Signal;
 
-    /// Sends at the law's pace to a token bucket for so long; says after each answer what was learned.
-    fn live(per_s: f64, burst: f64, length: Duration, mut learned: impl FnMut(&Learning)) {
-        let limits: Limits = Config::api().limits;
-        let (mut tokens, mut filled) = (burst, Timestamp::from_secs_f64(1e6));
-        let (mut now, end) = (filled, filled + length);
-        let mut law = Learning::new(Arc::default(), 1.0, now);
-        while now < end {
+    /// A cold start at a token bucket.
+    fn at_bucket(per_s: f64, burst: f64, length: Duration, mut learned: impl FnMut(&Learning)) {
+        let began = Timestamp::from_secs_f64(1e6);
+        let (mut tokens, mut filled) = (burst, began);
+        let admits = |now: Timestamp| {
             tokens = (tokens + per_s * now.since(filled).as_secs_f64()).min(burst);
             filled = now;
-            let signal = if tokens >= 1.0 {
-                tokens -= 1.0;
-                Signal::Ok
-            } else {
-                Signal::RateLimited
-            };
-            law.on_sample(&sample(now.as_secs_f64(), signal));
-            learned(&law);
-            let interval = Duration::from_secs_f64(1.0 / law.setpoint(now, &limits).rate);
-            let canary = law.rest_until().filter(|_| law.block.is_some());
-            now = (now + Duration::from_micros(1)).max(canary.unwrap_or(now + interval));
-        }
+            let admitted = tokens >= 1.0;
+            tokens -= f64::from(u8::from(admitted));
+            admitted
+        };
+        let law = Learning::new(Arc::default(), 1.0, began);
+        live(law, length, admits, |law, _, _| learned(law));
     }
 
     fn at(secs: f64) -> Timestamp {
@@ -444,7 +435,7 @@ mod tests {
             let mut highest = 0.0_f64;
             let mut stages = Vec::new();
             let length = Duration::from_secs_f64((1_200.0 / rate).max(900.0));
-            live(rate, burst, length, |law| {
+            at_bucket(rate, burst, length, |law| {
                 highest = highest.max(law.low);
                 if stages.last() != Some(&law.stage) {
                     stages.push(law.stage);

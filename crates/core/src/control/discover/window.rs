@@ -16,6 +16,9 @@ pub(super) const ROUND_S: [u64; 17] = [
     1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 43_200, 86_400,
 ];
 
+/// … of which hardly anybody chooses these.
+const UNUSUAL_S: [u64; 3] = [2, 15, 20];
+
 /// Between these two moments.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Between {
@@ -23,8 +26,6 @@ pub(super) struct Between {
     pub(super) to: Timestamp,
 }
 
-/// … and hardly anybody these.
-const UNUSUAL_S: [u64; 3] = [2, 15, 20];
 /// An end known to within this share of the length tells it, …
 const TOLD: f64 = 0.4;
 /// … and to within this share, that it is the next round number if it is none.
