@@ -21,7 +21,8 @@
 //! a quota allows can well be answered 422. The codes some APIs put into bodies of 400s are no part of this.
 //!
 //! A wait is told for every status from 300 on (RFC 9110 lets redirects carry one) and for whatever is not Ok. Without a
-//! Retry-After, an exhausted quota's reset is what a limited server asks for. With one, it wins.
+//! Retry-After, an exhausted quota's reset is what a limited server asks for. With one, it wins. But Flask-Limiter sends its window's
+//! end as Retry-After with every answer: beside a quota that has some left only 429 and 503 ask for a wait.
 
 use std::fmt;
 use std::sync::Arc;
@@ -92,11 +93,8 @@ impl Classifier {
                 body_start,
             } => {
                 let quota = quota(headers, clock);
-                let asked = if asks_for_waits(status) {
-                    retry_after(headers, clock)
-                } else {
-                    None
-                };
+                let told = || retry_after(headers, clock);
+                let asked = asks_for_wait(status, quota).then(told).flatten();
                 let mut signal = of_answer(status, headers, body_start, asked, quota);
                 if signal == Signal::Ok
                     && let Some(hook) = &self.soft_block
@@ -104,11 +102,9 @@ impl Classifier {
                     signal = hook(outcome).unwrap_or(Signal::Ok);
                 }
                 let retry_after = match signal {
-                    Signal::Ok => asked,
-                    Signal::RateLimited => asked
-                        .or_else(|| retry_after(headers, clock))
-                        .or_else(|| until_reset(quota)),
-                    _ => asked.or_else(|| retry_after(headers, clock)),
+                    Signal::Ok | Signal::UrlError => asked,
+                    Signal::RateLimited => told().or_else(|| until_reset(quota)),
+                    _ => told(),
                 };
                 Report {
                     signal,
@@ -132,8 +128,12 @@ impl fmt::Debug for Classifier {
     }
 }
 
-fn asks_for_waits(status: StatusCode) -> bool {
-    status.as_u16() >= 300
+fn asks_for_wait(status: StatusCode, quota: Option<Quota>) -> bool {
+    let some_left = quota.is_some_and(|quota| quota.remaining.is_some_and(|left| left > 0));
+    match status.as_u16() {
+        429 | 503 => true,
+        status => status >= 300 && !some_left,
+    }
 }
 
 fn of_answer(
@@ -324,6 +324,34 @@ mod tests {
         assert_eq!(answered(200, &[WAIT], "").retry_after, None);
         for status in [301, 404, 403, 429, 503] {
             assert_eq!(answered(status, &[WAIT], "").retry_after, wait, "{status}");
+        }
+    }
+
+    /// As Flask-Limiter answers: a missing page held its host for a whole window.
+    #[test]
+    fn beside_a_quota_that_has_some_left_a_wait_is_the_windows_end() {
+        let flask = [WAIT, WELL[0], WELL[1]];
+        for (status, means) in [
+            (301, Signal::Ok),
+            (404, Signal::Ok),
+            (403, Signal::UrlError),
+            (500, Signal::UrlError),
+            (502, Signal::Overloaded),
+        ] {
+            let report = answered(status, &flask, "");
+            assert_eq!(report.signal, means, "{status}");
+        }
+        for status in [301, 404, 403, 500] {
+            assert_eq!(answered(status, &flask, "").retry_after, None, "{status}");
+        }
+        for status in [429, 503] {
+            let report = answered(status, &flask, "");
+            assert_eq!(report.signal, Signal::RateLimited, "{status}");
+            assert_eq!(
+                report.retry_after,
+                Some(Duration::from_secs(30)),
+                "{status}"
+            );
         }
     }
 
