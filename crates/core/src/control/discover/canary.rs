@@ -15,6 +15,8 @@ use crate::Timestamp;
 
 /// A canary asks this much after the moment it expects to be free.
 const AFTER: Duration = Duration::from_millis(60);
+/// … and from windows counted from the first request, up to this much later.
+const DRIFT_MAX: Duration = Duration::from_secs(1);
 /// The second canary asks as if this much had passed: no window is shorter than a second.
 const SECOND: Duration = Duration::from_millis(400);
 /// A host in trouble is asked again after so much of the time it has been in trouble for …
@@ -90,7 +92,10 @@ impl Block {
             self.began + elapsed.mul_f64(GROWTH.0).max(interval),
             self.began + elapsed.mul_f64(GROWTH.1).max(interval.mul_f64(2.0)),
         );
-        let starts = [ledger.first(), window.reset.map(|reset| reset.to)]
+        // Windows that begin with a request begin up to an interval after the last has ended.
+        let drift = interval.min(DRIFT_MAX);
+        let first = ledger.first().map(|first| first + drift);
+        let starts = [first, window.reset.map(|reset| reset.to)]
             .into_iter()
             .flatten();
         ROUND_S
@@ -161,12 +166,25 @@ mod tests {
 
     #[test]
     fn then_where_a_round_window_ends_that_began_with_the_first_request() {
-        let (mut block, window, ledger) = (refused(4.0), Window::default(), served(&[0.0, 3.0]));
+        let (mut block, window, ledger) = (refused(3.0), Window::default(), served(&[0.0, 2.0]));
         let asked: Vec<_> = (0..5)
             .map(|_| again(&mut block, &window, &ledger))
             .collect();
-        // One second and ten; a minute is a long way off yet.
-        assert_eq!((asked[1], asked[3]), (at(5.06), at(10.06)));
+        // Five seconds, ten and twenty, an interval later each.
+        assert_eq!(asked[2..], [at(5.31), at(10.31), at(20.31)]);
+    }
+
+    /// express-rate-limit: its second window of ten seconds began with the first request after the end of the first, and a
+    /// canary 20.06 s after the first request came 20 ms too soon, the next one ten seconds later.
+    #[test]
+    fn a_later_window_begins_with_a_request() {
+        let (window, ledger) = (Window::default(), served(&[0.0, 9.95, 10.06, 13.0]));
+        let mut block = refused(13.1);
+        let asked: Vec<_> = (0..5)
+            .map(|_| again(&mut block, &window, &ledger))
+            .collect();
+        let waits = asked.iter().find(|asked| **asked > at(20.06 + 0.02));
+        assert_eq!(waits, Some(&at(20.31)), "{asked:?}");
     }
 
     #[test]

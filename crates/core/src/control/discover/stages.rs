@@ -5,6 +5,8 @@
 //! asks for more, gently at first and then steeply, so that a small rise is found as surely as a large one.
 //! *Recover* comes back from a block or an outage by doublings, or as a window allows (`replay.rs`).
 
+use std::time::Duration;
+
 use super::learning::{Learning, Stage};
 use super::noise::PROOF;
 use super::{Mechanism, RATE_MAX, RATE_MIN};
@@ -29,8 +31,12 @@ const STEP_RATE: f64 = 250.0;
 const TOO_DEEP: f32 = -3.0;
 /// What a ceiling lies below a rate that passed.
 const PASSED: f64 = 0.995;
-/// A trial lasts this long over the precision that is asked of it, seconds: a bucket of a second's rate shows.
+/// A trial lasts this long over the precision that is asked of it, seconds: a bucket of a second's rate shows, …
 const TRIAL_S: f64 = 0.7;
+/// … and so many are served over it.
+const TRIAL_SERVED: f64 = 1.2;
+/// Each step of the start serves so many, at least.
+const STEP_SERVED: u32 = 4;
 /// What a comeback starts with, of the ceiling, and how many are to be served between its steps.
 const COMEBACK: f64 = 0.25;
 const COMEBACK_SERVED: u32 = 4;
@@ -77,6 +83,18 @@ impl Learning {
         self.enter(Stage::Trial, rate, now);
     }
 
+    /// Tries the rate of the step before `refused`, the first step that was. It was served, if not for long; if nothing was lent at the
+    /// new rate, what was served then was not lent either, and counts.
+    pub(super) fn first_trial(&mut self, refused: f64, now: Timestamp) {
+        let lent = self.cuts > 1 || self.stage_served > 1;
+        (self.low, self.high) = (0.0, refused);
+        self.enter(Stage::Trial, refused / stride(refused * 0.9).max(1.35), now);
+        if !lent {
+            self.stage_served = STEP_SERVED;
+            self.stage_began = now - Duration::from_secs_f64(f64::from(STEP_SERVED) / self.rate);
+        }
+    }
+
     /// The rate of a probe: as good as the ceiling at first, then steeply up.
     pub(super) fn probe_rate(&self, now: Timestamp) -> f64 {
         let scale = (PROBE_SCALE / self.ceiling)
@@ -105,7 +123,7 @@ impl Learning {
         let served = self.stage_served;
         match self.stage {
             Stage::Start => {
-                let enough = if self.rate < 4.0 { 4 } else { 6 };
+                let enough = if self.rate < 4.0 { STEP_SERVED } else { 6 };
                 if served >= enough
                     && elapsed >= (self.rate * self.rate / STEP_RATE).clamp(STEP_S.0, STEP_S.1)
                     && !self.held_back(now)
@@ -128,10 +146,7 @@ impl Learning {
             Stage::Trial => {
                 let width = (self.high / self.low.max(self.passed).max(1e-9) - 1.0).clamp(0.0, 1.0);
                 let tolerance = (width / 4.0).clamp(0.01, 0.2);
-                if served < 8
-                    || f64::from(served) * tolerance < 1.0
-                    || elapsed * tolerance < TRIAL_S
-                {
+                if f64::from(served) * tolerance < TRIAL_SERVED || elapsed * tolerance < TRIAL_S {
                     return;
                 }
                 if self.held_back(now) {
@@ -167,7 +182,7 @@ impl Learning {
 }
 
 /// From one stage of the start to the next: boldly while little is at stake.
-pub(super) fn stride(rate: f64) -> f64 {
+fn stride(rate: f64) -> f64 {
     match rate {
         ..4.0 => 2.0,
         ..16.0 => 1.5,

@@ -9,7 +9,6 @@ use super::canary::Block;
 use super::learning::{Learning, Stage};
 use super::noise::Lone;
 use super::slots::Told;
-use super::stages::stride;
 use super::window::{Between, Window};
 use super::{Mechanism, RATE_MIN, Sample};
 use crate::Timestamp;
@@ -161,12 +160,7 @@ impl Learning {
     /// A bucket ran dry.
     fn soft_over(&mut self, block: &Block, bracket: Bracket, now: Timestamp) {
         match self.stage {
-            Stage::Start => {
-                (self.low, self.high) = (0.0, block.rate);
-                // The stride before was served, if not for long.
-                let rate = block.rate / stride(block.rate * 0.9).max(1.35);
-                self.enter(Stage::Trial, rate, now);
-            }
+            Stage::Start => self.first_trial(block.rate, now),
             Stage::Trial => self.trial_over(bracket, now),
             Stage::Probe => self.probe_over(block, now),
             Stage::Recover if self.strikes < self.bears() => {
