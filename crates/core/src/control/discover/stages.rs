@@ -34,7 +34,7 @@ const PASSED: f64 = 0.995;
 /// A trial lasts this long over the precision that is asked of it, seconds: a bucket of a second's rate shows, …
 const TRIAL_S: f64 = 0.7;
 /// … and so many are served over it.
-const TRIAL_SERVED: f64 = 1.2;
+const TRIAL_SERVED: f64 = 1.4;
 /// Each step of the start serves so many, at least.
 const STEP_SERVED: u32 = 4;
 /// What a comeback starts with, of the ceiling, and how many are to be served between its steps.
