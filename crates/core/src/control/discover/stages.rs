@@ -83,9 +83,10 @@ impl Learning {
         self.enter(Stage::Trial, rate, now);
     }
 
-    /// Tries the rate of the step before `refused`, the first step that was. It was served, if not for long; if nothing was lent at the
-    /// new rate, what was served then was not lent either, and counts.
+    /// Tries the rate of the step before the one that was refused, at `refused` requests per second. It was served, if not for long;
+    /// if nothing was lent at the new rate, what was served then was not lent either, and counts.
     pub(super) fn first_trial(&mut self, refused: f64, now: Timestamp) {
+        // One of the new step left at the old pace.
         let lent = self.cuts > 1 || self.stage_served > 1;
         (self.low, self.high) = (0.0, refused);
         self.enter(Stage::Trial, refused / stride(refused * 0.9).max(1.35), now);

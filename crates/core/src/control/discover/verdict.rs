@@ -298,6 +298,17 @@ mod tests {
         live(law, length, admits, |law, _, _| learned(law));
     }
 
+    /// nginx at 2 a second: a request half a millisecond early was refused, and ten seconds at half the limit followed.
+    #[test]
+    fn where_nothing_was_lent_the_first_trial_counts_what_the_start_served() {
+        let mut answers = 0;
+        at_bucket(1.996, 1.0, Duration::from_secs(30), |law| {
+            answers += u32::from(law.stage == Stage::Trial && law.rate <= 1.0);
+        });
+        // The canary, and two of the three that are left of seven; with the third it goes on.
+        assert_eq!(answers, 3);
+    }
+
     fn at(secs: f64) -> Timestamp {
         Timestamp::from_secs_f64(1.8e9 + secs)
     }
