@@ -29,7 +29,7 @@ use rare::Rare;
 
 use crate::config::{BACKOFF_MIN, Config};
 use crate::control::{KeyLaw, Latency, Law, Sample};
-use crate::gate::{Hold, HoldReason, Lease, LeaseId, Leases, Pace, Rate, Tally};
+use crate::gate::{FirstEnd, Hold, HoldReason, Lease, LeaseId, Leases, Pace, Rate, Tally};
 use crate::signal::{Quota, Report, Signal};
 use crate::{Rng, Timestamp};
 
@@ -61,6 +61,8 @@ pub struct Host {
     refused: u32,
     /// Refusals in a row, each sent after the one before it was noticed.
     strikes: u16,
+    #[serde(skip)]
+    first_end: FirstEnd,
 }
 
 impl Host {
@@ -90,6 +92,7 @@ impl Host {
             busy_rate: f32::INFINITY,
             refused: 0,
             strikes: 0,
+            first_end: FirstEnd::NEVER,
         }
     }
 
@@ -435,7 +438,19 @@ impl Host {
         if probe {
             self.rare().probe_sent();
         }
-        self.leases.take(start, config.lease, probe, pressed)
+        self.take_lease(start, config.lease, probe, pressed)
+    }
+
+    #[inline]
+    fn take_lease(
+        &mut self,
+        start: Timestamp,
+        lasts: Duration,
+        probe: bool,
+        pressed: bool,
+    ) -> LeaseId {
+        self.first_end = self.first_end.or(FirstEnd::of(start, lasts));
+        self.leases.take(start, lasts, probe, pressed)
     }
 
     fn learn(
@@ -560,6 +575,13 @@ impl Host {
 
     #[inline]
     fn expire(&mut self, now: Timestamp) {
+        if !self.first_end.is_after(now) {
+            self.expire_leases(now);
+        }
+    }
+
+    #[cold]
+    fn expire_leases(&mut self, now: Timestamp) {
         let expired = self.leases.expire(now);
         if expired.probe {
             self.probe_lost();
@@ -567,6 +589,10 @@ impl Host {
         if let Some(last) = expired.last {
             self.rest(last, now);
         }
+        self.first_end = match self.leases.next_expiry() {
+            Some(end) => FirstEnd::at(end),
+            None => FirstEnd::NEVER,
+        };
     }
 
     fn rare(&mut self) -> &mut Rare {

@@ -75,11 +75,7 @@ impl Lease {
     /// When its slot returns by itself.
     #[inline]
     pub fn expires(&self) -> Timestamp {
-        Timestamp::from_micros(
-            self.start
-                .as_micros()
-                .saturating_add(u64::from(self.lasts_ms) * 1_000),
-        )
+        end(self.start, self.lasts_ms)
     }
 }
 
@@ -311,6 +307,46 @@ impl Leases {
     }
 }
 
+/// A time before which no lease ends: until then [`Leases::expire`] finds nothing, however many are out. Counted in steps of 2^20 us,
+/// so that it has room in a host; it follows from the leases, so any two are equal, and zero is always true.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FirstEnd(u32);
+
+impl FirstEnd {
+    /// No lease is out.
+    pub(crate) const NEVER: Self = Self(u32::MAX);
+
+    /// Of a lease taken so.
+    #[inline]
+    pub(crate) fn of(start: Timestamp, lasts: Duration) -> Self {
+        Self::at(end(start, ms(lasts)))
+    }
+
+    /// Of a lease that ends then.
+    #[inline]
+    pub(crate) fn at(end: Timestamp) -> Self {
+        Self(u32::try_from(end.as_micros() >> 20).unwrap_or(u32::MAX))
+    }
+
+    /// The earlier of two.
+    #[inline]
+    pub(crate) fn or(self, other: Self) -> Self {
+        Self(self.0.min(other.0))
+    }
+
+    /// Nothing can have ended by `now`.
+    #[inline]
+    pub(crate) fn is_after(self, now: Timestamp) -> bool {
+        now.as_micros() >> 20 < u64::from(self.0)
+    }
+}
+
+impl PartialEq for FirstEnd {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
 impl Clone for Leases {
     fn clone(&self) -> Self {
         Self {
@@ -330,6 +366,15 @@ pub struct Expired {
     pub probe: bool,
     /// When the last of them ended.
     pub last: Option<Timestamp>,
+}
+
+#[inline]
+fn end(start: Timestamp, lasts_ms: u32) -> Timestamp {
+    Timestamp::from_micros(
+        start
+            .as_micros()
+            .saturating_add(u64::from(lasts_ms) * 1_000),
+    )
 }
 
 /// Whole milliseconds, rounded up: at most 49 days.

@@ -11,5 +11,6 @@ mod pace;
 
 pub use breaker::{Breaker, BreakerConfig};
 pub use hold::{Hold, HoldReason};
+pub(crate) use leases::FirstEnd;
 pub use leases::{Expired, Lease, LeaseId, Leases, Tally};
 pub use pace::{Pace, Rate, Refill, grace};

@@ -35,6 +35,7 @@ impl Host {
         let theirs = other.bring_up_to(now, config);
 
         self.leases.join(&other.leases);
+        self.first_end = self.first_end.or(other.first_end);
         self.hold.join(&other.hold);
         self.law.join(&other.law, now, &config.limits);
         self.latency.join(&other.latency);

@@ -7,7 +7,7 @@ use super::{Host, Rare};
 use crate::Timestamp;
 use crate::config::Config;
 use crate::control::Law;
-use crate::gate::{LeaseId, Pace};
+use crate::gate::{FirstEnd, LeaseId, Pace};
 use crate::pack::{pack, unpack};
 
 /// The serialised form begins with this byte; another number is another layout.
@@ -109,6 +109,7 @@ impl Host {
     /// The clock was set back by `set_back` and shows `now`: what it counted in the future it counts again.
     fn rebase(&mut self, now: Timestamp, set_back: Duration, config: &Config) {
         self.leases.rebase(set_back);
+        self.first_end = FirstEnd::default();
         self.last_grant = self.last_grant - set_back;
         self.pace.rebase(now);
         self.hold.rebase(now);
@@ -155,7 +156,7 @@ impl Host {
     /// A permit granted before whoever kept this state died: its slot is taken until its lease ends.
     pub fn readmit(&mut self, start: Timestamp, lasts: Duration) -> LeaseId {
         self.last_grant = self.last_grant.max(start);
-        self.leases.take(start, lasts, false, false)
+        self.take_lease(start, lasts, false, false)
     }
 
     /// The holders of all leases are gone: their slots return, counted as expired.

@@ -248,3 +248,33 @@ fn a_crawl_delay_is_kept_with_the_state() {
     let later = long_ago + DAY + Duration::from_secs(1);
     assert_eq!(tenths(&back, later, &key.config), 100);
 }
+
+/// What says that no lease needs to be looked for is never later than the first that ends.
+#[test]
+fn no_lease_ends_unnoticed() {
+    let config = Config::fixed(1e9, 1e9);
+    let (mut rng, mut now) = (Rng::new(3), Timestamp::from_micros(1_000_000));
+    let mut host = Host::new(&config, now);
+    let mut other = host.clone();
+    for _ in 0..20_000 {
+        let any = LeaseId(host.next_lease().0.saturating_sub(rng.next_u64() % 4));
+        match rng.next_u64() % 10 {
+            0 => {
+                host.report(now, any, &Report::of(Signal::Ok), &config, &mut rng);
+            }
+            1 => host.cancel(now, any, false, &config),
+            2 => _ = host.renew(now, any, &config),
+            3 => _ = host.readmit(now, config.lease / 3),
+            4 => host.join(&other, now, &config),
+            5 => other = host.clone(),
+            6 => host = Host::restore(&host.snapshot(), now, &config).expect("its own bytes"),
+            7 => now = now + config.lease.mul_f64(rng.between(0.0, 0.4)),
+            _ => _ = host.request(now, Ask::default(), &config),
+        }
+        let ends = host.leases.next_expiry();
+        assert!(ends.is_none_or(|end| !host.first_end.is_after(end)));
+        host.expire(now);
+        assert!(host.leases.next_expiry().is_none_or(|end| end > now));
+    }
+    assert!(host.tally().expired > 100, "{:?}", host.tally());
+}
