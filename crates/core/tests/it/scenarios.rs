@@ -210,3 +210,19 @@ fn an_api_client_gets_every_page_of_sixteen_limited_hosts() {
         }
     }
 }
+
+/// nginx at 2 a second without a queue, to the half millisecond: the rate that the start had kept was refused when it was tried
+/// again, and the law climbed for half a minute from what it was sure of.
+#[test]
+fn a_request_that_came_too_early_by_half_a_millisecond_costs_little() {
+    let limit = serde_json::json!({"kind": "leaky", "rate": 2.0, "queue": 0});
+    for config in [Config::crawler(), Config::api()] {
+        for seed in 1..=40 {
+            let outcome = crawl(&limit, SAYS[2], &config, seed);
+            assert!(
+                outcome.time <= outcome.best.mul_f64(1.15) && outcome.refused <= 5,
+                "seed {seed}: {outcome:?}"
+            );
+        }
+    }
+}

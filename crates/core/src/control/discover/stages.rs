@@ -36,7 +36,7 @@ const TRIAL_S: f64 = 0.7;
 /// … and so many are served over it.
 const TRIAL_SERVED: f64 = 1.4;
 /// Each step of the start serves so many, at least.
-const STEP_SERVED: u32 = 4;
+pub(super) const STEP_SERVED: u32 = 4;
 /// What a comeback starts with, of the ceiling, and how many are to be served between its steps.
 const COMEBACK: f64 = 0.25;
 const COMEBACK_SERVED: u32 = 4;

@@ -9,6 +9,7 @@ use super::canary::Block;
 use super::learning::{Learning, Stage};
 use super::noise::Lone;
 use super::slots::Told;
+use super::stages::STEP_SERVED;
 use super::window::{Between, Window};
 use super::{Mechanism, RATE_MIN, Sample};
 use crate::Timestamp;
@@ -29,6 +30,8 @@ const TELLING_AGE: f64 = 0.125;
 const NO_LIMIT: f64 = 6.0;
 /// What a first refusal in the cruise leaves of the ceiling; a second one soon after is no accident.
 const LITTLE_LESS: f64 = 0.98;
+/// The trial after the first, if that was refused although it or the start had served some at its rate.
+const HARDLY_LESS: f64 = 0.95;
 /// The second look after a probe, over the ceiling.
 const SECOND_LOOK: f64 = 1.04;
 /// A probe that got no further than this beyond what the bucket held last time found nothing.
@@ -190,6 +193,9 @@ impl Learning {
         self.low = self.low.max(bracket.low).min(self.high * 0.995);
         if bracket.low < self.low * 0.9 && bracket.high < self.low {
             self.low = bracket.low;
+        }
+        if self.cuts == 2 && self.stage_served >= STEP_SERVED {
+            return self.enter(Stage::Trial, self.high * HARDLY_LESS, now);
         }
         self.next_trial(now);
     }
