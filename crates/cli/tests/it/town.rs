@@ -65,13 +65,8 @@ fn crawl(set: Set, profile: &str, bars: &Bars) {
         folder.path().join("urls.txt"),
         folder.path().join("results.jsonl"),
     );
-    let mut urls = String::new();
-    for page in 1..=PAGES {
-        for host in &town.hosts {
-            writeln!(urls, "{}", host.page(page)).expect("a string grows");
-        }
-    }
-    fs::write(&list, urls).expect("the list is written");
+    let urls = town.lists(1, |_| PAGES);
+    fs::write(&list, &urls[0]).expect("the list is written");
 
     let began = Instant::now();
     let said = run(politely()

@@ -244,8 +244,17 @@ impl Fleet {
     }
 
     /// Waits until it is true.
-    fn until(&mut self, what: &str, mut is_true: impl FnMut(&mut Self) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+    fn until(&mut self, what: &str, is_true: impl FnMut(&mut Self) -> bool) {
+        self.until_within(PATIENCE, what, is_true);
+    }
+
+    fn until_within(
+        &mut self,
+        patience: Duration,
+        what: &str,
+        mut is_true: impl FnMut(&mut Self) -> bool,
+    ) {
+        let deadline = Instant::now() + patience;
         while !is_true(self) {
             assert!(Instant::now() < deadline, "never: {what}\n{}", self.story());
             thread::sleep(Duration::from_millis(30));
@@ -254,7 +263,11 @@ impl Fleet {
 
     /// Waits until all workers have all their pages and no permit is out.
     fn finish(&mut self) {
-        self.until("all workers are done", |fleet| {
+        self.finish_within(PATIENCE);
+    }
+
+    fn finish_within(&mut self, patience: Duration) {
+        self.until_within(patience, "all workers are done", |fleet| {
             fleet.workers.iter_mut().all(Worker::is_done)
         });
         self.until("no permit is out", |fleet| fleet.ask("stats")["live"] == 0);

@@ -1,8 +1,8 @@
 //! Whether the promises held, by what the hosts logged.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
-use politely::core::Timestamp;
 use politely_target::{Entry, arrivals_above};
 
 use super::Fleet;
@@ -140,15 +140,16 @@ pub(super) fn demand_permits_differ(notes: &[Note]) -> usize {
     seen.len()
 }
 
-/// Requests a second, once it has been learned how many may be: from the middle of what a host served to its end.
-pub(super) fn steady_rate(entries: &[Entry]) -> Option<f64> {
-    let served: Vec<Timestamp> = entries
+/// Requests a second that were not refused, between two moments after the first.
+pub(super) fn used(entries: &[Entry], secs: Range<u64>) -> f64 {
+    let Some(first) = entries.first() else {
+        return 0.0;
+    };
+    let between =
+        first.arrived_us + secs.start * 1_000_000..first.arrived_us + secs.end * 1_000_000;
+    let within = entries
         .iter()
-        .filter(|entry| entry.status == 200)
-        .map(Entry::arrived)
-        .collect();
-    let half = &served[served.len() / 2..];
-    let (first, last) = (half.first()?, half.last()?);
-    let length = last.since(*first).as_secs_f64();
-    (length > 0.0).then(|| (half.len() - 1) as f64 / length)
+        .filter(|entry| between.contains(&entry.arrived_us))
+        .filter(|entry| !matches!(entry.status, 403 | 429 | 503));
+    within.count() as f64 / (secs.end - secs.start) as f64
 }

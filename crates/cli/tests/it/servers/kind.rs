@@ -55,6 +55,31 @@ impl Kind {
         }
     }
 
+    /// What it allows in the long run, requests per second; none if that is as much as anybody likes.
+    pub(crate) fn per_second(self) -> Option<f64> {
+        match self {
+            Self::Leaky { per_second, .. }
+            | Self::LeakyQueue { per_second, .. }
+            | Self::Blocks { per_second, .. } => Some(f64::from(per_second)),
+            Self::InFlight { cap, latency_ms } => {
+                Some(f64::from(cap * 1000) / f64::from(latency_ms))
+            }
+            Self::FixedWindow {
+                requests,
+                window_ms,
+            }
+            | Self::MovingWindow {
+                requests,
+                window_ms,
+            }
+            | Self::SlidingCounter {
+                requests,
+                window_ms,
+            } => Some(f64::from(requests * 1000) / f64::from(window_ms)),
+            Self::Noisy { .. } | Self::Open => None,
+        }
+    }
+
     /// The least time from the first request to the last answer, if nothing but the limit takes time.
     /// A lower bound: nobody is faster, and a client that knows the limit comes as close as its jitter allows.
     pub(crate) fn best_time(self, requests: u32) -> Duration {

@@ -11,7 +11,7 @@ use std::time::UNIX_EPOCH;
 
 use serde::Deserialize;
 
-const SECOND_US: u64 = 1_000_000;
+pub(super) const SECOND_US: u64 = 1_000_000;
 
 /// One line of a truth log.
 #[derive(Deserialize)]

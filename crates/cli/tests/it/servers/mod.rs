@@ -19,6 +19,7 @@ pub(crate) mod process;
     reason = "the library's tests of engines use all of it"
 )]
 pub(crate) mod redis;
+mod steady;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -41,11 +42,14 @@ pub(crate) enum Set {
     Api,
 }
 
+/// How many pages each host has.
+const PAGES: u32 = 150;
+
 /// One limited host and what is known about it.
 #[derive(Clone, Debug)]
 pub(crate) struct RealHost {
     pub(crate) name: &'static str,
-    /// `http://127.x.y.z:port`, without a slash at the end. Pages are `/page/1` to `/page/150`.
+    /// `http://127.x.y.z:port`, without a slash at the end. Pages are `/page/1` to `/page/150`, or to the number the town was started with.
     pub(crate) url_prefix: String,
     pub(crate) kind: Kind,
 }
@@ -98,6 +102,11 @@ pub(crate) struct RealTown {
 impl RealTown {
     /// Starts all servers and returns when every host accepts connections.
     pub(crate) fn start(set: Set) -> Self {
+        Self::with_pages(set, PAGES)
+    }
+
+    /// The same with so many pages on the hosts that keep them as files; those that make them up have any number.
+    pub(crate) fn with_pages(set: Set, pages: u32) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder for the town");
         let place = |name: &'static str| Place {
             name,
@@ -143,7 +152,7 @@ impl RealTown {
         let mut servers = vec![
             flask::start(folder.path(), &flask_places),
             express::start(folder.path(), &express_places),
-            nginx::start(folder.path(), &nginx_places),
+            nginx::start(folder.path(), &nginx_places, pages),
         ];
         let addresses = [&nginx_places, &express_places, &flask_places];
         process::wait_until_ready(
@@ -163,6 +172,19 @@ impl RealTown {
         found.unwrap_or_else(|| panic!("no host is called {name}"))
     }
 
+    /// So many pages of each host, dealt out to `processes`; one a line, and the hosts take turns, as a crawler comes across them.
+    pub(crate) fn lists(&self, processes: usize, pages: impl Fn(&RealHost) -> u32) -> Vec<String> {
+        let mut lists = vec![String::new(); processes];
+        for page in 1..=self.hosts.iter().map(&pages).max().unwrap_or(0) {
+            let list = &mut lists[page as usize % processes];
+            for host in self.hosts.iter().filter(|host| page <= pages(host)) {
+                list.push_str(&host.page(page));
+                list.push('\n');
+            }
+        }
+        lists
+    }
+
     /// What the servers logged so far, by host name. Every request that was answered before this call is in it.
     pub(crate) fn truth(&self) -> BTreeMap<&'static str, Truth> {
         self.wait_for_the_logs();
@@ -173,7 +195,8 @@ impl RealTown {
             .collect()
     }
 
-    fn log_of(&self, name: &str) -> PathBuf {
+    /// One line of JSON a request: `tests/servers/README.md`.
+    pub(crate) fn log_of(&self, name: &str) -> PathBuf {
         self.folder.path().join(format!("{name}.log"))
     }
 

@@ -6,9 +6,6 @@ use std::path::Path;
 use super::process::{self, Server};
 use super::{Kind, Place, repository};
 
-/// How many pages each host has.
-const PAGES: u32 = 150;
-
 pub(super) const HOSTS: &[(&str, Kind)] = &[
     ("nginx-2rps", leaky(2, 0)),
     ("nginx-2rps-burst5", leaky(2, 5)),
@@ -35,7 +32,8 @@ const fn leaky(per_second: u32, burst: u32) -> Kind {
     Kind::Leaky { per_second, burst }
 }
 
-pub(super) fn start(folder: &Path, places: &[Place]) -> Server {
+/// Each host has the pages 1 to `pages`.
+pub(super) fn start(folder: &Path, places: &[Place], pages: u32) -> Server {
     let mut config = fs::read_to_string(repository().join("tests/servers/nginx/nginx.conf"))
         .expect("nginx.conf");
     for place in places {
@@ -44,7 +42,7 @@ pub(super) fn start(folder: &Path, places: &[Place]) -> Server {
         config = config.replace(&hole, &place.address.to_string());
     }
     fs::write(folder.join("nginx.conf"), config).expect("the town's folder is writable");
-    write_pages(&folder.join("site/page"));
+    write_pages(&folder.join("site/page"), pages);
 
     let nginx = process::tool("nginx");
     let folder = folder
@@ -55,9 +53,9 @@ pub(super) fn start(folder: &Path, places: &[Place]) -> Server {
 }
 
 /// Files, because nginx answers a `return` before it looks at its limits.
-fn write_pages(folder: &Path) {
+fn write_pages(folder: &Path, pages: u32) {
     fs::create_dir_all(folder).expect("the town's folder is writable");
-    for n in 1..=PAGES {
+    for n in 1..=pages {
         let line = format!("<p>Page {n} of a host with a limit, about two kilobytes long.</p>\n");
         let page = format!("<!doctype html>\n{}", line.repeat(33));
         fs::write(folder.join(n.to_string()), page).expect("the town's folder is writable");
