@@ -34,6 +34,17 @@ impl WallClock {
             .map_or(self, Self::from)
     }
 
+    /// The same for what may be told too short but not too long: this clock where it shows the second after the server's Date, since
+    /// a Date is as old as its answer and both are cut off to seconds.
+    pub(in crate::signal) fn just_after(self, headers: &HeaderMap) -> Self {
+        let server = self.at_server(headers);
+        if self.unix_secs == server.unix_secs + 1 {
+            self
+        } else {
+            server
+        }
+    }
+
     /// From this time until `then`; zero if that has passed.
     pub(in crate::signal) fn until(self, then: Self) -> Duration {
         Duration::from_secs(then.unix_secs.saturating_sub(self.unix_secs))

@@ -162,6 +162,7 @@ impl Learning {
             return;
         }
         self.probing.pay();
+        let rate = self.wish(sample.now);
         if sample.signal == Signal::RateLimited {
             self.announced.refused(sample.quota, sample.beside);
         }
@@ -179,7 +180,7 @@ impl Learning {
                 refused: sample.sent,
                 heard: sample.now,
                 canaries: 0,
-                rate: self.rate_at(sample.now),
+                rate,
                 beside: sample.beside,
                 overloaded: false,
                 told: false,
@@ -410,9 +411,12 @@ pub(super) mod tests {
             ..sample(EPOCH_S + 9.0, Signal::Ok)
         };
         law.on_sample(&ok);
-        near(rate(&mut law, 9.0), 99.7);
+        let announced = rate(&mut law, 9.0);
+        assert!((99.0..100.0).contains(&announced), "{announced}");
         hear(&mut law, 10.0, Signal::RateLimited);
         assert!(rate(&mut law, 10.0) <= 9.9);
+        // What was refused is the pace it left at, not the one it would have had without a word.
+        near(law.block.expect("a block").rate, announced);
     }
 
     #[test]

@@ -11,8 +11,10 @@ use serde::{Deserialize, Serialize};
 use super::window::rounds;
 use crate::signal::Quota;
 
-/// How far below the policy it rides: what is announced is exact.
+/// How far below the policy it rides: what is announced is exact …
 const MARGIN: f64 = 0.003;
+/// … but a request may arrive so much nearer to the one before it than it was sent.
+const EARLY: Duration = Duration::from_millis(20);
 /// Resets are told in whole seconds; a shorter one is too rough to count with.
 const TELLING: Duration = Duration::from_secs(3);
 
@@ -72,7 +74,7 @@ impl Announced {
         else {
             return;
         };
-        let policy = limit as f64 / window.as_secs_f64() * (1.0 - MARGIN);
+        let policy = limit as f64 / (window + EARLY).as_secs_f64() * (1.0 - MARGIN);
         self.rate = match quota.remaining {
             Some(remaining) if reset >= TELLING => {
                 let remaining = remaining.saturating_sub(u64::from(beside)) as f64;
@@ -95,7 +97,7 @@ mod tests {
     use super::*;
 
     /// 600 a minute, less what is to be on the safe side.
-    const POLICY: f64 = 10.0 * (1.0 - MARGIN);
+    const POLICY: f64 = 600.0 / 60.02 * (1.0 - MARGIN);
 
     fn quota(window_s: Option<u64>, remaining: u64, reset_s: f64) -> Quota {
         Quota {
@@ -178,7 +180,7 @@ mod tests {
     fn a_window_that_is_not_told_is_the_longest_rest_until_a_reset() {
         let announced = heard(&[quota(None, 500, 45.0), quota(None, 90, 9.0)]);
         assert_eq!(announced.window, Duration::from_secs(45));
-        near(&announced, 600.0 / 45.0 * (1.0 - MARGIN));
+        near(&announced, 600.0 / 45.02 * (1.0 - MARGIN));
     }
 
     #[test]
@@ -187,6 +189,23 @@ mod tests {
             &heard(&[quota(None, 600, 60.7), quota(None, 390, 40.0)]),
             POLICY,
         );
+    }
+
+    /// Five in a second: three milliseconds below were not enough, and whoever came four early was refused and believed no more.
+    #[test]
+    fn requests_that_arrive_a_little_nearer_than_they_left_are_within_a_short_window_too() {
+        let mut announced = Announced::default();
+        announced.hear(
+            Some(Quota {
+                limit: Some(5),
+                window: Some(SECOND),
+                remaining: Some(4),
+                reset: Some(SECOND),
+            }),
+            0,
+        );
+        let five = 5.0 / announced.rate().expect("a rate");
+        assert!((1.015..1.03).contains(&five), "{five}");
     }
 
     #[test]

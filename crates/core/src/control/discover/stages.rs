@@ -53,6 +53,10 @@ impl Learning {
 
     pub(super) fn cruise(&mut self, ceiling: f64, now: Timestamp) {
         self.ceiling = ceiling.max(RATE_MIN);
+        if !self.verifying {
+            // Of no more use; zero takes no room in the state.
+            self.excess = 0.0;
+        }
         self.enter(Stage::Cruise, self.top(), now);
     }
 
@@ -146,7 +150,7 @@ impl Learning {
             }
             Stage::Trial => {
                 let width = (self.high / self.low.max(self.passed).max(1e-9) - 1.0).clamp(0.0, 1.0);
-                let tolerance = (width / 4.0).clamp(0.01, 0.2);
+                let tolerance = (width / 4.0).clamp(0.01, 0.25);
                 if f64::from(served) * tolerance < TRIAL_SERVED || elapsed * tolerance < TRIAL_S {
                     return;
                 }

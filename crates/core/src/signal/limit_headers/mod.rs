@@ -56,7 +56,7 @@ pub fn quota(headers: &HeaderMap, clock: WallClock) -> Option<Quota> {
     if !seen.any() || is_cached(headers) {
         return None;
     }
-    let now = || clock.at_server(headers);
+    let now = || clock.just_after(headers);
     let mut tightest = None;
     if seen.structured {
         structured::quotas(headers, |quota| keep_tighter(&mut tightest, quota));

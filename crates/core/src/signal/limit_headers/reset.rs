@@ -11,7 +11,7 @@
 //! | `2026-11-20T10:44:37Z`, with fraction or offset | ISO-8601; UTC if no zone is named | |
 //! | an HTTP-date | that | |
 //!
-//! Points in time are held against the server's Date where there is one. One that has passed is a reset of zero;
+//! Points in time are held against the server's Date where there is one (or this machine's clock, if that is a second ahead). One that has passed is a reset of zero;
 //! spans over [`SPAN_MAX`] are ignored.
 
 use std::time::Duration;

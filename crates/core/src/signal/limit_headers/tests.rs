@@ -368,6 +368,24 @@ fn trap_clock_skew_the_servers_date_decides() {
     assert_eq!(found.and_then(|quota| quota.reset), secs(60));
 }
 
+/// Flask-Limiter, a window of one second: the Date was of the second before the reset was reckoned, the rest read as three seconds, and the
+/// window, never heard to be as long again, as twice what it is.
+#[test]
+fn a_date_that_has_just_passed_makes_no_rest_longer() {
+    let headers = headers(&[
+        ("date", "Fri, 20 Nov 2026 10:44:37 GMT"),
+        ("x-ratelimit-remaining", "4"),
+        ("x-ratelimit-reset", "1795171480"),
+    ]);
+    let date = 1_795_171_477;
+    let rest =
+        |clock| quota(&headers, WallClock::from_unix_secs(clock)).and_then(|quota| quota.reset);
+    assert_eq!(rest(date), secs(3));
+    assert_eq!(rest(date + 1), secs(2));
+    assert_eq!(rest(date + 2), secs(3), "a clock that is wrong");
+    assert_eq!(rest(date - 1), secs(3));
+}
+
 #[test]
 fn no_limit_headers_no_quota() {
     let fields = [
