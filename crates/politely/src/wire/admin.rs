@@ -215,12 +215,13 @@ pub struct KeyPatch {
         deserialize_with = "change::whole"
     )]
     pub in_flight: Change<u32>,
-    /// Nothing leaves for so long.
+    /// Nothing leaves for so long, a year at most.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "maybe"
     )]
+    #[cfg_attr(feature = "openapi", schema(maximum = 31_536_000_000_u64))]
     pub hold_ms: Option<u64>,
     /// Lifts hold, breaker and quarantine.
     #[serde(default, skip_serializing_if = "Option::is_none")]

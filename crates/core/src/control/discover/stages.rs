@@ -35,6 +35,9 @@ const PASSED: f64 = 0.995;
 const TRIAL_S: f64 = 0.7;
 /// … and so many are served over it.
 const TRIAL_SERVED: f64 = 1.4;
+/// The least precision asked of a trial: at first there is much to narrow down.
+const ROUGH: f64 = 0.2;
+const ROUGH_FIRST: f64 = 0.25;
 /// Each step of the start serves so many, at least.
 pub(super) const STEP_SERVED: u32 = 4;
 /// What a comeback starts with, of the ceiling, and how many are to be served between its steps.
@@ -150,7 +153,12 @@ impl Learning {
             }
             Stage::Trial => {
                 let width = (self.high / self.low.max(self.passed).max(1e-9) - 1.0).clamp(0.0, 1.0);
-                let tolerance = (width / 4.0).clamp(0.01, 0.25);
+                let widest = if self.ceiling > 0.0 {
+                    ROUGH
+                } else {
+                    ROUGH_FIRST
+                };
+                let tolerance = (width / 4.0).clamp(0.01, widest);
                 if f64::from(served) * tolerance < TRIAL_SERVED || elapsed * tolerance < TRIAL_S {
                     return;
                 }
