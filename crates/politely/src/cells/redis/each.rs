@@ -166,6 +166,9 @@ impl Redis {
             ErrorKind::Server(kind @ (ServerErrorKind::Moved | ServerErrorKind::Ask)) => {
                 errand.to = self.redirected(why, server);
                 errand.asking = kind == ServerErrorKind::Ask;
+                if !errand.asking {
+                    self.forget();
+                }
                 return errand.to.is_some();
             }
             _ => return false,

@@ -56,7 +56,7 @@ pub use self::url::RedisError;
 /// Cells in Redis or Valkey.
 ///
 /// Connections are made when they are needed and again when they broke, so servers may come and go. A call with a broken
-/// connection fails, the next one makes another. All calls are to be made on one tokio runtime.
+/// connection fails, the next one makes another; each ends within seconds. All calls are to be made on one tokio runtime.
 /// One call should have thousands of cells at most: it has half a second to be answered.
 pub struct Redis {
     place: Place,

@@ -1,9 +1,9 @@
 //! Who owns a cell: the one server there is, the master that Sentinels name, or whoever has its slot in a cluster.
 //!
 //! redis-rs has clients for Sentinels and for clusters. Its cluster client takes pipelines of one slot only, so that of a thousand
-//! changes each would have its own `WAIT` to wait for, one after the other; sent apart, a connection made anew between a change and its
-//! `WAIT` would acknowledge what was never sent. Its Sentinel client asks one after the other, so that one that hangs costs a call its
-//! second. Hence our own, on its connections, slots, parsers and errors.
+//! changes each would be a command of its own, with a `WAIT` of its own to wait for; sent apart, a connection made anew between a change
+//! and its `WAIT` would acknowledge what was never sent. Its Sentinel client takes Sentinels' answers in order, so that one that hangs
+//! costs a call its second. Hence our own, on its connections, slots, parsers and errors.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -132,7 +132,6 @@ impl Redis {
         let Kind::Cluster = self.place.kind else {
             return None;
         };
-        self.forget();
         let (host, port) = why.redirect_node()?.0.rsplit_once(':')?;
         Some(server(host, port.parse().ok()?, from))
     }

@@ -251,6 +251,10 @@ pub(crate) async fn time_goes_on_and_the_run_stays(running: &impl Running) {
 pub(crate) struct Told {
     pub(crate) notices: mpsc::UnboundedReceiver<Notice>,
     /// It is to watch again: it could not, or is not told any more.
+    #[cfg_attr(
+        not(feature = "redis"),
+        allow(dead_code, reason = "memory always tells")
+    )]
     pub(crate) unheard: bool,
 }
 

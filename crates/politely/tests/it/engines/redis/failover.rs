@@ -73,14 +73,21 @@ async fn one_sentinel_that_hangs_is_not_waited_for() {
 async fn a_replica_that_hangs_keeps_changes_from_counting() {
     let servers = Sentineled::start("");
     let engine = client(&(servers.url() + "?wait=1"));
+    assert_eq!(read(&*engine, "cell").await, Ok(None));
     servers.replica.freeze();
-    assert!(
-        set(&*engine, write("cell", None, value(1, b"")))
-            .await
-            .is_err()
-    );
+    let mut changing = std::pin::pin!(set(&*engine, write("cell", None, value(1, b""))));
+    let reading = settled(async || match read(&*engine, "cell").await {
+        Ok(Some(now)) => Ok(now),
+        Ok(None) => Err(politely::cells::EngineError("not yet".to_owned())),
+        Err(why) => Err(why),
+    });
     // Who does not change does not wait.
-    assert_eq!(read(&*engine, "cell").await, Ok(Some(value(1, b""))));
+    tokio::select! {
+        biased;
+        changed = &mut changing => panic!("it did not wait: {changed:?}"),
+        now = reading => assert_eq!(now, value(1, b"")),
+    }
+    assert!(changing.await.is_err());
     servers.replica.thaw();
     wait_for("it is back", || {
         servers.replica.cli(&["exists", "cell"]) == "1"
