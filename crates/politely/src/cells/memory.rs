@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Engine, EngineError, OnNotice, Pending, Pulse, Version, Write, Written};
+use super::{Engine, EngineError, Notice, OnNotice, Pending, Pulse, Version, Write, Written};
 use crate::clock::Clock;
 
 /// Cells in the memory of this process, lost with it. Clones share them, as clients of a server would, and each listens for
@@ -92,13 +92,14 @@ impl Engine for Memory {
     ) -> Pending<'_, Vec<Result<Written, EngineError>>> {
         let mut results = Vec::with_capacity(writes.len());
         for write in writes {
-            let notice = write
-                .notify
-                .then(|| (Arc::clone(&write.cell), write.value.clone()));
+            let notice = write.notify.then(|| Notice::Written {
+                cell: write.cell.to_string(),
+                value: write.value.clone(),
+            });
             let (written, told) = self.lock().write(write);
-            if let Some((cell, value)) = notice {
+            if let Some(notice) = notice {
                 for hear in told {
-                    hear(&cell, value.clone());
+                    hear(notice.clone());
                 }
             }
             results.push(Ok(written));
@@ -119,14 +120,18 @@ impl Engine for Memory {
         self.lock().listeners[self.listener].hear = Some(hear);
     }
 
-    fn watch(&self, more: Vec<Arc<str>>, less: Vec<Arc<str>>) -> Pending<'_, ()> {
+    fn watch(
+        &self,
+        more: Vec<Arc<str>>,
+        less: Vec<Arc<str>>,
+    ) -> Pending<'_, Result<(), EngineError>> {
         let mut locked = self.lock();
         let watched = &mut locked.listeners[self.listener].watched;
         for cell in less {
             watched.remove(&cell);
         }
         watched.extend(more);
-        Box::pin(std::future::ready(()))
+        Box::pin(std::future::ready(Ok(())))
     }
 }
 

@@ -7,7 +7,11 @@
 //! | --- | --- |
 //! | [`Memory`]: one process, for tests and simulations | `memory.rs` |
 //! | `redis::Redis`: Redis or Valkey (feature `redis`) | `redis/` |
+//!
+//! What adapters to servers have in common is `link.rs`: a connection that is made again when it broke.
 
+#[cfg(feature = "redis")]
+mod link;
 mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
@@ -23,13 +27,16 @@ pub use memory::Memory;
 
 /// What an engine will have answered.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-/// Who hears of a cell that was changed by somebody else: its name and its value.
-pub type OnNotice = Arc<dyn Fn(&str, Vec<u8>) + Send + Sync>;
+/// Who is told what an engine says unasked.
+pub type OnNotice = Arc<dyn Fn(Notice) + Send + Sync>;
 
 /// What stores cells. A value's first 16 bytes are its [`Version`].
 ///
 /// Calls may come several at a time. A call that fails may have been carried out all the same: whoever made it looks.
-/// Nothing may block a thread, and everything ends by itself within seconds, with an error if need be.
+/// Nothing may block a thread. A call that takes longer than a second is dropped, and counts as failed.
+///
+/// An adapter needs to know no more than its engine: whoever uses it batches calls, limits their time, finds out what a new run may have
+/// lost, looks by itself now and then where notices are lost, and watches again where watching failed or ended.
 pub trait Engine: Send + Sync + 'static {
     /// What the cells hold; `None` for those that are not there. One result each, in order.
     fn read(&self, cells: Vec<Arc<str>>) -> Pending<'_, Vec<Result<Option<Vec<u8>>, EngineError>>>;
@@ -42,12 +49,34 @@ pub trait Engine: Send + Sync + 'static {
     /// The engine's time, whose run it is, and what the cell `epoch` holds.
     fn pulse(&self, epoch: Arc<str>) -> Pending<'_, Result<Pulse, EngineError>>;
 
-    /// From now on `hear` is called with what others write to watched cells and ask to be told of ([`Write::notify`]). It may
-    /// be called with our own writes as well, late, twice or not at all. Called once, before all else.
+    /// From now on `hear` is called with what others write to watched cells and ask to be told of ([`Write::notify`]), and with
+    /// what ends that. It may be called with our own writes as well, late, twice or not at all. Called once, before all else.
     fn listen(&self, hear: OnNotice);
 
-    /// Which cells to hear of, from now on, and which no more. An engine that cannot does nothing.
-    fn watch(&self, more: Vec<Arc<str>>, less: Vec<Arc<str>>) -> Pending<'_, ()>;
+    /// Which cells to hear of, from now on, and which no more. An engine that never can does nothing. After an error or
+    /// [`Notice::Unheard`] it will be told again which cells to hear of, all of them.
+    fn watch(
+        &self,
+        more: Vec<Arc<str>>,
+        less: Vec<Arc<str>>,
+    ) -> Pending<'_, Result<(), EngineError>>;
+}
+
+/// What an engine says unasked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// What a watched cell holds now.
+    Written {
+        /// Its name.
+        cell: String,
+        /// What it holds.
+        value: Vec<u8>,
+    },
+    /// From now on nothing is heard of a cell that may be watched, until it is watched again.
+    Unheard {
+        /// Its name; `None`: of no cell at all.
+        cell: Option<String>,
+    },
 }
 
 /// What tells two values of one cell apart: never used twice.

@@ -9,11 +9,13 @@ use tokio::task::JoinSet;
 
 use super::Inner;
 use super::hub::Calls;
-use crate::cells::{Engine, EngineError, Pulse, Write, Written};
+use crate::cells::{Engine, EngineError, Notice, Pending, Pulse, Write, Written};
 use crate::sync::sleep;
 
 /// Calls with writes or reads under way at once: while they are, the next gathers.
 const UNDER_WAY: usize = 4;
+/// A call that is not answered by then counts as failed.
+const CALL: Duration = Duration::from_secs(1);
 /// A limiter that is gone waits so long for an engine that is away.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// How often wishes are looked through.
@@ -24,8 +26,7 @@ enum Done {
     Pulse(Timestamp, Result<Pulse, EngineError>),
     Writes(Vec<Arc<str>>, Vec<Result<Written, EngineError>>),
     Reads(Vec<Arc<str>>, Vec<Result<Option<Vec<u8>>, EngineError>>),
-    /// Nobody needs to know.
-    Other,
+    Watch(Result<(), EngineError>),
 }
 
 /// Starts the thread. It ends when the limiter is gone and all is written.
@@ -83,7 +84,7 @@ pub(super) async fn run(inner: &Arc<Inner>, engine: Arc<dyn Engine>) {
                     courier.heard(done);
                 }
             }
-            Some((cell, value)) = courier.notices.recv() => courier.noticed(&cell, &value),
+            Some(notice) = courier.notices.recv() => courier.noticed(notice),
             () = inner.wake.notified() => {}
             () = sleep(next.since(now)) => {}
         }
@@ -95,14 +96,14 @@ struct Courier<'a> {
     engine: Arc<dyn Engine>,
     calls: JoinSet<Done>,
     under_way: usize,
-    notices: mpsc::UnboundedReceiver<(String, Vec<u8>)>,
+    notices: mpsc::UnboundedReceiver<Notice>,
 }
 
 impl<'a> Courier<'a> {
     fn new(inner: &'a Arc<Inner>, engine: Arc<dyn Engine>) -> Self {
         let (tell, notices) = mpsc::unbounded_channel();
-        engine.listen(Arc::new(move |cell: &str, value| {
-            let _ = tell.send((cell.to_owned(), value));
+        engine.listen(Arc::new(move |notice| {
+            let _ = tell.send(notice);
         }));
         Self {
             inner,
@@ -123,8 +124,10 @@ impl<'a> Courier<'a> {
         } = asked;
         if let Some(epoch) = pulse {
             let engine = Arc::clone(&self.engine);
-            self.calls
-                .spawn(async move { Done::Pulse(now, engine.pulse(epoch).await) });
+            self.calls.spawn(async move {
+                let pulse = in_time(engine.pulse(epoch), Err).await;
+                Done::Pulse(now, pulse)
+            });
         }
         if !writes.is_empty() {
             self.write(writes);
@@ -133,14 +136,17 @@ impl<'a> Courier<'a> {
             self.under_way += 1;
             let engine = Arc::clone(&self.engine);
             let names = reads.clone();
-            self.calls
-                .spawn(async move { Done::Reads(names, engine.read(reads).await) });
+            self.calls.spawn(async move {
+                let failed = |late| vec![Err(late); names.len()];
+                let read = in_time(engine.read(reads), failed).await;
+                Done::Reads(names, read)
+            });
         }
         if !watch.is_empty() || !unwatch.is_empty() {
             let engine = Arc::clone(&self.engine);
             self.calls.spawn(async move {
-                engine.watch(watch, unwatch).await;
-                Done::Other
+                let watched = in_time(engine.watch(watch, unwatch), Err).await;
+                Done::Watch(watched)
             });
         }
     }
@@ -148,9 +154,12 @@ impl<'a> Courier<'a> {
     fn write(&mut self, writes: Vec<Write>) {
         self.under_way += 1;
         let engine = Arc::clone(&self.engine);
-        let names = writes.iter().map(|write| Arc::clone(&write.cell)).collect();
-        self.calls
-            .spawn(async move { Done::Writes(names, engine.compare_and_set(writes).await) });
+        let names: Vec<_> = writes.iter().map(|write| Arc::clone(&write.cell)).collect();
+        self.calls.spawn(async move {
+            let failed = |late| vec![Err(late); names.len()];
+            let written = in_time(engine.compare_and_set(writes), failed).await;
+            Done::Writes(names, written)
+        });
     }
 
     fn heard(&mut self, done: Done) {
@@ -179,12 +188,26 @@ impl<'a> Courier<'a> {
                     hub.was_read(name, result, now);
                 }
             }
-            Done::Other => {}
+            Done::Watch(watched) => {
+                if watched.is_err() {
+                    hub.unheard(None, now);
+                }
+            }
         }
     }
 
-    fn noticed(&self, cell: &str, value: &[u8]) {
+    fn noticed(&self, notice: Notice) {
         let now = self.inner.clock.now();
-        self.inner.state.lock().hub.noticed(cell, value, now);
+        let hub = &mut self.inner.state.lock().hub;
+        match notice {
+            Notice::Written { cell, value } => hub.noticed(&cell, &value, now),
+            Notice::Unheard { cell } => hub.unheard(cell.as_deref(), now),
+        }
     }
+}
+
+/// What `call` comes to, or what `failed` makes of its being late.
+async fn in_time<T>(call: Pending<'_, T>, failed: impl FnOnce(EngineError) -> T) -> T {
+    let called = tokio::time::timeout(CALL, call).await;
+    called.unwrap_or_else(|_| failed(EngineError(format!("no answer in {} s", CALL.as_secs()))))
 }

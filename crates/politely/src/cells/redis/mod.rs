@@ -22,41 +22,50 @@
 //!
 //! | file | its part |
 //! | --- | --- |
+//! | `url.rs` | what a URL says |
+//! | `links.rs` | a connection to each server for each use; notices |
+//! | `owners.rs` | which server owns a cell |
+//! | `each.rs` | one command per cell, sent there, again if the cell moved |
 //! | `change.rs` | the change of a cell |
 //! | `pulse.rs` | time and run |
-//! | `notices.rs` | who is told |
 //! | `trouble.rs` | what servers complain of, and what to do |
-//! | `servers/` | which servers there are, who owns a cell, one command per cell sent there |
 
 mod change;
-mod notices;
+mod each;
+mod links;
+mod owners;
 mod pulse;
-mod servers;
 mod trouble;
+mod url;
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
-use redis::{Cmd, Value};
+use parking_lot::Mutex;
+use redis::{FromRedisValue, Value};
 
 use super::{Engine, EngineError, OnNotice, Pending, Pulse, Write, Written};
 
-use self::change::Changes;
-use self::servers::{Place, Purpose, Servers};
+use self::each::{Ask, Simple};
+use self::links::{Links, Purpose};
+use self::owners::Owners;
+use self::url::Place;
 
-pub use self::servers::RedisError;
-
-/// A call ends by then, well or not.
-const CALL_TIME: Duration = Duration::from_secs(1);
+pub use self::url::RedisError;
 
 /// Cells in Redis or Valkey.
 ///
-/// Connections are made when they are needed and again when they broke, so servers may come and go. A call ends within a
-/// second; a call with a broken connection fails, the next one makes another. All calls are to be made on one tokio runtime.
+/// Connections are made when they are needed and again when they broke, so servers may come and go. A call with a broken
+/// connection fails, the next one makes another; each ends within seconds. All calls are to be made on one tokio runtime.
 /// One call should have thousands of cells at most: it has half a second to be answered.
 pub struct Redis {
-    servers: Arc<Servers>,
-    replicas: usize,
+    place: Place,
+    hear: OnceLock<OnNotice>,
+    links: Mutex<Links>,
+    /// Unless they are to be asked for.
+    owners: Mutex<Option<Arc<Owners>>>,
+    /// One of them did not understand what not every server does.
+    plain: AtomicBool,
 }
 
 impl Redis {
@@ -66,10 +75,12 @@ impl Redis {
     ///
     /// [`RedisError`] if the URL means nothing, or the file of its `ca` cannot be read.
     pub fn connect(url: &str) -> Result<Self, RedisError> {
-        let place = Place::parse(url)?;
         Ok(Self {
-            replicas: place.replicas,
-            servers: Arc::new(Servers::new(place)),
+            place: Place::parse(url)?,
+            hear: OnceLock::new(),
+            links: Mutex::default(),
+            owners: Mutex::default(),
+            plain: AtomicBool::default(),
         })
     }
 
@@ -78,7 +89,7 @@ impl Redis {
     /// replicas are there, nothing can be changed.
     #[must_use]
     pub fn wait(mut self, replicas: usize) -> Self {
-        self.replicas = replicas;
+        self.place.replicas = replicas;
         self
     }
 }
@@ -86,17 +97,9 @@ impl Redis {
 impl Engine for Redis {
     fn read(&self, cells: Vec<Arc<str>>) -> Pending<'_, Vec<Result<Option<Vec<u8>>, EngineError>>> {
         Box::pin(async move {
-            let names: Vec<&str> = cells.iter().map(|cell| &**cell).collect();
-            let get = |i: usize| {
-                let mut get = Cmd::with_capacity(2, 3 + names[i].len());
-                get.arg("GET").arg(names[i]);
-                get
-            };
-            let answers = self.servers.each(Purpose::Calls, &names, &get, 0).await;
-            answers
-                .into_iter()
-                .map(|answer| bytes(answer?).map_err(|odd| trouble::odd(&odd)))
-                .collect()
+            let gets: Vec<_> = cells.iter().map(|cell| Simple("GET", cell)).collect();
+            let answers = self.each(Purpose::Calls, &gets).await;
+            answers.into_iter().map(|answer| held(answer?)).collect()
         })
     }
 
@@ -105,44 +108,45 @@ impl Engine for Redis {
         writes: Vec<Write>,
     ) -> Pending<'_, Vec<Result<Written, EngineError>>> {
         Box::pin(async move {
-            let names: Vec<&str> = writes.iter().map(|write| &*write.cell).collect();
-            let purpose = if self.replicas > 0 {
-                Purpose::Durable
-            } else {
-                Purpose::Calls
+            let purpose = match self.place.replicas {
+                0 => Purpose::Calls,
+                _ => Purpose::Durable,
             };
-            let answers = self
-                .servers
-                .each(purpose, &names, &Changes(&writes), self.replicas)
-                .await;
-            answers
-                .into_iter()
-                .map(|answer| change::written(answer?))
-                .collect()
+            let answers = self.each(purpose, &writes).await;
+            let answers = writes.iter().zip(answers);
+            let written = answers.map(|(write, answer)| match answer? {
+                done if write.is_done(&done) => Ok(Written::Done),
+                other => held(other).map(Written::Conflict),
+            });
+            written.collect()
         })
     }
 
     fn pulse(&self, epoch: Arc<str>) -> Pending<'_, Result<Pulse, EngineError>> {
-        Box::pin(async move {
-            let pulse = tokio::time::timeout(CALL_TIME, self.servers.pulse(&epoch)).await;
-            pulse.unwrap_or_else(|_| Err(trouble::late()))
-        })
+        Box::pin(async move { self.look(&epoch).await })
     }
 
     fn listen(&self, hear: OnNotice) {
-        self.servers.ears.listen(hear);
+        // Called once; who calls again is not heard.
+        let _ = self.hear.set(hear);
     }
 
-    fn watch(&self, more: Vec<Arc<str>>, less: Vec<Arc<str>>) -> Pending<'_, ()> {
-        Box::pin(notices::watch(&self.servers, more, less))
+    fn watch(
+        &self,
+        more: Vec<Arc<str>>,
+        less: Vec<Arc<str>>,
+    ) -> Pending<'_, Result<(), EngineError>> {
+        Box::pin(async move {
+            let left = less.iter().map(|cell| Simple("SUNSUBSCRIBE", cell));
+            let joined = more.iter().map(|cell| Simple("SSUBSCRIBE", cell));
+            let all: Vec<_> = left.chain(joined).collect();
+            let answers = self.each(Purpose::Notices, &all).await;
+            answers.into_iter().try_for_each(|answer| answer.map(drop))
+        })
     }
 }
 
-/// What a cell holds; whatever else was answered instead, back.
-fn bytes(value: Value) -> Result<Option<Vec<u8>>, Value> {
-    match value {
-        Value::BulkString(bytes) => Ok(Some(bytes)),
-        Value::Nil => Ok(None),
-        odd => Err(odd),
-    }
+/// What a cell holds.
+fn held(answer: Value) -> Result<Option<Vec<u8>>, EngineError> {
+    Option::from_redis_value(answer).map_err(|odd| EngineError(odd.to_string()))
 }

@@ -5,17 +5,18 @@
 
 use futures_util::future::join_all;
 use politely_core::Timestamp;
-use redis::{Value, pipe};
+use redis::{ErrorKind, InfoDict, RedisResult, ServerErrorKind, Value, from_redis_value, pipe};
 
 use super::super::{EngineError, Pulse};
-use super::servers::{Purpose, Server, Servers};
-use super::{bytes, trouble};
+use super::Redis;
+use super::links::Purpose;
 
-impl Servers {
-    pub(super) async fn pulse(&self, epoch: &str) -> Result<Pulse, EngineError> {
-        let (owner, all) = self
-            .owners(|owners| (owners.of(epoch), owners.all()))
-            .await?;
+impl Redis {
+    pub(super) async fn look(&self, epoch: &str) -> Result<Pulse, EngineError> {
+        let owners = self.owners().await;
+        let owner = self.owner(&owners, epoch)?;
+        let owners = owners?;
+        let all = owners.all();
         let mut questions = pipe();
         questions.cmd("TIME");
         questions.cmd("INFO").arg("server");
@@ -26,58 +27,33 @@ impl Servers {
             .map(|server| self.send(server, Purpose::Calls, &questions));
         let (mut run, mut of_owner) = (0, None);
         for (server, answers) in all.iter().zip(join_all(asked).await) {
-            let [time, about, role, value] =
-                <[Value; 4]>::try_from(answers?).map_err(|odd| trouble::odd(&Value::Array(odd)))?;
-            let about = self.text(server, about)?;
-            let role = self.text(server, role)?;
-            if field(&role, "role:") != Some("master") {
-                self.forget();
-                return Err(trouble::replica(server));
-            }
-            let id = field(&about, "run_id:").and_then(|id| id.get(..16));
-            let id = id.and_then(|id| u64::from_str_radix(id, 16).ok());
-            run ^= id.ok_or_else(|| trouble::odd(&Value::SimpleString(about)))?;
-            if Some(server) == owner.as_ref() {
-                of_owner = Some((server, time, value));
+            let pulse =
+                of(answers?, **server == owner).map_err(|why| self.refused(server, &why))?;
+            run ^= pulse.run;
+            if **server == owner {
+                of_owner = Some(pulse);
             }
         }
-        let (server, time, value) = of_owner.ok_or_else(|| {
-            self.forget();
-            trouble::unowned()
-        })?;
-        if let Value::ServerError(why) = value {
-            return Err(self.refused(server, &why));
-        }
-        Ok(Pulse {
-            time: timestamp(&time).ok_or_else(|| trouble::odd(&time))?,
-            run,
-            epoch: bytes(value).map_err(|odd| trouble::odd(&odd))?,
-        })
-    }
-
-    fn text(&self, server: &Server, answer: Value) -> Result<String, EngineError> {
-        match answer {
-            Value::BulkString(text) => Ok(String::from_utf8_lossy(&text).into_owned()),
-            Value::ServerError(why) => Err(self.refused(server, &why)),
-            odd => Err(trouble::odd(&odd)),
-        }
+        let of_owner = of_owner.expect("it is one of all");
+        Ok(Pulse { run, ..of_owner })
     }
 }
 
-/// Of `INFO`: a line's rest.
-fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
-    info.lines().find_map(|line| line.strip_prefix(name))
-}
-
-/// Of `TIME`: seconds and microseconds since 1970.
-fn timestamp(answer: &Value) -> Option<Timestamp> {
-    let number = |value: &Value| match value {
-        Value::BulkString(digits) => std::str::from_utf8(digits).ok()?.parse::<u64>().ok(),
-        _ => None,
-    };
-    let [seconds, micros] = answer.as_sequence()? else {
-        return None;
-    };
-    let micros = number(seconds)?.checked_mul(1_000_000)? + number(micros)?;
-    Some(Timestamp::from_micros(micros))
+/// One master's. The cell is not there for those that do not own it.
+fn of(mut answers: Vec<Value>, is_owner: bool) -> RedisResult<Pulse> {
+    let epoch = answers.pop().filter(|_| is_owner).unwrap_or(Value::Nil);
+    let answers = Value::Array(answers).extract_error()?;
+    let ((seconds, micros), about, role): ((u64, u64), InfoDict, InfoDict) =
+        from_redis_value(answers)?;
+    if role.get("role") != Some("master".to_owned()) {
+        let replica = "it is a replica".to_owned();
+        return Err((ErrorKind::Server(ServerErrorKind::ReadOnly), "", replica).into());
+    }
+    let id: Option<String> = about.get("run_id");
+    let run = id.and_then(|id| u64::from_str_radix(id.get(..16)?, 16).ok());
+    Ok(Pulse {
+        time: Timestamp::from_micros(seconds.saturating_mul(1_000_000).saturating_add(micros)),
+        run: run.ok_or((ErrorKind::UnexpectedReturnType, "INFO says no run_id"))?,
+        epoch: from_redis_value(epoch.extract_error()?)?,
+    })
 }

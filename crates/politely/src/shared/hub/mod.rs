@@ -4,6 +4,7 @@
 //! A simulation does the courier's part in virtual time.
 
 mod away;
+mod notices;
 mod operate;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -24,6 +25,8 @@ use super::event::Event;
 use super::lease::safely;
 use crate::cells::{EngineError, Pulse, Write, Written};
 use crate::waiters::Turn;
+
+use self::notices::Watching;
 
 /// Writes in one call of the engine.
 const BATCH: usize = 512;
@@ -59,7 +62,7 @@ pub(super) struct Hub {
     told: Vec<(usize, Delivery)>,
     /// Something is to be done sooner than was thought when it was last looked at.
     news: bool,
-    watch: (Vec<Arc<str>>, Vec<Arc<str>>),
+    watching: Watching,
     next: Ticket,
 }
 
@@ -140,7 +143,7 @@ impl Hub {
             trouble: None,
             told: Vec::new(),
             news: false,
-            watch: (Vec::new(), Vec::new()),
+            watching: Watching::default(),
             next: 0,
         }
     }
@@ -242,7 +245,7 @@ impl Hub {
             self.pulsing = true;
             calls.pulse = Some(self.shop.epochs.cell());
         }
-        (calls.watch, calls.unwatch) = std::mem::take(&mut self.watch);
+        (calls.watch, calls.unwatch) = self.watched(mono);
         calls
     }
 
@@ -267,17 +270,6 @@ impl Hub {
         }
     }
 
-    fn see_to_notices(&mut self, id: usize) {
-        if let Some(desk) = &mut self.desks[id] {
-            let wants = desk.wants_notices(self.shop.me);
-            if wants != desk.watched {
-                desk.watched = wants;
-                let (more, less) = &mut self.watch;
-                if wants { more } else { less }.push(Arc::clone(desk.name()));
-            }
-        }
-    }
-
     /// When [`Hub::calls`] has something next; while the engine is away only looks at it.
     pub(super) fn next(&self, mono: Timestamp, room: bool) -> Timestamp {
         let pulse = if self.pulsing {
@@ -288,7 +280,8 @@ impl Hub {
         let due = self.due.first().map(|(at, _)| *at);
         let fresh = room && self.shop.epochs.is_fresh(mono);
         let serves = fresh || self.is_alone(mono);
-        due.filter(|_| serves).map_or(pulse, |due| due.min(pulse))
+        let due = due.filter(|_| serves).unwrap_or(Timestamp::NEVER);
+        due.min(pulse).min(self.watching.again_at)
     }
 
     /// What a look at the engine showed; it was sent at that time of our clock.

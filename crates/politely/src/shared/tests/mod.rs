@@ -6,6 +6,7 @@ mod line;
 mod time;
 mod took;
 mod upgrade;
+mod watching;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -213,16 +214,20 @@ async fn a_request_is_answered_at_once() {
     assert!((9.0..=10.1).contains(&wait.as_secs_f64()), "{wait:?}");
 }
 
-/// An engine that can be away: calls end with an error after half a second.
+/// An engine that can be away: calls end with an error after half a second, or never.
 struct Leaving {
     memory: Memory,
     away: Arc<AtomicBool>,
+    hangs: bool,
 }
 
 impl Leaving {
     async fn is_away(&self) -> Option<EngineError> {
         if !self.away.load(Ordering::Relaxed) {
             return None;
+        }
+        if self.hangs {
+            std::future::pending::<()>().await;
         }
         sleep(Duration::from_millis(500)).await;
         Some(EngineError("no answer".to_owned()))
@@ -264,14 +269,18 @@ impl Engine for Leaving {
         self.memory.listen(hear);
     }
 
-    fn watch(&self, more: Vec<Arc<str>>, less: Vec<Arc<str>>) -> Pending<'_, ()> {
+    fn watch(
+        &self,
+        more: Vec<Arc<str>>,
+        less: Vec<Arc<str>>,
+    ) -> Pending<'_, Result<(), EngineError>> {
         self.memory.watch(more, less)
     }
 }
 
 /// When permits left, in seconds, while two processes at 2/s ask for all they can get and the engine is away from
 /// second 10 to 100.
-async fn left_while_away(away: Away) -> Vec<f64> {
+async fn left_while_away(away: Away, hangs: bool) -> Vec<f64> {
     let (memory, gone) = (memory(), Arc::new(AtomicBool::new(false)));
     let clock = Clock::tokio();
     let began = clock.now();
@@ -280,6 +289,7 @@ async fn left_while_away(away: Away) -> Vec<f64> {
         let engine = Leaving {
             memory: memory.clone(),
             away: Arc::clone(&gone),
+            hangs,
         };
         let limiter = started(Arc::new(engine), Config::fixed(2.0, 1.0), away);
         let (tell, clock) = (tell.clone(), clock.clone());
@@ -318,21 +328,25 @@ fn assert_within_rate(left: &[f64], extra: usize) {
 
 #[tokio::test(start_paused = true)]
 async fn nobody_leaves_while_the_engine_is_away() {
-    let left = left_while_away(Away::Closed).await;
-    assert_within_rate(&left, 0);
-    // What was granted may start up to two seconds later.
-    assert_eq!(between(&left, 12.1, 100.0), 0, "{left:?}");
-    assert!(between(&left, 100.0, 120.0) >= 30, "{left:?}");
+    for hangs in [false, true] {
+        let left = left_while_away(Away::Closed, hangs).await;
+        assert_within_rate(&left, 0);
+        // What was granted may start up to two seconds later.
+        assert_eq!(between(&left, 12.1, 100.0), 0, "{left:?}");
+        assert!(between(&left, 100.0, 120.0) >= 30, "{left:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn each_goes_on_with_its_share_for_a_minute() {
-    let left = left_while_away(Away::Share).await;
-    assert_within_rate(&left, 2);
-    let shared = between(&left, 14.0, 70.0);
-    assert!((90..=114).contains(&shared), "{shared} of 112: {left:?}");
-    assert_eq!(between(&left, 74.0, 100.0), 0, "{left:?}");
-    assert!(between(&left, 100.0, 120.0) >= 30, "{left:?}");
+    for hangs in [false, true] {
+        let left = left_while_away(Away::Share, hangs).await;
+        assert_within_rate(&left, 2);
+        let shared = between(&left, 14.0, 70.0);
+        assert!((90..=114).contains(&shared), "{shared} of 112: {left:?}");
+        assert_eq!(between(&left, 74.0, 100.0), 0, "{left:?}");
+        assert!(between(&left, 100.0, 120.0) >= 30, "{left:?}");
+    }
 }
 
 /// It would wait for the slot that it has itself.

@@ -40,7 +40,11 @@ impl Engine for Slow {
         self.0.listen(hear);
     }
 
-    fn watch(&self, more: Vec<Arc<str>>, less: Vec<Arc<str>>) -> Pending<'_, ()> {
+    fn watch(
+        &self,
+        more: Vec<Arc<str>>,
+        less: Vec<Arc<str>>,
+    ) -> Pending<'_, Result<(), EngineError>> {
         self.0.watch(more, less)
     }
 }

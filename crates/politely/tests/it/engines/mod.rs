@@ -16,6 +16,10 @@ pub(crate) trait Running {
     fn client(&self) -> Arc<dyn Engine>;
 
     /// Forgets all cells.
+    #[cfg_attr(
+        not(feature = "redis"),
+        allow(dead_code, reason = "memory is made anew")
+    )]
     fn empty(&self);
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use politely::cells::{Engine, OnNotice, Version, Write, Written};
+use politely::cells::{Engine, Notice, OnNotice, Version, Write, Written};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -187,18 +187,21 @@ pub(crate) async fn no_cells_are_a_call_too(running: &impl Running) {
     let client = running.client();
     assert!(client.read(Vec::new()).await.is_empty());
     assert!(client.compare_and_set(Vec::new()).await.is_empty());
-    client.watch(Vec::new(), Vec::new()).await;
+    assert_eq!(client.watch(Vec::new(), Vec::new()).await, Ok(()));
 }
 
 pub(crate) async fn who_watches_is_told_and_nobody_else(running: &impl Running) {
     let writer = running.client();
     let (watcher, mut told) = listening(running.client());
     let (deaf, mut told_deaf) = listening(running.client());
-    watcher
-        .watch(vec!["a".into(), "b".into(), "c".into()], vec![])
-        .await;
-    watcher.watch(vec![], vec!["c".into()]).await;
-    deaf.watch(vec!["other".into()], vec![]).await;
+    for (watcher, more, less) in [
+        (&watcher, &["a", "b", "c"][..], &[][..]),
+        (&watcher, &[], &["c"]),
+        (&deaf, &["other"], &[]),
+    ] {
+        let [more, less] = [more, less].map(|cells| cells.iter().map(|cell| (*cell).into()));
+        assert_eq!(watcher.watch(more.collect(), less.collect()).await, Ok(()));
+    }
     let loud = |cell, expected, version| Write {
         notify: true,
         ..write(cell, expected, value(version, b"\0loud\r\n"))
@@ -222,7 +225,13 @@ pub(crate) async fn who_watches_is_told_and_nobody_else(running: &impl Running) 
         heard,
         [("a".to_owned(), loud(1)), ("b".to_owned(), loud(2))]
     );
-    assert!(told.try_recv().is_err() && told_deaf.try_recv().is_err());
+    // That "c" is not heard of any more, at most.
+    for told in [&mut told, &mut told_deaf] {
+        while let Ok(notice) = told.notices.try_recv() {
+            let cell = Some("c".to_owned());
+            assert_eq!(notice, Notice::Unheard { cell });
+        }
+    }
 }
 
 pub(crate) async fn time_goes_on_and_the_run_stays(running: &impl Running) {
@@ -238,22 +247,36 @@ pub(crate) async fn time_goes_on_and_the_run_stays(running: &impl Running) {
     assert!(two.time >= one.time);
 }
 
-/// Of which cell, and what it holds.
-pub(crate) type Told = mpsc::UnboundedReceiver<(String, Vec<u8>)>;
+/// What a client is told.
+pub(crate) struct Told {
+    pub(crate) notices: mpsc::UnboundedReceiver<Notice>,
+    /// It is to watch again: it could not, or is not told any more.
+    #[cfg_attr(
+        not(feature = "redis"),
+        allow(dead_code, reason = "memory always tells")
+    )]
+    pub(crate) unheard: bool,
+}
 
 /// A client, and what it is told.
 pub(crate) fn listening(client: Arc<dyn Engine>) -> (Arc<dyn Engine>, Told) {
-    let (sender, told) = mpsc::unbounded_channel();
-    let hear: OnNotice = Arc::new(move |cell: &str, value| {
+    let (sender, notices) = mpsc::unbounded_channel();
+    let hear: OnNotice = Arc::new(move |notice| {
         // Nobody may listen any more.
-        let _ = sender.send((cell.to_owned(), value));
+        let _ = sender.send(notice);
     });
     client.listen(hear);
-    (client, told)
+    let unheard = false;
+    (client, Told { notices, unheard })
 }
 
 /// What comes next.
 async fn next(told: &mut Told) -> (String, Vec<u8>) {
-    let told = timeout(PATIENCE, told.recv()).await;
-    told.expect("a notice comes").expect("the client is there")
+    loop {
+        let notice = timeout(PATIENCE, told.notices.recv()).await;
+        let notice = notice.expect("a notice comes");
+        if let Notice::Written { cell, value } = notice.expect("the client is there") {
+            return (cell, value);
+        }
+    }
 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use politely::cells::{Version, Written};
 
 use super::super::suite::listening;
-use super::{client, ends, heard_again, read, run, set, settled, value, write};
+use super::{client, ends, heard_again, read, run, set, settled, value, watch, write};
 use crate::servers::redis::Cluster;
 
 #[tokio::test]
 async fn a_slot_that_moves_takes_its_cells_along() {
     let cluster = Cluster::start();
     let (engine, mut told) = listening(client(&cluster.url()));
-    engine.watch(vec!["cell".into()], vec![]).await;
+    watch(&*engine, "cell").await;
     set(&*engine, write("cell", None, value(1, b"")))
         .await
         .expect("an answer");
@@ -60,7 +60,7 @@ async fn a_promoted_replica_is_another_run() {
     let owner = cluster.owner("cell");
     let replica = cluster.replica_of(owner);
     let (engine, mut told) = listening(client(&(cluster.url() + "?wait=1")));
-    engine.watch(vec!["cell".into()], vec![]).await;
+    watch(&*engine, "cell").await;
     let written = set(&*engine, write("cell", None, value(1, b""))).await;
     assert_eq!(written, Ok(Written::Done), "the replica has it");
     let before = run(&*engine).await.expect("a pulse");

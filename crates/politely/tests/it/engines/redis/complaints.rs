@@ -3,7 +3,7 @@
 use politely::cells::{Engine, Version, Written};
 
 use super::super::suite::listening;
-use super::{client, read, run, set, value, write};
+use super::{client, read, run, set, value, watch, write};
 use crate::servers::redis::{Cluster, RedisServer};
 
 async fn refusal(engine: &dyn Engine) -> String {
@@ -156,10 +156,10 @@ async fn a_server_that_cannot_tell_still_changes() {
     let server =
         RedisServer::start("rename-command spublish \"\"\nrename-command ssubscribe \"\"\n");
     let (engine, mut told) = listening(client(&server.url()));
-    engine.watch(vec!["cell".into()], vec![]).await;
+    watch(&*engine, "cell").await;
     let mut write = write("cell", None, value(1, b""));
     write.notify = true;
     assert_eq!(set(&*engine, write).await, Ok(Written::Done));
     assert_eq!(read(&*engine, "cell").await, Ok(Some(value(1, b""))));
-    assert!(told.try_recv().is_err());
+    assert!(told.notices.try_recv().is_err());
 }

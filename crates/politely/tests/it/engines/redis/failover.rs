@@ -3,7 +3,7 @@
 use politely::cells::Written;
 
 use super::super::suite::listening;
-use super::{client, heard_again, read, run, set, settled, value, write};
+use super::{client, heard_again, read, run, set, settled, value, watch, write};
 use crate::servers::redis::{RedisServer, Sentineled, wait_for};
 
 #[tokio::test]
@@ -11,7 +11,7 @@ async fn a_promoted_replica_is_found_and_is_another_run() {
     let mut servers = Sentineled::start("");
     let url = servers.url() + "?wait=1";
     let (engine, mut told) = listening(client(&url));
-    engine.watch(vec!["cell".into()], vec![]).await;
+    watch(&*engine, "cell").await;
     let written = set(&*engine, write("cell", None, value(1, b""))).await;
     assert_eq!(written, Ok(Written::Done), "the replica has it");
     let before = run(&*engine).await.expect("a pulse");
@@ -35,7 +35,7 @@ async fn a_promoted_replica_is_found_and_is_another_run() {
 async fn a_master_that_became_a_replica_is_left() {
     let servers = Sentineled::start("");
     let (engine, mut told) = listening(client(&servers.url()));
-    engine.watch(vec!["cell".into()], vec![]).await;
+    watch(&*engine, "cell").await;
     set(&*engine, write("cell", None, value(1, b"")))
         .await
         .expect("an answer");
@@ -73,14 +73,21 @@ async fn one_sentinel_that_hangs_is_not_waited_for() {
 async fn a_replica_that_hangs_keeps_changes_from_counting() {
     let servers = Sentineled::start("");
     let engine = client(&(servers.url() + "?wait=1"));
+    assert_eq!(read(&*engine, "cell").await, Ok(None));
     servers.replica.freeze();
-    assert!(
-        set(&*engine, write("cell", None, value(1, b"")))
-            .await
-            .is_err()
-    );
+    let mut changing = std::pin::pin!(set(&*engine, write("cell", None, value(1, b""))));
+    let reading = settled(async || match read(&*engine, "cell").await {
+        Ok(Some(now)) => Ok(now),
+        Ok(None) => Err(politely::cells::EngineError("not yet".to_owned())),
+        Err(why) => Err(why),
+    });
     // Who does not change does not wait.
-    assert_eq!(read(&*engine, "cell").await, Ok(Some(value(1, b""))));
+    tokio::select! {
+        biased;
+        changed = &mut changing => panic!("it did not wait: {changed:?}"),
+        now = reading => assert_eq!(now, value(1, b"")),
+    }
+    assert!(changing.await.is_err());
     servers.replica.thaw();
     wait_for("it is back", || {
         servers.replica.cli(&["exists", "cell"]) == "1"
@@ -94,7 +101,7 @@ async fn a_replica_that_hangs_keeps_changes_from_counting() {
 async fn who_watches_follows_to_a_master_named_anew() {
     let servers = Sentineled::start("");
     let (engine, mut told) = listening(client(&servers.url()));
-    engine.watch(vec!["cell".into()], vec![]).await;
+    watch(&*engine, "cell").await;
     heard_again(&*engine, &mut told, "cell").await;
     // The old one stays, and so do the connections that wait for notices.
     let other = RedisServer::start("");

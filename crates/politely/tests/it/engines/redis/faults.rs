@@ -3,7 +3,7 @@
 use politely::cells::{Write, Written};
 
 use super::super::suite::listening;
-use super::{client, ends, heard_again, read, run, set, settled, value, write};
+use super::{client, ends, heard_again, read, run, set, settled, value, watch, write};
 use crate::servers::redis::{RedisServer, wait_for};
 
 #[tokio::test]
@@ -27,7 +27,7 @@ async fn a_forgotten_script_is_nobodys_concern() {
 async fn a_cut_connection_costs_one_call_at_most() {
     let server = RedisServer::start("");
     let (engine, mut told) = listening(client(&server.url()));
-    engine.watch(vec!["cell".into()], vec![]).await;
+    watch(&*engine, "cell").await;
     set(&*engine, write("cell", None, value(1, b"")))
         .await
         .expect("an answer");
@@ -44,7 +44,7 @@ async fn a_cut_connection_costs_one_call_at_most() {
 async fn a_restart_is_another_run_and_watchers_are_told_again() {
     let mut server = RedisServer::start("");
     let (engine, mut told) = listening(client(&server.url()));
-    engine.watch(vec!["cell".into()], vec![]).await;
+    watch(&*engine, "cell").await;
     set(&*engine, write("cell", None, value(1, b"")))
         .await
         .expect("an answer");
@@ -85,7 +85,8 @@ async fn a_frozen_server_keeps_nobody() {
     assert!(ends(read(&*engine, "cell")).await.is_err());
     let written = ends(set(&*engine, write("cell", Some(1), value(2, b"")))).await;
     assert!(written.is_err() && ends(run(&*engine)).await.is_err());
-    ends(engine.watch(vec!["cell".into()], vec![])).await;
+    let watched = ends(engine.watch(vec!["cell".into()], vec![])).await;
+    assert!(watched.is_err());
     server.thaw();
     // What failed may have been carried out, or not.
     let now = settled(async || read(&*engine, "cell").await).await;
@@ -97,7 +98,9 @@ async fn a_server_may_come_later() {
     let mut server = RedisServer::start("");
     server.kill();
     let (engine, mut told) = listening(client(&server.url()));
-    ends(engine.watch(vec!["cell".into()], vec![])).await;
+    let watched = ends(engine.watch(vec!["cell".into()], vec![])).await;
+    told.unheard = watched.is_err();
+    assert!(told.unheard);
     let many = (0..100).map(|i| format!("{i}").into()).collect();
     assert!(ends(engine.read(many)).await.iter().all(Result::is_err));
     server.start_again();
@@ -124,7 +127,7 @@ async fn a_cell_nobody_changes_is_forgotten_in_time() {
 async fn who_is_dropped_leaves_no_connection_behind() {
     let server = RedisServer::start("");
     let (engine, _told) = listening(client(&server.url()));
-    engine.watch(vec!["cell".into()], vec![]).await;
+    watch(&*engine, "cell").await;
     read(&*engine, "cell").await.expect("an answer");
     assert_eq!(server.cli(&["client", "list"]).lines().count(), 3);
     drop(engine);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use politely::cells::redis::Redis;
-use politely::cells::{Engine, EngineError, Write};
+use politely::cells::{Engine, EngineError, Notice, Write};
 
 use super::suite::{self, Told};
 use super::{Running, read, set, value, write};
@@ -129,7 +129,14 @@ async fn run(engine: &dyn Engine) -> Result<u64, EngineError> {
     Ok(engine.pulse("epoch".into()).await?.run)
 }
 
-/// Changes the cell until the watcher hears of it: notices sent while it was away are lost.
+/// Watches a cell of servers that are there.
+async fn watch(engine: &dyn Engine, cell: &str) {
+    let watched = engine.watch(vec![cell.into()], vec![]).await;
+    assert_eq!(watched, Ok(()));
+}
+
+/// Changes the cell until the watcher hears of it, who watches again if told that nothing is heard any more: notices sent while it was away
+/// are lost.
 async fn heard_again(engine: &dyn Engine, told: &mut Told, cell: &str) {
     let hearing = async {
         for version in 1_u64.. {
@@ -144,10 +151,17 @@ async fn heard_again(engine: &dyn Engine, told: &mut Told, cell: &str) {
             };
             // Fails as long as servers come back.
             let _ = set(engine, write).await;
-            let soon = tokio::time::timeout(Duration::from_millis(50), told.recv()).await;
-            if let Ok(Some((heard, _))) = soon {
-                assert_eq!(heard, cell);
-                return;
+            let soon = tokio::time::timeout(Duration::from_millis(50), told.notices.recv()).await;
+            match soon {
+                Ok(Some(Notice::Written { cell: heard, .. })) => {
+                    assert_eq!(heard, cell);
+                    return;
+                }
+                Ok(Some(Notice::Unheard { .. })) => told.unheard = true,
+                _ => {}
+            }
+            if told.unheard {
+                told.unheard = engine.watch(vec![cell.into()], vec![]).await.is_err();
             }
         }
     };

@@ -1,13 +1,14 @@
 //! What an engine's URL says.
 
-use std::sync::Arc;
-
 use percent_encoding::percent_decode_str;
+use redis::io::tcp::TcpSettings;
 use redis::{
-    Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
-    TlsCertificates, io::tcp::TcpSettings,
+    Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo, RedisResult,
+    TlsCertificates,
 };
 use url::Url;
+
+use super::links::{Purpose, Server};
 
 /// Why a URL leads to no cells.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,36 +38,32 @@ pub enum RedisError {
     Certificates(String, String),
 }
 
-/// One server's host and port.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Server {
-    pub(crate) host: Arc<str>,
-    pub(crate) port: u16,
-}
-
 pub(super) enum Kind {
     Alone,
     Sentinel { master: String },
     Cluster,
 }
 
-pub(crate) struct Place {
+pub(super) struct Place {
     pub(super) kind: Kind,
     /// Those the URL names.
     pub(super) servers: Vec<Server>,
-    pub(crate) replicas: usize,
+    pub(super) replicas: usize,
     login: RedisConnectionInfo,
     tls: Option<TlsCertificates>,
 }
 
 impl Place {
-    pub(crate) fn parse(url: &str) -> Result<Self, RedisError> {
+    pub(super) fn parse(url: &str) -> Result<Self, RedisError> {
         let (scheme, rest) = url.split_once("://").unwrap_or_default();
         let no_scheme = || RedisError::Scheme(scheme.to_owned());
         let (protocol, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
         let tls = match protocol {
-            "redis" | "valkey" => false,
-            "rediss" | "valkeys" => true,
+            "redis" | "valkey" => None,
+            "rediss" | "valkeys" => Some(TlsCertificates {
+                client_tls: None,
+                root_cert: None,
+            }),
             _ => return Err(no_scheme()),
         };
         let (login, rest) = rest.rsplit_once('@').unwrap_or(("", rest));
@@ -75,57 +72,50 @@ impl Place {
         // What surrounds the servers reads as it would around one.
         let around = Url::parse(&format!("redis://{login}@localhost{tail}")).ok();
         let around = around.filter(|url| url.host_str() == Some("localhost"));
-        let around = around.ok_or(RedisError::Login)?;
+        let mut around = around.ok_or(RedisError::Login)?;
         let port = if kind == "sentinel" { 26379 } else { 6379 };
-        let servers: Vec<Server> = hosts
-            .split(',')
-            .map(|host| Server::parse(host, port))
-            .collect::<Result<_, _>>()?;
-        let mut path = around.path().split('/').filter(|part| !part.is_empty());
-        let kind = match kind {
-            "" => Kind::Alone,
-            "cluster" => Kind::Cluster,
-            "sentinel" => Kind::Sentinel {
-                master: decoded(
-                    path.next()
-                        .ok_or_else(|| RedisError::Master(scheme.to_owned()))?,
-                ),
-            },
+        let servers = hosts.split(',').map(|host| server(host, port));
+        let servers: Vec<Server> = servers.collect::<Result<_, _>>()?;
+
+        let path = around.path().to_owned();
+        let mut path = path.split('/').filter(|part| !part.is_empty());
+        let kind = match (kind, &servers[..]) {
+            ("", [_]) => Kind::Alone,
+            ("", _) => return Err(RedisError::Address(hosts.to_owned())),
+            ("cluster", _) => Kind::Cluster,
+            ("sentinel", _) => {
+                let master = path.next();
+                let master = master.ok_or_else(|| RedisError::Master(scheme.to_owned()))?;
+                let master = percent_decode_str(master).decode_utf8_lossy();
+                Kind::Sentinel {
+                    master: master.into_owned(),
+                }
+            }
             _ => return Err(no_scheme()),
         };
         let database = path.next().unwrap_or("0");
-        let no_database = || RedisError::Database(database.to_owned());
-        let number: u16 = database.parse().map_err(|_| no_database())?;
-        if path.next().is_some() || matches!(kind, Kind::Cluster) && number != 0 {
-            return Err(no_database());
-        }
-        if matches!(kind, Kind::Alone) && servers.len() > 1 {
-            return Err(RedisError::Address(hosts.to_owned()));
+        let is_one = path.next().is_none() && database.parse::<u16>().is_ok();
+        if !is_one || matches!(kind, Kind::Cluster) && database != "0" {
+            return Err(RedisError::Database(database.to_owned()));
         }
 
-        let mut login = RedisConnectionInfo::default()
-            .set_db(number.into())
-            .set_skip_set_lib_name();
-        if !around.username().is_empty() {
-            login = login.set_username(decoded(around.username()));
-        }
-        if let Some(password) = around.password() {
-            login = login.set_password(decoded(password));
-        }
+        let parameters: Vec<_> = around.query_pairs().into_owned().collect();
+        around.set_path(database);
+        around.set_query(None);
+        let login = around
+            .into_connection_info()
+            .map_err(|_| RedisError::Login)?;
         let mut place = Self {
             kind,
             servers,
             replicas: 0,
-            login,
-            tls: tls.then_some(TlsCertificates {
-                client_tls: None,
-                root_cert: None,
-            }),
+            login: login.redis_settings().clone().set_skip_set_lib_name(),
+            tls,
         };
-        for (name, value) in around.query_pairs() {
+        for (name, value) in parameters {
             place.set(&name, &value)?;
         }
-        if tls {
+        if place.tls.is_some() {
             // Who brings another provider along has installed it by now; with two in the tree, rustls would not choose.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
@@ -141,7 +131,7 @@ impl Place {
                 let pem = std::fs::read(value).map_err(|why| wrong(why.to_string()))?;
                 tls.root_cert = Some(pem);
                 // Says now what would come at the first call.
-                self.client(&self.servers[0], None)
+                self.client(&self.servers[0], Purpose::Calls)
                     .map_err(|why| wrong(why.to_string()))?;
             }
             _ => return Err(unknown()),
@@ -149,13 +139,9 @@ impl Place {
         Ok(())
     }
 
-    /// How to speak with a server; without a protocol, with a Sentinel: it has users of its own and no databases.
-    pub(super) fn client(
-        &self,
-        server: &Server,
-        protocol: Option<ProtocolVersion>,
-    ) -> redis::RedisResult<Client> {
-        let (host, port) = (server.host.to_string(), server.port);
+    /// How to speak with a server. A Sentinel has users of its own and no databases.
+    pub(super) fn client(&self, server: &Server, purpose: Purpose) -> RedisResult<Client> {
+        let (host, port) = (server.host().to_owned(), server.port());
         let addr = match &self.tls {
             None => ConnectionAddr::Tcp(host, port),
             Some(_) => ConnectionAddr::TcpTls {
@@ -165,9 +151,10 @@ impl Place {
                 tls_params: None,
             },
         };
-        let login = match protocol {
-            Some(protocol) => self.login.clone().set_protocol(protocol),
-            None => RedisConnectionInfo::default().set_skip_set_lib_name(),
+        let login = match purpose {
+            Purpose::Sentinel => RedisConnectionInfo::default().set_skip_set_lib_name(),
+            Purpose::Notices => self.login.clone().set_protocol(ProtocolVersion::RESP3),
+            _ => self.login.clone().set_protocol(ProtocolVersion::RESP2),
         };
         let info = addr
             .into_connection_info()?
@@ -180,22 +167,18 @@ impl Place {
     }
 }
 
-impl Server {
-    fn parse(text: &str, port: u16) -> Result<Self, RedisError> {
-        let url = Url::parse(&format!("redis://{text}")).ok();
-        let host = url.as_ref().and_then(Url::host_str).unwrap_or_default();
-        if host.is_empty() {
-            return Err(RedisError::Address(text.to_owned()));
-        }
-        Ok(Self {
-            host: host.trim_matches(['[', ']']).into(),
-            port: url.as_ref().and_then(Url::port).unwrap_or(port),
-        })
+fn server(text: &str, port: u16) -> Result<Server, RedisError> {
+    let url = Url::parse(&format!("redis://{text}")).ok();
+    let named = url
+        .as_ref()
+        .and_then(|url| Some((url.host_str()?, url.port())));
+    match named {
+        Some((host, its)) if !host.is_empty() => Ok(Server::new(
+            host.trim_matches(['[', ']']),
+            its.unwrap_or(port),
+        )),
+        _ => Err(RedisError::Address(text.to_owned())),
     }
-}
-
-fn decoded(text: &str) -> String {
-    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]
