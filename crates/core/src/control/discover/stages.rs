@@ -29,6 +29,8 @@ const STEP_S: (f64, f64) = (1.0, 10.0);
 const STEP_RATE: f64 = 250.0;
 /// So many refusals are owed that any bracket is good enough.
 const TOO_DEEP: f32 = -3.0;
+/// … for the start; one so wide is left by a gentle probe at once.
+const VAGUE: f64 = 1.5;
 /// What a ceiling lies below a rate that passed.
 const PASSED: f64 = 0.995;
 /// A trial lasts this long over the precision that is asked of it, seconds: a bucket of a second's rate shows, …
@@ -72,8 +74,13 @@ impl Learning {
         let low = self.low.max(self.passed);
         if self.high <= low * (1.0 + PRECISE) || self.probing.credit() <= TOO_DEEP && self.low > 0.0
         {
+            let vague = self.ceiling == 0.0 && self.high > low * VAGUE;
             self.cruise(self.low.max(self.passed * PASSED), now);
-            self.probing.invest(now);
+            if vague {
+                self.probing.afford();
+            } else {
+                self.probing.invest(now);
+            }
             return;
         }
         let at = match self.cuts {

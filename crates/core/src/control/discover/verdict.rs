@@ -164,7 +164,7 @@ impl Learning {
     fn soft_over(&mut self, block: &Block, bracket: Bracket, now: Timestamp) {
         match self.stage {
             Stage::Start => self.first_trial(block.rate, now),
-            Stage::Trial => self.trial_over(bracket, now),
+            Stage::Trial => self.trial_over(block, bracket, now),
             Stage::Probe => self.probe_over(block, now),
             Stage::Recover if self.strikes < self.bears() => {
                 // A window that slides still holds what was sent before the block.
@@ -180,7 +180,7 @@ impl Learning {
         }
     }
 
-    fn trial_over(&mut self, bracket: Bracket, now: Timestamp) {
+    fn trial_over(&mut self, block: &Block, bracket: Bracket, now: Timestamp) {
         self.high = self.high.min(bracket.high);
         if self.verifying && self.high <= self.ceiling * SECOND_LOOK {
             // What the probe found was the bucket's.
@@ -194,7 +194,7 @@ impl Learning {
         if bracket.low < self.low * 0.9 && bracket.high < self.low {
             self.low = bracket.low;
         }
-        if self.cuts == 2 && self.stage_served >= STEP_SERVED {
+        if self.cuts == 2 && self.stage_served >= STEP_SERVED && block.canaries == 0 {
             return self.enter(Stage::Trial, self.high * HARDLY_LESS, now);
         }
         self.next_trial(now);

@@ -43,6 +43,9 @@ use crate::waiters::Turn;
 const LINGER: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 /// Whose turn it is has so long to take it.
 const CLAIM: Duration = Duration::from_millis(250);
+/// … one after the other, but no more than so many of them: those further behind do not wait for longer. Behind a fleet that was
+/// killed again and again nobody would live to see his turn.
+const HEIRS: usize = 4;
 /// Of those in the key's line each takes what leaves within so long, then it is the next one's turn.
 const QUANTUM: Duration = Duration::from_millis(20);
 /// A notice may be lost: who waits for others looks this often.

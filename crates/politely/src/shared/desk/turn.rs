@@ -6,7 +6,7 @@ use politely_core::Timestamp;
 use politely_core::host::{Ask, Decision, HORIZON, Reason, Wait};
 
 use super::super::cell::Cell;
-use super::{BATCH, CLAIM, Desk, Granting, LATELY, POLL, QUANTUM, Shop, Told};
+use super::{BATCH, CLAIM, Desk, Granting, HEIRS, LATELY, POLL, QUANTUM, Shop, Told};
 
 impl Desk {
     /// Lets those leave who may, and takes its place in the line of all who wait.
@@ -208,7 +208,8 @@ impl Desk {
         now: Timestamp,
         mono: Timestamp,
     ) -> bool {
-        let patience = CLAIM * before as u32;
+        let before = before.min(HEIRS) as u32;
+        let patience = CLAIM * before;
         let mut host = cell.host.clone();
         let (taken, of) = host.slots(now, &shop.config);
         let ask = modest(Ask::within(HORIZON), taken, of);
@@ -229,8 +230,8 @@ impl Desk {
                 let at = shop.epochs.mono(wait.at);
                 // Slots come back at any time; of all else it is known when it ends, or a notice tells.
                 let polls = match wait.reason {
-                    Reason::InFlight => before as u32,
-                    _ => 10 * before as u32,
+                    Reason::InFlight => before,
+                    _ => 10 * before,
                 };
                 self.try_at = (at + patience).min(mono + POLL * polls).max(mono + CLAIM);
                 self.look = true;

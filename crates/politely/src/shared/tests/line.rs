@@ -7,7 +7,7 @@ use politely_core::Timestamp;
 use politely_core::config::Config;
 
 use super::{key, memory, ok, process};
-use crate::cells::{Engine, Version, Write, Written};
+use crate::cells::{Engine, Memory, Version, Write, Written};
 use crate::clock::Clock;
 use crate::limiter::Limiter;
 use crate::shared::cell::{Cell, Who};
@@ -62,6 +62,42 @@ async fn ten_thousand_wait_for_one_permit_a_second() {
     assert!(each <= 1.5, "{each} engine operations a permit");
 }
 
+/// So many others, of whom nobody hears again.
+async fn stand_in_line(memory: &Memory, config: &Config, count: u32) {
+    let name = hub::name(&key());
+    let held = memory.read(vec![Arc::clone(&name)]).await.remove(0);
+    let held = held.unwrap().unwrap();
+    let (mut cell, _) = Cell::decode(&held, Timestamp::ZERO, config).unwrap();
+    cell.head.line.extend((0..count).map(|n| Who(7 + n)));
+    let write = Write {
+        cell: name,
+        expected: Version::of(&held),
+        before: None,
+        value: cell.encode(Who(7), 1),
+        keep: Duration::from_hours(1),
+        notify: false,
+    };
+    let written = memory.compare_and_set(vec![write]).await.remove(0);
+    assert_eq!(written, Ok(Written::Done));
+}
+
+/// Before this, a process waited a quarter of a second for each; with one killed every sixth of a second nobody lived that long, and two
+/// hosts of sixteen were not asked again for ten minutes.
+#[tokio::test(start_paused = true)]
+async fn a_line_of_the_dead_is_waited_for_no_longer_than_four() {
+    let (memory, clock, config) = (memory(), Clock::tokio(), Config::fixed(1.0, 1.0));
+    let limiter = process(&memory, config.clone());
+    sleep(Duration::from_secs(5)).await;
+    limiter.acquire(&key()).await.unwrap().report(&ok());
+    assert!(limiter.settled(Duration::from_secs(1)).await);
+    stand_in_line(&memory, &config, 200).await;
+    sleep(Duration::from_secs(2)).await;
+    let began = clock.now();
+    limiter.acquire(&key()).await.unwrap().report(&ok());
+    let waited = clock.now().since(began);
+    assert!(waited <= Duration::from_secs(2), "{waited:?}");
+}
+
 /// Before this, whoever came second to a key that lets everybody go wrote once to join its line and once to be served, and all were told of
 /// every write.
 #[tokio::test(start_paused = true)]
@@ -74,21 +110,7 @@ async fn nobody_stands_in_line_where_there_is_plenty() {
         sleep(Duration::from_secs(5)).await;
         limiter.acquire(&key()).await.unwrap().report(&ok());
         assert!(limiter.settled(Duration::from_secs(1)).await);
-        let (name, somebody) = (hub::name(&key()), Who(7));
-        let held = memory.read(vec![Arc::clone(&name)]).await.remove(0);
-        let held = held.unwrap().unwrap();
-        let (mut cell, _) = Cell::decode(&held, Timestamp::ZERO, &config).unwrap();
-        cell.head.line.push(somebody);
-        let write = Write {
-            cell: name,
-            expected: Version::of(&held),
-            before: None,
-            value: cell.encode(somebody, 1),
-            keep: Duration::from_hours(1),
-            notify: false,
-        };
-        let written = memory.compare_and_set(vec![write]).await.remove(0);
-        assert_eq!(written, Ok(Written::Done));
+        stand_in_line(&memory, &config, 1).await;
         sleep(Duration::from_secs(2)).await;
         let began = clock.now();
         limiter.acquire(&key()).await.unwrap().report(&ok());
