@@ -122,6 +122,8 @@ impl Host {
         // Who takes the last slot was kept waiting by the slots, if not by the rate; of one slot, nobody can tell.
         let last = free == 1 && cap > 1;
         let lease = self.lease(start, probe, last, &rate, config);
+        // Those of the same run end later.
+        self.first_end = self.first_end.or(FirstEnd::of(start, config.lease));
         let mut granted = 1;
         while granted < slots {
             let start = start + rate.interval() * granted;
@@ -438,19 +440,7 @@ impl Host {
         if probe {
             self.rare().probe_sent();
         }
-        self.take_lease(start, config.lease, probe, pressed)
-    }
-
-    #[inline]
-    fn take_lease(
-        &mut self,
-        start: Timestamp,
-        lasts: Duration,
-        probe: bool,
-        pressed: bool,
-    ) -> LeaseId {
-        self.first_end = self.first_end.or(FirstEnd::of(start, lasts));
-        self.leases.take(start, lasts, probe, pressed)
+        self.leases.take(start, config.lease, probe, pressed)
     }
 
     fn learn(

@@ -156,7 +156,8 @@ impl Host {
     /// A permit granted before whoever kept this state died: its slot is taken until its lease ends.
     pub fn readmit(&mut self, start: Timestamp, lasts: Duration) -> LeaseId {
         self.last_grant = self.last_grant.max(start);
-        self.take_lease(start, lasts, false, false)
+        self.first_end = FirstEnd::default();
+        self.leases.take(start, lasts, false, false)
     }
 
     /// The holders of all leases are gone: their slots return, counted as expired.
