@@ -579,10 +579,8 @@ impl Host {
         if let Some(last) = expired.last {
             self.rest(last, now);
         }
-        self.first_end = match self.leases.next_expiry() {
-            Some(end) => FirstEnd::at(end),
-            None => FirstEnd::NEVER,
-        };
+        let next = self.leases.next_expiry();
+        self.first_end = next.map_or(FirstEnd::NEVER, FirstEnd::at);
     }
 
     fn rare(&mut self) -> &mut Rare {
