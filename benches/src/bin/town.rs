@@ -58,7 +58,10 @@ impl Orders {
                 "--api" => orders.set = Set::Api,
                 "--seconds" => orders.seconds = Some(number()?.into()),
                 "--processes" => orders.processes = number()?.into(),
-                "--logs" => orders.logs = args.next().map(PathBuf::from),
+                "--logs" => {
+                    let folder = args.next().ok_or("--logs takes a folder")?;
+                    orders.logs = Some(folder.into());
+                }
                 _ => return Err(format!("{option} is no option")),
             }
         }

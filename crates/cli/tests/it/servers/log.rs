@@ -87,6 +87,10 @@ pub(super) fn read(path: &Path) -> Truth {
     judge(text.lines().map(parse).collect())
 }
 
+pub(super) const fn is_refusal(status: u16) -> bool {
+    matches!(status, 403 | 429 | 503)
+}
+
 fn parse(line: &str) -> Request {
     let line: Line =
         serde_json::from_str(line).unwrap_or_else(|error| panic!("truth line {line}: {error}"));
@@ -115,7 +119,7 @@ fn judge(mut requests: Vec<Request>) -> Truth {
     // Of those who came in one tick, who stayed comes before who was turned away for it.
     requests.sort_by_key(|request| (request.arrived_us, Reverse(request.ended_us)));
     let count = |is: fn(u16) -> bool| requests.iter().filter(|request| is(request.status)).count();
-    let refused = count(|status| matches!(status, 403 | 429 | 503));
+    let refused = count(is_refusal);
     let accepted = count(|status| matches!(status, 200..=399 | 404));
     let served = |request: &&Request| request.status == 200 && request.path.starts_with("/page/");
     let pages: BTreeSet<&str> = requests

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::log::SECOND_US;
+use super::log::{SECOND_US, is_refusal};
 use super::{Kind, Truth};
 
 /// A host between two moments of its life.
@@ -56,10 +56,6 @@ impl Truth {
         }
         begins
     }
-}
-
-const fn is_refusal(status: u16) -> bool {
-    matches!(status, 403 | 429 | 503)
 }
 
 #[cfg(test)]

@@ -511,6 +511,19 @@ pub(super) mod tests {
         }
     }
 
+    /// Too many refusals to narrow it down: at a wide first bracket's lower end half a minute would be lost before the first probe.
+    #[test]
+    fn a_vague_first_bracket_is_probed_at_once_and_a_later_one_after_a_rest() {
+        for (ceiling, high, at_once) in [(0.0, 2.0, true), (0.0, 1.4, false), (1.0, 2.0, false)] {
+            let mut law = fresh();
+            (0..9).for_each(|_| law.probing.pay());
+            (law.ceiling, law.low, law.high) = (ceiling, 1.0, high);
+            law.next_trial(at(0.0));
+            assert_eq!(law.stage, Stage::Cruise);
+            assert_eq!(law.probing.due(at(0.1), true), at_once, "{ceiling} {high}");
+        }
+    }
+
     #[test]
     fn one_block_halves_the_rate_once() {
         let mut law = Learning::new(Arc::default(), 8.0, Timestamp::ZERO);

@@ -319,6 +319,21 @@ mod tests {
         Timestamp::from_secs_f64(1.8e9 + secs)
     }
 
+    /// A canary that is refused too did not just come early.
+    #[test]
+    fn a_first_trial_that_came_early_is_followed_by_one_hardly_lower() {
+        for (canaries, early) in [(&[0.6][..], true), (&[0.6, 1.2], false)] {
+            let mut law = fresh();
+            (0..5).for_each(|i| law.ledger.serve(at(f64::from(i))));
+            law.first_trial(4.0, at(5.0));
+            (law.cuts, law.stage_served) = (1, STEP_SERVED);
+            block(&mut law, 5.5, Signal::RateLimited, canaries);
+            assert_eq!((law.stage, law.cuts), (Stage::Trial, 2));
+            let hardly_less = (law.rate - 2.0 * HARDLY_LESS).abs() < 1e-9;
+            assert_eq!(hardly_less, early, "{}", law.rate);
+        }
+    }
+
     /// Refused at `secs`; canaries so much later, of which the last is served.
     fn block(law: &mut Learning, secs: f64, signal: Signal, canaries: &[f64]) {
         hear(law, secs, signal);

@@ -22,23 +22,24 @@ use super::links::{Purpose, Server};
 use super::trouble::{complaint, is_elsewhere};
 use super::url::Kind;
 
-pub(super) enum Owners {
-    One(Server),
-    Slots(HashMap<Slot, Server>),
+pub(super) struct Owners {
+    pub(super) all: HashSet<Server>,
+    /// Of a cluster: whose each slot is.
+    slots: Option<HashMap<Slot, Server>>,
 }
 
 impl Owners {
-    fn of(&self, cell: &str) -> Option<&Server> {
-        match self {
-            Self::One(server) => Some(server),
-            Self::Slots(slots) => slots.get(&Slot::for_key(cell)),
+    fn one(server: Server) -> Self {
+        Self {
+            all: HashSet::from([server]),
+            slots: None,
         }
     }
 
-    pub(super) fn all(&self) -> HashSet<&Server> {
-        match self {
-            Self::One(server) => HashSet::from([server]),
-            Self::Slots(slots) => slots.values().collect(),
+    fn of(&self, cell: &str) -> Option<&Server> {
+        match &self.slots {
+            None => self.all.iter().next(),
+            Some(slots) => slots.get(&Slot::for_key(cell)),
         }
     }
 }
@@ -50,10 +51,9 @@ impl Redis {
             return Ok(known);
         }
         let found = Arc::new(self.find().await?);
-        let all = found.all();
         let mut unheard = false;
         self.links.lock().retain(|(server, purpose), _| {
-            let kept = *purpose == Purpose::Sentinel || all.contains(server);
+            let kept = *purpose == Purpose::Sentinel || found.all.contains(server);
             unheard |= !kept && *purpose == Purpose::Notices;
             kept
         });
@@ -69,7 +69,7 @@ impl Redis {
     async fn find(&self) -> Result<Owners, EngineError> {
         let mut question = pipe();
         let purpose = match &self.place.kind {
-            Kind::Alone => return Ok(Owners::One(self.place.servers[0].clone())),
+            Kind::Alone => return Ok(Owners::one(self.place.servers[0].clone())),
             Kind::Sentinel { master } => {
                 let words = question.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME");
                 words.arg(master);
@@ -148,7 +148,7 @@ fn master(answer: Value) -> RedisResult<Owners> {
     let unknown = "this Sentinel knows no master of that name";
     let master: Option<(String, u16)> = from_redis_value(answer)?;
     let (host, port) = master.ok_or((ErrorKind::MasterNameNotFoundBySentinel, unknown))?;
-    Ok(Owners::One(Server::new(host, port)))
+    Ok(Owners::one(Server::new(host, port)))
 }
 
 /// Of `CLUSTER SLOTS`: first slot, last slot, master (host, port, …), replicas.
@@ -156,7 +156,7 @@ fn slots(answer: Value, from: &Server) -> RedisResult<Owners> {
     fn part<T: FromRedisValue>(of: &[Value], index: usize) -> Result<T, ParsingError> {
         from_redis_value_ref(of.get(index).unwrap_or(&Value::Nil))
     }
-    let mut owners = HashMap::new();
+    let (mut all, mut owners) = (HashSet::new(), HashMap::new());
     for range in from_redis_value::<Vec<Vec<Value>>>(answer)? {
         let (first, last, master): (u16, u16, Vec<Value>) =
             (part(&range, 0)?, part(&range, 1)?, part(&range, 2)?);
@@ -164,8 +164,12 @@ fn slots(answer: Value, from: &Server) -> RedisResult<Owners> {
         let master = server(&host.unwrap_or_default(), part(&master, 1)?, from);
         let slots = (first..=last).filter_map(Slot::new);
         owners.extend(slots.map(|slot| (slot, master.clone())));
+        all.insert(master);
     }
-    Ok(Owners::Slots(owners))
+    Ok(Owners {
+        all,
+        slots: Some(owners),
+    })
 }
 
 #[cfg(test)]
@@ -182,9 +186,7 @@ mod tests {
             *3\r\n:10\r\n:10\r\n*2\r\n$-1\r\n:7001\r\n\
             *3\r\n:16383\r\n:16383\r\n*2\r\n$0\r\n\r\n:7002\r\n";
         let owners = slots(parse_redis_value(said).unwrap(), &from).unwrap();
-        let Owners::Slots(slots) = &owners else {
-            panic!("a cluster has slots");
-        };
+        let slots = owners.slots.expect("a cluster has slots");
         let of = |slot| {
             slots
                 .get(&Slot::new(slot).unwrap())
@@ -194,11 +196,24 @@ mod tests {
         assert_eq!(of(9).as_deref(), Some("m1:7000"));
         assert_eq!(of(10).as_deref(), Some("seed:7001"));
         assert_eq!(of(16_383).as_deref(), Some("seed:7002"));
-        assert_eq!((of(11), owners.all().len()), (None, 3));
+        assert_eq!((of(11), owners.all.len()), (None, 3));
         for odd in ["*1\r\n:1\r\n", "*1\r\n*1\r\n:1\r\n", ":1\r\n"] {
             let odd = parse_redis_value(odd.as_bytes()).unwrap();
             assert!(super::slots(odd, &from).is_err());
         }
+    }
+
+    /// Another server may be a newer one.
+    #[tokio::test]
+    async fn whoever_is_found_anew_is_asked_in_its_own_words_again() {
+        let redis = Redis::connect("redis://a").unwrap();
+        redis.owners().await.unwrap();
+        redis.plain.store(true, Ordering::Relaxed);
+        redis.owners().await.unwrap();
+        assert!(redis.plain.load(Ordering::Relaxed), "it is the same");
+        redis.forget();
+        redis.owners().await.unwrap();
+        assert!(!redis.plain.load(Ordering::Relaxed));
     }
 
     #[test]

@@ -16,7 +16,7 @@ impl Redis {
         let owners = self.owners().await;
         let owner = self.owner(&owners, epoch)?;
         let owners = owners?;
-        let all = owners.all();
+        let all = &owners.all;
         let mut questions = pipe();
         questions.cmd("TIME");
         questions.cmd("INFO").arg("server");
@@ -27,10 +27,9 @@ impl Redis {
             .map(|server| self.send(server, Purpose::Calls, &questions));
         let (mut run, mut of_owner) = (0, None);
         for (server, answers) in all.iter().zip(join_all(asked).await) {
-            let pulse =
-                of(answers?, **server == owner).map_err(|why| self.refused(server, &why))?;
+            let pulse = of(answers?, *server == owner).map_err(|why| self.refused(server, &why))?;
             run ^= pulse.run;
-            if **server == owner {
+            if *server == owner {
                 of_owner = Some(pulse);
             }
         }

@@ -1,17 +1,15 @@
 //! Very many wait for one key, in several processes.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use politely_core::Timestamp;
 use politely_core::config::Config;
 
+use super::upgrade::write;
 use super::{key, memory, ok, process};
-use crate::cells::{Engine, Memory, Version, Write, Written};
 use crate::clock::Clock;
 use crate::limiter::Limiter;
 use crate::shared::cell::{Cell, Who};
-use crate::shared::hub;
 use crate::sync::sleep;
 
 const COORDINATORS: usize = 4;
@@ -62,39 +60,30 @@ async fn ten_thousand_wait_for_one_permit_a_second() {
     assert!(each <= 1.5, "{each} engine operations a permit");
 }
 
-/// So many others, of whom nobody hears again.
-async fn stand_in_line(memory: &Memory, config: &Config, count: u32) {
-    let name = hub::name(&key());
-    let held = memory.read(vec![Arc::clone(&name)]).await.remove(0);
-    let held = held.unwrap().unwrap();
-    let (mut cell, _) = Cell::decode(&held, Timestamp::ZERO, config).unwrap();
-    cell.head.line.extend((0..count).map(|n| Who(7 + n)));
-    let write = Write {
-        cell: name,
-        expected: Version::of(&held),
-        before: None,
-        value: cell.encode(Who(7), 1),
-        keep: Duration::from_hours(1),
-        notify: false,
-    };
-    let written = memory.compare_and_set(vec![write]).await.remove(0);
-    assert_eq!(written, Ok(Written::Done));
+/// How long a permit of a known key takes behind so many others, of whom nobody hears again.
+async fn waits_behind(others: u32, config: &Config) -> Duration {
+    let (memory, clock) = (memory(), Clock::tokio());
+    let limiter = process(&memory, config.clone());
+    sleep(Duration::from_secs(5)).await;
+    limiter.acquire(&key()).await.unwrap().report(&ok());
+    assert!(limiter.settled(Duration::from_secs(1)).await);
+    write(&memory, |value| {
+        let (mut cell, _) = Cell::decode(value, Timestamp::ZERO, config).unwrap();
+        cell.head.line.extend((0..others).map(|n| Who(7 + n)));
+        *value = cell.encode(Who(7), 1);
+    })
+    .await;
+    sleep(Duration::from_secs(2)).await;
+    let began = clock.now();
+    limiter.acquire(&key()).await.unwrap().report(&ok());
+    clock.now().since(began)
 }
 
 /// Before this, a process waited a quarter of a second for each; with one killed every sixth of a second nobody lived that long, and two
 /// hosts of sixteen were not asked again for ten minutes.
 #[tokio::test(start_paused = true)]
 async fn a_line_of_the_dead_is_waited_for_no_longer_than_four() {
-    let (memory, clock, config) = (memory(), Clock::tokio(), Config::fixed(1.0, 1.0));
-    let limiter = process(&memory, config.clone());
-    sleep(Duration::from_secs(5)).await;
-    limiter.acquire(&key()).await.unwrap().report(&ok());
-    assert!(limiter.settled(Duration::from_secs(1)).await);
-    stand_in_line(&memory, &config, 200).await;
-    sleep(Duration::from_secs(2)).await;
-    let began = clock.now();
-    limiter.acquire(&key()).await.unwrap().report(&ok());
-    let waited = clock.now().since(began);
+    let waited = waits_behind(200, &Config::fixed(1.0, 1.0)).await;
     assert!(waited <= Duration::from_secs(2), "{waited:?}");
 }
 
@@ -105,16 +94,7 @@ async fn nobody_stands_in_line_where_there_is_plenty() {
     let mut plenty = Config::fixed(1_000.0, 100.0);
     plenty.limits.in_flight = 100;
     for (config, at_once) in [(plenty, true), (Config::fixed(1.0, 1.0), false)] {
-        let (memory, clock) = (memory(), Clock::tokio());
-        let limiter = process(&memory, config.clone());
-        sleep(Duration::from_secs(5)).await;
-        limiter.acquire(&key()).await.unwrap().report(&ok());
-        assert!(limiter.settled(Duration::from_secs(1)).await);
-        stand_in_line(&memory, &config, 1).await;
-        sleep(Duration::from_secs(2)).await;
-        let began = clock.now();
-        limiter.acquire(&key()).await.unwrap().report(&ok());
-        let waited = clock.now().since(began);
+        let waited = waits_behind(1, &config).await;
         assert_eq!(waited < Duration::from_millis(200), at_once, "{waited:?}");
     }
 }

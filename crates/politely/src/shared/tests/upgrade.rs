@@ -13,13 +13,13 @@ use crate::shared::cell::Head;
 use crate::shared::hub;
 use crate::sync::sleep;
 
-async fn value(memory: &Memory) -> Vec<u8> {
+pub(super) async fn value(memory: &Memory) -> Vec<u8> {
     let cells = vec![hub::name(&key())];
     memory.read(cells).await.remove(0).unwrap().unwrap()
 }
 
 /// Somebody of a later version writes what `change` makes of the cell.
-async fn write(memory: &Memory, change: impl FnOnce(&mut Vec<u8>)) {
+pub(super) async fn write(memory: &Memory, change: impl FnOnce(&mut Vec<u8>)) {
     let mut value = value(memory).await;
     let expected = Version::of(&value);
     value[0] ^= 0xff;
