@@ -19,6 +19,10 @@ use super::{
 };
 use crate::Timestamp;
 
+/// What a block page leaves of the rate it came at, and each further one.
+const BLOCK_LEAVES: f64 = 0.8;
+const BLOCK_LEAVES_AGAIN: f64 = 0.5;
+
 /// What it is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Stage {
@@ -203,16 +207,17 @@ impl Learning {
             block.next_canary(&self.window, &self.ledger, rate, self.round_trip, rounds);
     }
 
-    /// A block page: whatever rate that was, half of it, and no more asking for a day. Those that follow with
-    /// nothing served in between are the same block.
+    /// A block page: no more asking for a day. Those that follow with nothing served in between are the same block.
     fn blocked(&mut self, now: Timestamp) {
         self.probing.forbid(now);
-        if self.blocked_after.replace(self.ledger.served()) == Some(self.ledger.served()) {
-            return;
-        }
+        let left = match self.blocked_after.replace(self.ledger.served()) {
+            Some(served) if served == self.ledger.served() => return,
+            Some(_) => BLOCK_LEAVES_AGAIN,
+            None => BLOCK_LEAVES,
+        };
         self.cuts = self.cuts.saturating_add(1);
         let rate = self.rate_at(now);
-        self.cruise(rate * 0.5, now);
+        self.cruise(rate * left, now);
     }
 
     /// The rate it asks for.
@@ -420,11 +425,11 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_block_page_halves_the_rate_and_stops_the_asking_for_a_day() {
+    fn a_block_page_slows_down_and_stops_the_asking_for_a_day() {
         let mut law = fresh();
         law.cruise(10.0, at(0.0));
         hear(&mut law, 1.0, Signal::Blocked);
-        near(rate(&mut law, 1.0), 10.0 * 0.99 * 0.5 * 0.99);
+        near(rate(&mut law, 1.0), 10.0 * 0.99 * 0.8 * 0.99);
         assert!(!law.probing.due(at(86_000.0), false));
     }
 
@@ -440,10 +445,10 @@ pub(super) mod tests {
         };
         law.on_sample(&late);
         hear(&mut law, 1.2, Signal::Blocked);
-        near(rate(&mut law, 2.0), 10.0 * 0.99 * 0.5 * 0.99);
+        near(rate(&mut law, 2.0), 10.0 * 0.99 * 0.8 * 0.99);
         hear(&mut law, 90.0, Signal::Ok);
         hear(&mut law, 91.0, Signal::Blocked);
-        assert!(rate(&mut law, 92.0) < 3.0);
+        assert!(rate(&mut law, 92.0) < 4.0);
     }
 
     #[test]
@@ -525,15 +530,15 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn one_block_halves_the_rate_once() {
+    fn one_block_slows_down_once_and_another_halves() {
         let mut law = Learning::new(Arc::default(), 8.0, Timestamp::ZERO);
         law.on_sample(&sample(1.0, Signal::Ok));
         for now_s in [2.0, 62.0, 182.0] {
             law.on_sample(&sample(now_s, Signal::Blocked));
         }
-        assert!((law.ceiling - 4.0).abs() < 1e-9, "{law:?}");
+        assert!((law.ceiling - 6.4).abs() < 1e-9, "{law:?}");
         law.on_sample(&sample(500.0, Signal::Ok));
         law.on_sample(&sample(501.0, Signal::Blocked));
-        assert!(law.ceiling < 2.0 + 1e-9, "{law:?}");
+        assert!(law.ceiling < 3.2 + 1e-9, "{law:?}");
     }
 }

@@ -12,6 +12,7 @@
 //! | `probing.rs` | when to ask for more, and what that may cost |
 //! | `slots.rs` | a cap on requests at once, told from a rate |
 //! | `queue.rs` | fewer at once when latency shows a queue |
+//! | `trouble.rs` | an outage or a brown-out, which is no lower limit |
 //! | `noise.rs` | refusals that mean nothing |
 //! | `quota.rs` | what the server announces, while it is true |
 //! | `ledger.rs` | what was served when |
@@ -37,6 +38,7 @@ mod replay;
 mod restore;
 mod slots;
 mod stages;
+mod trouble;
 mod verdict;
 mod window;
 

@@ -34,8 +34,8 @@ pub(super) struct Noise {
     noisy: bool,
     /// It was noisy once.
     seen: bool,
-    /// Nothing any more; states of earlier builds have a byte here.
-    spare: u8,
+    /// The limit is another since: what was proven tells a host in trouble, nothing else.
+    past: bool,
     /// How many requests may yet be missing, while noisy.
     patience: f64,
 }
@@ -65,12 +65,21 @@ impl Noise {
     /// [`PROOF`] requests were served at `rate`.
     pub(super) fn prove(&mut self, rate: f64, now: Timestamp) {
         if rate >= self.proven(now) {
-            (self.proven, self.proven_at) = (rate, now);
+            (self.proven, self.proven_at, self.past) = (rate, now, false);
         }
     }
 
     /// The rate that was served well of late; zero: none.
     pub(super) fn proven(&self, now: Timestamp) -> f64 {
+        if self.past {
+            0.0
+        } else {
+            self.once_proven(now)
+        }
+    }
+
+    /// The same, though the limit be another since.
+    pub(super) fn once_proven(&self, now: Timestamp) -> f64 {
         if now.since(self.proven_at) > PROOF_LASTS {
             0.0
         } else {
@@ -89,7 +98,6 @@ impl Noise {
             return Lone::Noise;
         }
         if served < ALONE {
-            // The limit is another: what was proven is no more.
             self.forget();
             return Lone::Limit;
         }
@@ -104,12 +112,22 @@ impl Noise {
         Lone::Noticed(self.proven)
     }
 
-    /// It is no noise, or no longer.
+    /// It is no noise, or no longer: the limit is another.
     fn forget(&mut self) {
         *self = Self {
+            proven: self.proven,
+            proven_at: self.proven_at,
+            past: true,
             seen: self.seen,
             ..Self::default()
         };
+    }
+
+    /// … and no trouble: what was proven is no more.
+    pub(super) fn forget_past(&mut self) {
+        if self.past {
+            (self.proven, self.proven_at, self.past) = (0.0, Timestamp::ZERO, false);
+        }
     }
 }
 

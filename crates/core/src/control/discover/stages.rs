@@ -44,7 +44,7 @@ const ROUGH_FIRST: f64 = 0.25;
 pub(super) const STEP_SERVED: u32 = 4;
 /// What a comeback starts with, of the ceiling, and how many are to be served between its steps.
 const COMEBACK: f64 = 0.25;
-const COMEBACK_SERVED: u32 = 4;
+pub(super) const COMEBACK_SERVED: u32 = 4;
 /// A probe has grown to twice the ceiling after so many seconds, or requests, or a window.
 const PROBE_SCALE: f64 = 20.0;
 
@@ -66,8 +66,12 @@ impl Learning {
     }
 
     pub(super) fn recover(&mut self, now: Timestamp) {
+        self.recover_at(self.ceiling * COMEBACK, now);
+    }
+
+    pub(super) fn recover_at(&mut self, rate: f64, now: Timestamp) {
         self.strikes = 0;
-        self.enter(Stage::Recover, self.ceiling * COMEBACK, now);
+        self.enter(Stage::Recover, rate, now);
     }
 
     pub(super) fn next_trial(&mut self, now: Timestamp) {
@@ -146,7 +150,7 @@ impl Learning {
                     self.enter(Stage::Start, self.rate * stride(self.rate), now);
                 }
             }
-            Stage::Recover if served < COMEBACK_SERVED => {}
+            Stage::Recover if served < self.proves_recovery() => {}
             Stage::Recover if self.came_back(now) => {
                 self.cruise(self.ceiling, now);
                 if !self.window.is_guess(&self.ledger) {

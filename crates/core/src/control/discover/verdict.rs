@@ -14,8 +14,6 @@ use super::window::{Between, Window};
 use super::{Mechanism, RATE_MIN, Sample};
 use crate::Timestamp;
 
-/// So many refused canaries of a host in trouble are an outage.
-const OUTAGE_CANARIES: u16 = 3;
 /// A block is *hard*, not a bucket that fills again, if it outlasts this and three intervals.
 const HARD: Duration = Duration::from_millis(1_200);
 /// Requests served before a hard block, for it to be a window's.
@@ -66,9 +64,13 @@ impl Learning {
         if self.was_outage(block, canary) {
             return self.recover(now);
         }
+        if self.lies_low(block, now) {
+            return;
+        }
         if self.has(Mechanism::Noise) && block.canaries == 0 && !block.told {
             match self.noise.refused(n, block.rate, now) {
-                Lone::Limit => {}
+                Lone::Limit if block.overloaded => {}
+                Lone::Limit => self.noise.forget_past(),
                 Lone::Noise => return self.probing.refund(),
                 Lone::Noticed(ceiling) => {
                     self.probing.forgive();
@@ -130,18 +132,6 @@ impl Learning {
             low: low.max(n / span(self.anchor, canary.sent)),
             high,
         }
-    }
-
-    /// A host in trouble that had not been in trouble just before: that would be its way to say no.
-    fn was_outage(&mut self, block: &Block, canary: &Sample) -> bool {
-        if !block.overloaded || block.canaries < OUTAGE_CANARIES {
-            return false;
-        }
-        let lasted = canary.sent.since(block.began);
-        let soon = (lasted * 5).max(Duration::from_mins(1));
-        let again = (self.outage_over).is_some_and(|over| canary.sent.since(over) < soon);
-        self.outage_over = Some(canary.sent);
-        self.ceiling > 0.0 && !again && self.has(Mechanism::Outage)
     }
 
     /// The block began with the first refusal, which told of no window, and something slipped through meanwhile: `n` requests.
@@ -280,7 +270,7 @@ impl Learning {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::Arc;
 
     use proptest::prelude::*;
@@ -315,7 +305,7 @@ mod tests {
         assert_eq!(answers, 2);
     }
 
-    fn at(secs: f64) -> Timestamp {
+    pub(in super::super) fn at(secs: f64) -> Timestamp {
         Timestamp::from_secs_f64(1.8e9 + secs)
     }
 
@@ -335,7 +325,7 @@ mod tests {
     }
 
     /// Refused at `secs`; canaries so much later, of which the last is served.
-    fn block(law: &mut Learning, secs: f64, signal: Signal, canaries: &[f64]) {
+    pub(in super::super) fn block(law: &mut Learning, secs: f64, signal: Signal, canaries: &[f64]) {
         hear(law, secs, signal);
         let (served, refused) = canaries.split_last().expect("one is served");
         for after in refused {
@@ -345,7 +335,7 @@ mod tests {
     }
 
     /// Served at the rate it asks for.
-    fn serve(law: &mut Learning, from: f64, to: f64) {
+    pub(in super::super) fn serve(law: &mut Learning, from: f64, to: f64) {
         let mut secs = from;
         while secs < to {
             hear(law, secs, Signal::Ok);
@@ -384,33 +374,6 @@ mod tests {
             assert_eq!(law.stage, Stage::Cruise);
         }
         assert!((law.ceiling - 10.0 * 0.98 * 0.98).abs() < 1e-9, "{law:?}");
-    }
-
-    #[test]
-    fn an_outage_leaves_the_ceiling_where_it_was() {
-        let mut law = cruising();
-        serve(&mut law, 0.0, 60.0);
-        block(&mut law, 60.0, Signal::Overloaded, &[1.0, 3.0, 9.0, 30.0]);
-        assert_eq!(law.stage, Stage::Recover);
-        assert!((law.ceiling - 10.0).abs() < 1e-9, "{law:?}");
-    }
-
-    #[test]
-    fn trouble_again_soon_after_an_outage_is_the_hosts_way_to_say_no() {
-        let mut law = cruising();
-        serve(&mut law, 0.0, 60.0);
-        block(&mut law, 60.0, Signal::Overloaded, &[1.0, 3.0, 9.0, 30.0]);
-        serve(&mut law, 90.1, 130.0);
-        block(&mut law, 130.0, Signal::Overloaded, &[1.0, 3.0, 9.0, 30.0]);
-        assert!(law.ceiling < 10.0 || law.stage == Stage::Trial, "{law:?}");
-    }
-
-    #[test]
-    fn trouble_over_at_the_first_canary_is_no_outage() {
-        let mut law = cruising();
-        serve(&mut law, 0.0, 60.0);
-        block(&mut law, 60.0, Signal::Overloaded, &[0.2]);
-        assert!(law.ceiling < 10.0, "{law:?}");
     }
 
     #[test]
