@@ -41,7 +41,7 @@ const TRIAL_SERVED: f64 = 1.4;
 const ROUGH: f64 = 0.2;
 const ROUGH_FIRST: f64 = 0.25;
 /// Each step of the start serves so many, at least.
-pub(super) const STEP_SERVED: u32 = 4;
+const STEP_SERVED: u32 = 4;
 /// What a comeback starts with, of the ceiling, and how many are to be served between its steps.
 const COMEBACK: f64 = 0.25;
 pub(super) const COMEBACK_SERVED: u32 = 4;

@@ -9,7 +9,6 @@ use super::canary::Block;
 use super::learning::{Learning, Stage};
 use super::noise::Lone;
 use super::slots::Told;
-use super::stages::STEP_SERVED;
 use super::window::{Between, Window};
 use super::{Mechanism, RATE_MIN, Sample};
 use crate::Timestamp;
@@ -28,7 +27,7 @@ const TELLING_AGE: f64 = 0.125;
 const NO_LIMIT: f64 = 6.0;
 /// What a first refusal in the cruise leaves of the ceiling; a second one soon after is no accident.
 const LITTLE_LESS: f64 = 0.98;
-/// The trial after the first, if that was refused although it or the start had served some at its rate.
+/// The trial after the first, if that was refused although the start had served some at its rate.
 const HARDLY_LESS: f64 = 0.95;
 /// The second look after a probe, over the ceiling.
 const SECOND_LOOK: f64 = 1.04;
@@ -184,7 +183,8 @@ impl Learning {
         if bracket.low < self.low * 0.9 && bracket.high < self.low {
             self.low = bracket.low;
         }
-        if self.cuts == 2 && self.stage_served >= STEP_SERVED && block.canaries == 0 {
+        // A trial that counts what the start served begins before the refusal.
+        if self.cuts == 2 && self.stage_began < self.last_soft && block.canaries == 0 {
             return self.enter(Stage::Trial, self.high * HARDLY_LESS, now);
         }
         self.next_trial(now);
@@ -309,14 +309,19 @@ pub(super) mod tests {
         Timestamp::from_secs_f64(1.8e9 + secs)
     }
 
-    /// A canary that is refused too did not just come early.
+    /// A canary that is refused too did not just come early; and of a rate that the start had not served nothing is known.
     #[test]
     fn a_first_trial_that_came_early_is_followed_by_one_hardly_lower() {
-        for (canaries, early) in [(&[0.6][..], true), (&[0.6, 1.2], false)] {
+        for (canaries, lent, early) in [
+            (&[0.6][..], false, true),
+            (&[0.6, 1.2], false, false),
+            (&[0.6], true, false),
+        ] {
             let mut law = fresh();
             (0..5).for_each(|i| law.ledger.serve(at(f64::from(i))));
+            (law.cuts, law.stage_served) = (1, if lent { 3 } else { 0 });
+            law.last_soft = at(4.5);
             law.first_trial(4.0, at(5.0));
-            (law.cuts, law.stage_served) = (1, STEP_SERVED);
             block(&mut law, 5.5, Signal::RateLimited, canaries);
             assert_eq!((law.stage, law.cuts), (Stage::Trial, 2));
             let hardly_less = (law.rate - 2.0 * HARDLY_LESS).abs() < 1e-9;
