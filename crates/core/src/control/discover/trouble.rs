@@ -15,7 +15,7 @@ use crate::Timestamp;
 /// So many refused canaries of a host in trouble are an outage.
 const OUTAGE_CANARIES: u16 = 3;
 /// Below this share of what was served well no limit refuses one and serves the next.
-const FAR_BELOW: f64 = 0.15;
+const FAR_BELOW: f64 = 0.25;
 /// The least in a brown-out, of the ceiling, and what each failure leaves of the rate.
 const LEAST: f64 = 0.02;
 const LESS: f64 = 0.7;
