@@ -150,7 +150,7 @@ impl Learning {
                     self.enter(Stage::Start, self.rate * stride(self.rate), now);
                 }
             }
-            Stage::Recover if served < self.proves_recovery() => {}
+            Stage::Recover if served < self.recovery_served() => {}
             Stage::Recover if self.came_back(now) => {
                 self.cruise(self.ceiling, now);
                 if !self.window.is_guess(&self.ledger) {

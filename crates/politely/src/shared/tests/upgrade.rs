@@ -13,7 +13,7 @@ use crate::shared::cell::Head;
 use crate::shared::hub;
 use crate::sync::sleep;
 
-pub(super) async fn value(memory: &Memory) -> Vec<u8> {
+async fn value(memory: &Memory) -> Vec<u8> {
     let cells = vec![hub::name(&key())];
     memory.read(cells).await.remove(0).unwrap().unwrap()
 }
