@@ -238,6 +238,11 @@ impl Leases {
             && self.live.last().is_none_or(|lease| lease.id < self.next())
     }
 
+    /// Those that take a slot, oldest first.
+    pub fn live(&self) -> &[Lease] {
+        &self.live
+    }
+
     /// Slots taken.
     #[inline]
     pub fn in_flight(&self) -> usize {

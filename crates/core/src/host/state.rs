@@ -7,7 +7,7 @@ use super::{Host, Rare};
 use crate::Timestamp;
 use crate::config::Config;
 use crate::control::Law;
-use crate::gate::{FirstEnd, LeaseId, Pace};
+use crate::gate::{FirstEnd, Lease, LeaseId, Pace};
 use crate::pack::{pack, unpack};
 
 /// The serialised form begins with this byte; another number is another layout.
@@ -158,6 +158,11 @@ impl Host {
         self.last_grant = self.last_grant.max(start);
         self.first_end = FirstEnd::default();
         self.leases.take(start, lasts, false, false)
+    }
+
+    /// The leases that take a slot, oldest first.
+    pub fn leases(&self) -> &[Lease] {
+        self.leases.live()
     }
 
     /// The holders of all leases are gone: their slots return, counted as expired.

@@ -138,6 +138,12 @@ impl Head {
         self.writers.push((who, number));
     }
 
+    /// It is made anew: whoever wrote `lost` may have leases still, but nothing they wrote is in this one.
+    pub(super) fn stands_in_for(&mut self, lost: &Self) {
+        let writers = lost.writers.iter();
+        self.writers = writers.map(|(who, _)| (*who, 0)).collect();
+    }
+
     /// Nobody but `who` ever wrote here.
     pub(super) fn is_only(&self, who: Who) -> bool {
         self.writers.iter().all(|(other, _)| *other == who)

@@ -82,6 +82,8 @@ impl Desk {
         self.last = attempt.number;
         self.doubtful.clear();
         self.drop_events(attempt.events, shop);
+        let now = self.now(shop, mono);
+        self.ended.note(&self.view.host, &attempt.cell.host, now);
         self.view = attempt.cell;
         self.apply_again(shop);
         if !self.events.is_empty() {
@@ -191,7 +193,11 @@ impl Desk {
             shop.count.lost += 1;
             let known = std::mem::replace(&mut self.view, cell);
             let made_anew = version.is_none() || known.born != self.view.born;
-            let mut known = known.host;
+            let Cell {
+                head,
+                host: mut known,
+                ..
+            } = known;
             // What was to be delivered once it is sure is not in it any more.
             for granting in std::mem::take(&mut self.owed) {
                 for lease in granting.grant.lease.run(granting.grant.slots).rev() {
@@ -204,6 +210,7 @@ impl Desk {
                 known.resume_after(now, now + HORIZON, &shop.config);
             }
             if version.is_none() {
+                self.view.head.stands_in_for(&head);
                 // Of two laws a join takes the slower: a new one would make what was learned forgotten.
                 self.view.host.clone_from(&known);
             }
@@ -217,6 +224,21 @@ impl Desk {
         self.learned = true;
         self.at = at;
         self.apply_again(shop);
+        self.end_again(shop, mono);
+    }
+
+    /// What we ended somebody who did not know took up again after a loss.
+    fn end_again(&mut self, shop: &Shop, mono: Timestamp) {
+        let known = self.ahead.as_deref().unwrap_or(&self.view);
+        let again: Vec<_> = self.ended.taken_again(&known.host).collect();
+        for lease in &again {
+            let (lease, bytes) = (*lease, 0);
+            self.push(mono, Event::Release { lease, bytes });
+        }
+        if !again.is_empty() {
+            self.due = mono;
+            self.apply_again(shop);
+        }
     }
 
     fn cannot_read(&mut self, why: &CellError, mono: Timestamp) {
@@ -236,6 +258,8 @@ impl Desk {
     fn was_made_after_all(&mut self, attempt: Attempt, shop: &Shop, mono: Timestamp) {
         self.last = attempt.number;
         self.drop_events(attempt.events, shop);
+        let now = self.now(shop, mono);
+        self.ended.note(&self.view.host, &attempt.cell.host, now);
         for granting in attempt.granted {
             if self
                 .waiting

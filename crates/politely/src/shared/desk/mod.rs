@@ -11,6 +11,7 @@
 mod answers;
 mod attempt;
 mod away;
+mod ended;
 mod shop;
 mod took;
 mod turn;
@@ -20,6 +21,7 @@ pub(super) use shop::{Count, Shop};
 pub(super) use took::Took;
 
 use attempt::Attempt;
+use ended::Ended;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -108,6 +110,7 @@ pub(super) struct Desk {
     doubtful: Vec<Attempt>,
     /// Granted by an attempt that was made, as it turned out.
     owed: Vec<Granting>,
+    ended: Ended,
     /// Our last write here that stood.
     last: u64,
     /// Nothing is tried before then, unless something happens.
@@ -178,6 +181,7 @@ impl Desk {
             tried_since: None,
             doubtful: Vec::new(),
             owed: Vec::new(),
+            ended: Ended::default(),
             last: 0,
             try_at: Timestamp::ZERO,
             look: false,
@@ -375,6 +379,8 @@ impl Desk {
         self.rejoin(shop, mono);
         let must = self.due <= mono || !self.owed.is_empty() || !self.doubtful.is_empty();
         let waits = !self.waiting.is_empty();
+        let asks_again = self.asks_after_loss(shop);
+        self.look |= asks_again.is_some_and(|at| at <= mono);
         let tries = (self.try_at <= mono && (self.look || waits || self.in_line(shop.me)))
             || (self.ask_first && waits);
         if self.unreadable.is_some() && self.try_at > mono {
@@ -384,7 +390,7 @@ impl Desk {
             let try_at = if waits || self.look {
                 self.try_at
             } else {
-                Timestamp::NEVER
+                asks_again.unwrap_or(Timestamp::NEVER)
             };
             return Step::Wait(self.due.min(try_at));
         }
@@ -416,6 +422,13 @@ impl Desk {
             }
         }
         self.build(shop, mono, told)
+    }
+
+    /// When all have said what they remember of what was lost, some of it perhaps what we ended.
+    fn asks_after_loss(&self, shop: &Shop) -> Option<Timestamp> {
+        let said = shop.epochs.mono(shop.epochs.began() + 2 * QUIET);
+        let heard = self.heard.filter(|_| !self.ended.is_empty())?;
+        (heard < said).then_some(said)
     }
 
     /// One at a time: nobody could tell the older answer from the newer.

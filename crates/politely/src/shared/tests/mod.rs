@@ -3,6 +3,7 @@
 mod adoption;
 mod conformance;
 mod line;
+mod loss;
 mod time;
 mod took;
 mod upgrade;
