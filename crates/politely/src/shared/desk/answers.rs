@@ -37,7 +37,7 @@ impl Desk {
                 self.stands(attempt, shop, mono, told);
                 let length = mono.since(self.tried_since.take()?);
                 if std::mem::take(&mut self.met) && crowd {
-                    self.gathers_until = mono + (2 * length).min(GATHER_MAX);
+                    self.gathers_until = mono + length.min(GATHER_MAX);
                 }
                 shop.took.add(length);
                 return Some(length);

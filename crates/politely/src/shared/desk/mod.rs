@@ -58,8 +58,8 @@ const LOOK: Duration = Duration::from_millis(5);
 const BATCH: usize = 1024;
 /// Events kept while nothing can be written; then the oldest goes. Its lease runs out by itself.
 const EVENTS_MAX: usize = 1 << 14;
-/// Where so many come at once and others write too, the next batch gathers for twice as long as this one took: who writes small batches
-/// all the time is in everybody's way …
+/// Where so many come at once and others write too, the next batch gathers for as long as this one took: who writes small batches all
+/// the time is in everybody's way, and who waits for longer leaves the engine idle …
 const CROWD: usize = 16;
 /// … but no longer than this.
 const GATHER_MAX: Duration = Duration::from_millis(2);
