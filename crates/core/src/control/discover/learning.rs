@@ -505,11 +505,17 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_next_trial_is_in_the_middle_after_one_refusal_and_careful_among_the_first_requests() {
+    fn the_next_trial_is_in_the_middle_after_one_refusal_and_the_more_careful_the_less_was_served()
+    {
         let mut law = fresh();
         (law.low, law.passed, law.high) = (9.0, 10.0, 12.0);
-        for (cuts, served, expected) in [(1, 0, 11.0), (2, 0, 10.4), (2, 60, 10.7)] {
-            law.cuts = cuts;
+        for (cuts, served, ceiling, expected) in [
+            (1, 0, 0.0, 11.0),
+            (2, 0, 0.0, 10.4),
+            (2, 60, 0.0, 10.5),
+            (2, 0, 10.0, 10.7),
+        ] {
+            (law.cuts, law.ceiling) = (cuts, ceiling);
             (0..served).for_each(|i| law.ledger.serve(at(f64::from(i))));
             law.next_trial(at(0.0));
             near(rate(&mut law, 0.0), expected);

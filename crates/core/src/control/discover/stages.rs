@@ -15,7 +15,9 @@ use crate::Timestamp;
 /// The bracket is narrow enough.
 const PRECISE: f64 = 0.012;
 /// Where in the bracket the next trial goes: nearer the lower end, since a refusal costs more than time, …
-const TRIAL_AT: f64 = 0.35;
+const TRIAL_AT: f64 = 0.25;
+/// … less so in a later bracket, where the limit has moved and is to be followed, …
+const TRIAL_AT_LATER: f64 = 0.35;
 /// … nearer still among so many first requests, of which each refused one is a large share, …
 const TRIAL_AT_FIRST: f64 = 0.2;
 const FIRST: u32 = 60;
@@ -91,6 +93,7 @@ impl Learning {
             ..2 => TRIAL_AT_ONCE,
             _ if self.ledger.served() < FIRST && self.high < low * NARROW => TRIAL_AT_ONCE,
             _ if self.ledger.served() < FIRST => TRIAL_AT_FIRST,
+            _ if self.ceiling > 0.0 => TRIAL_AT_LATER,
             _ => TRIAL_AT,
         };
         let rate = if low > 0.0 {
