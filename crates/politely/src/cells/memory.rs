@@ -45,6 +45,16 @@ impl Memory {
         }
     }
 
+    /// All of it is lost, as where a server without persistence is killed, and no notice comes from then on.
+    #[cfg(test)]
+    pub(crate) fn forget_all(&self) {
+        let mut locked = self.lock();
+        locked.of.clear();
+        for listener in &mut locked.listeners {
+            listener.hear = None;
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Cells> {
         lock(&self.cells)
     }

@@ -93,7 +93,7 @@ mod tests {
         assert!(law.ceiling < 10.0, "{law:?}");
     }
 
-    /// Half a minute at 10 a second, then five at the law's own pace, one in five failing, whatever the rate.
+    /// Half a minute at 10 a second, all served; then five minutes of trouble.
     fn browned_out() -> Learning {
         let mut law = cruising();
         serve(&mut law, 0.0, 30.0);
@@ -101,6 +101,7 @@ mod tests {
         law
     }
 
+    /// For five minutes, at the law's own pace and whatever that is.
     fn one_in_five_fails(law: &mut Learning, from: f64, fails: Signal) {
         let mut secs = from;
         for i in 1.. {

@@ -194,7 +194,7 @@ impl Desk {
             let known = std::mem::replace(&mut self.view, cell);
             let made_anew = version.is_none() || known.born != self.view.born;
             let Cell {
-                head,
+                head: lost,
                 host: mut known,
                 ..
             } = known;
@@ -210,7 +210,7 @@ impl Desk {
                 known.resume_after(now, now + HORIZON, &shop.config);
             }
             if version.is_none() {
-                self.view.head.stands_in_for(&head);
+                self.view.head.stands_in_for(&lost);
                 // Of two laws a join takes the slower: a new one would make what was learned forgotten.
                 self.view.host.clone_from(&known);
             }
@@ -231,14 +231,14 @@ impl Desk {
     fn end_again(&mut self, shop: &Shop, mono: Timestamp) {
         let known = self.ahead.as_deref().unwrap_or(&self.view);
         let again: Vec<_> = self.ended.taken_again(&known.host).collect();
-        for lease in &again {
-            let (lease, bytes) = (*lease, 0);
-            self.push(mono, Event::Release { lease, bytes });
+        if again.is_empty() {
+            return;
         }
-        if !again.is_empty() {
-            self.due = mono;
-            self.apply_again(shop);
+        for lease in again {
+            self.push(mono, Event::Release { lease, bytes: 0 });
         }
+        self.due = mono;
+        self.apply_again(shop);
     }
 
     fn cannot_read(&mut self, why: &CellError, mono: Timestamp) {

@@ -21,12 +21,12 @@ impl Ended {
 
     /// A write of ours made `after` of `before`.
     pub(super) fn note(&mut self, before: &Host, after: &Host, now: Timestamp) {
-        let live = |lease: &&Lease| lease.expires() > now;
-        let ended = before.leases().iter().filter(live);
-        let ended = ended.filter(|lease| after.lease_ends(lease.id).is_none());
-        self.0.extend(ended);
+        let lasts = |lease: &Lease| lease.expires() > now;
+        let ended = |lease: &Lease| lasts(lease) && after.lease_ends(lease.id).is_none();
+        self.0.retain(lasts);
+        self.0
+            .extend(before.leases().iter().filter(|lease| ended(lease)));
         self.0.drain(..self.0.len().saturating_sub(MOST));
-        self.0.retain(|lease| live(&lease));
     }
 
     /// Those that somebody brought back.

@@ -426,8 +426,8 @@ impl Desk {
 
     /// When all have said what they remember of what was lost, some of it perhaps what we ended.
     fn asks_after_loss(&self, shop: &Shop) -> Option<Timestamp> {
-        let said = shop.epochs.mono(shop.epochs.began() + 2 * QUIET);
         let heard = self.heard.filter(|_| !self.ended.is_empty())?;
+        let said = shop.epochs.mono(shop.epochs.began() + 2 * QUIET);
         (heard < said).then_some(said)
     }
 
