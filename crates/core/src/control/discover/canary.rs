@@ -25,8 +25,10 @@ const OUTAGE_GROWTH: f64 = 1.5;
 const OUTAGE_SOON: Duration = Duration::from_secs(30);
 /// … this, as long as that is a tenth of that time.
 const OUTAGE_MAX: Duration = Duration::from_mins(1);
-/// From one canary to the next, the time since the refusal grows at least so much, and at most this.
+/// From one canary to the next, the time since the refusal grows at least so much, and at most this …
 const GROWTH: (f64, f64) = (2.0, 3.4);
+/// … or this, if no window is known and it is no bucket: among the first requests each refused one is a large share.
+const GROWTH_FIRST: f64 = 4.5;
 /// … or so much, where no window could end in between.
 const GROWTH_ELSE: f64 = 2.4;
 
@@ -88,9 +90,14 @@ impl Block {
             let most = (elapsed / 10).clamp(OUTAGE_SOON, OUTAGE_MAX);
             return self.heard + elapsed.mul_f64(OUTAGE_GROWTH).max(interval).min(most);
         }
+        let growth_max = if self.canaries > 1 && !window.is_known() {
+            GROWTH_FIRST
+        } else {
+            GROWTH.1
+        };
         let (least, most) = (
             self.began + elapsed.mul_f64(GROWTH.0).max(interval),
-            self.began + elapsed.mul_f64(GROWTH.1).max(interval.mul_f64(2.0)),
+            self.began + elapsed.mul_f64(growth_max).max(interval.mul_f64(2.0)),
         );
         // Windows that begin with a request begin up to an interval after the last has ended.
         let drift = interval.min(DRIFT_MAX);
@@ -257,7 +264,7 @@ mod tests {
                 let after = next.since(block.began).as_secs_f64();
                 let interval = (1.0 / rate).min(60.0);
                 prop_assert!(after >= GROWTH.0 * elapsed - 1e-3, "{after} {elapsed}");
-                prop_assert!(after <= (GROWTH.1 * elapsed).max(2.0 * interval) + 1e-3, "{after} {elapsed}");
+                prop_assert!(after <= (GROWTH_FIRST * elapsed).max(2.0 * interval) + 1e-3, "{after} {elapsed}");
                 again(&mut block, &window, &ledger);
             }
         }

@@ -512,7 +512,7 @@ pub(super) mod tests {
         for (cuts, served, ceiling, expected) in [
             (1, 0, 0.0, 11.0),
             (2, 0, 0.0, 10.4),
-            (2, 60, 0.0, 10.5),
+            (2, 60, 0.0, 10.44),
             (2, 0, 10.0, 10.7),
         ] {
             (law.cuts, law.ceiling) = (cuts, ceiling);

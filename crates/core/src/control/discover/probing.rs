@@ -24,6 +24,8 @@ const CREDIT_MAX: f32 = 6.0;
 const CREDIT_MIN: f32 = -6.0;
 /// The shortest wait, in requests and in seconds.
 const WAIT_MIN: Duration = Duration::from_secs(20);
+/// … and after a first window that is known well.
+const WAIT_FIRST: Duration = Duration::from_mins(1);
 /// The longest wait while nothing ever changed.
 const WAIT_MAX: Duration = Duration::from_hours(2);
 /// Probes between two changes, if changes come regularly.
@@ -119,6 +121,12 @@ impl Probing {
         self.changed = now;
         self.wait = WAIT_MIN;
         self.afford();
+        self.rest(now);
+    }
+
+    /// What was learned is no guess, and of the first requests each refused one is a large share.
+    pub(super) fn be_patient(&mut self, now: Timestamp) {
+        self.wait = WAIT_FIRST;
         self.rest(now);
     }
 

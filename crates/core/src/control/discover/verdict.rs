@@ -263,6 +263,9 @@ impl Learning {
                 self.probing.afford();
             } else {
                 self.probing.changed(now);
+                if old == 0.0 && self.window.is_round() {
+                    self.probing.be_patient(now);
+                }
             }
             self.recover(now);
         }
@@ -428,7 +431,7 @@ pub(super) mod tests {
         fn what_is_held_to_be_sustained_is(rate in 0.5_f64..20.0, burst in 1.0_f64..60.0) {
             let mut highest = 0.0_f64;
             let mut stages = Vec::new();
-            let length = Duration::from_secs_f64((1_200.0 / rate).max(900.0));
+            let length = Duration::from_secs_f64((1_500.0 / rate).max(1_200.0));
             at_bucket(rate, burst, length, |law| {
                 highest = highest.max(law.low);
                 if stages.last() != Some(&law.stage) {

@@ -75,7 +75,7 @@ impl Window {
         let drift = Duration::from_secs_f64((1.0 / rate).clamp(1e-6, 60.0));
         let middle = (end.from.since(reset.to) + end.to.since(reset.from)) / 2;
         let odd = [middle, middle / 2].map(|length| (length, ODD));
-        let sure = self.fitted > 0 || rounds().any(|round| round == self.length);
+        let sure = self.fitted > 0 || self.is_round();
         let known = (self.length, if sure { 0.0 } else { ODD });
         let candidates = rounds()
             .map(|length| (length, 0.01))
@@ -155,6 +155,11 @@ impl Window {
         let told = (end.from..=end.to).contains(&(first + self.length))
             && end.to.since(end.from) < self.length.mul_f64(TOLD);
         self.is_known() && self.fitted == 0 && !told
+    }
+
+    /// It is as long as people configure them.
+    pub(super) fn is_round(&self) -> bool {
+        rounds().any(|round| round == self.length)
     }
 
     pub(super) const fn is_known(&self) -> bool {
