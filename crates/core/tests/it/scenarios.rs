@@ -33,6 +33,16 @@ const NEAR: Way = Way {
     late_us: 1_500.0,
 };
 
+/// As the tests with real servers are.
+fn on_loopback(begins_us: u64) -> Way {
+    Way {
+        begins: Timestamp::from_micros(begins_us),
+        round_trip: Duration::from_millis(1),
+        service: Duration::from_millis(2),
+        late_us: 2_500.0,
+    }
+}
+
 /// What the host says with a refusal.
 #[derive(Clone, Copy)]
 struct Says {
@@ -280,13 +290,7 @@ fn cold_starts_at_limits_like_real_hosts_are_seldom_slow() {
         let outcomes: Vec<Outcome> = (0..STARTS)
             .map(|seed| {
                 let moment = 1_800_000_000_000_000 + seed * 7_654_321 % 60_000_000;
-                let way = Way {
-                    begins: Timestamp::from_micros(moment),
-                    round_trip: Duration::from_millis(1),
-                    service: Duration::from_millis(2),
-                    late_us: 2_500.0,
-                };
-                crawl_by(way, limit, says, config, seed)
+                crawl_by(on_loopback(moment), limit, says, config, seed)
             })
             .collect();
         let slow = (outcomes.iter())
@@ -302,5 +306,50 @@ fn cold_starts_at_limits_like_real_hosts_are_seldom_slow() {
             0
         };
         assert!(slow <= seldom, "{name}: {slow} at {limit}");
+    }
+}
+
+/// One to twenty a second, of six kinds.
+fn any_limit(seed: u64) -> serde_json::Value {
+    let mut rng = Rng::new(seed);
+    let rate = (rng.unit() * 20.0_f64.ln()).exp();
+    let window = [1, 10, 10, 60][(rng.unit() * 4.0) as usize];
+    let burst = (rng.unit() * 21.0) as u32;
+    let whole = (rate * f64::from(window)).round() as u32;
+    let count = if whole > 10 { whole / 5 * 5 } else { whole };
+    match seed % 6 {
+        0 => serde_json::json!({"kind": "token_bucket", "rate": rate, "burst": burst.max(1)}),
+        1 => serde_json::json!({"kind": "leaky", "rate": rate, "queue": burst}),
+        2 => serde_json::json!({"kind": "sliding_log", "count": count, "window_s": window}),
+        3 => serde_json::json!({"kind": "sliding_counter", "count": count, "window_s": window}),
+        kind => {
+            serde_json::json!({"kind": "fixed_window", "count": count, "window_s": window, "aligned": kind == 4})
+        }
+    }
+}
+
+/// What the first pages cost, wherever the limit is. The figures: `cargo test -p politely-core --test it first_pages -- --nocapture`.
+#[test]
+fn the_first_pages_cost_few_refusals_at_any_limit() {
+    const CRAWLS: u64 = 1_200;
+    for (name, config) in [("crawler", Config::crawler()), ("api", Config::api())] {
+        let outcomes: Vec<Outcome> = (0..CRAWLS)
+            .map(|seed| {
+                let moment = 1_800_000_000_000_000 + seed * 7_654_321 % 60_000_000;
+                crawl_by(
+                    on_loopback(moment),
+                    &any_limit(seed),
+                    SAYS[0],
+                    &config,
+                    seed,
+                )
+            })
+            .collect();
+        assert!(outcomes.iter().all(|outcome| outcome.pages == PAGES));
+        let mean = |of: fn(&Outcome) -> f64| outcomes.iter().map(of).sum::<f64>() / CRAWLS as f64;
+        let refused = mean(|outcome| f64::from(outcome.refused));
+        let late = mean(|outcome| outcome.time.saturating_sub(outcome.best).as_secs_f64());
+        eprintln!("{name:8} {refused:.2} refused of {PAGES}, {late:.1} s later than possible");
+        assert!(refused <= 4.0 && late <= 16.0, "{name}: {refused}, {late}");
     }
 }

@@ -10,7 +10,8 @@ use super::{named, play, trace};
 fn where_it_shows(mechanism: Mechanism) -> Scenario {
     let mut scenario = named(match mechanism {
         Mechanism::Windows | Mechanism::Rounds | Mechanism::Replay => "fixed window 20 per 10 s",
-        Mechanism::Budget | Mechanism::Verify | Mechanism::Outage => "token bucket 10/s burst 10",
+        Mechanism::Budget => "leaky 5/s queue 10, nodelay",
+        Mechanism::Verify | Mechanism::Outage => "token bucket 10/s burst 10",
         Mechanism::Slots => "concurrency 4, rejecting",
         Mechanism::Queue => "concurrency 4, queueing",
         Mechanism::Noise => "1 % noise",
