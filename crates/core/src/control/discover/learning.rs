@@ -505,12 +505,11 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_next_trial_is_in_the_middle_after_one_refusal_and_the_more_careful_the_less_was_served()
-    {
+    fn the_next_trial_is_bold_after_one_refusal_and_the_more_careful_the_less_was_served() {
         let mut law = fresh();
         (law.low, law.passed, law.high) = (9.0, 10.0, 12.0);
         for (cuts, served, ceiling, expected) in [
-            (1, 0, 0.0, 11.0),
+            (1, 0, 0.0, 11.5),
             (2, 0, 0.0, 10.4),
             (2, 60, 0.0, 10.44),
             (2, 0, 10.0, 10.7),

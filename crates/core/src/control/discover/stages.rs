@@ -21,9 +21,9 @@ const TRIAL_AT_LATER: f64 = 0.35;
 /// … nearer still among so many first requests, of which each refused one is a large share, …
 const TRIAL_AT_FIRST: f64 = 0.2;
 const FIRST: u32 = 60;
-/// … but in the middle as long as one refusal is all there was: the limit may be hardly below the rate it came at; and where
+/// … but near the upper end as long as one refusal is all there was: the limit may be hardly below the rate it came at; and where
 /// little is left to tell, since at the lower end that would take long.
-const TRIAL_AT_ONCE: f64 = 0.5;
+const TRIAL_AT_ONCE: f64 = 0.75;
 const NARROW: f64 = 1.2;
 /// A step of the start lasts at least and at most so long, seconds, and in between the longer the faster it is, by the
 /// square of the rate over this: what is on its way when a window turns out to be used up is refused with the one that told.
@@ -38,7 +38,7 @@ const PASSED: f64 = 0.995;
 /// A trial lasts this long over the precision that is asked of it, seconds: a bucket of a second's rate shows, …
 const TRIAL_S: f64 = 0.7;
 /// … and so many are served over it.
-const TRIAL_SERVED: f64 = 1.4;
+const TRIAL_SERVED: f64 = 1.2;
 /// The least precision asked of a trial: at first there is much to narrow down.
 const ROUGH: f64 = 0.2;
 const ROUGH_FIRST: f64 = 0.25;
