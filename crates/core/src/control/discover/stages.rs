@@ -38,7 +38,7 @@ const PASSED: f64 = 0.995;
 /// A trial lasts this long over the precision that is asked of it, seconds: a bucket of a second's rate shows, …
 const TRIAL_S: f64 = 0.7;
 /// … and so many are served over it.
-const TRIAL_SERVED: f64 = 1.2;
+const TRIAL_SERVED: f64 = 1.4;
 /// The least precision asked of a trial: at first there is much to narrow down.
 const ROUGH: f64 = 0.2;
 const ROUGH_FIRST: f64 = 0.25;
