@@ -6,6 +6,9 @@ use std::time::Duration;
 use super::learning::Learning;
 use super::{DiscoverConfig, RATE_MIN, ROUND_TRIP_MAX};
 
+/// One request in the longest window is more.
+const CEILING_MIN: f64 = 1e-8;
+
 impl Learning {
     /// Takes up what was learned; with a clock that was set back, all its times go back as far.
     pub(super) fn adopt(&mut self, config: &Arc<DiscoverConfig>, back: Duration) {
@@ -39,7 +42,9 @@ impl Learning {
             self.bank,
             self.excess.abs(),
         ];
-        self.rate >= RATE_MIN
+        let no_ceiling = self.ceiling <= 0.0;
+        (no_ceiling || self.ceiling >= CEILING_MIN)
+            && self.rate >= RATE_MIN
             && self.rate.is_finite()
             && self.high > 0.0
             && rates.iter().all(|rate| *rate >= 0.0 && rate.is_finite())
