@@ -181,6 +181,16 @@ mod tests {
         assert_eq!(asked[2..], [at(5.31), at(10.31), at(20.31)]);
     }
 
+    /// Two tell that it is no bucket; the third would ask in vain at 8.4 s.
+    #[test]
+    fn in_the_first_block_the_third_goes_on_to_the_end_of_a_round_window() {
+        let (mut block, ledger) = (refused(5.9), served(&[0.0, 2.0]));
+        let asked: Vec<_> = (0..3)
+            .map(|_| again(&mut block, &Window::default(), &ledger))
+            .collect();
+        assert_eq!(asked[2], at(10.31));
+    }
+
     /// express-rate-limit: its second window of ten seconds began with the first request after the end of the first, and a
     /// canary 20.06 s after the first request came 20 ms too soon, the next one ten seconds later.
     #[test]

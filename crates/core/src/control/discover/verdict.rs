@@ -393,6 +393,20 @@ pub(super) mod tests {
         assert!((law.ceiling - 2.0).abs() < 0.11, "{law:?}");
     }
 
+    /// … but one of an unusual length, which may be none, is asked as soon as any.
+    #[test]
+    fn a_first_window_that_is_told_is_left_alone_for_a_minute() {
+        for (refused, ends, round) in [(2.9, 3.1, true), (4.0, 6.0, false)] {
+            let mut law = fresh();
+            (0..20).for_each(|i| hear(&mut law, 0.2 * f64::from(i), Signal::Ok));
+            block(&mut law, 7.0, Signal::RateLimited, &[0.5, refused, ends]);
+            assert_eq!(law.window.is_round(), round);
+            assert!(!law.window.is_guess(&law.ledger));
+            let due = |after| law.probing.due(at(7.0 + ends + after), true);
+            assert_eq!([21.0, 59.0, 61.0].map(due), [!round, !round, true]);
+        }
+    }
+
     /// One slips through a counter that slides, and then none for long: that window began with the first refusal.
     #[test]
     fn what_slips_through_hides_no_window() {
