@@ -71,7 +71,7 @@ impl<'de, T: TryFrom<u64>> Visitor<'de> for Maybe<T> {
 
 #[cfg(test)]
 mod tests {
-    use crate::wire::{Acquire, Item};
+    use crate::wire::{Acquire, Item, Meaning};
 
     #[test]
     fn numbers_of_languages_with_one_kind_are_read() {
@@ -95,5 +95,13 @@ mod tests {
         }
         let item: Item = serde_json::from_str(r#"{"max_wait_ms":null,"cost":2.0}"#).unwrap();
         assert_eq!((item.max_wait_ms, item.cost), (None, 2));
+    }
+
+    /// Found by `scripts/fuzz-api`: it was read as half a one more.
+    #[test]
+    fn a_large_one_gains_no_fraction() {
+        let json = r#"{"signal":"ok","limit":4441317386582526.0}"#;
+        let meaning: Meaning = serde_json::from_str(json).unwrap();
+        assert_eq!(meaning.limit, Some(4_441_317_386_582_526));
     }
 }
