@@ -33,10 +33,11 @@ const NEAR: Way = Way {
     late_us: 1_500.0,
 };
 
-/// As the tests with real servers are.
-fn on_loopback(begins_us: u64) -> Way {
+/// As the tests with real servers are; begun at any second of a minute.
+fn on_loopback(seed: u64) -> Way {
+    let moment = 1_800_000_000_000_000 + seed * 7_654_321 % 60_000_000;
     Way {
-        begins: Timestamp::from_micros(begins_us),
+        begins: Timestamp::from_micros(moment),
         round_trip: Duration::from_millis(1),
         service: Duration::from_millis(2),
         late_us: 2_500.0,
@@ -288,10 +289,7 @@ fn cold_starts_at_limits_like_real_hosts_are_seldom_slow() {
     {
         let says = SAYS[if limit["rate"] == 5.0 { 2 } else { 0 }];
         let outcomes: Vec<Outcome> = (0..STARTS)
-            .map(|seed| {
-                let moment = 1_800_000_000_000_000 + seed * 7_654_321 % 60_000_000;
-                crawl_by(on_loopback(moment), limit, says, config, seed)
-            })
+            .map(|seed| crawl_by(on_loopback(seed), limit, says, config, seed))
             .collect();
         let slow = (outcomes.iter())
             .filter(|outcome| outcome.time.as_secs_f64() > SLOW_S)
@@ -301,7 +299,7 @@ fn cold_starts_at_limits_like_real_hosts_are_seldom_slow() {
         eprintln!("{name:8} {slow:3} of {STARTS} slow, {mean:5.2} refused: {limit}");
         assert!(outcomes.iter().all(|outcome| outcome.pages == PAGES));
         let seldom = if limit["kind"] == "sliding_counter" {
-            STARTS as usize / 5
+            STARTS as usize / 10
         } else {
             0
         };
@@ -334,22 +332,13 @@ fn the_first_pages_cost_few_refusals_at_any_limit() {
     const CRAWLS: u64 = 1_200;
     for (name, config) in [("crawler", Config::crawler()), ("api", Config::api())] {
         let outcomes: Vec<Outcome> = (0..CRAWLS)
-            .map(|seed| {
-                let moment = 1_800_000_000_000_000 + seed * 7_654_321 % 60_000_000;
-                crawl_by(
-                    on_loopback(moment),
-                    &any_limit(seed),
-                    SAYS[0],
-                    &config,
-                    seed,
-                )
-            })
+            .map(|seed| crawl_by(on_loopback(seed), &any_limit(seed), SAYS[0], &config, seed))
             .collect();
         assert!(outcomes.iter().all(|outcome| outcome.pages == PAGES));
         let mean = |of: fn(&Outcome) -> f64| outcomes.iter().map(of).sum::<f64>() / CRAWLS as f64;
         let refused = mean(|outcome| f64::from(outcome.refused));
         let late = mean(|outcome| outcome.time.saturating_sub(outcome.best).as_secs_f64());
         eprintln!("{name:8} {refused:.2} refused of {PAGES}, {late:.1} s later than possible");
-        assert!(refused <= 4.0 && late <= 16.0, "{name}: {refused}, {late}");
+        assert!(refused <= 3.8 && late <= 14.0, "{name}: {refused}, {late}");
     }
 }

@@ -13,8 +13,12 @@ use super::window::{Between, Window};
 use super::{Mechanism, RATE_MIN, Sample};
 use crate::Timestamp;
 
-/// A block is *hard*, not a bucket that fills again, if it outlasts this and three intervals.
+/// A block is *hard*, not a bucket that fills again, if it outlasts this and so many intervals, …
 const HARD: Duration = Duration::from_millis(1_200);
+const HARD_INTERVALS: f64 = 3.0;
+/// … and, while nothing is known, so many and at least so many in all: the slower the start, the slower a bucket it may have met.
+const HARD_INTERVALS_FIRST: f64 = 0.5;
+const HARD_INTERVALS_LEAST: f64 = 5.0;
 /// Requests served before a hard block, for it to be a window's.
 const WINDOW_SERVED: f64 = 3.0;
 /// A window was used up if this share of what it holds was served.
@@ -141,9 +145,13 @@ impl Learning {
     /// Nothing passed for long although much had passed before.
     fn was_window(&self, block: &Block, canary: &Sample, n: f64) -> bool {
         let first = self.cuts == 1 || self.is_first_again(n);
-        let intervals = Duration::from_secs_f64((3.0 / block.rate).min(3.0 / RATE_MIN));
-        let hard = (block.canaries >= 1 || block.told)
-            && canary.sent.since(block.began) > HARD + intervals;
+        let intervals = |n: f64| Duration::from_secs_f64((n / block.rate).min(n / RATE_MIN));
+        let least = if self.ceiling > 0.0 {
+            HARD + intervals(HARD_INTERVALS)
+        } else {
+            (HARD + intervals(HARD_INTERVALS_FIRST)).max(intervals(HARD_INTERVALS_LEAST))
+        };
+        let hard = (block.canaries >= 1 || block.told) && canary.sent.since(block.began) > least;
         // A limit known well is not taken for a window for one long block.
         let learnable = first || self.window.is_known() || self.ceiling == 0.0;
         hard && learnable && (n >= WINDOW_SERVED || first)
@@ -263,7 +271,7 @@ impl Learning {
                 self.probing.afford();
             } else {
                 self.probing.changed(now);
-                if old == 0.0 && self.window.is_round() {
+                if old == 0.0 {
                     self.probing.be_patient(now);
                 }
             }
@@ -393,7 +401,20 @@ pub(super) mod tests {
         assert!((law.ceiling - 2.0).abs() < 0.11, "{law:?}");
     }
 
-    /// … but one of an unusual length, which may be none, is asked as soon as any.
+    /// Twenty in ten seconds, with the start doubling from one a second: a canary as late as the window ends, 1.33 s after
+    /// the first refusal, was taken for a bucket's, and half a minute went by at half the limit.
+    #[test]
+    fn at_a_fast_pace_a_short_block_is_a_window_and_at_a_slow_one_it_is_not() {
+        for (rate, lasted, window) in [(9.0, 1.33, true), (3.0, 1.5, false)] {
+            let mut law = fresh();
+            (0..23).for_each(|i| hear(&mut law, 0.36 * f64::from(i), Signal::Ok));
+            law.enter(Stage::Start, rate, at(8.0));
+            block(&mut law, 8.84, Signal::RateLimited, &[0.22, lasted]);
+            assert_eq!(law.window.is_known(), window, "{law:?}");
+        }
+    }
+
+    /// … but one of no round length, which may be none, is a guess and asked at once.
     #[test]
     fn a_first_window_that_is_told_is_left_alone_for_a_minute() {
         for (refused, ends, round) in [(2.9, 3.1, true), (4.0, 6.0, false)] {
@@ -401,9 +422,9 @@ pub(super) mod tests {
             (0..20).for_each(|i| hear(&mut law, 0.2 * f64::from(i), Signal::Ok));
             block(&mut law, 7.0, Signal::RateLimited, &[0.5, refused, ends]);
             assert_eq!(law.window.is_round(), round);
-            assert!(!law.window.is_guess(&law.ledger));
+            assert_eq!(law.window.is_guess(&law.ledger), !round);
             let due = |after| law.probing.due(at(7.0 + ends + after), true);
-            assert_eq!([21.0, 59.0, 61.0].map(due), [!round, !round, true]);
+            assert_eq!([0.1, 59.0, 61.0].map(due), [!round, !round, true]);
         }
     }
 

@@ -147,14 +147,14 @@ impl Window {
         self.count / self.length.as_secs_f64()
     }
 
-    /// One block told of it, and other lengths fit as well.
+    /// One block told of it, and other lengths fit as well, or no round one.
     pub(super) fn is_guess(&self, ledger: &Ledger) -> bool {
         let (Some(first), Some(end)) = (ledger.first(), self.reset) else {
             return false;
         };
         let told = (end.from..=end.to).contains(&(first + self.length))
             && end.to.since(end.from) < self.length.mul_f64(TOLD);
-        self.is_known() && self.fitted == 0 && !told
+        self.is_known() && self.fitted == 0 && !(told && self.is_round())
     }
 
     /// It is as long as people configure them.
