@@ -38,14 +38,14 @@ impl Desk {
                 let length = mono.since(self.tried_since.take()?);
                 if std::mem::take(&mut self.met) && crowd {
                     self.gathers_until = mono + length.min(GATHER_MAX);
+                    self.outdated = true;
                 }
                 shop.took.add(length);
                 return Some(length);
             }
             Ok(Written::Conflict(value)) => {
                 shop.count.conflicts += 1;
-                self.contended = true;
-                self.met = true;
+                self.met_another();
                 self.take_back(&attempt, shop);
                 self.heard(value.as_deref(), shop, mono);
                 self.soon(mono);
@@ -59,6 +59,12 @@ impl Desk {
             }
         }
         None
+    }
+
+    /// Somebody else wrote.
+    const fn met_another(&mut self) {
+        self.contended = true;
+        self.met = true;
     }
 
     /// Leaves room for somebody else's write now and then.
@@ -125,6 +131,13 @@ impl Desk {
     ) {
         shop.count.reads += 1;
         let reading = std::mem::replace(&mut self.reading, Reading::No);
+        let outdated = std::mem::take(&mut self.outdated);
+        if outdated
+            && let Ok(value) = &result
+            && value.as_deref().and_then(Version::of) != self.version()
+        {
+            self.met_another();
+        }
         match result {
             // Whoever wrote meanwhile was not answered from what was read, but can be from that.
             _ if reading == Reading::Overtaken => self.try_unless_unreadable(),
@@ -191,6 +204,7 @@ impl Desk {
         }
         if self.has_lost(&cell, shop.me) {
             shop.count.lost += 1;
+            self.lost_at = Some(mono);
             let known = std::mem::replace(&mut self.view, cell);
             let made_anew = version.is_none() || known.born != self.view.born;
             let Cell {

@@ -60,7 +60,7 @@ const BATCH: usize = 1024;
 const EVENTS_MAX: usize = 1 << 14;
 /// Where so many come at once and others write too, the next batch gathers for as long as this one took: who writes small batches all
 /// the time is in everybody's way, and who waits for longer leaves the engine idle …
-const CROWD: usize = 16;
+pub(super) const CROWD: usize = 16;
 /// … but no longer than this.
 const GATHER_MAX: Duration = Duration::from_millis(2);
 /// What cannot be read may be, after an upgrade.
@@ -127,7 +127,11 @@ pub(super) struct Desk {
     met: bool,
     /// Nothing is done before then: the next batch gathers.
     gathers_until: Timestamp,
+    /// … and others write while it does: what is known is too old to write upon, and is read first.
+    outdated: bool,
     unreadable: Option<String>,
+    /// When the engine was last found to hold less than it did.
+    lost_at: Option<Timestamp>,
     /// What this process knew of the key before it was started again: for an engine that knows nothing.
     pub(super) remembered: Option<Box<Host>>,
     /// Something was learned since it was last kept.
@@ -190,7 +194,9 @@ impl Desk {
             contended: false,
             met: false,
             gathers_until: Timestamp::ZERO,
+            outdated: false,
             unreadable: None,
+            lost_at: None,
             remembered: None,
             learned: false,
             takes: Duration::ZERO,
@@ -317,7 +323,7 @@ impl Desk {
 
     /// Nothing is done before then, whatever is asked.
     pub(super) fn rests_until(&self) -> Timestamp {
-        if self.under_way.is_some() {
+        if self.under_way.is_some() || self.outdated && self.reading != Reading::No {
             Timestamp::NEVER
         } else {
             self.gathers_until
@@ -402,12 +408,17 @@ impl Desk {
         if self.not_before > mono {
             return Step::Wait(self.not_before);
         }
-        if self.view.head.epoch > shop.epochs.number()
-            && self
-                .heard
-                .is_some_and(|heard| !shop.epochs.looked_since(heard))
-        {
-            // Somebody knows better what time it is.
+        if self.outdated {
+            self.tried_since.get_or_insert(mono);
+            return self.read();
+        }
+        // Somebody knows better what time it is, or something was lost of which our epoch does not tell yet.
+        let doubted = if self.view.head.epoch > shop.epochs.number() {
+            self.heard
+        } else {
+            self.lost_at
+        };
+        if doubted.is_some_and(|at| !shop.epochs.looked_since(at)) {
             shop.look = true;
             return Step::Wait(mono + LOOK);
         }

@@ -112,6 +112,7 @@ async fn what_is_said_of_it_while_the_engine_is_away_is_written_when_it_is_back(
         memory: memory.clone(),
         away: Arc::clone(&away),
         hangs: false,
+        looks: Arc::default(),
     };
     let other = started(Arc::new(engine), Config::fixed(1_000.0, 4.0), Away::Closed);
     let adopted = other.adopt(&leases, SOON).await.unwrap();

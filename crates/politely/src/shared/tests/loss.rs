@@ -1,11 +1,15 @@
 //! What an engine forgets, those who share it remember.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use politely_core::config::Config;
 
-use super::{key, memory, ok, process};
+use super::{Leaving, key, memory, ok, process, started};
+use crate::cells::{Engine, Version, Write};
 use crate::limiter::Limiter;
+use crate::shared::{Away, hub};
 use crate::sync::sleep;
 
 /// Each key has one slot, for two minutes if its holder is not heard of.
@@ -77,4 +81,49 @@ async fn a_slot_that_is_taken_is_taken_after_a_loss() {
     is_refused(&other).await;
     permit.report(&ok());
     is_served_soon(&other).await;
+}
+
+/// Restarted from what it had on disk. A permit that leaves before the new epoch is known bears an id that was given before.
+#[tokio::test(start_paused = true)]
+async fn who_meets_an_older_state_looks_at_the_engine_before_anything_leaves() {
+    let (memory, looks) = (memory(), Arc::<AtomicUsize>::default());
+    let engine = Leaving {
+        memory: memory.clone(),
+        away: Arc::default(),
+        hangs: false,
+        looks: Arc::clone(&looks),
+    };
+    let limiter = started(Arc::new(engine), one_slot(), Away::Closed);
+    sleep(Duration::from_secs(5)).await;
+    let name = hub::name(&key());
+    let held = async || {
+        let held = memory.read(vec![Arc::clone(&name)]).await.remove(0);
+        held.unwrap().unwrap()
+    };
+    let mut counted = Vec::new();
+    for loses in [false, true] {
+        is_served_soon(&limiter).await;
+        assert!(limiter.settled(Duration::from_secs(1)).await);
+        let older = held().await;
+        is_served_soon(&limiter).await;
+        assert!(limiter.settled(Duration::from_secs(1)).await);
+        if loses {
+            let write = Write {
+                cell: Arc::clone(&name),
+                expected: Version::of(&held().await),
+                before: None,
+                value: older,
+                keep: Duration::from_hours(1),
+                notify: false,
+            };
+            memory.compare_and_set(vec![write]).await.remove(0).unwrap();
+        }
+        let before = looks.load(Ordering::Relaxed);
+        while looks.load(Ordering::Relaxed) == before {
+            sleep(Duration::from_millis(1)).await;
+        }
+        is_served_soon(&limiter).await;
+        counted.push(looks.load(Ordering::Relaxed) > before + 1);
+    }
+    assert_eq!(counted, [false, true]);
 }

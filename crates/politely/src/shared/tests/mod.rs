@@ -10,7 +10,7 @@ mod upgrade;
 mod watching;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use politely_core::config::Config;
@@ -220,6 +220,8 @@ struct Leaving {
     memory: Memory,
     away: Arc<AtomicBool>,
     hangs: bool,
+    /// How often it was looked at.
+    looks: Arc<AtomicUsize>,
 }
 
 impl Leaving {
@@ -258,6 +260,7 @@ impl Engine for Leaving {
     }
 
     fn pulse(&self, epoch: Arc<str>) -> Pending<'_, Result<Pulse, EngineError>> {
+        self.looks.fetch_add(1, Ordering::Relaxed);
         Box::pin(async move {
             match self.is_away().await {
                 Some(why) => Err(why),
@@ -291,6 +294,7 @@ async fn left_while_away(away: Away, hangs: bool) -> Vec<f64> {
             memory: memory.clone(),
             away: Arc::clone(&gone),
             hangs,
+            looks: Arc::default(),
         };
         let limiter = started(Arc::new(engine), Config::fixed(2.0, 1.0), away);
         let (tell, clock) = (tell.clone(), clock.clone());

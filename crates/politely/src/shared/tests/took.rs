@@ -1,14 +1,15 @@
-//! How long commits take is told.
+//! What commits cost, and that it is told how long they take.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use politely_core::config::Config;
 
-use super::{key, memory, ok, started};
+use super::{key, memory, ok, process, started};
 use crate::cells::{
     Engine, EngineError, Memory, OnNotice, Pending, Pulse, Version, Write, Written,
 };
+use crate::shared::desk::CROWD;
 use crate::shared::{Away, hub};
 use crate::sync::sleep;
 
@@ -49,6 +50,24 @@ impl Engine for Slow {
     }
 }
 
+/// … unseen.
+async fn somebody_else_writes(memory: &Memory) {
+    let name = hub::name(&key());
+    let held = memory.read(vec![Arc::clone(&name)]).await.remove(0);
+    let mut value = held.unwrap().unwrap();
+    let expected = Version::of(&value);
+    value[0] ^= 0xff;
+    let write = Write {
+        cell: name,
+        expected,
+        before: None,
+        value,
+        keep: Duration::from_hours(1),
+        notify: false,
+    };
+    memory.compare_and_set(vec![write]).await.remove(0).unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_commit_takes_as_long_as_all_its_attempts() {
     let memory = memory();
@@ -60,21 +79,34 @@ async fn a_commit_takes_as_long_as_all_its_attempts() {
         assert!(limiter.settled(Duration::from_secs(1)).await);
         let commits = limiter.commits().unwrap();
         assert_eq!((commits.took_p50, commits.took_p99), (WRITE, took));
-        // Somebody else writes, unseen: the next attempt meets it.
-        let name = hub::name(&key());
-        let held = memory.read(vec![Arc::clone(&name)]).await.remove(0);
-        let mut value = held.unwrap().unwrap();
-        let expected = Version::of(&value);
-        value[0] ^= 0xff;
-        let write = Write {
-            cell: name,
-            expected,
-            before: None,
-            value,
-            keep: Duration::from_hours(1),
-            notify: false,
-        };
-        memory.compare_and_set(vec![write]).await.remove(0).unwrap();
+        // The next attempt meets it.
+        somebody_else_writes(&memory).await;
         sleep(Duration::from_secs(2)).await;
     }
+}
+
+/// What was known when a batch began to gather is old by the time it is written.
+#[tokio::test(start_paused = true)]
+async fn where_others_write_all_the_time_who_gathered_looks_first() {
+    let memory = memory();
+    let mut config = Config::fixed(1e9, 1e6);
+    config.limits.in_flight = 1_000;
+    let limiter = process(&memory, config);
+    sleep(Duration::from_secs(5)).await;
+    let mut counted = Vec::new();
+    for _ in 0..3 {
+        let many = (0..CROWD).map(|_| {
+            let limiter = limiter.clone();
+            async move { limiter.acquire(&key()).await.unwrap().report(&ok()) }
+        });
+        many.collect::<tokio::task::JoinSet<_>>().join_all().await;
+        let commits = limiter.commits().unwrap();
+        counted.push((commits.reads, commits.conflicts));
+        somebody_else_writes(&memory).await;
+    }
+    let (reads, conflicts) = counted[0];
+    assert_eq!(
+        counted[1..],
+        [(reads, conflicts + 1), (reads + 1, conflicts + 1)]
+    );
 }
