@@ -88,7 +88,7 @@ pub struct Commits {
     pub lost: u64,
     /// Processes that share the engine now, this one included.
     pub coordinators: u64,
-    /// From a batch's first attempt until it stood, conflicts included: the median of the last 4,096 commits.
+    /// From a batch's first look or attempt until it stood, conflicts included: the median of the last 4,096 commits.
     pub took_p50: Duration,
     /// … and the 99th percentile.
     pub took_p99: Duration,
