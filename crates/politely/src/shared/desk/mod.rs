@@ -412,13 +412,14 @@ impl Desk {
             self.tried_since.get_or_insert(mono);
             return self.read();
         }
-        // Somebody knows better what time it is, or something was lost of which our epoch does not tell yet.
+        // Somebody knows better what time it is, or something was lost of which our epoch does not tell yet; or the engine was away,
+        // and may have been started again from what it had on disk.
         let doubted = if self.view.head.epoch > shop.epochs.number() {
             self.heard
         } else {
             self.lost_at
         };
-        if doubted.is_some_and(|at| !shop.epochs.looked_since(at)) {
+        if shop.trouble.is_some() || doubted.is_some_and(|at| !shop.epochs.looked_since(at)) {
             shop.look = true;
             return Step::Wait(mono + LOOK);
         }

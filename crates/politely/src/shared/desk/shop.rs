@@ -25,7 +25,9 @@ pub(in crate::shared) struct Shop {
     pub(in crate::shared) apart_until: Timestamp,
     /// The engine is to be looked at now.
     pub(in crate::shared) look: bool,
-    /// From a batch's first attempt until it stood.
+    /// Why the last look at it failed.
+    pub(in crate::shared) trouble: Option<String>,
+    /// From a batch's first look or attempt until it stood.
     pub(in crate::shared) took: Took,
 }
 

@@ -57,7 +57,6 @@ pub(super) struct Hub {
     unsure: Vec<(Timestamp, usize, Granting)>,
     pulse_at: Timestamp,
     pulsing: bool,
-    trouble: Option<String>,
     /// With the desk it is from.
     told: Vec<(usize, Delivery)>,
     /// Something is to be done sooner than was thought when it was last looked at.
@@ -125,6 +124,7 @@ impl Hub {
                 count: Count::default(),
                 apart_until: Timestamp::ZERO,
                 look: false,
+                trouble: None,
                 took: Took::default(),
             },
             desks: Vec::new(),
@@ -140,7 +140,6 @@ impl Hub {
             unsure: Vec::new(),
             pulse_at: Timestamp::ZERO,
             pulsing: false,
-            trouble: None,
             told: Vec::new(),
             news: false,
             watching: Watching::default(),
@@ -296,11 +295,11 @@ impl Hub {
         let pulse = match pulse {
             Ok(pulse) => pulse,
             Err(EngineError(why)) => {
-                self.trouble = Some(why);
+                self.shop.trouble = Some(why);
                 return None;
             }
         };
-        self.trouble = None;
+        self.shop.trouble = None;
         if mono.since(sent) >= STALE {
             // We stood still: what time it was then says little of what time it is.
             self.pulse_at = mono;

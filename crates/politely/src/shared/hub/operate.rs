@@ -84,7 +84,7 @@ impl Hub {
 
     /// The engine answered, or did not.
     pub(in crate::shared) const fn has_tried(&self) -> bool {
-        self.trouble.is_some() || self.shop.epochs.last_seen().is_some()
+        self.shop.trouble.is_some() || self.shop.epochs.last_seen().is_some()
     }
 
     /// Why nothing is written, if nothing is.
@@ -92,7 +92,7 @@ impl Hub {
         if self.shop.epochs.is_fresh(mono) {
             return None;
         }
-        let why = self.trouble.as_deref().unwrap_or("no answer yet");
+        let why = self.shop.trouble.as_deref().unwrap_or("no answer yet");
         let seen = self.shop.epochs.last_seen();
         let away = seen.map(|seen| mono.since(seen).as_secs_f64());
         let away = away.map_or_else(String::new, |away| format!("away for {away:.1} s: "));
