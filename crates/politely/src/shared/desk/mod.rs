@@ -2,8 +2,9 @@
 //!
 //! Everything that happens is applied to the state as it was last seen and written with one compare-and-set; while that is under
 //! way the next batch gathers. Had somebody else written meanwhile, the engine's answer is the state to apply the batch to
-//! again, at once; who gathered a batch while others wrote looks before it writes. A write without an answer may have been made or not: the next answer tells, since each state names
-//! everybody's last write; what it granted leaves only once a later write of ours is known to stand.
+//! again, at once; who gathered a batch while others wrote looks before it writes. A write without an answer may have been made
+//! or not: the next answer tells, since each state names everybody's last write; what it granted leaves only once a later write
+//! of ours is known to stand.
 //!
 //! Who has to wait for a slot or against others joins the key's line, which is part of the state: the first in it serves, a
 //! moment's worth, and goes to the end. So nobody starves and one write is made per turn, not one per try.
