@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use politely_core::config::Config;
 
-use super::{Leaving, key, memory, ok, process, started};
-use crate::cells::{Engine, Version, Write};
+use super::{Leaving, held, key, memory, ok, overwrite, process, started};
 use crate::limiter::Limiter;
-use crate::shared::{Away, hub};
+use crate::shared::Away;
 use crate::sync::sleep;
 
 /// Each key has one slot, for two minutes if its holder is not heard of.
@@ -95,28 +94,15 @@ async fn who_meets_an_older_state_looks_at_the_engine_before_anything_leaves() {
     };
     let limiter = started(Arc::new(engine), one_slot(), Away::Closed);
     sleep(Duration::from_secs(5)).await;
-    let name = hub::name(&key());
-    let held = async || {
-        let held = memory.read(vec![Arc::clone(&name)]).await.remove(0);
-        held.unwrap().unwrap()
-    };
     let mut counted = Vec::new();
     for loses in [false, true] {
         is_served_soon(&limiter).await;
         assert!(limiter.settled(Duration::from_secs(1)).await);
-        let older = held().await;
+        let older = held(&memory).await;
         is_served_soon(&limiter).await;
         assert!(limiter.settled(Duration::from_secs(1)).await);
         if loses {
-            let write = Write {
-                cell: Arc::clone(&name),
-                expected: Version::of(&held().await),
-                before: None,
-                value: older,
-                keep: Duration::from_hours(1),
-                notify: false,
-            };
-            memory.compare_and_set(vec![write]).await.remove(0).unwrap();
+            overwrite(&memory, older).await;
         }
         let before = looks.load(Ordering::Relaxed);
         while looks.load(Ordering::Relaxed) == before {

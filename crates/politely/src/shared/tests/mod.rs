@@ -19,8 +19,10 @@ use politely_core::host::CrawlDelay;
 use politely_core::key::Key;
 use politely_core::signal::{Report, Signal};
 
-use super::{Away, Shared, courier};
-use crate::cells::{Engine, EngineError, Memory, OnNotice, Pending, Pulse, Write, Written};
+use super::{Away, Shared, courier, hub};
+use crate::cells::{
+    Engine, EngineError, Memory, OnNotice, Pending, Pulse, Version, Write, Written,
+};
 use crate::clock::Clock;
 use crate::limiter::Limiter;
 use crate::sync::sleep;
@@ -213,6 +215,25 @@ async fn a_request_is_answered_at_once() {
         .unwrap_err();
     let wait = refusal.at.since(limiter.now());
     assert!((9.0..=10.1).contains(&wait.as_secs_f64()), "{wait:?}");
+}
+
+/// What the engine holds of [`key`].
+async fn held(memory: &Memory) -> Vec<u8> {
+    let held = memory.read(vec![hub::name(&key())]).await.remove(0);
+    held.unwrap().unwrap()
+}
+
+/// Somebody writes `value` there, unseen.
+async fn overwrite(memory: &Memory, value: Vec<u8>) {
+    let write = Write {
+        cell: hub::name(&key()),
+        expected: Version::of(&held(memory).await),
+        before: None,
+        value,
+        keep: Duration::from_hours(1),
+        notify: false,
+    };
+    memory.compare_and_set(vec![write]).await.remove(0).unwrap();
 }
 
 /// An engine that can be away: calls end with an error after half a second, or never.

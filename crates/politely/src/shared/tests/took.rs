@@ -5,12 +5,10 @@ use std::time::Duration;
 
 use politely_core::config::Config;
 
-use super::{key, memory, ok, process, started};
-use crate::cells::{
-    Engine, EngineError, Memory, OnNotice, Pending, Pulse, Version, Write, Written,
-};
+use super::{held, key, memory, ok, overwrite, process, started};
+use crate::cells::{Engine, EngineError, Memory, OnNotice, Pending, Pulse, Write, Written};
+use crate::shared::Away;
 use crate::shared::desk::CROWD;
-use crate::shared::{Away, hub};
 use crate::sync::sleep;
 
 const WRITE: Duration = Duration::from_millis(30);
@@ -50,22 +48,10 @@ impl Engine for Slow {
     }
 }
 
-/// … unseen.
 async fn somebody_else_writes(memory: &Memory) {
-    let name = hub::name(&key());
-    let held = memory.read(vec![Arc::clone(&name)]).await.remove(0);
-    let mut value = held.unwrap().unwrap();
-    let expected = Version::of(&value);
+    let mut value = held(memory).await;
     value[0] ^= 0xff;
-    let write = Write {
-        cell: name,
-        expected,
-        before: None,
-        value,
-        keep: Duration::from_hours(1),
-        notify: false,
-    };
-    memory.compare_and_set(vec![write]).await.remove(0).unwrap();
+    overwrite(memory, value).await;
 }
 
 #[tokio::test(start_paused = true)]
