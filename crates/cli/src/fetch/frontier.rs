@@ -325,8 +325,8 @@ impl Frontier {
             }
             self.lanes[id as usize].keys = keys;
         }
-        let lane = &self.lanes[id as usize];
-        if lane.due.is_none() && !lane.is_empty() {
+        // Its answer may have made the next one due sooner.
+        if !self.lanes[id as usize].is_empty() {
             self.schedule(id, now);
         }
     }

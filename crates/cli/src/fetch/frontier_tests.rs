@@ -90,6 +90,17 @@ fn a_lane_without_a_slot_is_woken_by_the_report_and_not_by_the_clock() {
     assert!(matches!(take(&mut frontier, at(2.0)), Take::Done));
 }
 
+/// Told to wait a second for its next page, the answer to its last one may have doubled its rate.
+#[test]
+fn a_lane_that_waits_for_its_time_is_asked_again_at_a_report() {
+    let mut frontier = frontier(false, &[("http://a/", 1), ("http://a/", 2)]);
+    let (id, _) = sent(take(&mut frontier, at(0.0)));
+    let later = |_: &Lane| -> Result<(), _> { Err(Refused::At(at(1.0))) };
+    assert!(matches!(frontier.take(at(0.0), later, |_| None), Take::Wait(Some(t)) if t == at(1.0)));
+    frontier.came_back(id, at(0.1));
+    assert_eq!(sent(take(&mut frontier, at(0.1))).1.offset, 2);
+}
+
 #[test]
 fn what_goes_again_is_in_front_unless_it_has_to_wait() {
     let mut frontier = frontier(
