@@ -27,6 +27,9 @@ const OUTAGE_SOON: Duration = Duration::from_secs(30);
 const OUTAGE_MAX: Duration = Duration::from_mins(1);
 /// From one canary to the next, the time since the refusal grows at least so much, and at most this …
 const GROWTH: (f64, f64) = (2.0, 3.4);
+/// … after so many canaries a little less: one that asked in vain at the end of ten seconds is not to pass over fifteen, …
+const LATER: u16 = 4;
+const GROWTH_LATER: f64 = 1.95;
 /// … or this, if no window is known and it is no bucket: among the first requests each refused one is a large share.
 const GROWTH_FIRST: f64 = 4.5;
 /// … or so much, where no window could end in between.
@@ -95,8 +98,13 @@ impl Block {
         } else {
             GROWTH.1
         };
+        let growth_min = if self.canaries >= LATER {
+            GROWTH_LATER
+        } else {
+            GROWTH.0
+        };
         let (least, most) = (
-            self.began + elapsed.mul_f64(GROWTH.0).max(interval),
+            self.began + elapsed.mul_f64(growth_min).max(interval),
             self.began + elapsed.mul_f64(growth_max).max(interval.mul_f64(2.0)),
         );
         // Windows that begin with a request begin up to an interval after the last has ended.
@@ -204,6 +212,21 @@ mod tests {
         assert_eq!(waits, Some(&at(20.31)), "{asked:?}");
     }
 
+    /// A counter of two weighted windows of ten seconds was asked at 10.17 s, 80 ms too soon, and next at 20.17.
+    #[test]
+    fn one_that_asked_in_vain_at_ten_seconds_asks_again_at_fifteen() {
+        let block = Block {
+            rate: 9.0,
+            refused: at(10.17),
+            heard: at(10.173),
+            canaries: 4,
+            ..refused(5.06)
+        };
+        let (window, ledger) = (Window::default(), served(&[0.0, 4.95]));
+        let next = block.next_canary(&window, &ledger, block.rate, ROUND_TRIP, true);
+        assert_eq!(next.as_micros() / 1_000, 15_171);
+    }
+
     #[test]
     fn or_with_the_end_of_the_last_block() {
         let reset = Between {
@@ -273,7 +296,7 @@ mod tests {
                 let next = block.next_canary(&window, &ledger, rate, ROUND_TRIP, rounds);
                 let after = next.since(block.began).as_secs_f64();
                 let interval = (1.0 / rate).min(60.0);
-                prop_assert!(after >= GROWTH.0 * elapsed - 1e-3, "{after} {elapsed}");
+                prop_assert!(after >= GROWTH_LATER * elapsed - 1e-3, "{after} {elapsed}");
                 prop_assert!(after <= (GROWTH_FIRST * elapsed).max(2.0 * interval) + 1e-3, "{after} {elapsed}");
                 again(&mut block, &window, &ledger);
             }
