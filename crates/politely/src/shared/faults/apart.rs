@@ -39,9 +39,11 @@ impl Books {
     }
 
     /// Whether the other master knew of it: not of what an old one granted or renewed while both were there. What was delivered just when
-    /// the old one ended may be either's.
+    /// the old one ended may be either's. With `wait` nothing that it granted leaves, but what it had granted before it goes on renewing.
     pub(super) fn known_to(&self, plan: &Plan, arrival: &Arrival) -> Known {
-        let mut splits = self.splits.iter().filter(|_| !plan.waits);
+        let lease = plan.config.lease.as_micros() as Micros;
+        let renewed = arrival.end > arrival.granted + lease;
+        let mut splits = self.splits.iter().filter(|_| !plan.waits || renewed);
         let split = splits.find(|split| {
             split.clients >> arrival.who & 1 == 1
                 && arrival.granted <= split.until + plan.wire.longest()

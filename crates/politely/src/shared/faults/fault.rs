@@ -41,7 +41,7 @@ impl World {
             }
             Fault::Kill(who, _) => {
                 self.kill_all_of(who);
-                self.engine_of(who).forget_watcher(who);
+                self.hears_no_more(who);
                 let seat = &mut self.seats[who];
                 seat.alive = false;
                 seat.frozen = false;

@@ -22,6 +22,14 @@ impl World {
         }
     }
 
+    /// Neither master tells `who` of changes any more.
+    pub(super) fn hears_no_more(&mut self, who: usize) {
+        self.engine.forget_watcher(who);
+        if let Some(zombie) = &mut self.zombie {
+            zombie.engine.forget_watcher(who);
+        }
+    }
+
     /// Whether both see the same engine.
     pub(super) fn are_joined(&self, one: usize, other: usize) -> bool {
         self.zombie.as_ref().is_none_or(|zombie| {
