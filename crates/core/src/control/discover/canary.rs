@@ -67,6 +67,14 @@ impl Block {
         self.rate > 0.0 && self.rate.is_finite()
     }
 
+    fn growth_min(&self) -> f64 {
+        if self.canaries >= LATER {
+            GROWTH_LATER
+        } else {
+            GROWTH.0
+        }
+    }
+
     /// When the next canary goes. `window` and `ledger`: what is known of when one may end. `round_trip`: a usual one.
     /// `rounds`: believe in round numbers.
     pub(super) fn next_canary(
@@ -98,13 +106,8 @@ impl Block {
         } else {
             GROWTH.1
         };
-        let growth_min = if self.canaries >= LATER {
-            GROWTH_LATER
-        } else {
-            GROWTH.0
-        };
         let (least, most) = (
-            self.began + elapsed.mul_f64(growth_min).max(interval),
+            self.began + elapsed.mul_f64(self.growth_min()).max(interval),
             self.began + elapsed.mul_f64(growth_max).max(interval.mul_f64(2.0)),
         );
         // Windows that begin with a request begin up to an interval after the last has ended.
@@ -296,7 +299,7 @@ mod tests {
                 let next = block.next_canary(&window, &ledger, rate, ROUND_TRIP, rounds);
                 let after = next.since(block.began).as_secs_f64();
                 let interval = (1.0 / rate).min(60.0);
-                prop_assert!(after >= GROWTH_LATER * elapsed - 1e-3, "{after} {elapsed}");
+                prop_assert!(after >= block.growth_min() * elapsed - 1e-3, "{after} {elapsed}");
                 prop_assert!(after <= (GROWTH_FIRST * elapsed).max(2.0 * interval) + 1e-3, "{after} {elapsed}");
                 again(&mut block, &window, &ledger);
             }
