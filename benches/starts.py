@@ -2,25 +2,30 @@
 
 usage: .venv/bin/python benches/starts.py [--host flask-20in10-counter] [--profile crawler] [--starts 40]
 
-Builds nothing: target/release/politely is to be there. A line for each start, the slowest last: how long it took, how many requests were
+Needs what `scripts/setup` installs and `cargo build --release -p politely-cli` builds. A line for each start, the slowest last: how long it took, how many requests were
 refused, and when in ten seconds of the clock it began.
 """
 
 import argparse
+import socket
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
 
-import waitress
-
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests/servers/flask"))
-import app  # noqa: E402
+try:
+    import app
+    import waitress
+except ModuleNotFoundError as missing:
+    sys.exit(f"starts: no module {missing.name}: scripts/setup makes .venv, whose python this is for")
 
+POLITELY = ROOT / "target/release/politely"
 PAGES = 150
-FIRST_PORT = 18000
+# Each holds a listener and a few connections.
+STARTS_MAX = 200
 # So that starts are spread over a window of ten seconds.
 APART_S = 0.737
 
@@ -39,23 +44,28 @@ def counted(site, log):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--host", choices=app.HOSTS, default="flask-20in10-counter")
-    parser.add_argument("--profile", default="crawler")
+    parser.add_argument("--profile", choices=("crawler", "api"), default="crawler")
     parser.add_argument("--starts", type=int, default=40)
     given = parser.parse_args()
+    if not 1 <= given.starts <= STARTS_MAX:
+        parser.error(f"--starts: {given.starts}: from 1 to {STARTS_MAX}")
+    if not POLITELY.exists():
+        sys.exit(f"starts: no {POLITELY}: cargo build --release -p politely-cli")
 
-    ports = range(FIRST_PORT, FIRST_PORT + given.starts)
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(given.starts)]
+    ports = [listener.getsockname()[1] for listener in listeners]
     logs = {port: [] for port in ports}
     sites = {str(port): counted(app.site(**app.HOSTS[given.host]), logs[port]) for port in ports}
     server = waitress.create_server(
         lambda environ, start_response: sites[environ["SERVER_PORT"]](environ, start_response),
-        listen=" ".join(f"127.0.0.1:{port}" for port in ports),
+        sockets=listeners,
         threads=16,
         connection_limit=1000,
     )
     threading.Thread(target=server.run, daemon=True).start()
     crawls = []
     for port in ports:
-        fetch = [ROOT / "target/release/politely", "fetch", "--profile", given.profile, "--output", "/dev/null", "--summary", "none", "-"]
+        fetch = [POLITELY, "fetch", "--profile", given.profile, "--output", "/dev/null", "--summary", "none", "-"]
         crawl = subprocess.Popen(fetch, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         crawl.stdin.writelines(f"http://127.0.0.1:{port}/page/{n}\n" for n in range(PAGES))
         crawl.stdin.close()
