@@ -229,7 +229,7 @@ impl Permit {
         if let Some(claim) = self.claim.take() {
             return claim.report(report);
         }
-        let parts = std::mem::take(&mut self.parts);
+        let parts = self.into_parts();
         let (first, rest) = parts.split_first().expect("a permit has a key");
         let now = first.shard.clock.now();
         for part in rest {
@@ -263,7 +263,7 @@ impl Permit {
             };
             return (directions, slot);
         }
-        let parts = std::mem::take(&mut self.parts);
+        let parts = self.into_parts();
         let first = parts.first().expect("a permit has a key");
         let now = first.shard.clock.now();
         let directions = teach(first, report, |entry| {
@@ -279,6 +279,15 @@ impl Permit {
             claim: None,
         };
         (directions, slot)
+    }
+
+    /// What it has here, of a permit that is nobody else's: nothing is left to be given back when it is dropped.
+    #[inline]
+    fn into_parts(mut self) -> SmallVec<[Part; 1]> {
+        debug_assert!(self.claim.is_none(), "a claim is told by itself");
+        let parts = std::mem::take(&mut self.parts);
+        std::mem::forget(self);
+        parts
     }
 
     /// Extends the leases of a request that takes long: how long they last from now, or nothing if one has

@@ -135,6 +135,7 @@ impl Registry {
     }
 
     /// The slot of `key`, made if it is new.
+    #[inline]
     pub(crate) fn slot(
         &self,
         shard: &mut Shard,
@@ -142,9 +143,20 @@ impl Registry {
         hash: u64,
         now: Timestamp,
     ) -> Result<u32, Full> {
-        if let Some(slot) = shard.find(key, hash) {
-            return Ok(slot);
+        match shard.find(key, hash) {
+            Some(slot) => Ok(slot),
+            None => self.newcomer(shard, key, hash, now),
         }
+    }
+
+    #[cold]
+    fn newcomer(
+        &self,
+        shard: &mut Shard,
+        key: &Key,
+        hash: u64,
+        now: Timestamp,
+    ) -> Result<u32, Full> {
         if !self.count_one_more() && !self.make_room(shard, now) {
             return Err(Full);
         }
@@ -198,6 +210,7 @@ impl Registry {
 }
 
 impl Shard {
+    #[inline]
     pub(crate) fn find(&self, key: &Key, hash: u64) -> Option<u32> {
         self.index.find(hash, |slot| {
             self.slots.get(slot).is_some_and(|slot| slot.key == *key)

@@ -81,7 +81,7 @@ impl Queue {
     /// A request was served that left beside `beside` others. `eager`: nothing was refused so far.
     /// Says whether a queue was seen twice in a row.
     pub(super) fn served(&mut self, latency: Duration, beside: u16, eager: bool) -> bool {
-        let x = libm::log2f((latency.as_micros() as f32).clamp(1.0, 1e12));
+        let x = libm::log2f((latency.as_micros() as u64 as f32).clamp(1.0, 1e12));
         if self.unloaded == 0.0 {
             (self.low, self.unloaded) = (x, x);
         }
