@@ -3,7 +3,7 @@
 use politely_core::host::HORIZON;
 
 use super::books::{Arrival, Books};
-use super::dice::Micros;
+use super::dice::{CALL_TIMEOUT, Micros};
 use super::plan::Plan;
 
 /// Who knew of a permit.
@@ -54,6 +54,17 @@ impl Books {
             Some(split) if arrival.granted <= split.until => Known::Apart,
             Some(_) => Known::Perhaps,
         }
+    }
+
+    /// Granted as a share of what the engine gives out, by somebody who was gone before the engine was back and had been told: nobody
+    /// else can know of it.
+    pub(super) fn told_nobody(&self, plan: &Plan, arrival: &Arrival) -> bool {
+        plan.aways().any(|(began, over)| {
+            let by_itself = (began..=over).contains(&arrival.granted);
+            let gone = arrival.granted..=over + CALL_TIMEOUT;
+            let mut gone_then = self.gone.iter().filter(|(_, at)| gone.contains(at));
+            by_itself && gone_then.any(|(who, _)| *who == arrival.who)
+        })
     }
 
     /// Who heard of something then may have been alone with it.

@@ -53,7 +53,8 @@ pub(super) struct Books {
     pub(super) losses: Vec<Loss>,
     pub(super) splits: Vec<Split>,
     pub(super) clock_sets: Vec<Micros>,
-    pub(super) gone: Vec<Micros>,
+    /// Who was killed, frozen or cut off, and when.
+    pub(super) gone: Vec<(usize, Micros)>,
     pub(super) commits: Vec<Micros>,
     /// The longest that somebody did not know whether a write stood.
     pub(super) doubt: Micros,
@@ -131,7 +132,7 @@ impl Books {
         self.doubt = self.doubt.max(length);
     }
 
-    pub(super) fn someone_gone(&mut self, at: Micros) {
-        self.gone.push(at);
+    pub(super) fn someone_gone(&mut self, who: usize, at: Micros) {
+        self.gone.push((who, at));
     }
 }

@@ -130,7 +130,9 @@ impl Books {
             let since = losses.iter().map(|loss| loss.at);
             // Who goes on with a share may not know what was granted last.
             let mut since = since.chain(plan.aways().map(|(began, _)| began));
-            !since.any(|at| arrival.granted <= at + CALL_TIMEOUT && arrival.end >= at)
+            let forgotten =
+                since.any(|at| arrival.granted <= at + CALL_TIMEOUT && arrival.end >= at);
+            !forgotten && !self.told_nobody(plan, arrival)
         });
         let known: Vec<_> = known.collect();
         [Known::All, Known::Apart].into_iter().find_map(|to| {

@@ -47,16 +47,16 @@ impl World {
                 seat.frozen = false;
                 seat.held.clear();
                 seat.life += 1;
-                self.books.someone_gone(self.now);
+                self.books.someone_gone(who, self.now);
             }
             Fault::Freeze(who, _) => {
                 self.stood_still(who);
                 self.seats[who].frozen = true;
-                self.books.someone_gone(self.now);
+                self.books.someone_gone(who, self.now);
             }
             Fault::Cut(who, _) => {
                 self.seats[who].cut = true;
-                self.books.someone_gone(self.now);
+                self.books.someone_gone(who, self.now);
             }
         }
         self.at(self.now + fault.lasts(), Event::Over(index));

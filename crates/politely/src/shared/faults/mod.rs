@@ -42,11 +42,11 @@ use world::World;
 /// Schedules in one run of the tests, unless `FAULT_SCHEDULES` says otherwise; and a tenth as many from [`WIDER`] on.
 const SCHEDULES: u64 = 10_000;
 /// Schedules that broke a promise once: what `git log -S` of the number tells.
-const ONCE_WRONG: [u64; 32] = [
+const ONCE_WRONG: [u64; 34] = [
     100_051, 100_684, 101_595, 113_692, 113_837, 115_435, 117_184, 124_081, 124_610, 127_785,
     132_843, 137_182, 139_036, 144_291, 145_870, 148_767, 150_867, 156_895, 157_111, 411_630,
     440_176, 600_281, 615_294, 1_000_342, 1_001_873, 1_004_000, 1_006_621, 1_006_665, 1_013_301,
-    1_018_309, 1_036_109, 1_048_565,
+    1_018_309, 1_036_109, 1_048_565, 1_510_465, 3_002_839,
 ];
 /// Seeds are tried on so many threads.
 const THREADS: u64 = 2;
