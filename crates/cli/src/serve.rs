@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use politely::OperatorNumbers;
 use politely::cells::redis::Redis;
 use politely::core::key::KeyKind;
+use politely::{Limiter, OperatorNumbers};
 use politely_server::store::Store;
 use politely_server::{Certificate, Coordinator, Options, Server, Settings, Token};
 
@@ -13,6 +14,9 @@ use crate::args::{ServeArgs, ServedKey};
 use crate::config::sound;
 use crate::exit::{Exit, Wrong};
 use crate::token;
+
+/// How often it is looked whether the engine is there.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
     let settings = settings(args)?;
@@ -46,14 +50,29 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         let server = server.map_err(|why| Wrong(why.to_string()))?;
         let scheme = if secure { "https" } else { "http" };
         eprintln!("politely: {scheme}://{}", server.address());
-        tokio::spawn(async move {
-            if let Err(why) = limiter.greet().await {
-                eprintln!("politely: the engine does not answer ({why}): no permits until it does");
-            }
-        });
+        tokio::spawn(tell_trouble(limiter));
         server.run(end()).await;
         Ok(Exit::AllFetched)
     })
+}
+
+/// Says when the engine has something against us, and when not any more.
+async fn tell_trouble(limiter: Limiter) {
+    let mut told = false;
+    // It is given a moment to answer the first time.
+    let mut trouble = limiter.greet().await.err();
+    loop {
+        match &trouble {
+            Some(why) if !told => {
+                eprintln!("politely: the engine does not answer ({why})");
+            }
+            None if told => eprintln!("politely: the engine answers again"),
+            _ => {}
+        }
+        told = trouble.is_some();
+        tokio::time::sleep(LOOK_EVERY).await;
+        trouble = limiter.trouble();
+    }
 }
 
 /// Ctrl-C, or what a service manager sends.

@@ -175,8 +175,9 @@ impl Settings {
         within("retries", knobs.retries.map(f64::from), 0.0, 1e3)?;
         within("max-rps", knobs.max_rps, 1e-6, 1e6)?;
         for proxy in &knobs.proxy {
-            let url = url::Url::parse(proxy)
-                .map_err(|why| format!("--proxy {proxy}: {}", url_words(why)))?;
+            let url = url::Url::parse(proxy);
+            let proxy = crate::fetch::without_login(proxy);
+            let url = url.map_err(|why| format!("--proxy {proxy}: {}", url_words(why)))?;
             if !matches!(url.scheme(), "http" | "https" | "socks5" | "socks5h") {
                 return Err(format!(
                     "--proxy {proxy}: use http, https, socks5 or socks5h"

@@ -3,6 +3,7 @@
 //! Redirects are not followed here, each hop is a request of its own with its own leave.
 
 use std::error::Error;
+use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use politely::core::signal::{BODY_SCANNED, Failure};
 use url::Url;
 
 use super::body::{Enough, Intake, Sink};
+use super::input::without_login;
 use super::save::Saving;
 use super::ways::{Way, next};
 use crate::config::Settings;
@@ -26,6 +28,8 @@ pub(crate) struct Clients {
     fresh: Vec<Way>,
     /// Hosts up to which connections are kept.
     keep_hosts_max: usize,
+    /// By egress; none: directly.
+    proxies: Vec<String>,
     timeout: Duration,
     body_max: u64,
 }
@@ -92,6 +96,7 @@ impl Clients {
             keeping: each(concurrency)?,
             fresh: each(0)?,
             keep_hosts_max: idle_max / per_host.clamp(1, concurrency),
+            proxies: settings.proxies.clone(),
             timeout: settings.timeout,
             body_max: settings.max_body,
         })
@@ -122,6 +127,9 @@ impl Clients {
         )
         .await
         {
+            Ok(Came::Failed(Failure::Connect, why)) => {
+                Came::Failed(Failure::Connect, self.through(egress) + &why)
+            }
             Ok(came) => came,
             Err(_) => Came::Failed(
                 Failure::Timeout,
@@ -129,6 +137,14 @@ impl Clients {
             ),
         };
         (came, began.elapsed())
+    }
+
+    /// The words for what happened at a proxy, if way out `egress` is one.
+    fn through(&self, egress: usize) -> String {
+        let proxy = self.proxies.get(egress % self.proxies.len().max(1));
+        proxy.map_or_else(String::new, |proxy| {
+            format!("through {}: ", without_login(proxy))
+        })
     }
 
     async fn attempt(&self, way: &Way, url: &Url, body: Body<'_>, began: Instant) -> Came {
@@ -214,14 +230,33 @@ impl Answer {
         let Some(location) = self.headers.get(LOCATION) else {
             return Some(Err("redirect without a Location".to_owned()));
         };
-        let to = std::str::from_utf8(location.as_bytes())
-            .ok()
-            .and_then(|to| from.join(to).ok());
+        let to = match std::str::from_utf8(location.as_bytes()) {
+            Ok(to) => from.join(to),
+            // Bytes of another encoding are meant as they are, as browsers take them.
+            Err(_) => from.join(
+                &location
+                    .as_bytes()
+                    .iter()
+                    .copied()
+                    .fold(String::new(), escaped),
+            ),
+        };
         Some(match to {
-            Some(to) if matches!(to.scheme(), "http" | "https") && to.has_host() => Ok(to),
+            Ok(to) if matches!(to.scheme(), "http" | "https") && to.has_host() => Ok(to),
             _ => Err("redirect to something that is no web address".to_owned()),
         })
     }
+}
+
+/// `text` with one more byte, which is written as `%XX` unless it is ASCII.
+fn escaped(mut text: String, byte: u8) -> String {
+    if byte.is_ascii() {
+        text.push(char::from(byte));
+    } else {
+        // Writing to a string in memory cannot fail.
+        let _ = write!(text, "%{byte:02X}");
+    }
+    text
 }
 
 /// How many descriptors this process may have (the soft limit, as Linux tells it).

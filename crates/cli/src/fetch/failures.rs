@@ -15,7 +15,7 @@ impl Failures {
         if failures.0.len() < LISTED_MAX {
             let line = format!(
                 "{}: {}",
-                super::input::shown(url.as_bytes()),
+                super::input::shown(super::input::without_login(url).as_bytes()),
                 super::input::shown(why.as_bytes())
             );
             failures.0.push(line);

@@ -6,7 +6,7 @@ use url::Url;
 
 use super::engine::Engine;
 use super::frontier::LaneId;
-use super::input::{Line, Place, Sources, shown};
+use super::input::{Line, Place, Sources, shown, without_login};
 use super::journal::Finished;
 use super::output::Row;
 use super::robots::{self, Rules, Standing};
@@ -30,7 +30,7 @@ pub(crate) struct Ingest {
     pub(crate) sources: Sources,
     pub(crate) writer: SpoolWriter,
     pub(crate) finished: Finished,
-    /// The spool already has the whole input.
+    /// The spool has the whole input already.
     pub(crate) complete: bool,
 }
 
@@ -69,22 +69,16 @@ impl Ingest {
             })
             .map_err(|why| spool_wrong(&why))?;
         batch.flush();
-        if self.complete {
-            return Ok(());
-        }
         if self.sources.is_empty() {
-            engine.talk.say(&format!(
-                "warning: the input was cut at line {lines} when the last run ended; give it again to add the rest"
-            ));
+            if !self.complete {
+                engine.talk.say(&format!(
+                    "warning: the input was cut at line {lines} when the last run ended; give it again to add the rest"
+                ));
+            }
             return Ok(());
         }
+        self.skip_copied(engine, lines)?;
         let mut line = Vec::new();
-        for _ in 0..lines {
-            // An earlier run copied these already.
-            if self.sources.next_line(&mut line)?.is_none() {
-                break;
-            }
-        }
         while let Some(place) = self.sources.next_line(&mut line)? {
             if engine.is_stopping() {
                 ingested.cut = true;
@@ -107,6 +101,31 @@ impl Ingest {
         }
         Ok(())
     }
+
+    /// The `lines` that an earlier run copied: they are to be the same. A list may have grown since.
+    fn skip_copied(&mut self, engine: &Engine, lines: u64) -> Result<(), Wrong> {
+        let (mut given, mut odd) = (Vec::new(), None);
+        let compare = |_, copied: &[u8]| {
+            if odd.is_some() {
+                return;
+            }
+            odd = match self.sources.next_line(&mut given) {
+                Ok(Some(_)) if given == copied => None,
+                Ok(Some(place)) => Some(Wrong(format!(
+                    "{place}: not what the state folder has there; a new list needs a new --state folder"
+                ))),
+                Ok(None) => Some(Wrong(format!(
+                    "the state folder has {lines} lines of input, more than were given; a new list needs a new --state folder"
+                ))),
+                Err(why) => Some(why),
+            };
+        };
+        if lines > 0 {
+            let scanned = engine.spool.scan(compare);
+            scanned.map_err(|why| Wrong(format!("spool of the input: {}", io_words(&why))))?;
+        }
+        odd.map_or(Ok(()), Err)
+    }
 }
 
 /// URLs on their way into the frontier.
@@ -125,7 +144,7 @@ impl Batch<'_> {
                 let line = shown(line);
                 self.engine
                     .talk
-                    .about_line(&format!("{place}: {why}: {line}"));
+                    .about_line(&format!("{place}: {why}: {}", without_login(&line)));
                 let row = Row {
                     url: &line,
                     key: "",

@@ -5,7 +5,8 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use url::Url;
 
@@ -13,6 +14,9 @@ use crate::exit::{Wrong, url_words};
 
 /// Longest line, in bytes. RFC 9110 section 4.1 asks for URLs of 8,000 to work; servers refuse far earlier.
 pub(crate) const LINE_MAX: usize = 64 * 1024;
+
+/// What some editors put before a text.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// A file with a zero in its first bytes is no list.
 const TEXT_LOOKED_AT: usize = 1024;
@@ -23,6 +27,8 @@ pub(crate) struct Sources(Vec<Source>);
 struct Source {
     /// As complaints name it: `urls.txt`, `standard input`, `arguments`.
     name: String,
+    /// Which file it is, if it is one.
+    file: Option<PathBuf>,
     reader: Reader,
     /// Lines read so far.
     line: u64,
@@ -100,7 +106,9 @@ impl Sources {
                         path.display()
                     )));
                 }
-                sources.push(Source::new(path.display().to_string(), reader));
+                let mut source = Source::new(path.display().to_string(), reader);
+                source.file = Some(path.to_owned());
+                sources.push(source);
             }
             None => {}
         }
@@ -124,6 +132,12 @@ impl Sources {
         self.0.is_empty()
     }
 
+    /// Is what stands at `path` read here? Writing there would destroy what is still to be read.
+    pub(crate) fn reads(&self, path: &Path) -> bool {
+        let files = self.0.iter().filter_map(|source| source.file.as_deref());
+        files.into_iter().any(|file| is_same_file(file, path))
+    }
+
     /// The next line without its end, in `line`; its place, or `None` at the very end. A line longer than
     /// [`LINE_MAX`] is cut there and its rest skipped.
     pub(crate) fn next_line(&mut self, line: &mut Vec<u8>) -> Result<Option<Place>, Wrong> {
@@ -134,6 +148,9 @@ impl Sources {
             })?;
             if read {
                 source.line += 1;
+                if source.line == 1 && line.starts_with(BYTE_ORDER_MARK) {
+                    line.drain(..BYTE_ORDER_MARK.len());
+                }
                 return Ok(Some(Place {
                     source: source.name.clone(),
                     line: source.line,
@@ -156,6 +173,7 @@ impl Source {
     fn new(name: String, reader: Reader) -> Self {
         Self {
             name,
+            file: None,
             reader,
             line: 0,
         }
@@ -204,6 +222,10 @@ impl Line {
         let Ok(text) = std::str::from_utf8(line) else {
             return Self::Malformed("not UTF-8".to_owned());
         };
+        // Parsers drop tabs and line ends wherever they stand, and what is left is another URL.
+        if text.contains(char::is_control) {
+            return Self::Malformed("a tab or another control character in it".to_owned());
+        }
         match Url::parse(text) {
             Ok(url) if !matches!(url.scheme(), "http" | "https") => Self::Malformed(format!(
                 "scheme `{}` is neither http nor https",
@@ -218,9 +240,30 @@ impl Line {
     }
 }
 
+/// Do two paths lead to one file?
+pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
+    let identity = |path: &Path| {
+        let found = std::fs::metadata(path)
+            .ok()
+            .filter(std::fs::Metadata::is_file)?;
+        Some((found.dev(), found.ino()))
+    };
+    identity(one).is_some_and(|file| identity(other) == Some(file))
+}
+
 /// Is what was given as a URL rather a file, which may be a list of them?
 pub(crate) fn is_list(given: &str) -> bool {
     !matches!(Line::parse(given.as_bytes()), Line::Url(_)) && Path::new(given).is_file()
+}
+
+/// A URL without user and password, which are nobody's to read over a shoulder or in a log.
+pub(crate) fn without_login(url: &str) -> String {
+    let begin = url.find("://").map_or(0, |scheme| scheme + 3);
+    let authority = url[begin..].split(['/', '?', '#']).next().unwrap_or("");
+    match authority.rfind('@') {
+        Some(at) => format!("{}{}", &url[..begin], &url[begin + at + 1..]),
+        None => url.to_owned(),
+    }
 }
 
 /// A line as it may be shown: bounded, and without anything a terminal would obey.
@@ -261,6 +304,14 @@ mod tests {
     }
 
     #[test]
+    fn a_byte_order_mark_is_no_part_of_the_first_line() {
+        assert_eq!(
+            lines(b"\xef\xbb\xbfa\n\xef\xbb\xbfb"),
+            [&b"a"[..], b"\xef\xbb\xbfb"]
+        );
+    }
+
+    #[test]
     fn a_line_without_end_is_cut_and_its_rest_skipped() {
         let mut text = vec![b'x'; LINE_MAX * 3];
         text.extend_from_slice(b"\nhttp://a/\n");
@@ -278,6 +329,8 @@ mod tests {
             (b"http://", "host"),
             (b"http://a b/", "invalid"),
             (b"http://\xff/", "not UTF-8"),
+            (b"http://a/x\ta title", "control character"),
+            (b"http://a/x\rhttp://b/y", "control character"),
             (b"http://[::1/", "IPv6"),
         ] {
             let Line::Malformed(said) = Line::parse(line) else {
@@ -287,6 +340,19 @@ mod tests {
         }
         assert_eq!(Line::parse(b"  # note"), Line::Nothing);
         assert_eq!(Line::parse(b" \t"), Line::Nothing);
+    }
+
+    #[test]
+    fn no_password_is_shown() {
+        for (url, shown) in [
+            ("http://u:p@a/x?y@z", "http://a/x?y@z"),
+            ("http://u:p@q@[::1]:8", "http://[::1]:8"),
+            ("u:p@127.0.0.1:1", "127.0.0.1:1"),
+            ("http://a/@b", "http://a/@b"),
+            ("", ""),
+        ] {
+            assert_eq!(without_login(url), shown);
+        }
     }
 
     #[test]

@@ -43,10 +43,15 @@ use crate::exit::{Exit, Wrong, make_folder};
 
 use engine::{Engine, Parts};
 use ingest::{Ingest, Ingested};
-pub(crate) use input::Sources;
+pub(crate) use input::{Sources, without_login};
 use journal::{Finished, Journal};
 use output::Output;
 use store::Store;
+
+/// What a state folder holds: the input, which of it is finished, and what was learned.
+const SPOOL: &str = "urls.txt";
+const JOURNAL: &str = "done.log";
+const STORE: &str = "politely.redb";
 
 /// `politely fetch` as typed.
 pub(crate) fn run(args: FetchArgs) -> Result<Exit, Wrong> {
@@ -70,7 +75,7 @@ pub(crate) fn fetch(settings: Settings, mut sources: Sources) -> Result<Fetched,
     let resumable = settings
         .state
         .as_deref()
-        .is_some_and(|dir| dir.join("urls.txt").exists());
+        .is_some_and(|dir| dir.join(SPOOL).exists());
     if sources.is_empty() && !resumable {
         if std::io::stdin().is_terminal() {
             return Err(Wrong(
@@ -91,7 +96,10 @@ pub(crate) fn fetch(settings: Settings, mut sources: Sources) -> Result<Fetched,
         spool,
         writer,
         complete,
-    } = State::open(settings.state.as_deref())?;
+    } = State::open(settings.state.as_deref(), &sources)?;
+    if let Some(path) = &settings.output {
+        spares(path, &sources, settings.state.as_deref())?;
+    }
     let output = output_of(&settings, journal.is_some().then_some(&finished))?;
     let output = match journal {
         Some(journal) => output.journaled(journal),
@@ -103,11 +111,6 @@ pub(crate) fn fetch(settings: Settings, mut sources: Sources) -> Result<Fetched,
         talk.say(&format!(
             "resuming: {fetched} fetched and {failed} failed before"
         ));
-        if complete && !sources.is_empty() {
-            talk.say(
-                "the state folder has the whole input already; what was given now is not added",
-            );
-        }
     }
     let earlier = (finished.fetched, finished.failed);
     let policy = worker::policy(&settings);
@@ -194,19 +197,29 @@ async fn drive(engine: Arc<Engine>, ingest: Ingest, earlier: (u64, u64)) -> Exit
     end.tell(&engine)
 }
 
-/// Ctrl-C once: finish what is in flight; twice: stop at once.
+/// Ctrl-C or SIGTERM once: finish what is in flight; twice: stop at once.
 async fn listen(engine: Arc<Engine>) {
-    if tokio::signal::ctrl_c().await.is_err() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut interrupt), Ok(mut terminate)) = (
+        signal(SignalKind::interrupt()),
+        signal(SignalKind::terminate()),
+    ) else {
         return;
-    }
+    };
+    let mut told = async || {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    };
+    told().await;
     let in_flight = engine.lock().frontier.in_flight();
     engine.talk.say(&format!(
         "interrupted: finishing {in_flight} in flight; Ctrl-C again stops at once"
     ));
     engine.stop();
-    if tokio::signal::ctrl_c().await.is_ok() {
-        std::process::exit(Exit::SomeFailed as i32);
-    }
+    told().await;
+    std::process::exit(Exit::SomeFailed as i32);
 }
 
 /// What `--state` keeps, or its stand-ins.
@@ -220,7 +233,7 @@ struct State {
 }
 
 impl State {
-    fn open(dir: Option<&Path>) -> Result<Self, Wrong> {
+    fn open(dir: Option<&Path>, sources: &Sources) -> Result<Self, Wrong> {
         let Some(dir) = dir else {
             let (spool, writer) =
                 spool::unnamed().map_err(|why| Wrong::file(&std::env::temp_dir(), &why))?;
@@ -234,10 +247,22 @@ impl State {
                 complete: false,
             });
         };
+        let urls = dir.join(SPOOL);
+        if urls.exists() && !dir.join(STORE).exists() {
+            return Err(Wrong(format!(
+                "{}: none of a run's state: --state is to name a new folder, or one of an earlier run",
+                urls.display()
+            )));
+        }
+        if sources.reads(&urls) {
+            return Err(Wrong(format!(
+                "{}: the state folder's own copy of the input: leave it out to go on with that run",
+                urls.display()
+            )));
+        }
         let store = Store::open(dir)?;
-        let urls = dir.join("urls.txt");
         let (spool, writer) = spool::at(&urls).map_err(|why| Wrong::file(&urls, &why))?;
-        let log = dir.join("done.log");
+        let log = dir.join(JOURNAL);
         let (journal, finished) = Journal::open(&log).map_err(|why| Wrong::file(&log, &why))?;
         let complete = store
             .input_complete()
@@ -251,6 +276,23 @@ impl State {
             complete,
         })
     }
+}
+
+/// Results are to overwrite nothing that the run reads or keeps.
+fn spares(output: &Path, sources: &Sources, state: Option<&Path>) -> Result<(), Wrong> {
+    let of_state = |dir: &Path| {
+        let kept = [SPOOL, JOURNAL, STORE].map(|name| dir.join(name));
+        kept.iter().any(|kept| input::is_same_file(kept, output))
+    };
+    let what = if sources.reads(output) {
+        "the input"
+    } else if state.is_some_and(of_state) {
+        "a file of the state folder"
+    } else {
+        return Ok(());
+    };
+    let output = output.display();
+    Err(Wrong(format!("--output {output}: is {what}")))
 }
 
 fn output_of(settings: &Settings, resumed: Option<&Finished>) -> Result<Output, Wrong> {

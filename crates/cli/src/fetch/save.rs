@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use url::Url;
 
@@ -19,6 +20,9 @@ pub(crate) struct Saving {
     whole: bool,
 }
 
+/// Tells the parts apart of a page that is fetched twice at a time: given twice, or redirected to.
+static BEGUN: AtomicU64 = AtomicU64::new(0);
+
 impl Saving {
     /// Begins the file for the body of `url` below `dir`.
     pub(crate) fn begin(dir: &Path, url: &Url) -> io::Result<Self> {
@@ -26,8 +30,10 @@ impl Saving {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;
         }
+        let (process, number) = (std::process::id(), BEGUN.fetch_add(1, Ordering::Relaxed));
         let mut part = path.clone();
-        part.as_mut_os_string().push(".part");
+        part.as_mut_os_string()
+            .push(format!(".{process}-{number}.part"));
         Ok(Self {
             file: File::create(&part)?,
             part,
@@ -139,6 +145,23 @@ mod tests {
             fs::read_to_string(place(dir.path(), &url)).unwrap(),
             "whole"
         );
+    }
+
+    #[test]
+    fn a_page_fetched_twice_at_a_time_is_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let url = Url::parse("http://a/x").unwrap();
+        let [mut one, mut other, failing] =
+            [(); 3].map(|()| Saving::begin(dir.path(), &url).unwrap());
+        one.push(b"first, ").unwrap();
+        other.push(b"second").unwrap();
+        drop(failing);
+        one.push(b"whole").unwrap();
+        one.finish().unwrap();
+        let saved = || fs::read_to_string(place(dir.path(), &url)).unwrap();
+        assert_eq!(saved(), "first, whole");
+        other.finish().unwrap();
+        assert_eq!(saved(), "second");
     }
 
     proptest! {

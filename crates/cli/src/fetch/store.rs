@@ -33,7 +33,7 @@ impl Store {
     /// Opens or makes the store in `dir`.
     pub(crate) fn open(dir: &Path) -> std::result::Result<Self, Wrong> {
         make_folder(dir)?;
-        let path = dir.join("politely.redb");
+        let path = dir.join(super::STORE);
         let wrong = |why: &str| Wrong(format!("{}: {why}", path.display()));
         let database = Database::create(&path).map_err(|error| match error {
             DatabaseError::DatabaseAlreadyOpen => wrong("in use by another run"),

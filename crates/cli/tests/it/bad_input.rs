@@ -136,6 +136,10 @@ fn what_is_wrong_is_said_in_the_first_line() {
         "huge",
         br#"[{"name":"n","duration_s":1e308,"demand":{"kind":"greedy"},"rtt_ms":1,"service":{"mean_ms":1,"cv":0},"limit":{"kind":"none"}}]"#,
     );
+    let foreign = dir.path().join("foreign");
+    fs::create_dir(&foreign).unwrap();
+    let foreign = foreign.to_str().unwrap();
+    file("foreign/urls.txt", b"http://127.0.0.1:1/\n");
     let folder = dir.path().to_str().unwrap().to_owned();
     let url = "http://127.0.0.1:1/";
     let cases: [(Vec<&str>, &str); _] = [
@@ -149,6 +153,14 @@ fn what_is_wrong_is_said_in_the_first_line() {
         (vec!["fetch", "--save", &text, url], "a folder is needed"),
         (vec!["fetch", "--state", &text, url], "a folder is needed"),
         (vec!["fetch", "--output", &folder, url], "is a directory"),
+        (
+            vec!["fetch", "--output", &text, "-i", &text],
+            "is the input",
+        ),
+        (
+            vec!["fetch", "--state", foreign, url],
+            "none of a run's state",
+        ),
         (vec!["fetch", "--config", &latin, url], "is no text (UTF-8)"),
         (
             vec!["fetch", "--proxy", "nonsense", url],

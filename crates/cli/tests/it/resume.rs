@@ -99,13 +99,7 @@ fn a_finished_run_fetches_nothing_again() {
     let dir = tempfile::tempdir().unwrap();
     let urls = [server.url("a"), server.url("b")];
     assert_eq!(run(resumable(dir.path()).args(&urls)).code, 0);
-    let said = run(resumable(dir.path()).args(&urls));
-    assert_eq!(
-        (said.code, said.lines("not added").len()),
-        (0, 1),
-        "{}",
-        said.err
-    );
+    assert_eq!(run(resumable(dir.path()).args(&urls)).code, 0);
     assert_eq!(
         run(&mut resumable(dir.path())).code,
         0,
@@ -118,6 +112,50 @@ fn a_finished_run_fetches_nothing_again() {
         ),
         (2, 2)
     );
+}
+
+#[test]
+fn a_list_that_grew_goes_on_and_another_is_refused() {
+    let server = slow_server();
+    let dir = tempfile::tempdir().unwrap();
+    let go =
+        |pages: &[&str]| run(resumable(dir.path()).args(pages.iter().map(|page| server.url(page))));
+    assert_eq!(go(&["a", "b"]).code, 0);
+    assert_eq!(go(&["a", "b", "c"]).code, 0);
+    for other in [&["a", "d", "c"][..], &["a", "b"]] {
+        let said = go(other);
+        let refused = said.lines("a new list needs a new --state folder");
+        assert_eq!((said.code, refused.len()), (1, 1), "{}", said.err);
+    }
+    assert_eq!(server.counts().len(), 3);
+    assert_eq!(server.counts().values().sum::<usize>(), 3);
+}
+
+#[test]
+fn the_state_folder_is_neither_input_nor_output() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    let at = |url: &str| {
+        let mut command = fast();
+        command.arg("--state").arg(&state).arg(url);
+        command
+    };
+    let server = slow_server();
+    assert_eq!(run(&mut at(&server.url("a"))).code, 0);
+    for kept in ["urls.txt", "done.log", "politely.redb"] {
+        let kept = state.join(kept);
+        let before = fs::read(&kept).unwrap();
+        let said = run(at(&server.url("a")).arg("--output").arg(&kept));
+        let told = said.lines("is a file of the state folder");
+        assert_eq!((said.code, told.len()), (2, 1), "{}", said.err);
+        assert!(kept.ends_with("politely.redb") || fs::read(&kept).unwrap() == before);
+    }
+    let mut own = fast();
+    own.arg("--state").arg(&state);
+    let said = run(own.arg("-i").arg(state.join("urls.txt")));
+    let told = said.lines("the state folder's own copy of the input");
+    assert_eq!((said.code, told.len()), (2, 1), "{}", said.err);
+    assert_eq!(run(&mut at(&server.url("a"))).code, 0, "nothing is lost");
 }
 
 #[test]
@@ -203,6 +241,16 @@ fn what_was_learned_survives_a_kill() {
 
 #[test]
 fn an_interrupt_drains_and_says_what_is_left() {
+    drains("-INT");
+}
+
+/// As service managers and containers stop what they run.
+#[test]
+fn so_does_a_request_to_end() {
+    drains("-TERM");
+}
+
+fn drains(signal: &str) {
     let server = Server::start(|_, stream| {
         std::thread::sleep(Duration::from_millis(200));
         respond(stream, "200 OK", "", "page")
@@ -220,7 +268,7 @@ fn an_interrupt_drains_and_says_what_is_left() {
     }
     assert!(
         Command::new("kill")
-            .args(["-INT", &child.id().to_string()])
+            .args([signal, &child.id().to_string()])
             .status()
             .unwrap()
             .success()

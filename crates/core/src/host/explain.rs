@@ -10,7 +10,7 @@ use crate::Timestamp;
 use crate::config::Config;
 use crate::control::{Law, Metrics};
 use crate::gate::Tally;
-use crate::signal::Failure;
+use crate::signal::{Failure, WAIT_MAX};
 
 /// The last thing that went wrong, and the time congestion is judged by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,10 +32,13 @@ impl fmt::Display for Event {
             (None, Some(failure)) => write!(f, "{failure:?}")?,
             (None, None) => f.write_str("no event")?,
         }
-        if let Some(secs) = self.retry_after_s {
-            write!(f, ", Retry-After: {secs}")?;
+        match self.retry_after_s {
+            Some(secs) if u64::from(secs) >= WAIT_MAX.as_secs() => {
+                f.write_str(", Retry-After: a day or more")
+            }
+            Some(secs) => write!(f, ", Retry-After: {secs}"),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 

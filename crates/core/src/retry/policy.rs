@@ -136,13 +136,20 @@ pub enum GiveUpReason {
 }
 
 impl Policy {
-    /// A crawler's: safe methods; 408, 429, 500, 502-504 and 520-524 (Cloudflare: origin in trouble) are tried
+    /// A crawler's: safe methods; 408, 429, 500, 502-504, 520-524 (Cloudflare: origin in trouble) and 529 are tried
     /// again, as are failures other than an unknown name, bad TLS or a malformed response; five attempts;
     /// refused requests requeue up to 100 times; Retry-After up to an hour; ten minutes' patience with budgets.
     pub fn crawler() -> Self {
         Self {
             methods: Methods::Safe,
-            statuses: vec![408..=408, 429..=429, 500..=500, 502..=504, 520..=524],
+            statuses: vec![
+                408..=408,
+                429..=429,
+                500..=500,
+                502..=504,
+                520..=524,
+                529..=529,
+            ],
             permanent: vec![Failure::NoSuchHost, Failure::Tls, Failure::Malformed],
             backoff: Backoff::CRAWLER,
             bonuses: Vec::new(),

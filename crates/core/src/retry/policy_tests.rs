@@ -362,7 +362,7 @@ fn what_the_crawler_tries_again() {
     let statuses: Vec<u16> = (400..600).filter(|&code| again(&status(code))).collect();
     assert_eq!(
         statuses,
-        [408, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524]
+        [408, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529]
     );
     for failure in [
         Failure::Resolver,

@@ -151,8 +151,8 @@ fn of_answer(
         429 => Signal::RateLimited,
         _ if asked.is_some() => Signal::RateLimited,
         403 | 503 if quota.is_some_and(is_exhausted) => Signal::RateLimited,
-        // 520 to 524: Cloudflare cannot get a sound answer out of the server behind it.
-        502..=504 | 520..=524 => Signal::Overloaded,
+        // 520 to 524: Cloudflare cannot get a sound answer out of the server behind it. 529: overloaded, in so many words.
+        502..=504 | 520..=524 | 529 => Signal::Overloaded,
         _ => Signal::UrlError,
     }
 }
@@ -172,9 +172,11 @@ fn is_exhausted(quota: Quota) -> bool {
     quota.remaining == Some(0)
 }
 
-/// The wait an exhausted quota stands for, bounded as Retry-After's is.
+/// The wait that a refusal's quota stands for, if it is exhausted or only says when it resets; bounded as Retry-After's is.
 fn until_reset(quota: Option<Quota>) -> Option<Duration> {
-    let reset = quota.filter(|quota| is_exhausted(*quota))?.reset?;
+    let reset = quota
+        .filter(|quota| quota.remaining.is_none_or(|left| left == 0))?
+        .reset?;
     (!reset.is_zero()).then(|| reset.min(WAIT_MAX))
 }
 
@@ -284,7 +286,7 @@ mod tests {
 
     #[test]
     fn row_overloaded() {
-        for status in [502, 503, 504, 520, 521, 522, 523, 524] {
+        for status in [502, 503, 504, 520, 521, 522, 523, 524, 529] {
             assert_eq!(signal(status, &[]), Signal::Overloaded, "{status}");
         }
     }

@@ -37,7 +37,7 @@ pub enum Signal {
     Ok,
     /// The server limits us: 429, or another status that carries a limit's headers.
     RateLimited,
-    /// The server is in trouble: 502, 503, 504, 520 to 524, no answer within the time-out, or a broken connection.
+    /// The server is in trouble: 502, 503, 504, 520 to 524, 529, no answer within the time-out, or a broken connection.
     Overloaded,
     /// Nobody answers: name, connection or TLS failed.
     Unreachable,

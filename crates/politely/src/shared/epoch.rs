@@ -260,6 +260,17 @@ impl Epochs {
         }
     }
 
+    /// What is wrong with the epoch's cell, if it holds something else.
+    pub(super) fn strange(&self, pulse: &Pulse) -> Option<String> {
+        let is_strange = pulse
+            .epoch
+            .as_deref()
+            .is_some_and(|held| decode(held).is_none());
+        is_strange.then(|| {
+            format!("{} holds something that is no state of politely's: delete it, or use another database", self.cell())
+        })
+    }
+
     /// We had not seen the engine for too long to tell what its clock did.
     fn was_away(&self, look: &Look) -> bool {
         self.last

@@ -32,6 +32,10 @@ use self::notices::Watching;
 const BATCH: usize = 512;
 /// When to ask again if nobody can say.
 const AGAIN: Duration = Duration::from_millis(250);
+/// A look follows one that settled nothing after so long, and each further one after twice as long.
+const AGAIN_FIRST: Duration = Duration::from_millis(1);
+/// Where a write failed, a look follows the last one no sooner.
+const SOON: Duration = Duration::from_millis(50);
 
 /// A caller's name for what it asked.
 pub(super) type Ticket = u64;
@@ -56,7 +60,13 @@ pub(super) struct Hub {
     /// Permits of keys that are new to the engine, and since when they wait to be sure that they are.
     unsure: Vec<(Timestamp, usize, Granting)>,
     pulse_at: Timestamp,
+    /// When the last look was sent.
+    pulse_sent: Timestamp,
     pulsing: bool,
+    /// Looks in a row that did not settle what time it is.
+    unsettled: u32,
+    /// Since when the engine answers, takes no write and says why.
+    refused: Option<(Timestamp, String)>,
     /// With the desk it is from.
     told: Vec<(usize, Delivery)>,
     /// Something is to be done sooner than was thought when it was last looked at.
@@ -139,7 +149,10 @@ impl Hub {
             remembered: HashMap::default(),
             unsure: Vec::new(),
             pulse_at: Timestamp::ZERO,
+            pulse_sent: Timestamp::ZERO,
             pulsing: false,
+            unsettled: 0,
+            refused: None,
             told: Vec::new(),
             news: false,
             watching: Watching::default(),
@@ -242,6 +255,7 @@ impl Hub {
         }
         if !self.pulsing && self.pulse_at <= mono {
             self.pulsing = true;
+            self.pulse_sent = mono;
             calls.pulse = Some(self.shop.epochs.cell());
         }
         (calls.watch, calls.unwatch) = self.watched(mono);
@@ -299,7 +313,7 @@ impl Hub {
                 return None;
             }
         };
-        self.shop.trouble = None;
+        self.shop.trouble = self.shop.epochs.strange(&pulse);
         if mono.since(sent) >= STALE {
             // We stood still: what time it was then says little of what time it is.
             self.pulse_at = mono;
@@ -309,7 +323,11 @@ impl Hub {
         let seen_before = self.shop.epochs.last_seen();
         let seen = self.shop.epochs.seen(sent, mono, &pulse);
         if seen.again {
-            self.pulse_at = mono + Duration::from_millis(1);
+            // At once, unless nobody's word for it is taken.
+            self.pulse_at = mono + PULSE.min(AGAIN_FIRST * (1 << self.unsettled.min(16)));
+            self.unsettled += 1;
+        } else {
+            self.unsettled = 0;
         }
         if seen.new_epoch {
             for id in 0..self.desks.len() {
@@ -362,8 +380,15 @@ impl Hub {
         result: Result<Written, EngineError>,
         mono: Timestamp,
     ) -> Option<Duration> {
-        if result.is_err() {
-            self.pulse_at = self.pulse_at.min(mono);
+        match &result {
+            Ok(Written::Done) => self.refused = None,
+            Ok(Written::Conflict(_)) => {}
+            Err(EngineError(why)) => {
+                let since = self.refused.take().map_or(mono, |(since, _)| since);
+                self.refused = Some((since, why.clone()));
+                let soon = mono.max(self.pulse_sent + SOON);
+                self.pulse_at = self.pulse_at.min(soon);
+            }
         }
         let id = *self.named.get(cell)?;
         let mut told = Vec::new();

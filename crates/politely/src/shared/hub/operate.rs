@@ -9,7 +9,7 @@ use politely_core::host::{Explanation, Host, Reason, Wait};
 use politely_core::key::Key;
 
 use super::super::desk::{Count, Desk};
-use super::{AGAIN, Hub};
+use super::{AGAIN, Hub, STALE};
 use crate::waiters::Turn;
 
 impl Hub {
@@ -84,15 +84,22 @@ impl Hub {
 
     /// The engine answered, or did not.
     pub(in crate::shared) const fn has_tried(&self) -> bool {
-        self.shop.trouble.is_some() || self.shop.epochs.last_seen().is_some()
+        self.shop.trouble.is_some()
+            || self.refused.is_some()
+            || self.shop.epochs.last_seen().is_some()
     }
 
     /// Why nothing is written, if nothing is.
     pub(in crate::shared) fn trouble(&self, mono: Timestamp) -> Option<String> {
         if self.shop.epochs.is_fresh(mono) {
-            return None;
+            let (since, why) = self.refused.as_ref()?;
+            let stands = mono.since(*since);
+            return (stands >= STALE)
+                .then(|| format!("takes no writes for {:.1} s: {why}", stands.as_secs_f64()));
         }
-        let why = self.shop.trouble.as_deref().unwrap_or("no answer yet");
+        let refused = self.refused.as_ref().map(|(_, why)| &**why);
+        let why = self.shop.trouble.as_deref().or(refused);
+        let why = why.unwrap_or("no answer yet");
         let seen = self.shop.epochs.last_seen();
         let away = seen.map(|seen| mono.since(seen).as_secs_f64());
         let away = away.map_or_else(String::new, |away| format!("away for {away:.1} s: "));

@@ -4,6 +4,7 @@ mod adoption;
 mod conformance;
 mod line;
 mod loss;
+mod refused;
 mod time;
 mod took;
 mod upgrade;
