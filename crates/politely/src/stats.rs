@@ -28,7 +28,7 @@ pub struct Stats {
     pub waits: u64,
     /// How long they waited, all together.
     pub waited: Duration,
-    /// Bytes held for keys, an estimate from capacities.
+    /// Bytes held for keys, an estimate from capacities; 0 beside a coordinator, who holds them.
     pub memory: u64,
 }
 

@@ -72,7 +72,7 @@ impl Limits {
         let shared = |name: &str, rps: f64, burst: f64, in_flight: u32| {
             let mut config = Config::fixed(rps, burst.max(1.0));
             config.limits.in_flight = in_flight;
-            config.lease = lease(settings, &config);
+            config.lease = lease(settings);
             let key = Key::custom(name).map_err(|why| Wrong(format!("{name}: {why}")))?;
             limiter
                 .configure(&key, config)
@@ -410,16 +410,18 @@ fn coordinator(settings: &Settings, url: &str, clock: Clock) -> Result<Limiter, 
     Ok(limiter)
 }
 
-/// A request must not outlive its lease.
-fn lease(settings: &Settings, config: &Config) -> Duration {
-    let lease = settings.lease.unwrap_or(config.lease);
-    lease.max(settings.timeout * 2)
+/// A request must not outlive its lease; of a process that was killed it is to return soon.
+fn lease(settings: &Settings) -> Duration {
+    let lease_min = settings.timeout * 2;
+    settings
+        .lease
+        .map_or(lease_min, |lease| lease.max(lease_min))
 }
 
 /// The profile, and over it the operator's numbers.
 fn config(settings: &Settings) -> Config {
     let mut config = settings.profile.config(settings.law, settings.numbers);
-    config.lease = lease(settings, &config);
+    config.lease = lease(settings);
     config
 }
 

@@ -105,6 +105,8 @@ pub enum Reason {
     /// The engine that keeps the key's state is away. Never a [`crate::host::Host`]'s answer: whoever asks the
     /// engine for its state gives it.
     Away,
+    /// What the engine keeps for the key is no state that this version can read. Never a [`crate::host::Host`]'s answer.
+    Unreadable,
 }
 
 impl fmt::Display for Reason {
@@ -118,6 +120,7 @@ impl fmt::Display for Reason {
             Self::Breaker => f.write_str("breaker"),
             Self::Quarantine => f.write_str("quarantine"),
             Self::Away => f.write_str("engine away"),
+            Self::Unreadable => f.write_str("its cell cannot be read"),
         }
     }
 }

@@ -80,10 +80,13 @@ impl Explanation {
             );
         }
         let cause = match (wait.reason, self.event) {
-            (Reason::Pace | Reason::InFlight | Reason::Bytes | Reason::Away, _) | (_, None) => {
-                String::new()
+            (
+                Reason::Hold(_) | Reason::Parked(_) | Reason::Breaker | Reason::Quarantine,
+                Some(event),
+            ) => {
+                format!(" ({event})")
             }
-            (_, Some(event)) => format!(" ({event})"),
+            _ => String::new(),
         };
         let length = Length(wait.at.since(now));
         format!("waits {length}: {}{cause}", wait.reason)

@@ -107,6 +107,8 @@ struct State {
     hub: Hub,
     answers: HashMap<Ticket, oneshot::Sender<Answer>, foldhash::fast::RandomState>,
     closed: bool,
+    /// Of those who waited.
+    stats: Stats,
 }
 
 /// What one key says to one caller.
@@ -149,6 +151,7 @@ impl Shared {
                 hub: Hub::new(who, seed, config, capacity, away == Away::Share),
                 answers: HashMap::default(),
                 closed: false,
+                stats: Stats::default(),
             }),
             clock,
             wake: Notify::new(),
@@ -309,7 +312,8 @@ impl Elsewhere for Shared {
             cancelled: count.cancelled,
             late: count.late,
             waiting: state.answers.len() as u64,
-            ..Stats::default()
+            memory: state.hub.memory() as u64,
+            ..state.stats
         }
     }
 
@@ -386,6 +390,9 @@ impl Inner {
         };
         let waited = self.clock.now().since(began);
         metrics::histogram!("politely_wait_seconds").record(waited.as_secs_f64());
+        let stats = &mut self.state.lock().stats;
+        stats.waits += 1;
+        stats.waited += waited;
         Ok(claim)
     }
 

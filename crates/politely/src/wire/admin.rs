@@ -71,7 +71,7 @@ pub enum KeyState {
     Breaker,
     /// The host blocks us.
     Quarantine,
-    /// The engine that keeps its state is away.
+    /// The engine that keeps its state is away, or what it keeps for the key cannot be read.
     Away,
 }
 

@@ -52,7 +52,7 @@ pub(crate) fn glance(key: &Key, explained: &Explanation, waiting: usize, now: Ti
         Some(Reason::Parked(_)) => KeyState::Parked,
         Some(Reason::Breaker) => KeyState::Breaker,
         Some(Reason::Quarantine) => KeyState::Quarantine,
-        Some(Reason::Away) => KeyState::Away,
+        Some(Reason::Away | Reason::Unreadable) => KeyState::Away,
     };
     Glance {
         key: key.clone(),

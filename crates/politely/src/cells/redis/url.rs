@@ -30,8 +30,10 @@ pub enum RedisError {
     /// What comes after the servers.
     #[error("`{0}` is no database; one server has databases 0, 1, …, a cluster has 0 alone")]
     Database(String),
-    /// What comes after the question mark.
-    #[error("`{0}` is no parameter of an engine's URL; say wait=1 or ca=FILE")]
+    /// What comes after the question mark, its value aside: it may be a password.
+    #[error(
+        "`{0}=` is no parameter of an engine's URL, or not with that value; say wait=1 or, with TLS, ca=FILE"
+    )]
     Parameter(String),
     /// The file named by `ca`.
     #[error("no certificates in {0}: {1}")]
@@ -123,12 +125,15 @@ impl Place {
     }
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), RedisError> {
-        let unknown = || RedisError::Parameter(format!("{name}={value}"));
+        let unknown = || RedisError::Parameter(name.to_owned());
         match (name, &mut self.tls) {
             ("wait", _) => self.replicas = value.parse().map_err(|_| unknown())?,
             ("ca", Some(tls)) => {
                 let wrong = |why| RedisError::Certificates(value.to_owned(), why);
                 let pem = std::fs::read(value).map_err(|why| wrong(why.to_string()))?;
+                if !pem.windows(11).any(|bytes| bytes == b"CERTIFICATE") {
+                    return Err(wrong("none in PEM form".to_owned()));
+                }
                 tls.root_cert = Some(pem);
                 // Says now what would come at the first call.
                 self.client(&self.servers[0], Purpose::Calls)
@@ -230,10 +235,14 @@ mod tests {
             ("redis://a/-1", "`-1` is no database"),
             ("redis+cluster://a/1", "`1` is no database"),
             ("redis://a/1/2", "is no database"),
-            ("redis://a?wait=yes", "`wait=yes` is no parameter"),
-            ("redis://a?x=1", "`x=1` is no parameter"),
-            ("redis://a?ca=f", "`ca=f` is no parameter"),
+            ("redis://a?wait=yes", "`wait=` is no parameter"),
+            ("redis://a?x=1", "`x=` is no parameter"),
+            ("redis://a?ca=f", "`ca=` is no parameter"),
             ("rediss://a?ca=/none.pem", "no certificates in /none.pem"),
+            (
+                "rediss://a?ca=/dev/null",
+                "no certificates in /dev/null: none in PEM form",
+            ),
         ] {
             let error = parse(url).err().expect(url).to_string();
             assert!(
@@ -249,6 +258,7 @@ mod tests {
             "redis://ann:hidden/more@a",
             "redis://ann:hidden@/0",
             "redis://ann:hidden@a?x=1",
+            "redis://a?password=hidden",
             "ann:hidden@a",
         ] {
             let error = parse(url).err().expect(url).to_string();

@@ -169,7 +169,7 @@ impl Desk {
         let version = value.and_then(Version::of);
         self.heard = Some(mono);
         self.reading.is_overtaken();
-        if version == self.version() && !first && self.unreadable.is_none() {
+        if version == self.version() && !first && !self.unreadable {
             return;
         }
         let now = self.now(shop, mono);
@@ -183,7 +183,7 @@ impl Desk {
                 return;
             }
         };
-        self.unreadable = None;
+        self.unreadable = false;
         let made = match cell.head.last_write(shop.me) {
             LastWrite::Number(number) => {
                 let made = self
@@ -256,7 +256,9 @@ impl Desk {
     }
 
     fn cannot_read(&mut self, why: &CellError, mono: Timestamp) {
-        self.unreadable = Some(why.to_string());
+        if !std::mem::replace(&mut self.unreadable, true) {
+            tracing::warn!(cell = %self.name, %why, "left alone");
+        }
         self.try_at = mono + UNREADABLE;
     }
 

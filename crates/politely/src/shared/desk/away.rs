@@ -15,7 +15,7 @@ impl Desk {
         mono: Timestamp,
         told: &mut Vec<Told>,
     ) -> Timestamp {
-        if self.waiting.is_empty() || self.heard.is_none() || self.unreadable.is_some() {
+        if self.waiting.is_empty() || self.heard.is_none() || self.unreadable {
             return Timestamp::NEVER;
         }
         let now = self.now(shop, mono);

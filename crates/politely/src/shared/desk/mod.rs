@@ -130,7 +130,7 @@ pub(super) struct Desk {
     gathers_until: Timestamp,
     /// … and others write while it does: what is known is too old to write upon, and is read first.
     outdated: bool,
-    unreadable: Option<String>,
+    unreadable: bool,
     /// When the engine was last found to hold less than it did.
     lost_at: Option<Timestamp>,
     /// What this process knew of the key before it was started again: for an engine that knows nothing.
@@ -196,7 +196,7 @@ impl Desk {
             met: false,
             gathers_until: Timestamp::ZERO,
             outdated: false,
-            unreadable: None,
+            unreadable: false,
             lost_at: None,
             remembered: None,
             learned: false,
@@ -227,8 +227,8 @@ impl Desk {
         self.alone.is_none()
     }
 
-    pub(super) fn unreadable(&self) -> Option<&str> {
-        self.unreadable.as_deref()
+    pub(super) const fn is_unreadable(&self) -> bool {
+        self.unreadable
     }
 
     pub(super) fn before(&self, turn: Turn) -> usize {
@@ -369,7 +369,7 @@ impl Desk {
     }
 
     fn try_unless_unreadable(&mut self) {
-        if self.unreadable.is_none() {
+        if !self.unreadable {
             self.try_now();
         }
     }
@@ -390,7 +390,7 @@ impl Desk {
         self.look |= asks_again.is_some_and(|at| at <= mono);
         let tries = (self.try_at <= mono && (self.look || waits || self.in_line(shop.me)))
             || (self.ask_first && waits);
-        if self.unreadable.is_some() && self.try_at > mono {
+        if self.unreadable && self.try_at > mono {
             return Step::Wait(self.try_at);
         }
         if !must && !tries {
@@ -401,7 +401,7 @@ impl Desk {
             };
             return Step::Wait(self.due.min(try_at));
         }
-        if self.unreadable.is_some() || (self.look && !must && self.heard.is_some()) {
+        if self.unreadable || (self.look && !must && self.heard.is_some()) {
             self.look = false;
             self.try_at = mono + POLL;
             return self.read();

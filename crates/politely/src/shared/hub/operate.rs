@@ -35,6 +35,14 @@ impl Hub {
         self.of.len()
     }
 
+    /// Bytes held, from capacities; long names and what is under way own a little more.
+    pub(in crate::shared) fn memory(&self) -> usize {
+        self.desks.capacity() * size_of::<Option<Desk>>()
+            + self.due_of.capacity() * size_of::<Timestamp>()
+            + self.of.capacity() * size_of::<(Key, usize)>()
+            + self.named.capacity() * size_of::<(Arc<str>, usize)>()
+    }
+
     pub(in crate::shared) fn set_config(&mut self, config: Arc<Config>, mono: Timestamp) {
         self.shop.config = config;
         for id in 0..self.desks.len() {
@@ -56,7 +64,11 @@ impl Hub {
         let now = self.shop.epochs.now(mono);
         let away = !self.shop.epochs.is_fresh(mono);
         let desk = self.desks[id].as_mut()?;
-        let blind = away && desk.is_shut() || desk.unreadable().is_some();
+        let blind = if away && desk.is_shut() {
+            Some(Reason::Away)
+        } else {
+            desk.is_unreadable().then_some(Reason::Unreadable)
+        };
         let mut explained = desk.host().look(now, &self.shop.config);
         if let Some(wait) = &mut explained.wait {
             wait.at = self.shop.epochs.mono(wait.at);
@@ -64,10 +76,12 @@ impl Hub {
         if let Some(event) = &mut explained.event {
             event.at = self.shop.epochs.mono(event.at);
         }
-        if blind && explained.wait.is_none_or(|wait| wait.at < mono + AGAIN) {
+        if let Some(reason) = blind
+            && explained.wait.is_none_or(|wait| wait.at < mono + AGAIN)
+        {
             explained.wait = Some(Wait {
                 at: mono + AGAIN,
-                reason: Reason::Away,
+                reason,
             });
         }
         Some(explained)

@@ -94,7 +94,7 @@ async fn a_cell_of_another_layout_is_left_alone() {
     assert!(!waiting.is_finished());
     assert_eq!(value(&memory).await, theirs);
     let why = limiter.explain(&key()).unwrap().wait.unwrap();
-    assert_eq!(why.reason, politely_core::host::Reason::Away);
+    assert_eq!(why.reason, politely_core::host::Reason::Unreadable);
     write(&memory, |value| value[Version::LEN] = 1).await;
     waiting.await.unwrap();
 }
