@@ -35,7 +35,7 @@ pub(crate) enum Command {
 #[command(after_help = "\
 Exit codes:
   0  ended as asked (Ctrl-C, SIGTERM): what was under way is finished, all is saved
-  2  wrong usage, an unusable address, certificate or state folder; nothing was served")]
+  2  wrong usage, an unusable address, certificate, state folder or --store URL; nothing was served")]
 pub(crate) struct ServeArgs {
     /// Where to listen; any address but loopback needs a token
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7077")]

@@ -1,8 +1,8 @@
 //! robots.txt in the run: asked for before an origin's first page, paced like any request, kept with
 //! `--state`.
 //!
-//! An answer of 5xx or 429, or none at all, closes the origin for a while: its URLs wait and are not lost.
-//! After [`TRIES_MAX`] such answers in a row they fail, each with that reason.
+//! An answer of 5xx or 429 closes the origin for a while: its URLs wait and are not lost. After [`TRIES_MAX`] such
+//! answers in a row they fail, each with that reason, and so they do where nobody answers in all attempts.
 
 use std::sync::Arc;
 use std::time::Duration;
