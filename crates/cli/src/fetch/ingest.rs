@@ -154,6 +154,7 @@ impl Batch<'_> {
                     bytes: 0,
                     wait_ms: 0,
                     latency_ms: 0,
+                    saved: None,
                     error: Some(&why),
                 };
                 self.engine.write_unlisted(offset, &row);

@@ -5,7 +5,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
@@ -30,6 +30,9 @@ pub(crate) struct Row<'a> {
     pub(crate) wait_ms: u64,
     /// From the last sending to its answer's head.
     pub(crate) latency_ms: u64,
+    /// The body's file; only with `--save`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) saved: Option<PathBuf>,
     pub(crate) error: Option<&'a str>,
 }
 
@@ -271,6 +274,7 @@ mod tests {
             bytes: 5,
             wait_ms: 0,
             latency_ms: 1,
+            saved: Some("pages/a".into()),
             error: None,
         }
     }
@@ -287,6 +291,7 @@ mod tests {
             "bytes",
             "wait_ms",
             "latency_ms",
+            "saved",
             "error",
         ];
         let at: Vec<usize> = names

@@ -30,6 +30,8 @@ pub(crate) struct Pending {
     pub(crate) passed: Vec<u64>,
     /// Requests sent.
     pub(crate) attempts: u32,
+    /// How the last one was answered, if it was.
+    pub(crate) status: Option<u16>,
     /// Of those, answered with a refusal (429 and the like).
     pub(crate) refused: u32,
     /// The next attempt at the present hop, as the retry policy counts.
@@ -47,6 +49,7 @@ impl Pending {
             given: None,
             passed: Vec::new(),
             attempts: 0,
+            status: None,
             refused: 0,
             attempt: Attempt::first(Method::GET),
             waited_us: 0,
@@ -71,12 +74,13 @@ impl Pending {
         Row {
             url,
             key,
-            status: None,
+            status: self.status,
             attempts: self.attempts,
             refused: self.refused,
             bytes: 0,
             wait_ms: self.waited_us / 1000,
             latency_ms: 0,
+            saved: None,
             error: Some(why),
         }
     }

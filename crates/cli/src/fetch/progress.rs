@@ -31,6 +31,7 @@ async fn lines(engine: &Engine) {
         let (sum, waiting, in_flight) = totals(engine);
         let done = sum.pages + sum.failed;
         let per_s = (done - before) as f64 / PLAIN_EVERY.as_secs_f64();
+        let stands = done == before && in_flight == 0 && waiting > 0;
         before = done;
         let Tally {
             pages,
@@ -38,9 +39,14 @@ async fn lines(engine: &Engine) {
             refused,
             ..
         } = sum;
-        engine.talk.say(&format!(
+        let mut line = format!(
             "{pages} fetched, {failed} failed, {refused} refused, {waiting} waiting, {in_flight} in flight, {per_s:.1}/s"
-        ));
+        );
+        if stands && let Some(host) = busiest(engine).first() {
+            let words: Vec<&str> = host.split_whitespace().collect();
+            let _ = write!(line, "; most for {}", words.join(" "));
+        }
+        engine.talk.say(&line);
     }
 }
 

@@ -63,7 +63,7 @@ impl Drop for Saving {
 }
 
 /// Where the body of `url` goes.
-fn place(dir: &Path, url: &Url) -> PathBuf {
+pub(crate) fn place(dir: &Path, url: &Url) -> PathBuf {
     const READABLE_MAX: usize = 100;
     let mut host = harmless(url.host_str().unwrap_or("_"), 200);
     if let Some(port) = url.port() {

@@ -15,6 +15,7 @@ use super::limits::Leave;
 use super::output::Row;
 use super::pending::{Pending, Purpose};
 use super::robots::{self, Cached, Rules, Standing};
+use super::save::place;
 use crate::config::{RetryName, Settings};
 
 /// Redirects of one page; browsers stop at 20, nobody serious needs more than half of that.
@@ -70,6 +71,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         .get(leave.egress, engine.hosts(), &url, body)
         .await;
     let report = report(&came, took);
+    pending.status = report.status;
     let directions = leave.report(&report);
     if report.signal == Signal::RateLimited {
         pending.refused += 1;
@@ -85,6 +87,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     let last = Last {
         report: &report,
         came: &came,
+        url: &url,
         learned,
     };
     match (after, pending.purpose) {
@@ -117,6 +120,7 @@ fn where_to(engine: &Engine, pending: &mut Pending) -> Option<Url> {
 struct Last<'a> {
     report: &'a Report,
     came: &'a Came,
+    url: &'a Url,
     /// Worth keeping.
     learned: bool,
 }
@@ -271,15 +275,20 @@ fn finish(
         read_now = engine.given(pending.offset).unwrap_or_default();
         &read_now
     };
+    let saved = match (&engine.settings.save, last, error) {
+        (Some(dir), Some(last), None) => Some(place(dir, last.url)),
+        _ => None,
+    };
     let row = Row {
         url: given,
         key: name.as_str(),
-        status: report.and_then(|report| report.status),
+        status: pending.status,
         attempts: pending.attempts,
         refused: pending.refused,
         bytes: report.map_or(0, |report| report.bytes),
         wait_ms: pending.waited_us / 1000,
         latency_ms: report.map_or(0, |report| report.latency.as_millis() as u64),
+        saved,
         error,
     };
     engine.write(pending.offset, &row);

@@ -192,6 +192,41 @@ fn bodies_are_saved_under_harmless_names() {
         .collect();
     bodies.sort();
     assert_eq!(bodies, ["/page/%2e%2e%2f%2e%2e%2fetc", "/page/1"]);
+    for row in said.rows() {
+        let saved = fs::read_to_string(row["saved"].as_str().unwrap()).unwrap();
+        assert!(row["url"].as_str().unwrap().ends_with(&saved), "{row}");
+    }
+}
+
+#[test]
+fn a_host_that_asks_for_hours_fails_with_its_answer() {
+    let server = Server::start(|_, stream| {
+        respond(stream, "429 Too Many Requests", "Retry-After: 9000\r\n", "")
+    });
+    let urls = ["a", "b"].map(|page| server.url(page));
+    let said = run(fast().args(["--in-flight", "1"]).args(urls));
+    assert_eq!(said.code, 1, "{}", said.err);
+    let statuses: Vec<_> = (said.rows().iter())
+        .map(|row| (row["attempts"].as_u64(), row["status"].as_u64()))
+        .collect();
+    assert_eq!(statuses, [(Some(1), Some(429)), (Some(0), None)]);
+    assert!(said.rows().iter().all(|row| row["saved"].is_null()));
+}
+
+/// Every five seconds, and with the reason where nothing moves.
+#[test]
+fn a_plain_line_says_what_is_waited_for() {
+    let server = Server::start({
+        let asked = std::sync::atomic::AtomicU32::new(0);
+        move |_, stream| match asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
+            0 => respond(stream, "429 Too Many Requests", "Retry-After: 7\r\n", ""),
+            _ => respond(stream, "200 OK", "", "page"),
+        }
+    });
+    let said = run(fast().arg(server.url("a")));
+    assert_eq!(said.code, 0, "{}", said.err);
+    let told = said.lines("; most for 127.");
+    assert!(told[0].contains("hold, Retry-After (429"), "{}", said.err);
 }
 
 #[test]
