@@ -172,6 +172,14 @@ fn what_is_wrong_is_said_in_the_first_line() {
             "must begin with http:// or https://",
         ),
         (
+            vec!["fetch", "--coordinator", "http://u:pw@127.0.0.1:1", url],
+            "127.0.0.1: a coordinator takes a token",
+        ),
+        (
+            vec!["fetch", "--coordinator", "http://127.0.0.1:1/?x", url],
+            "ends before any",
+        ),
+        (
             vec!["top", "--coordinator", "nonsense"],
             "must begin with http:// or https://",
         ),

@@ -205,19 +205,22 @@ impl Limiter {
     /// Cancel-safe: a future that is dropped leaves the line and takes nothing with it.
     ///
     /// # Errors
-    /// The limiter is closed, the key parked, or its line or the registry full.
+    /// The limiter is closed, the key parked, its line or the registry full, or no key is named.
+    ///
+    /// # Panics
+    /// Where it has to wait outside of a Tokio runtime whose time is enabled.
     pub async fn acquire<'a>(&self, keys: impl Into<Keys<'a>>) -> Result<Permit, AcquireError> {
         let keys = keys.into();
         if let Some(elsewhere) = self.elsewhere() {
             return elsewhere.acquire(keys.0, Ask::default(), self.turn()).await;
         }
-        match self.try_acquire(keys) {
-            Ok(permit) => Ok(permit),
-            Err(_) => {
-                self.acquire_in_turn(keys, Ask::default(), self.turn())
-                    .await
-            }
+        if !keys.0.is_empty()
+            && let Ok(permit) = self.try_acquire(keys)
+        {
+            return Ok(permit);
         }
+        self.acquire_in_turn(keys, Ask::default(), self.turn())
+            .await
     }
 
     /// A place in whatever line this caller joins: behind all who have one already.
@@ -234,6 +237,9 @@ impl Limiter {
     /// bytes. A request with several keys asks for one departure and none ahead.
     ///
     /// # Errors
+    /// As [`Limiter::acquire`].
+    ///
+    /// # Panics
     /// As [`Limiter::acquire`].
     pub async fn acquire_in_turn<'a>(
         &self,

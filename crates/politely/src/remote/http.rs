@@ -204,6 +204,14 @@ fn base(url: &str) -> Result<String, RemoteError> {
     if !matches!(parsed.scheme(), "http" | "https") {
         return Err(wrong("use http or https"));
     }
+    if !parsed.username().is_empty() || parsed.password().is_some() {
+        let named = parsed.host_str().unwrap_or_default().to_owned();
+        let why = "a coordinator takes a token, no user and password";
+        return Err(RemoteError::Url(named, why.to_owned()));
+    }
+    if parsed.query().is_some() || parsed.fragment().is_some() {
+        return Err(wrong("a coordinator's URL ends before any `?` or `#`"));
+    }
     Ok(format!("{}/api/v1", parsed.as_str().trim_end_matches('/')))
 }
 

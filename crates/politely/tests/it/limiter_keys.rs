@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use politely::core::gate::HoldReason;
-use politely::{Key, Limiter, RefusalReason};
+use politely::{AcquireError, Key, Limiter, RefusalReason};
 use tokio::task::JoinSet;
 
 use crate::limiter_line::{key, limiter, ok, settle, steady};
@@ -32,6 +32,14 @@ fn rated(rates: &[(&Key, f64)]) -> Limiter {
         limiter.configure(key, steady(*rate)).unwrap();
     }
     limiter
+}
+
+/// `acquire` panicked, as `try_acquire` says it does.
+#[tokio::test]
+async fn a_request_without_a_key_is_an_error() {
+    let none: [Key; 0] = [];
+    let error = limiter(steady(1.0)).acquire(&none).await.unwrap_err();
+    assert!(matches!(error, AcquireError::NoKey), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
