@@ -16,6 +16,7 @@ from politely import AsyncCoordinator, BadCall, Coordinator, Outcome, TimedOut
 from politely.httpx import AsyncPoliteTransport
 from politely.requests import PoliteAdapter
 
+SOURCES = str(Path(__file__).parents[1] / "src")
 SLOW = {"limit": {"kind": "token_bucket", "rate": 5, "burst": 2}, "signals": {"retry_after": "seconds"}}
 WINDOW = {"limit": {"kind": "fixed_window", "count": 10, "window_s": 2, "aligned": True}}
 SLOTS = {"limit": {"kind": "concurrency_reject", "slots": 4}, "service": {"mean_ms": 20, "cv": 0.3}}
@@ -149,6 +150,39 @@ def test_the_example_runs(serve, town):
         [sys.executable, script, serve().url, *pages],
         check=True,
         stdout=subprocess.PIPE,
-        env={"PYTHONPATH": str(Path(__file__).parents[1] / "src")},
+        env={"PYTHONPATH": SOURCES},
     )
     check(hosts.judge(), 5)
+
+
+FORKS = """
+import os, sys
+from politely import Coordinator
+with Coordinator(sys.argv[1]) as coordinator:
+    coordinator.acquire(key="a.example").report(status=200)
+    for _ in range(4):
+        if os.fork() == 0:
+            for _ in range(25):
+                permit = coordinator.acquire(key="a.example")
+                sys.stdout.write(permit.state.name + "\\n")
+                permit.report(status=200)
+            sys.stdout.flush()
+            os._exit(0)
+    sys.exit(any(os.wait()[1] for _ in range(4)))
+"""
+
+
+def test_forked_processes_share_it_and_no_connection(serve):
+    """They read each other's answers: permits came twice, and calls waited for ever."""
+    url = serve("--law", "fixed", "--rate", "1000", "--burst", "100").url
+    told = subprocess.run(
+        [sys.executable, "-c", FORKS, url],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={"PYTHONPATH": SOURCES},
+    )
+    assert told.returncode == 0, told.stderr
+    permits = told.stdout.split()
+    assert len(permits) == len(set(permits)) == 100

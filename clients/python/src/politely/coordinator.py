@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 from types import EllipsisType, TracebackType
 from typing import Any, TypeVar
 
@@ -25,7 +27,7 @@ T = TypeVar("T")
 
 
 class Coordinator:
-    """A `politely serve`, asked before each request and told after it. Safe to share between threads.
+    """A `politely serve`, asked before each request and told after it. Safe to share between threads, and with processes that are forked.
 
     ``url`` begins with ``http://`` or ``https://`` (`ValueError`). Several coordinators that share their keys are a list, or have commas
     between: the first is called, and when it has no answer, or is ending, the next. ``client`` is what the coordinator books this worker's requests under (default: host and process id); ``token``
@@ -44,7 +46,9 @@ class Coordinator:
     ) -> None:
         self._talk = shell.talk(client)
         self._places = shell.Places(url)
-        self._http = httpx.Client(**shell.settings(token), transport=transport)
+        self._connect = partial(httpx.Client, **shell.settings(token), transport=transport)
+        self._http = self._connect()
+        self._process = os.getpid()
 
     @property
     def client(self) -> str:
@@ -149,7 +153,7 @@ class Coordinator:
 
     def close(self) -> None:
         """Closes the connections; permits that are out end with their leases."""
-        self._http.close()
+        self._connections().close()
 
     def __enter__(self) -> Coordinator:
         return self
@@ -171,10 +175,18 @@ class Coordinator:
                 time.sleep(step.seconds)
                 reply = None
 
+    def _connections(self) -> httpx.Client:
+        """Those of this process: one that was forked would read its parent's answers."""
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            if not self._http.is_closed:
+                self._http = self._connect()
+        return self._http
+
     def _send(self, call: Call) -> Reply | None:
         place, base = self._places.current()
         try:
-            reply = shell.reply_of(self._http.request(**shell.request_of(call, base)))
+            reply = shell.reply_of(self._connections().request(**shell.request_of(call, base)))
         except httpx.TransportError as error:
             log.debug("%s: %r", call.path, error)
             reply = None
