@@ -246,7 +246,7 @@ impl Default for Config {
     }
 }
 
-fn check(
+pub(crate) fn check(
     name: &'static str,
     value: f64,
     rule: &'static str,

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use answer::{Ask, Decision, Directions, Grant, HORIZON, Reason, Wait};
+pub use answer::{Ask, Decision, Directions, Grant, HORIZON, Reason, Unused, Wait};
 pub use crawl_delay::{CRAWL_DELAY_FRESH_MAX, CRAWL_DELAY_MAX, CrawlDelay};
 pub use explain::{Event, Explanation};
 pub use state::RestoreError;
@@ -74,15 +74,9 @@ impl Host {
             burst: start.burst,
             refill: config.limits.refill,
         };
-        let bytes = config.byte_rate().map(|rate| Pace::full(now, &rate));
         Self {
             hold: Hold::default(),
-            rare: bytes.map(|bytes| {
-                Box::new(Rare {
-                    bytes: Some(bytes),
-                    ..Rare::default()
-                })
-            }),
+            rare: None,
             leases: Leases::default(),
             pace: Pace::full(now, &rate),
             law: KeyLaw::new(&config.law, &config.limits, now),
@@ -142,6 +136,7 @@ impl Host {
             slots: granted as u16,
             start,
             rate: rate.per_s,
+            unused: ask.unused(),
         })
     }
 
@@ -233,19 +228,31 @@ impl Host {
         self.charge_bytes(now, bytes, config);
     }
 
-    /// A permit that will not be reported. `sent`: its request may have left, so its token is spent.
-    pub fn cancel(&mut self, now: Timestamp, lease: LeaseId, sent: bool, config: &Config) {
+    /// A permit that will not be reported, and what it gives back; nothing if its request may have left.
+    pub fn cancel(
+        &mut self,
+        now: Timestamp,
+        lease: LeaseId,
+        unused: Option<Unused>,
+        config: &Config,
+    ) {
         let Some(lease) = self.leases.cancel(lease) else {
             return;
         };
         if lease.is_probe() {
             self.probe_returned();
         }
-        if sent {
+        let Some(Unused { cost, bytes }) = unused else {
             self.rest(now, now);
-        } else {
-            let rate = self.bounds(now, config).rate;
-            self.pace.give_back(now, &rate, 1.0, lease.start);
+            return;
+        };
+        let rate = self.bounds(now, config).rate;
+        let newest = (self.pace).give_back(now, &rate, f64::from(cost), lease.start);
+        if newest
+            && bytes > 0
+            && let Some((pace, rate)) = self.bytes(now, config)
+        {
+            pace.put_back(now, &rate, bytes as f64);
         }
     }
 
@@ -376,7 +383,7 @@ impl Host {
                 reason: Reason::InFlight,
             });
         }
-        if let Some((bytes, rate)) = self.bytes(config) {
+        if let Some((bytes, rate)) = self.bytes(now, config) {
             let at = bytes.next_start(now, &rate, 1.0);
             if at > now {
                 return Err(Wait {
@@ -405,7 +412,9 @@ impl Host {
                 cap = operator.in_flight.unwrap_or(cap);
             }
         }
-        per_s = per_s.min(f64::from(self.busy_rate));
+        if config.limits.busy_share.is_finite() {
+            per_s = per_s.min(f64::from(self.busy_rate));
+        }
         if let Some(pause) = self.pause(now) {
             (per_s, burst, cap) = (per_s.min(pause.rate()), 1.0, cap.min(1));
         }
@@ -549,18 +558,6 @@ impl Host {
                 self.hold.extend(now, until, HoldReason::Backoff);
             }
         }
-    }
-
-    fn charge_bytes(&mut self, now: Timestamp, bytes: u64, config: &Config) {
-        if let Some((pace, rate)) = self.bytes(config) {
-            pace.charge(now, &rate, bytes as f64);
-        }
-    }
-
-    #[inline]
-    fn bytes(&mut self, config: &Config) -> Option<(&mut Pace, Rate)> {
-        let pace = self.rare.as_mut()?.bytes.as_mut()?;
-        Some((pace, config.byte_rate()?))
     }
 
     #[inline]

@@ -10,7 +10,6 @@ use server::{Limit, Server};
 
 #[tokio::main]
 pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
-    server::tls_provider();
     let limit = Limit {
         rate: 50.0,
         burst: 5.0,

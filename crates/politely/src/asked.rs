@@ -53,6 +53,7 @@ pub struct Refusal {
 
 /// What is in the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RefusalReason {
     /// The key must wait.
     #[error("{0}")]
@@ -60,9 +61,13 @@ pub enum RefusalReason {
     /// Others wait for the key already.
     #[error("others wait")]
     Line,
-    /// The coordinator is being asked, as long as somebody comes back to ask here.
-    #[error("the coordinator is asked")]
+    /// The coordinator or the engine is being asked, as long as somebody comes back to ask here.
+    #[error("the coordinator or the engine is asked")]
     Asked,
+    /// The coordinator refuses to be asked so: a wrong token, a number it does not allow. [`Limiter::trouble`](crate::Limiter::trouble)
+    /// says which, where the last call was refused.
+    #[error("the coordinator refuses")]
+    Refused,
     /// The registry is full of keys none of which can be forgotten.
     #[error("no room for another key")]
     Full,
@@ -90,6 +95,7 @@ impl Refusal {
 
 /// Why waiting came to nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum AcquireError {
     /// The limiter was closed.
     #[error("the limiter is closed")]
@@ -113,6 +119,7 @@ pub enum AcquireError {
 
 /// Why a key is as it was.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SetError {
     /// A number makes no sense.
     #[error(transparent)]

@@ -26,8 +26,10 @@
 //! | [`reqwest::PoliteMiddleware`] | `reqwest` | a reqwest client of one's own |
 //! | [`mod@reqwest`]`::client` | `reqwest` | a reqwest client, ready, redirects paced too |
 //!
-//! With the feature `coordinator`, `Limiter::builder().coordinator(url)` makes a limiter that shares its hosts with other
-//! processes and machines (module `remote`); everything above works the same through it.
+//! Hosts can be shared with other processes and machines, and everything above works the same: with the feature `coordinator`,
+//! `Limiter::builder().coordinator(url)` asks a `politely serve` (module `remote`); with the feature `redis`,
+//! `Limiter::builder().store(engine)` keeps keys in Redis or Valkey ([`shared`], [`cells`]). `robots` (on by default) reads
+//! robots.txt; `wire` has the bodies of the coordinator's API, `openapi` their schemas.
 //!
 //! The three ready ones pace, classify, report and retry by one law, told in [`mod@attempts`]. What all of
 //! them do can be watched: [`Limiter::explain`] (why does this key wait?), [`Stats::emit`] (numbers for a

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use politely_core::Timestamp;
 use politely_core::gate::{LeaseId, Rate};
-use politely_core::host::Directions;
+use politely_core::host::{Directions, Unused};
 use politely_core::key::Key;
 use politely_core::retry::Attempt;
 use politely_core::signal::{Report, Signal};
@@ -82,6 +82,8 @@ pub(crate) struct Departure {
     /// Requests per second.
     pub(crate) rate: f64,
     pub(crate) slots: u16,
+    /// What the first gives back if it does not leave.
+    pub(crate) unused: Unused,
 }
 
 /// The claim on one key.
@@ -168,14 +170,23 @@ impl Permit {
         let parts = std::mem::take(&mut self.parts);
         let claims = self.claim.take().map_or_else(Vec::new, Held::split);
         let mut claims = claims.into_iter();
+        let sent = self.sent;
         let interval = self.interval();
-        let Departure { start, rate, slots } = self.departure;
-        (0..slots).map(move |i| {
+        let Departure {
+            start,
+            rate,
+            slots,
+            mut unused,
+        } = self.departure;
+        // All at once: one that is never taken is dropped, and its slot returns.
+        let each = (0..slots).map(|i| {
             let departure = Departure {
                 start: start + interval * u32::from(i),
                 rate,
                 slots: 1,
+                unused,
             };
+            unused.bytes = 0;
             let parts = parts.iter().map(|part| Part {
                 shard: Arc::clone(&part.shard),
                 lease: LeaseId(part.lease.0 + u64::from(i)),
@@ -183,12 +194,13 @@ impl Permit {
             });
             Self {
                 parts: parts.collect(),
-                sent: false,
+                sent,
                 given: true,
                 departure,
                 claim: claims.next(),
             }
-        })
+        });
+        each.collect::<Vec<_>>().into_iter()
     }
 
     /// Nobody will report it: its leases run out by themselves.
@@ -220,16 +232,17 @@ impl Permit {
         self.claim.as_mut()?.judge(attempt, repeatable)
     }
 
-    /// What became of the request; of several departures, [`Permit::split`] first. The first key named hears the signal and answers with its directions;
+    /// What became of the request; of several departures (see [`Permit::split`]) the first, and the others are given back. The first key named hears the signal and answers with its directions;
     /// the others were limits to be kept: their slots return and the bytes are charged.
     ///
     /// # Panics
     /// Never: a permit has at least one key.
-    pub fn report(mut self, report: &Report) -> Directions {
-        if let Some(claim) = self.claim.take() {
+    pub fn report(self, report: &Report) -> Directions {
+        let mut permit = self.first();
+        if let Some(claim) = permit.claim.take() {
             return claim.report(report);
         }
-        let parts = self.into_parts();
+        let parts = permit.into_parts();
         let (first, rest) = parts.split_first().expect("a permit has a key");
         let now = first.shard.clock.now();
         for part in rest {
@@ -252,18 +265,19 @@ impl Permit {
     ///
     /// # Panics
     /// Never: a permit has at least one key.
-    pub fn heard(mut self, report: &Report) -> (Directions, Slot) {
-        if let Some(mut claim) = self.claim.take() {
+    pub fn heard(self, report: &Report) -> (Directions, Slot) {
+        let mut permit = self.first();
+        if let Some(mut claim) = permit.claim.take() {
             let directions = claim.heard(report);
             let slot = Slot {
                 parts: SmallVec::new(),
                 bytes: 0,
-                renewed: self.departure.start,
+                renewed: permit.departure.start,
                 claim: Some(claim),
             };
             return (directions, slot);
         }
-        let parts = self.into_parts();
+        let parts = permit.into_parts();
         let first = parts.first().expect("a permit has a key");
         let now = first.shard.clock.now();
         let directions = teach(first, report, |entry| {
@@ -279,6 +293,15 @@ impl Permit {
             claim: None,
         };
         (directions, slot)
+    }
+
+    /// The first departure's; the others return.
+    #[inline]
+    fn first(self) -> Self {
+        if self.departure.slots <= 1 {
+            return self;
+        }
+        self.split().next().expect("a permit has a departure")
     }
 
     /// What it has here, of a permit that is nobody else's: nothing is left to be given back when it is dropped.
@@ -376,9 +399,9 @@ impl Drop for Permit {
             let slots = self.departure.slots;
             part.with(|entry| {
                 entry.stats.cancelled += u64::from(self.given && i == 0) * u64::from(slots);
-                // The last first: only the newest token can be given back.
-                for lease in part.lease.run(slots).rev() {
-                    entry.host.cancel(now, lease, self.sent, entry.config);
+                for (lease, unused) in self.departure.unused.of_run(part.lease, slots) {
+                    let unused = (!self.sent).then_some(unused);
+                    entry.host.cancel(now, lease, unused, entry.config);
                 }
             });
         }

@@ -107,9 +107,8 @@ impl Breaker {
 
     /// After a restart with a clock that was set back: no rest is longer than the longest.
     pub fn rebase(&mut self, now: Timestamp, config: &BreakerConfig) {
-        self.open_until = self
-            .open_until
-            .min(now + config.rest_max.mul_f64(REST_JITTER));
+        let longest = now + times(config.rest_max, REST_JITTER);
+        self.open_until = self.open_until.min(longest);
     }
 
     /// Shut as long as either of two; the probe of one is the probe of both.
@@ -130,10 +129,15 @@ impl Breaker {
             .rest_min
             .saturating_mul(1 << u32::from(self.rests).min(20))
             .min(config.rest_max);
-        self.open_until = now + full.mul_f64(rng.between(1.0, REST_JITTER));
+        self.open_until = now + times(full, rng.between(1.0, REST_JITTER));
         self.rests = self.rests.saturating_add(1);
         self.probing = false;
     }
+}
+
+/// `length` so many times, at most the longest there is.
+fn times(length: Duration, factor: f64) -> Duration {
+    Duration::try_from_secs_f64(length.as_secs_f64() * factor).unwrap_or(Duration::MAX)
 }
 
 #[cfg(test)]
@@ -214,5 +218,19 @@ mod tests {
         breaker.probe_refused(until, &CONFIG, &mut rng);
         let rest = breaker.open_until().unwrap().since(until);
         assert!(rest >= Duration::from_secs(1) && rest <= Duration::from_millis(1_100));
+    }
+
+    /// Before this, a rest without an end panicked.
+    #[test]
+    fn the_longest_rest_there_is() {
+        let config = BreakerConfig {
+            trip_after: 1,
+            rest_min: Duration::MAX,
+            rest_max: Duration::MAX,
+        };
+        let mut breaker = Breaker::default();
+        assert!(breaker.failure(Timestamp::ZERO, &config, &mut Rng::new(1)));
+        breaker.rebase(Timestamp::ZERO, &config);
+        assert_eq!(breaker.open_until(), Some(Timestamp::ZERO + Duration::MAX));
     }
 }

@@ -188,11 +188,20 @@ impl Pace {
     ///
     /// An older one is lost: those behind a reservation have their times already, and a bucket that was
     /// nearly full would have overflowed without it, so that its token is nobody's to give.
-    pub fn give_back(&mut self, now: Timestamp, rate: &Rate, cost: f64, start: Timestamp) {
+    /// Says whether it is.
+    pub fn give_back(&mut self, now: Timestamp, rate: &Rate, cost: f64, start: Timestamp) -> bool {
+        let newest = start == self.newest;
         self.settle(now, rate);
-        if start == self.newest {
-            self.tokens = (self.tokens + cost).min(rate.most());
+        if newest {
+            self.put_back(now, rate, cost);
         }
+        newest
+    }
+
+    /// Takes a charge back.
+    pub fn put_back(&mut self, now: Timestamp, rate: &Rate, cost: f64) {
+        self.settle(now, rate);
+        self.tokens = (self.tokens + cost).min(rate.most());
     }
 
     /// Takes one more token for a departure at `start`, right behind one just reserved.

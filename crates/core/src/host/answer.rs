@@ -19,7 +19,7 @@ pub struct Ask {
     pub slots: u16,
     /// A reservation may start this far ahead; zero: now or not at all.
     pub horizon: Duration,
-    /// Tokens it costs. At least 1; one that costs more is granted one slot. Given back unused, it returns one.
+    /// Tokens it costs. At least 1; one that costs more is granted one slot.
     pub cost: u16,
     /// Bytes it will send, charged to the byte budget at once.
     pub bytes: u64,
@@ -33,6 +33,34 @@ impl Ask {
             horizon,
             ..Self::default()
         }
+    }
+
+    /// What its first permit gives back if it does not leave.
+    #[must_use]
+    pub fn unused(self) -> Unused {
+        Unused {
+            cost: self.cost.max(1),
+            bytes: self.bytes,
+        }
+    }
+}
+
+/// What a permit gives back whose request did not leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unused {
+    /// Tokens.
+    pub cost: u16,
+    /// Of the byte budget.
+    pub bytes: u64,
+}
+
+impl Unused {
+    /// What each permit of a run gives back, the last first: only the newest tokens can be given back.
+    pub fn of_run(self, first: LeaseId, slots: u16) -> impl Iterator<Item = (LeaseId, Self)> {
+        first.run(slots).rev().map(move |lease| {
+            let bytes = if lease == first { self.bytes } else { 0 };
+            (lease, Self { bytes, ..self })
+        })
     }
 }
 
@@ -67,6 +95,8 @@ pub struct Grant {
     pub start: Timestamp,
     /// The present rate, requests per second.
     pub rate: f64,
+    /// What the first gives back if it does not leave; the others the same, without the bytes.
+    pub unused: Unused,
 }
 
 impl Grant {

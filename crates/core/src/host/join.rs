@@ -64,7 +64,7 @@ impl Host {
             rare.pause = pause;
         }
         self.pace.settle(now, &rate);
-        if let Some((bytes, rate)) = self.bytes(config) {
+        if let Some((bytes, rate)) = self.bytes(now, config) {
             bytes.settle(now, &rate);
         }
         rate

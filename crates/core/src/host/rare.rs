@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::crawl_delay::Pause;
 use super::{Event, Host, Reason};
-use crate::config::Config;
-use crate::gate::{Breaker, Pace};
+use crate::config::{Config, InvalidConfig, check};
+use crate::gate::{Breaker, Pace, Rate};
 use crate::signal::Signal;
 use crate::{Rng, Timestamp};
 
@@ -30,6 +30,18 @@ impl OperatorNumbers {
         }
     }
 
+    /// [`Host::set`] clamps what makes no sense; who would rather be told asks here.
+    ///
+    /// # Errors
+    /// The first number that makes no sense.
+    pub fn validate(self) -> Result<(), InvalidConfig> {
+        let (rate, burst) = (self.rate.unwrap_or(1.0), self.burst.unwrap_or(1.0));
+        check("rate", rate, "a number above 0", |x| x > 0.0)?;
+        check("burst", burst, "at least 1", |x| x >= 1.0)?;
+        let in_flight = f64::from(self.in_flight.unwrap_or(1));
+        check("in_flight", in_flight, "at least 1", |x| x >= 1.0)
+    }
+
     /// These, and where one is absent that of `before`; nothing if all were taken back.
     pub(super) fn over(self, before: Self) -> Option<Self> {
         let number = |set: Option<f64>, least: f64| {
@@ -38,7 +50,7 @@ impl OperatorNumbers {
         };
         let in_flight = self.in_flight.or(before.in_flight);
         let now = Self {
-            rate: number(self.rate.or(before.rate), 0.0),
+            rate: number(self.rate.or(before.rate), RATE_MIN),
             burst: number(self.burst.or(before.burst), 1.0),
             in_flight: in_flight
                 .filter(|cap| *cap < u32::MAX)
@@ -47,6 +59,9 @@ impl OperatorNumbers {
         (now != Self::default()).then_some(now)
     }
 }
+
+/// Nobody means a slower one, requests per second: one in twelve days.
+const RATE_MIN: f64 = 1e-6;
 
 /// What few keys have at a time: kept apart, so that the many stay small.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -126,6 +141,19 @@ impl Rare {
 }
 
 impl Host {
+    pub(super) fn charge_bytes(&mut self, now: Timestamp, bytes: u64, config: &Config) {
+        if let Some((pace, rate)) = self.bytes(now, config) {
+            pace.charge(now, &rate, bytes as f64);
+        }
+    }
+
+    #[inline]
+    pub(super) fn bytes(&mut self, now: Timestamp, config: &Config) -> Option<(&mut Pace, Rate)> {
+        let rate = config.byte_rate()?;
+        let full = || Pace::full(now, &rate);
+        Some((self.rare().bytes.get_or_insert_with(full), rate))
+    }
+
     pub(super) fn probe_returned(&mut self) {
         if !self.leases.probing() {
             self.probe_lost();

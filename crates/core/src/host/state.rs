@@ -7,7 +7,7 @@ use super::{Host, Rare};
 use crate::Timestamp;
 use crate::config::Config;
 use crate::control::Law;
-use crate::gate::{FirstEnd, Lease, LeaseId, Pace};
+use crate::gate::{FirstEnd, Lease, LeaseId};
 use crate::pack::{pack, unpack};
 
 /// The serialised form begins with this byte; another number is another layout.
@@ -130,9 +130,6 @@ impl Host {
     fn adopt(&mut self, now: Timestamp, set_back: Duration, config: &Config) {
         self.law.adopt(&config.law, &config.limits, now, set_back);
         self.probe_returned();
-        if let Some(rate) = config.byte_rate() {
-            self.rare().bytes.get_or_insert(Pace::full(now, &rate));
-        }
     }
 
     /// Whoever kept this state died, and what it granted last is not in it: nothing leaves for one interval
@@ -197,7 +194,7 @@ impl Host {
         let rate = self.bounds(now, config).rate;
         // Anything less than full: who comes back to a new bucket must not get a second burst.
         let bytes_full = self
-            .bytes(config)
+            .bytes(now, config)
             .is_none_or(|(bytes, rate)| bytes.is_full(now, &rate));
         self.leases.in_flight() == 0
             && self.pace.is_full(now, &rate)

@@ -188,10 +188,15 @@ fn a_crawl_delay_counts_from_the_end_of_each_request() {
     key.reports(3_000, lease);
     key.is_held_until(3_000, 4_000);
     let sent = key.asks(4_000).expect("rested");
-    key.host.cancel(Told::at(4_500), sent, true, &key.config);
+    key.host.cancel(Told::at(4_500), sent, None, &key.config);
     key.is_held_until(4_500, 5_500);
     let unsent = key.asks(5_500).expect("rested");
-    key.host.cancel(Told::at(5_500), unsent, false, &key.config);
+    key.host.cancel(
+        Told::at(5_500),
+        unsent,
+        Some(Ask::default().unused()),
+        &key.config,
+    );
     let lost = key.asks(5_500).expect("that one never left");
     let ends = key.host.lease_ends(lost).expect("it is out");
     let ends_ms = ends.since(Told::at(0)).as_millis() as u64;
@@ -262,7 +267,7 @@ fn no_lease_ends_unnoticed() {
             0 => {
                 host.report(now, any, &Report::of(Signal::Ok), &config, &mut rng);
             }
-            1 => host.cancel(now, any, false, &config),
+            1 => host.cancel(now, any, Some(Ask::default().unused()), &config),
             2 => _ = host.renew(now, any, &config),
             3 => _ = host.readmit(now, config.lease / 3),
             4 => host.join(&other, now, &config),
@@ -277,4 +282,56 @@ fn no_lease_ends_unnoticed() {
         assert!(host.leases.next_expiry().is_none_or(|end| end > now));
     }
     assert!(host.tally().expired > 100, "{:?}", host.tally());
+}
+
+/// Before this, one token returned of a cost of five, and no bytes.
+#[test]
+fn what_did_not_leave_returns_all_it_took() {
+    let mut config = Config::fixed(1.0, 10.0);
+    config.limits.bytes_per_s = 1_000.0;
+    let now = Timestamp::from_micros(1_000_000);
+    let mut host = Host::new(&config, now);
+    let ask = Ask {
+        cost: 5,
+        bytes: 3_000,
+        ..Ask::default()
+    };
+    for _ in 0..10 {
+        let Decision::Granted(grant) = host.request(now, ask, &config) else {
+            panic!("all was given back")
+        };
+        assert_eq!(host.look(now, &config).wait.unwrap().reason, Reason::Bytes);
+        host.cancel(now, grant.lease, Some(grant.unused), &config);
+    }
+    let Decision::Granted(grant) = host.request(now, ask, &config) else {
+        panic!("all was given back")
+    };
+    host.cancel(now, grant.lease, None, &config);
+    let wait = host.look(now, &config).wait.expect("it may have left");
+    assert_eq!(wait.reason, Reason::Bytes);
+}
+
+/// Before this, only keys that were new knew of them.
+#[test]
+fn another_configuration_holds_for_a_key_that_is_known() {
+    let now = Timestamp::from_micros(1_000_000);
+    let mut rng = Rng::new(1);
+    let mut config = Config::fixed(100.0, 10.0);
+    let mut host = Host::new(&config, now);
+    config.limits.bytes_per_s = 1_000.0;
+    config.limits.busy_share = 0.5;
+    let Decision::Granted(grant) = host.request(now, Ask::default(), &config) else {
+        panic!("a new key grants")
+    };
+    let report = Report {
+        latency: Duration::from_secs(5),
+        bytes: 5_000,
+        ..Report::of(Signal::Ok)
+    };
+    host.report(now, grant.lease, &report, &config, &mut rng);
+    let known = host.look(now, &config);
+    assert_eq!(known.wait.unwrap().reason, Reason::Bytes);
+    assert!(known.rate < 1.0, "{}", known.rate);
+    config.limits.busy_share = f64::INFINITY;
+    assert!((host.look(now, &config).rate - 100.0).abs() < 1e-9);
 }

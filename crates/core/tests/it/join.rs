@@ -11,7 +11,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::model::{Op, config, config_discover, ops};
-use crate::world::World;
+use crate::world::{World, unused};
 
 /// A host and whoever asks it, on one side of a split.
 #[derive(Clone, Debug)]
@@ -82,7 +82,7 @@ impl Side {
             Op::ReportAgain { which, ref report } => {
                 self.host.release(now, given(which), report.bytes, config);
             }
-            Op::Cancel { which, sent } => self.host.cancel(now, given(which), sent, config),
+            Op::Cancel { which, sent } => self.host.cancel(now, given(which), unused(sent), config),
             Op::Renew { which } => _ = self.host.renew(now, given(which), config),
             Op::Ahead { micros } => self.now = now + Duration::from_micros(micros),
             Op::Back { .. } => unreachable!("the clocks of those that share a state agree"),

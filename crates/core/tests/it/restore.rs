@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use politely_core::config::Config;
 use politely_core::control::LawConfig;
-use politely_core::host::{Ask, Decision, Host};
+use politely_core::host::{Ask, Decision, Host, OperatorNumbers};
 use politely_core::signal::{Report, Signal};
 use politely_core::{Rng, Timestamp};
 use proptest::collection::vec;
@@ -165,4 +165,35 @@ fn small(law: LawConfig, most: usize) {
     }
     let size = host.snapshot().len();
     assert!(size <= 128, "{size}");
+}
+
+fn number() -> impl Strategy<Value = Option<f64>> {
+    prop::option::of(prop_oneof![
+        any::<f64>(),
+        Just(0.0),
+        Just(-0.0),
+        Just(f64::INFINITY),
+        Just(f64::NAN),
+    ])
+}
+
+proptest! {
+    /// Before this, a rate of 0 made a state that could not be read again: a shared key stood still for all.
+    #[test]
+    fn whatever_an_operator_sets_can_be_read_again(
+        config in prop_oneof![config(), config_discover()],
+        ops in ops(40),
+        rate in number(),
+        burst in number(),
+        in_flight: Option<u32>,
+        seed: u64,
+    ) {
+        let mut world = World::new(config.clone(), seed);
+        world.run(&ops);
+        let now = world.now;
+        world.host.set(now, OperatorNumbers { rate, burst, in_flight }, &config);
+        let written = world.host.snapshot();
+        let again = Host::restore(&written, now, &config);
+        prop_assert_eq!(again.map(|host| host.snapshot()), Ok(written));
+    }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId, Refill};
-use politely_core::host::{Ask, CrawlDelay, Decision, Host, OperatorNumbers};
+use politely_core::host::{Ask, CrawlDelay, Decision, Host, OperatorNumbers, Unused};
 use politely_core::signal::{Report, Signal};
 use politely_core::{Rng, Timestamp};
 
@@ -366,7 +366,7 @@ impl World {
             self.done.push(lease);
         }
         self.host
-            .cancel(self.now, LeaseId(lease), sent, &self.config);
+            .cancel(self.now, LeaseId(lease), unused(sent), &self.config);
     }
 
     fn renew(&mut self, lease: u64) {
@@ -531,7 +531,7 @@ impl World {
             ..Report::of(SIGNALS[i as usize % SIGNALS.len()])
         };
         host.report(now, lease, &report, config, &mut self.rng);
-        host.cancel(now, LeaseId(lease.0.wrapping_add(1)), false, config);
+        host.cancel(now, LeaseId(lease.0.wrapping_add(1)), unused(false), config);
         host.renew(now, LeaseId(lease.0.wrapping_add(2)), config);
         host.set(now, OperatorNumbers::rate(1.0 + i as f64, 2.0), config);
         let told = CrawlDelay {
@@ -552,4 +552,9 @@ impl World {
             host.unpark();
         }
     }
+}
+
+/// What a permit of one plain request gives back.
+pub(crate) fn unused(sent: bool) -> Option<Unused> {
+    (!sent).then(|| Ask::default().unused())
 }

@@ -115,9 +115,9 @@ impl<B: Body> Peeked<B> {
     }
 
     pub(crate) fn holding(mut self, slot: Slot) -> PacedBody<B> {
-        if !self.body.is_end_stream() {
-            self.body.slot = Some(slot);
-        }
+        // Of a HEAD or a 304 nobody reads to the end, and some bodies say that they are empty by their size alone.
+        let empty = self.body.is_end_stream() || self.body.size_hint().exact() == Some(0);
+        self.body.slot = (!empty).then_some(slot);
         self.body
     }
 

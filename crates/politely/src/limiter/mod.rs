@@ -264,7 +264,10 @@ impl Limiter {
             match refusal.reason {
                 RefusalReason::Closed => return Err(AcquireError::Closed),
                 RefusalReason::Full => return Err(AcquireError::Full),
-                RefusalReason::Wait(_) | RefusalReason::Line | RefusalReason::Asked => {}
+                RefusalReason::Wait(_)
+                | RefusalReason::Line
+                | RefusalReason::Asked
+                | RefusalReason::Refused => {}
             }
             let waited_for = refusal.index;
             let asked = if keys.len() == 1 { ask } else { alone(ask) };
@@ -296,7 +299,8 @@ impl Limiter {
     }
 
     /// A permit for all `keys`, if each allows it now, from wherever permits come: where that is another process or an engine,
-    /// it is asked. Without one, this is [`Limiter::try_in_turn`].
+    /// it is asked. Without one, this is [`Limiter::try_in_turn`]; with a coordinator [`Limiter::try_acquire`], which asks it in the
+    /// background. An engine that is away is waited for: cancel-safe, so that a timeout may end it.
     ///
     /// # Errors
     /// As [`Limiter::try_acquire`].
@@ -328,8 +332,8 @@ impl Limiter {
         }
     }
 
-    /// Waits until all that was reported so far has reached the coordinator or the engine, at most `patience`; says whether it
-    /// has. To be called at a program's end.
+    /// Waits until all that was reported or set so far has reached the coordinator or the engine, at most `patience`; says whether
+    /// it has: what a coordinator refused to hear (the log says why) has not. To be called at a program's end.
     pub async fn settled(&self, patience: Duration) -> bool {
         match self.elsewhere() {
             Some(elsewhere) => elsewhere.settled(patience).await,
@@ -489,6 +493,7 @@ fn grant(
         start: grant.start,
         rate: grant.rate,
         slots: grant.slots,
+        unused: grant.unused,
     };
     Ok((part, departure))
 }

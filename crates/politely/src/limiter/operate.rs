@@ -6,7 +6,7 @@ use std::time::Duration;
 use politely_core::Timestamp;
 use politely_core::config::{Config, InvalidConfig};
 use politely_core::gate::{HoldReason, LeaseId};
-use politely_core::host::{CrawlDelay, Explanation, Host, OperatorNumbers};
+use politely_core::host::{Ask, CrawlDelay, Explanation, Host, OperatorNumbers};
 use politely_core::key::Key;
 
 use super::Limiter;
@@ -20,14 +20,12 @@ use crate::waiters::{Turn, Waiters};
 impl Limiter {
     /// An operator's number for one key: `rate` requests per second, `burst` back to back. What a law learns
     /// stays below it; where nothing is learned (the laws `Fixed` and `Advice`) it is the rate, also above the
-    /// configured one. Those who wait feel it at once.
+    /// configured one. Those who wait feel it at once. Infinity takes a number back.
     ///
     /// # Errors
     /// A number that makes no sense, or no room for the key.
     pub fn set_rate(&self, key: &Key, rate: f64, burst: f64) -> Result<(), SetError> {
-        let mut check = Config::fixed(rate, burst);
-        check.limits.rate_start = check.limits.rate_max;
-        check.validate()?;
+        OperatorNumbers::rate(rate, burst).validate()?;
         Ok(self.set_numbers(key, OperatorNumbers::rate(rate, burst))?)
     }
 
@@ -61,7 +59,7 @@ impl Limiter {
         if let Some(elsewhere) = self.elsewhere() {
             return elsewhere.operate(key, Operation::Forget);
         }
-        _ = self.with_key(key, |now, entry| entry.host.forget(now, entry.config));
+        self.with_known(key, |now, entry| entry.host.forget(now, entry.config));
     }
 
     /// From now on `config` holds for every key that has none of its own. States stay; those who wait feel it.
@@ -93,6 +91,9 @@ impl Limiter {
     /// The first number that makes no sense, or no room for the key.
     pub fn configure(&self, key: &Key, config: Config) -> Result<(), SetError> {
         config.validate()?;
+        if self.elsewhere().is_some() {
+            return Ok(());
+        }
         let now = self.now();
         let (shard, hash) = self.0.registry.shard(key);
         let mut shard = shard.lock();
@@ -147,7 +148,7 @@ impl Limiter {
         if let Some(elsewhere) = self.elsewhere() {
             return elsewhere.operate(key, Operation::Unpark);
         }
-        _ = self.with_key(key, |_, entry| entry.host.unpark());
+        self.with_known(key, |_, entry| entry.host.unpark());
     }
 
     /// Why `key` waits, until when, since which event; `None` if it is not known.
@@ -164,7 +165,7 @@ impl Limiter {
     }
 
     /// Calls `visit` with every key known, what [`Limiter::explain`] says of it, and how many wait in its line; in
-    /// no order, one shard locked at a time.
+    /// no order. `visit` may call this limiter.
     pub fn each(&self, mut visit: impl FnMut(&Key, &Explanation, usize)) {
         if let Some(elsewhere) = self.elsewhere() {
             for key in elsewhere.keys() {
@@ -176,10 +177,14 @@ impl Limiter {
         }
         let now = self.now();
         for shard in self.0.registry.shards() {
+            let mut rows = Vec::new();
             shard.lock().each(|key, entry| {
                 let waiting = entry.waiters.as_deref().map_or(0, Waiters::len);
-                visit(key, &entry.host.look(now, entry.config), waiting);
+                rows.push((key.clone(), entry.host.look(now, entry.config), waiting));
             });
+            for (key, explained, waiting) in rows {
+                visit(&key, &explained, waiting);
+            }
         }
     }
 
@@ -274,6 +279,8 @@ impl Limiter {
         let now = self.now();
         let (shard, hash) = self.0.registry.shard(key);
         let mut shard = shard.lock();
+        // For one that cannot be read no other key is forgotten.
+        Host::restore(state, now, &shard.config)?;
         let slot = self.0.registry.slot(&mut shard, key, hash, now)?;
         let mut host = Host::restore(state, now, shard.get(slot).config)?;
         host.forget_leases();
@@ -292,6 +299,9 @@ impl Limiter {
         state: Option<&[u8]>,
         newest: Timestamp,
     ) -> Result<(), SetError> {
+        if self.elsewhere().is_some() {
+            return Ok(());
+        }
         if let Some(state) = state {
             self.restore(key, state)?;
         }
@@ -323,6 +333,7 @@ impl Limiter {
             start,
             rate: f64::INFINITY,
             slots: 1,
+            unused: Ask::default().unused(),
         };
         Ok(Permit::of(part, departure))
     }
@@ -332,12 +343,24 @@ impl Limiter {
         let (shard, hash) = self.0.registry.shard(key);
         let mut shard = shard.lock();
         let slot = self.0.registry.slot(&mut shard, key, hash, now)?;
-        let mut entry = shard.get(slot);
-        f(now, &mut entry);
-        entry.learned();
-        if let Some(waiters) = entry.waiters {
-            waiters.wake_head();
-        }
+        change(shard.get(slot), now, f);
         Ok(())
+    }
+
+    fn with_known(&self, key: &Key, f: impl FnOnce(Timestamp, &mut Entry<'_>)) {
+        let now = self.now();
+        let (shard, hash) = self.0.registry.shard(key);
+        let mut shard = shard.lock();
+        if let Some(slot) = shard.find(key, hash) {
+            change(shard.get(slot), now, f);
+        }
+    }
+}
+
+fn change(mut entry: Entry<'_>, now: Timestamp, f: impl FnOnce(Timestamp, &mut Entry<'_>)) {
+    f(now, &mut entry);
+    entry.learned();
+    if let Some(waiters) = entry.waiters {
+        waiters.wake_head();
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use politely_core::Timestamp;
-use politely_core::host::Directions;
+use politely_core::host::{Ask, Directions};
 use politely_core::key::Key;
 use politely_core::retry::Attempt;
 use politely_core::signal::Report;
@@ -118,6 +118,8 @@ impl Claim {
             start: self.granted.start,
             rate: f64::INFINITY,
             slots: 1,
+            // The coordinator knows.
+            unused: Ask::default().unused(),
         };
         Permit::claimed(Box::new(self), departure)
     }

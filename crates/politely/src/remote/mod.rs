@@ -280,13 +280,17 @@ impl Elsewhere for Remote {
                 let said = self.0.said.notified();
                 tokio::pin!(said);
                 said.as_mut().enable();
-                if self.0.desk.lock().is_quiet() {
-                    return;
+                let heard = self.0.desk.lock().was_heard();
+                if let Some(heard) = heard {
+                    return heard;
                 }
                 said.await;
             }
         };
-        Box::pin(async move { tokio::time::timeout(patience, quiet).await.is_ok() })
+        Box::pin(async move {
+            let heard = tokio::time::timeout(patience, quiet).await;
+            heard.unwrap_or(false)
+        })
     }
 
     fn greet(&self) -> Later<'_, Result<(), String>> {

@@ -34,7 +34,6 @@ impl Middleware for PoliteMiddleware {
         extensions: &mut Extensions,
         next: Next<'_>,
     ) -> Result<Response> {
-        let url = request.url().clone();
         let mut exchange = Onward { next, extensions };
         let response = self
             .0
@@ -44,7 +43,7 @@ impl Middleware for PoliteMiddleware {
                 Ended::NotSent(not_sent) => Error::middleware(not_sent),
                 Ended::Failed(error) => error,
             })?;
-        Ok(keep_url(response.map(Body::wrap), url).into())
+        Ok(response.map(Body::wrap).into())
     }
 }
 
@@ -100,6 +99,7 @@ impl Exchange for Onward<'_> {
 
     async fn send(&mut self, request: Request) -> Result<http::Response<Body>> {
         let response = self.next.clone().run(request, self.extensions).await?;
-        Ok(response.into())
+        let url = response.url().clone();
+        Ok(keep_url(response.into(), url))
     }
 }

@@ -27,14 +27,11 @@ use crate::attempts::Attempts;
 pub use middleware::PoliteMiddleware;
 pub use redirect::{HOPS_MAX, RedirectError, Redirects};
 
-/// A client that sends by a [`crate::Limiter`], or by [`Attempts`] with more to say.
+/// A client that sends by a [`crate::Limiter`], or by [`Attempts`] with more to say. Where the process has not chosen a
+/// provider for TLS (`rustls::crypto::CryptoProvider`), it is ring.
 ///
 /// # Errors
 /// TLS or the resolver's configuration cannot be set up.
-///
-/// # Panics
-/// As [`reqwest::ClientBuilder::build`], if this build of reqwest has no TLS provider of its own and none is
-/// installed.
 pub fn client(attempts: impl Into<Attempts>) -> reqwest::Result<ClientWithMiddleware> {
     client_with(reqwest::Client::builder(), attempts)
 }
@@ -47,6 +44,8 @@ pub fn client_with(
     builder: reqwest::ClientBuilder,
     attempts: impl Into<Attempts>,
 ) -> reqwest::Result<ClientWithMiddleware> {
+    // The reqwest of this workspace comes without one; whoever prefers another has installed it by now.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let client = builder.redirect(Policy::none()).build()?;
     Ok(ClientBuilder::new(client)
         .with(Redirects)

@@ -24,6 +24,9 @@ use url::Url;
 /// Hops followed for one request: reqwest's default (the Fetch standard allows 20).
 pub const HOPS_MAX: usize = 10;
 
+/// Visits of one URL: a page that sets a cookie may redirect to itself.
+const VISITS_MAX: usize = 2;
+
 /// Known to one origin only.
 const PRIVATE: [HeaderName; 5] = [
     AUTHORIZATION,
@@ -54,7 +57,7 @@ pub enum RedirectError {
     /// More than [`HOPS_MAX`].
     #[error("more than {HOPS_MAX} redirects, the last to {0}")]
     TooMany(Url),
-    /// Back to where it was before.
+    /// Back to where it was twice.
     #[error("a redirect loop at {0}")]
     Loop(Url),
     /// Not to http or https, or not readable.
@@ -95,7 +98,8 @@ impl Middleware for Redirects {
                 forget(&mut hop, &OF_BODY);
             }
             let step = (method, url);
-            if been.contains(&step) {
+            let visits = been.iter().filter(|visit| **visit == step).count();
+            if visits >= VISITS_MAX {
                 return Err(Error::middleware(RedirectError::Loop(step.1)));
             }
             if been.len() > HOPS_MAX {

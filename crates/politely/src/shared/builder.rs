@@ -1,5 +1,6 @@
 //! How a limiter comes to share its keys.
 
+use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ impl Builder {
 }
 
 /// Makes a [`Limiter`] whose keys live in an engine's cells.
+#[derive(Clone)]
 pub struct StoreBuilder {
     builder: Builder,
     engine: Arc<dyn Engine>,
@@ -74,5 +76,14 @@ impl StoreBuilder {
         );
         courier::start(Arc::clone(&shared.0), self.engine);
         Ok(Limiter::from(Box::new(shared), clock))
+    }
+}
+
+impl fmt::Debug for StoreBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreBuilder")
+            .field("builder", &self.builder)
+            .field("away", &self.away)
+            .finish_non_exhaustive()
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use politely_core::Timestamp;
 use politely_core::gate::LeaseId;
-use politely_core::host::Directions;
+use politely_core::host::{Ask, Directions};
 use politely_core::key::Key;
 use politely_core::signal::Report;
 use smallvec::SmallVec;
@@ -44,6 +44,7 @@ impl Claim {
                 start: granted.start,
                 rate: granted.rate,
                 slots: granted.slots,
+                unused: granted.unused,
             },
             lasts: granted.lasts,
             valid_until: granted.valid_until,
@@ -63,6 +64,7 @@ impl Claim {
                 start: inner.clock.now(),
                 rate: f64::INFINITY,
                 slots: 1,
+                unused: Ask::default().unused(),
             },
             lasts,
             valid_until: Timestamp::NEVER,
@@ -162,6 +164,10 @@ impl Held for Claim {
         let parts = std::mem::take(&mut self.parts);
         let interval = politely_core::gate::Rate::per_second(self.departure.rate).interval();
         let one = |i: u16| -> Box<dyn Held> {
+            let mut unused = self.departure.unused;
+            if i > 0 {
+                unused.bytes = 0;
+            }
             let start = self.departure.start + interval * u32::from(i);
             let until = start + self.lasts;
             let parts = parts.iter().map(|part| Part {
@@ -174,6 +180,7 @@ impl Held for Claim {
                 departure: Departure {
                     start,
                     slots: 1,
+                    unused,
                     ..self.departure
                 },
                 lasts: self.lasts,
@@ -203,12 +210,13 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         for part in &self.parts {
-            for lease in part.lease.id().run(self.departure.slots).rev() {
+            let Departure { slots, unused, .. } = self.departure;
+            for (lease, unused) in unused.of_run(part.lease.id(), slots) {
                 let event = match self.body {
                     Some(bytes) => Event::Release { lease, bytes },
                     None => Event::Cancel {
                         lease,
-                        sent: self.sent,
+                        unused: (!self.sent).then_some(unused),
                     },
                 };
                 self.inner.tell(&part.key, event);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use politely_core::Timestamp;
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
-use politely_core::host::{CrawlDelay, Directions, Host, OperatorNumbers};
+use politely_core::host::{CrawlDelay, Directions, Host, OperatorNumbers, Unused};
 use politely_core::signal::{Report, Signal};
 
 use super::lease::Lease;
@@ -24,8 +24,11 @@ pub(super) enum Event {
     },
     /// The slot of a body that has come, or of a key that was only a limit.
     Release { lease: LeaseId, bytes: u64 },
-    /// A permit that will not be used.
-    Cancel { lease: LeaseId, sent: bool },
+    /// A permit that will not be reported, and what it gives back; nothing if its request may have left.
+    Cancel {
+        lease: LeaseId,
+        unused: Option<Unused>,
+    },
     /// Its holder needs it for longer.
     Renew(Arc<Lease>),
     /// Nothing leaves for so long.
@@ -43,6 +46,18 @@ pub(super) enum Event {
 }
 
 impl Event {
+    /// The permits of a run of which none left.
+    pub(super) fn cancelled(
+        first: LeaseId,
+        slots: u16,
+        unused: Unused,
+    ) -> impl Iterator<Item = Self> {
+        (unused.of_run(first, slots)).map(|(lease, unused)| Self::Cancel {
+            lease,
+            unused: Some(unused),
+        })
+    }
+
     /// `seed` makes what is random about it the same wherever it is applied.
     pub(super) fn apply(
         &self,
@@ -65,7 +80,7 @@ impl Event {
                 });
             }
             Self::Release { lease, bytes } => host.release(now, *lease, *bytes, config),
-            Self::Cancel { lease, sent } => host.cancel(now, *lease, *sent, config),
+            Self::Cancel { lease, unused } => host.cancel(now, *lease, *unused, config),
             Self::Renew(lease) => lease.answered(host.renew(now, lease.id(), config)),
             Self::Hold(length, reason) => {
                 host.hold(now, now + *length, *reason);

@@ -517,8 +517,8 @@ impl Inner {
 
     /// A permit that nobody came to take.
     fn give_back(&self, key: &Key, granted: &Granted) {
-        for lease in granted.lease.run(granted.slots).rev() {
-            self.tell(key, Event::Cancel { lease, sent: false });
+        for event in Event::cancelled(granted.lease, granted.slots, granted.unused) {
+            self.tell(key, event);
         }
     }
 

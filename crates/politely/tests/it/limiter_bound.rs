@@ -279,3 +279,27 @@ async fn a_full_registry_says_so_to_who_sets_something() {
     limiter.set_rate(&nth(0), 1.0, 1.0).unwrap();
     permit.report(&ok());
 }
+
+/// Before this, each of these made room for a key that nobody asks for, and called a wrong rate `rate_start`.
+#[tokio::test(start_paused = true)]
+async fn what_changes_nothing_evicts_nobody() {
+    let limiter = bounded(1, steady(10.0));
+    limiter.acquire(&nth(0)).await.unwrap().report(&ok());
+    tokio::time::advance(Duration::from_mins(1)).await;
+    limiter.unpark(&nth(1));
+    limiter.forget(&nth(1));
+    assert!(limiter.restore(&nth(1), b"nonsense").is_err());
+    let wrong = limiter.set_rate(&nth(1), 0.0, 1.0).unwrap_err();
+    assert_eq!(wrong.to_string(), "rate must be a number above 0, not 0");
+    assert_eq!(limiter.keys(), [nth(0)]);
+}
+
+/// Before this, it waited for itself for ever.
+#[tokio::test(start_paused = true)]
+async fn who_is_shown_each_key_may_call() {
+    let limiter = bounded(10, steady(10.0));
+    limiter.acquire(&nth(0)).await.unwrap().report(&ok());
+    let mut shown = 0;
+    limiter.each(|key, _, _| shown += usize::from(limiter.explain(key).is_some()));
+    assert_eq!(shown, 1);
+}

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use politely::core::gate::HoldReason;
-use politely::{AcquireError, Key, Limiter, RefusalReason};
+use politely::{AcquireError, Ask, Config, Key, Limiter, RefusalReason};
 use tokio::task::JoinSet;
 
 use crate::limiter_line::{key, limiter, ok, settle, steady};
@@ -40,6 +40,28 @@ async fn a_request_without_a_key_is_an_error() {
     let none: [Key; 0] = [];
     let error = limiter(steady(1.0)).acquire(&none).await.unwrap_err();
     assert!(matches!(error, AcquireError::NoKey), "{error}");
+}
+
+/// Before this, what it cost and its bytes were taken of the first each time.
+#[tokio::test(start_paused = true)]
+async fn one_key_in_the_way_takes_no_cost_of_the_others() {
+    let (host, global) = (key("example.com"), key("global.invalid"));
+    let mut config = Config::fixed(1.0, 10.0);
+    config.limits.bytes_per_s = 1_000.0;
+    let limiter = limiter(config);
+    let minute = Duration::from_mins(1);
+    limiter.hold(&global, minute, HoldReason::Operator).unwrap();
+    let ask = Ask {
+        cost: 10,
+        bytes: 1_000,
+        ..Ask::default()
+    };
+    for _ in 0..100 {
+        let refusal = limiter.try_in_turn(&[host.clone(), global.clone()], ask, limiter.turn());
+        assert_eq!(refusal.unwrap_err().key, global);
+    }
+    let all = limiter.try_in_turn(&host, ask, limiter.turn());
+    all.expect("nothing was taken").report(&ok());
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use politely::{Clock, Config, Key, Limiter, Report, Signal};
+use politely::{Ask, Clock, Config, Key, Limiter, Reason, RefusalReason, Report, Signal};
 
 fn limiter() -> Limiter {
     let config = Config::fixed(10.0, 4.0);
@@ -98,4 +98,41 @@ async fn a_body_holds_all_its_keys() {
     for key in &keys {
         assert_eq!(books(&limiter, key), (0, 1, 1, 0, 0));
     }
+}
+
+/// Before this, only those taken from the iterator returned, and a sent permit's parts were as good as unsent.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_split_and_dropped_returns_whole() {
+    let (limiter, key) = (limiter(), Key::host("a.example").unwrap());
+    let ask = Ask {
+        slots: 3,
+        ..Ask::default()
+    };
+    let run = || limiter.try_in_turn(&key, ask, limiter.turn()).unwrap();
+    let first = run().split().next();
+    assert_eq!(books(&limiter, &key), (1, 3, 0, 2, 0));
+    drop(first);
+    assert_eq!(books(&limiter, &key), (0, 3, 0, 3, 0));
+
+    tokio::time::advance(Duration::from_secs(1)).await;
+    let mut sent = run();
+    sent.sent();
+    drop(sent.split());
+    let last = limiter.try_acquire(&key).expect("four leave at once");
+    let refusal = limiter.try_acquire(&key).expect_err("three have left");
+    assert_eq!(refusal.reason, RefusalReason::Wait(Reason::Pace));
+    drop(last);
+}
+
+/// Before this, two of the three stayed in flight until their leases ended.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_reported_whole_is_the_first() {
+    let (limiter, key) = (limiter(), Key::host("a.example").unwrap());
+    let ask = Ask {
+        slots: 3,
+        ..Ask::default()
+    };
+    let run = limiter.try_in_turn(&key, ask, limiter.turn()).unwrap();
+    run.report(&Report::of(Signal::Ok));
+    assert_eq!(books(&limiter, &key), (0, 3, 1, 2, 0));
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use politely::reqwest::RedirectError;
+use politely::reqwest::{PoliteMiddleware, RedirectError};
 use politely::{Config, Limiter};
 
 use crate::support::{books, client, limiter, unlimited};
@@ -23,29 +23,66 @@ async fn every_hop_is_paced_under_its_own_key() {
     assert!(hops[1].at - hops[0].at >= Duration::from_millis(45));
 }
 
-#[tokio::test]
-async fn a_loop_is_seen_at_its_second_turn() {
-    let server = unlimited().await;
-    // A server's log of this is two lines: there, and back to where it was.
-    let back = server.url("/status/302");
+/// Redirects to itself so many times, and is there then; its URL.
+async fn redirects_to_itself(times: usize) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let here = format!("http://{}/", listener.local_addr().unwrap());
-    drop((back, server));
     let to = here.clone();
     tokio::spawn(async move {
-        loop {
+        for visit in 0.. {
             let (mut stream, _) = listener.accept().await.unwrap();
+            let status = if visit < times { "302 Found" } else { "200 OK" };
             let answer = format!(
-                "HTTP/1.1 302 Found\r\nlocation: {to}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+                "HTTP/1.1 {status}\r\nlocation: {to}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
             );
             crate::failures::answer_raw(&mut stream, answer.as_bytes()).await;
         }
     });
+    here
+}
+
+/// Before this, a wall that sets a cookie and redirects to itself was a loop.
+#[tokio::test]
+async fn once_back_is_no_loop() {
+    let here = redirects_to_itself(1).await;
+    let response = client(limiter(500.0)).get(&here).send().await.unwrap();
+    assert_eq!(response.status(), 200);
+}
+
+#[tokio::test]
+async fn a_loop_is_seen_at_its_third_turn() {
+    let here = redirects_to_itself(2).await;
     let error = client(limiter(500.0)).get(&here).send().await.unwrap_err();
     assert_eq!(
         redirect_error(error),
         RedirectError::Loop(here.parse().unwrap())
     );
+}
+
+/// Before this, it was the URL that was asked for.
+#[tokio::test]
+async fn a_client_that_follows_redirects_itself_says_where_it_came() {
+    let server = unlimited().await;
+    crate::server::tls_provider();
+    let follows = reqwest::Client::builder().no_proxy().build().unwrap();
+    let client = reqwest_middleware::ClientBuilder::new(follows)
+        .with(PoliteMiddleware::new(limiter(500.0)))
+        .build();
+    let url = server.url(&format!("/to/{}", server.url("/page")));
+    let response = client.get(url).send().await.unwrap();
+    assert_eq!(response.url().as_str(), server.url("/page"));
+}
+
+/// Before this, through reqwest its slot was taken until it was dropped, and could be in its own way.
+#[tokio::test]
+async fn an_answer_without_a_body_holds_no_slot() {
+    let (server, limiter) = (unlimited().await, limiter(500.0));
+    let client = client(limiter.clone());
+    let head = client.head(server.url("/page")).send().await.unwrap();
+    let none = client.get(server.url("/status/204")).send().await.unwrap();
+    let (granted, ended, _, _) = books(&limiter, &server);
+    assert_eq!((granted, ended), (2, 2));
+    drop((head, none));
 }
 
 #[tokio::test]

@@ -100,7 +100,7 @@ impl Coordinator {
                             RefusalReason::Wait(Reason::Parked(_)) => RefusedCode::Parked,
                             RefusalReason::Closed => RefusedCode::Closing,
                             RefusalReason::Full => RefusedCode::Full,
-                            RefusalReason::Wait(_) | RefusalReason::Line | RefusalReason::Asked => {
+                            _ => {
                                 waiting.push((wanted, refusal));
                                 continue;
                             }
@@ -232,9 +232,7 @@ impl Call<'_> {
             AcquireError::Parked(_, rest) => (RefusedCode::Parked, now + *rest),
             AcquireError::Full => (RefusedCode::Full, now + AGAIN),
             AcquireError::LineFull(_) => (RefusedCode::LineFull, now + AGAIN),
-            AcquireError::Closed | AcquireError::NoKey | AcquireError::Coordinator(_) => {
-                (RefusedCode::Closing, now + AGAIN)
-            }
+            _ => (RefusedCode::Closing, now + AGAIN),
         };
         self.refuse(wanted, code, &why.to_string(), at);
     }

@@ -98,10 +98,15 @@ impl Desk {
     fn refused(&mut self, sent: Sent, why: &str, now: Timestamp) -> Vec<Delivery> {
         self.failures = 0;
         tracing::warn!(%why, "the coordinator refuses a call");
-        if let Call::Exchange(call, _) = &sent.call {
-            for told in &call.report {
-                self.judges.remove(&told.permit);
+        match &sent.call {
+            Call::Exchange(call, _) => {
+                for told in &call.report {
+                    self.judges.remove(&told.permit);
+                }
+                self.unheard |= !call.report.is_empty();
             }
+            Call::Patch(..) | Call::Cancel(_) => self.unheard = true,
+            Call::Renew(..) => {}
         }
         let until = now + AGAIN;
         let mut deliveries = Vec::new();
@@ -114,7 +119,11 @@ impl Desk {
                 Who::Caller(answer) => {
                     deliveries.push((answer, Err(AcquireError::Coordinator(why.to_owned()))));
                 }
-                Who::Wish => self.wishes.refused(&open.keys, RefusalReason::Asked, until),
+                Who::Wish => {
+                    self.ready.push(open.keys[0].clone());
+                    self.wishes
+                        .refused(&open.keys, RefusalReason::Refused, until);
+                }
             }
         }
         deliveries
@@ -154,6 +163,7 @@ impl Desk {
     fn learn(&mut self, key: Key, told: &wire::ToldAnswer, now: Timestamp) {
         self.stats.late += u64::from(told.late);
         if let Some(error) = &told.error {
+            self.unheard = true;
             tracing::warn!(%key, permit = told.permit, field = error.field, detail = error.detail, "report refused");
         } else if !told.late || told.rate > 0.0 {
             if self.known.len() >= KNOWN_MAX {
@@ -262,7 +272,7 @@ impl Desk {
                 let detail = format!("{}: {}", error.field, error.detail);
                 no(
                     AcquireError::Coordinator(detail),
-                    RefusalReason::Asked,
+                    RefusalReason::Refused,
                     AGAIN,
                 )
             }

@@ -72,6 +72,8 @@ pub(super) struct Desk {
     greet: bool,
     /// Calls that had an answer, or none.
     answers: u64,
+    /// Something that was said was refused, and is not said again.
+    unheard: bool,
     closed: bool,
 }
 
@@ -141,6 +143,7 @@ impl Desk {
             trouble: None,
             greet: false,
             answers: 0,
+            unheard: false,
             closed: false,
         }
     }
@@ -324,6 +327,11 @@ impl Desk {
             && self.cancels.iter().all(Vec::is_empty)
             && !self.under_way.quick
             && !self.under_way.errand
+    }
+
+    /// Once all has been said: whether nothing of it was refused.
+    pub(super) fn was_heard(&self) -> Option<bool> {
+        self.is_quiet().then_some(!self.unheard)
     }
 
     /// Closed, and nothing is left to be said or will be.

@@ -12,7 +12,7 @@ use super::super::told::told;
 use super::{Desk, Step};
 use crate::asked::{AcquireError, RefusalReason};
 use crate::wire::{
-    Answer, Exchange, Exchanged, Grant, Item, RefusedCode, Renewed, RenewedPermit, Want,
+    Answer, Exchange, Exchanged, Grant, Item, KeyPatch, RefusedCode, Renewed, RenewedPermit, Want,
 };
 
 const START: Timestamp = Timestamp::from_micros(1_000_000_000);
@@ -276,6 +276,26 @@ fn what_the_coordinator_says_of_an_item_is_what_the_caller_hears() {
         let sent = call(&mut desk, after(300)).unwrap();
         assert_ne!(ids(&sent), before, "{said:?}");
     }
+}
+
+/// Before this, who only tried heard that the coordinator was being asked, for ever; and all that was said had arrived.
+#[test]
+fn a_wrong_token_is_told_to_who_tries_and_to_who_settles() {
+    let mut desk = desk();
+    let keys = [key(0)];
+    let refused = |desk: &mut Desk, now| desk.try_ask(&keys, Ask::default(), now).unwrap_err().0;
+    assert_eq!(refused(&mut desk, START), RefusalReason::Asked);
+    assert_eq!(desk.was_heard(), Some(true), "nothing is reported");
+    let sent = call(&mut desk, START).unwrap();
+    let wrong = || Err(Trouble::Wrong("401".to_owned()));
+    desk.answered(sent, wrong(), after(10));
+    assert_eq!(desk.take_ready(), keys, "worth calling again");
+    assert_eq!(refused(&mut desk, after(11)), RefusalReason::Refused);
+    desk.patch(&keys[0], KeyPatch::default());
+    assert_eq!(desk.was_heard(), None);
+    let sent = call(&mut desk, after(12)).unwrap();
+    desk.answered(sent, wrong(), after(20));
+    assert_eq!(desk.was_heard(), Some(false));
 }
 
 #[test]

@@ -214,8 +214,14 @@ impl Desk {
             } = known;
             // What was to be delivered once it is sure is not in it any more.
             for granting in std::mem::take(&mut self.owed) {
-                for lease in granting.grant.lease.run(granting.grant.slots).rev() {
-                    known.cancel(now, lease, false, &shop.config);
+                let Grant {
+                    lease,
+                    slots,
+                    unused,
+                    ..
+                } = granting.grant;
+                for (lease, unused) in unused.of_run(lease, slots) {
+                    known.cancel(now, lease, Some(unused), &shop.config);
                 }
                 self.wait_again(&granting, shop);
             }
@@ -284,11 +290,14 @@ impl Desk {
             {
                 self.owed.push(granting);
             } else {
-                let Grant { lease, slots, .. } = granting.grant;
-                for lease in lease.run(slots).rev() {
-                    self.events
-                        .push_back((mono, Event::Cancel { lease, sent: false }));
-                }
+                let Grant {
+                    lease,
+                    slots,
+                    unused,
+                    ..
+                } = granting.grant;
+                let cancelled = Event::cancelled(lease, slots, unused);
+                self.events.extend(cancelled.map(|event| (mono, event)));
                 self.due = mono;
             }
         }

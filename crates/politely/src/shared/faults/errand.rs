@@ -137,7 +137,14 @@ impl World {
                 },
             );
             self.books.cancelled += 1;
-            self.tell(who, part.key, Event::Cancel { lease, sent: false });
+            self.tell(
+                who,
+                part.key,
+                Event::Cancel {
+                    lease,
+                    unused: Some(Ask::default().unused()),
+                },
+            );
         }
     }
 

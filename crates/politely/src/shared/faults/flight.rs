@@ -183,7 +183,14 @@ impl World {
                 End::Cancelled | End::LeaseOver if !(heard && i == 0) => {
                     self.books.cancelled += 1;
                     self.books.lease_over += u64::from(end == End::LeaseOver);
-                    self.tell(who, key, Event::Cancel { lease, sent: true });
+                    self.tell(
+                        who,
+                        key,
+                        Event::Cancel {
+                            lease,
+                            unused: None,
+                        },
+                    );
                 }
                 _ if heard || i > 0 => {
                     self.books.reported += 1;

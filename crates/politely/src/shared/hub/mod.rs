@@ -4,6 +4,7 @@
 //! A simulation does the courier's part in virtual time.
 
 mod away;
+mod delivery;
 mod notices;
 mod operate;
 
@@ -13,19 +14,18 @@ use std::time::Duration;
 
 use politely_core::Timestamp;
 use politely_core::config::Config;
-use politely_core::gate::{LeaseId, grace};
-use politely_core::host::{Ask, Directions, Host, Wait};
+use politely_core::host::{Ask, Directions, Host};
 use politely_core::key::Key;
 use politely_core::signal::Signal;
 
 use super::cell::Who;
-use super::desk::{Count, Desk, Granting, Shop, Step, Told, Took, Waiter};
+use super::desk::{Count, Desk, Granting, Shop, Step, Took, Waiter};
 use super::epoch::{Epochs, PULSE, STALE};
 use super::event::Event;
-use super::lease::safely;
 use crate::cells::{EngineError, Pulse, Write, Written};
 use crate::waiters::Turn;
 
+pub(super) use self::delivery::{Delivery, Granted};
 use self::notices::Watching;
 
 /// Writes in one call of the engine.
@@ -73,25 +73,6 @@ pub(super) struct Hub {
     news: bool,
     watching: Watching,
     next: Ticket,
-}
-
-/// A permit, its times made our own clock's.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Granted {
-    pub(super) lease: LeaseId,
-    pub(super) slots: u16,
-    pub(super) start: Timestamp,
-    pub(super) valid_until: Timestamp,
-    pub(super) rate: f64,
-    /// It is over this long after its start.
-    pub(super) lasts: Duration,
-}
-
-/// What a caller hears.
-#[derive(Debug)]
-pub(super) enum Delivery {
-    Granted(Ticket, Granted),
-    No(Ticket, Wait),
 }
 
 /// What the engine is asked next; none of it may be under way already.
@@ -421,84 +402,6 @@ impl Hub {
                 desk.noticed(value, &mut self.shop, mono);
             }
             self.wake(id);
-        }
-    }
-
-    /// What callers hear now. Permits of those who gave up meanwhile go back.
-    pub(super) fn take_deliveries(&mut self, mono: Timestamp) -> Vec<Delivery> {
-        let told = std::mem::take(&mut self.told);
-        let mut deliveries = Vec::with_capacity(told.len());
-        for (id, delivery) in told {
-            let (Delivery::Granted(ticket, _) | Delivery::No(ticket, _)) = delivery;
-            if !self.shop.gone.remove(&ticket) {
-                deliveries.push(delivery);
-            } else if let Delivery::Granted(_, granted) = delivery {
-                self.give_back(id, granted.lease, granted.slots, mono);
-            }
-        }
-        deliveries
-    }
-
-    fn give_back(&mut self, id: usize, lease: LeaseId, slots: u16, mono: Timestamp) {
-        if let Some(desk) = &mut self.desks[id] {
-            // The last first: only the newest token can be given back.
-            for lease in lease.run(slots).rev() {
-                desk.tell(Event::Cancel { lease, sent: false }, &self.shop, mono);
-            }
-        }
-        self.wake(id);
-    }
-
-    fn hear(&mut self, id: usize, told: &mut Vec<Told>, mono: Timestamp) {
-        for told in told.drain(..) {
-            match told {
-                // Nobody overtakes those who wait to be sure.
-                Told::Granted(mut granting)
-                    if granting.unsure.is_some()
-                        || self.unsure.iter().any(|(_, of, _)| *of == id) =>
-                {
-                    granting.unsure.get_or_insert(self.shop.epochs.lost());
-                    self.unsure.push((mono, id, granting));
-                    self.pulse_at = mono;
-                }
-                Told::Granted(granting) => self.deliver(id, &granting, mono),
-                Told::No(ticket, wait) => {
-                    let at = self.shop.epochs.mono(wait.at);
-                    let no = Delivery::No(ticket, Wait { at, ..wait });
-                    self.told.push((id, no));
-                }
-            }
-        }
-    }
-
-    fn deliver(&mut self, id: usize, granting: &Granting, mono: Timestamp) {
-        let grant = &granting.grant;
-        let start = self.shop.epochs.mono(grant.start).min(granting.starts);
-        let grace = grace(grant.interval());
-        if start + grace < mono {
-            // It took too long to hear of it: leaving now it would be one of a crowd.
-            self.take_back(id, granting, mono);
-            return;
-        }
-        self.shop.count.granted += u64::from(grant.slots);
-        // Who comes late has no more of the lease for it.
-        let late = mono.since(start);
-        let granted = Granted {
-            lease: grant.lease,
-            slots: grant.slots,
-            start: start.max(mono),
-            valid_until: start.max(mono) + grace,
-            rate: grant.rate,
-            lasts: safely(self.shop.config.lease).saturating_sub(late),
-        };
-        let granted = Delivery::Granted(granting.ticket, granted);
-        self.told.push((id, granted));
-    }
-
-    fn take_back(&mut self, id: usize, granting: &Granting, mono: Timestamp) {
-        self.give_back(id, granting.grant.lease, granting.grant.slots, mono);
-        if let Some(desk) = &mut self.desks[id] {
-            desk.wait_again(granting, &mut self.shop);
         }
     }
 

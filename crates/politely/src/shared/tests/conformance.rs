@@ -8,7 +8,7 @@ use politely_core::config::Config;
 use politely_core::control::LawConfig;
 use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{
-    Ask, CrawlDelay, Decision, Directions, Grant, Host, OperatorNumbers, Reason,
+    Ask, CrawlDelay, Decision, Directions, Grant, Host, OperatorNumbers, Reason, Unused,
 };
 use politely_core::signal::{Report, Signal};
 use proptest::prelude::*;
@@ -91,7 +91,14 @@ fn configs() -> impl Strategy<Value = Config> {
         Just(Config::api()),
         Just(Config::fixed(3.0, 2.0)),
         Just(Config::api().with_law(LawConfig::Aimd(Arc::default()))),
+        Just(byte_budget()),
     ]
+}
+
+fn byte_budget() -> Config {
+    let mut config = Config::crawler();
+    config.limits.bytes_per_s = 1_000.0;
+    config
 }
 
 /// What a permit or the lack of one said.
@@ -121,32 +128,35 @@ struct Bare {
 }
 
 impl Keeper for Bare {
-    type Permit = LeaseId;
+    type Permit = (LeaseId, Unused);
 
-    async fn ask(&mut self, ask: Ask) -> (Said, Vec<LeaseId>) {
+    async fn ask(&mut self, ask: Ask) -> (Said, Vec<Self::Permit>) {
         match self.host.request(self.clock.now(), ask, &self.config) {
             Decision::Wait(wait) => (Said::No(wait.reason, wait.at), Vec::new()),
             Decision::Granted(Grant {
                 lease,
                 slots,
                 start,
+                unused,
                 ..
             }) => {
-                let leases = (0..u64::from(slots)).map(|i| LeaseId(lease.0 + i));
-                (Said::Granted(slots, start), leases.collect())
+                let mut permits: Vec<_> = unused.of_run(lease, slots).collect();
+                permits.reverse();
+                (Said::Granted(slots, start), permits)
             }
         }
     }
 
-    fn report(&mut self, lease: LeaseId, report: &Report) -> Directions {
+    fn report(&mut self, (lease, _): Self::Permit, report: &Report) -> Directions {
         let mut rng = jitter(SEED, lease);
         self.host
             .report(self.clock.now(), lease, report, &self.config, &mut rng)
     }
 
-    fn cancel(&mut self, lease: LeaseId, sent: bool) {
+    fn cancel(&mut self, (lease, unused): Self::Permit, sent: bool) {
+        let unused = (!sent).then_some(unused);
         self.host
-            .cancel(self.clock.now(), lease, sent, &self.config);
+            .cancel(self.clock.now(), lease, unused, &self.config);
     }
 
     fn operate(&mut self, step: &Step) {

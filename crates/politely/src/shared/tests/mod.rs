@@ -219,6 +219,18 @@ async fn a_request_is_answered_at_once() {
     assert!((9.0..=10.1).contains(&wait.as_secs_f64()), "{wait:?}");
 }
 
+/// Before this, each made a key here that nobody asked, and the second found no room.
+#[tokio::test(start_paused = true)]
+async fn what_the_engine_does_not_hear_changes_nothing() {
+    let limiter = process(&memory(), Config::fixed(1.0, 1.0));
+    for name in ["a.example", "b.example"] {
+        let key = Key::host(name).unwrap();
+        limiter.configure(&key, Config::fixed(9.0, 9.0)).unwrap();
+        limiter.resume(&key, None, limiter.now()).unwrap();
+    }
+    assert_eq!(limiter.keys(), []);
+}
+
 /// What the engine holds of [`key`].
 async fn held(memory: &Memory) -> Vec<u8> {
     let held = memory.read(vec![hub::name(&key())]).await.remove(0);
