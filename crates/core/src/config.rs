@@ -25,8 +25,8 @@ pub struct Config {
     pub limits: Limits,
     /// The law and its constants.
     pub law: LawConfig,
-    /// A permit's slot returns by itself after this long. Default 120 s; longer than the longest request,
-    /// since what outlives its lease is no longer counted in flight.
+    /// A permit's slot returns by itself after this long. Default 120 s; longer than the longest request, or renewed as long as
+    /// it takes, since what outlives its lease is no longer counted in flight.
     pub lease: Duration,
     /// The longest hold after a refusal that named no time; holds grow from two request intervals,
     /// doubling with each refusal in a row. Default 60 s.

@@ -13,9 +13,15 @@ use smallvec::SmallVec;
 
 use crate::elsewhere::Later;
 use crate::registry::{Entry, SharedShard};
+use crate::sync::sleep;
 
 /// A body's chunks renew its lease this often: far below any sensible lease, far above a chunk's time.
 const RENEW_EVERY: Duration = Duration::from_secs(1);
+
+/// Renewals per lease: should one be late, the next is not.
+const RENEWALS: u32 = 3;
+/// … with at least so much time between.
+const RENEW_PAUSE_MIN: Duration = Duration::from_millis(10);
 
 /// Leave to send one request now, and the claim on its in-flight slots until it is reported.
 ///
@@ -320,6 +326,25 @@ impl Permit {
             return claim.renew();
         }
         renew(&self.parts)
+    }
+
+    /// Does `work` (sends the request, say) and renews the leases as long as it takes: they say how soon the slots of a process that
+    /// was killed return, not how long a request may take.
+    ///
+    /// Cancel-safe if `work` is.
+    ///
+    /// # Panics
+    /// Outside of a Tokio runtime whose time is enabled, if `work` is not done at once.
+    pub async fn during<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        let pause = (self.lease() / RENEWALS).max(RENEW_PAUSE_MIN);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut work => return done,
+                () = sleep(pause) => drop(self.renew()),
+            }
+        }
     }
 }
 

@@ -54,6 +54,8 @@ pub(crate) struct Leave {
 const SETTLE: Duration = Duration::from_secs(3);
 /// … which is either this, or a coordinator.
 const STORE: &str = "the store";
+/// With it the slots of a process that was killed return after this long; a request that takes longer renews them.
+const STORE_LEASE: Duration = Duration::from_secs(20);
 /// Waits longer than this are not waited for: the host is set aside.
 const WAIT_MAX: Duration = Duration::from_hours(1);
 
@@ -72,7 +74,6 @@ impl Limits {
         let shared = |name: &str, rps: f64, burst: f64, in_flight: u32| {
             let mut config = Config::fixed(rps, burst.max(1.0));
             config.limits.in_flight = in_flight;
-            config.lease = lease(settings);
             let key = Key::custom(name).map_err(|why| Wrong(format!("{name}: {why}")))?;
             limiter
                 .configure(&key, config)
@@ -342,6 +343,14 @@ impl Leave {
         }
     }
 
+    /// Sends it: as long as that takes, its slots are its own.
+    pub(crate) async fn during<T>(&self, sending: impl Future<Output = T>) -> T {
+        match &self.own {
+            Some(own) => own.during(self.permit.during(sending)).await,
+            None => self.permit.during(sending).await,
+        }
+    }
+
     /// What happened to it.
     pub(crate) fn report(self, report: &Report) -> Directions {
         if let Some(own) = self.own {
@@ -380,7 +389,9 @@ fn no_beginning(shared_by: &str, why: &str) -> String {
 /// What `--store` names.
 fn store(settings: &Settings, url: &str, clock: Clock) -> Result<Limiter, Wrong> {
     let engine = Redis::connect(url).map_err(|why| Wrong(format!("--store: {why}")))?;
-    let builder = Limiter::builder().config(config(settings)).clock(clock);
+    let mut config = config(settings);
+    config.lease = settings.lease.unwrap_or(STORE_LEASE);
+    let builder = Limiter::builder().config(config).clock(clock);
     let builder = builder.store(Arc::new(engine));
     let limiter = builder.when_away(settings.store_away.into()).build();
     limiter.map_err(|why| Wrong(why.to_string()))
@@ -410,19 +421,9 @@ fn coordinator(settings: &Settings, url: &str, clock: Clock) -> Result<Limiter, 
     Ok(limiter)
 }
 
-/// A request must not outlive its lease; of a process that was killed it is to return soon.
-fn lease(settings: &Settings) -> Duration {
-    let lease_min = settings.timeout * 2;
-    settings
-        .lease
-        .map_or(lease_min, |lease| lease.max(lease_min))
-}
-
 /// The profile, and over it the operator's numbers.
 fn config(settings: &Settings) -> Config {
-    let mut config = settings.profile.config(settings.law, settings.numbers);
-    config.lease = lease(settings);
-    config
+    settings.profile.config(settings.law, settings.numbers)
 }
 
 /// A proxy's name without its credentials.

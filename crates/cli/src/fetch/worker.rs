@@ -66,10 +66,8 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         (None, true) => Body::Count,
     };
     leave.sent();
-    let (came, took) = engine
-        .clients
-        .get(leave.egress, engine.hosts(), &url, body)
-        .await;
+    let sending = (engine.clients).get(leave.egress, engine.hosts(), &url, body);
+    let (came, took) = leave.during(sending).await;
     let report = report(&came, took);
     pending.status = report.status;
     let directions = leave.report(&report);

@@ -181,7 +181,8 @@ impl Attempts {
             );
             permit.sent();
             let judge = permit.judge(&attempt, copy.is_some());
-            let result = exchange.send(request).instrument(span.clone()).await;
+            let sending = exchange.send(request).instrument(span.clone());
+            let result = permit.during(sending).await;
             let latency = self.limiter.now().since(sent);
             let (report, came) = match result {
                 Ok(response) => {

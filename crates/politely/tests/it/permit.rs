@@ -1,5 +1,6 @@
 //! A permit's two steps: what was heard, and the slot to the body's end.
 
+use std::future::pending;
 use std::time::Duration;
 
 use politely::{Ask, Clock, Config, Key, Limiter, Reason, RefusalReason, Report, Signal};
@@ -135,4 +136,24 @@ async fn a_run_that_is_reported_whole_is_the_first() {
     let run = limiter.try_in_turn(&key, ask, limiter.turn()).unwrap();
     run.report(&Report::of(Signal::Ok));
     assert_eq!(books(&limiter, &key), (0, 3, 1, 2, 0));
+}
+
+/// Before this, a request that outlived its lease was no longer counted in flight, and the next went beside it.
+#[tokio::test(start_paused = true)]
+async fn a_request_keeps_its_slot_as_long_as_it_takes() {
+    let mut config = Config::fixed(10.0, 4.0);
+    config.limits.in_flight = 1;
+    config.lease = Duration::from_secs(10);
+    let builder = Limiter::builder().config(config).clock(Clock::tokio());
+    let (limiter, key) = (builder.build().unwrap(), Key::host("a.example").unwrap());
+    let permit = limiter.try_acquire(&key).unwrap();
+    let after = |s| tokio::time::timeout(Duration::from_secs(s), pending::<()>());
+    let slow = permit.during(after(300));
+    let beside = async {
+        _ = after(299).await;
+        limiter.try_acquire(&key).expect_err("it is under way")
+    };
+    let (_, refusal) = tokio::join!(slow, beside);
+    assert_eq!(refusal.reason, RefusalReason::Wait(Reason::InFlight));
+    assert!(!permit.report(&Report::of(Signal::Ok)).late);
 }

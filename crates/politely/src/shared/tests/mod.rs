@@ -219,6 +219,33 @@ async fn a_request_is_answered_at_once() {
     assert!((9.0..=10.1).contains(&wait.as_secs_f64()), "{wait:?}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_request_keeps_its_slot_everywhere_as_long_as_it_takes() {
+    let mut config = Config::fixed(10.0, 4.0);
+    config.limits.in_flight = 1;
+    config.lease = Duration::from_secs(10);
+    let memory = memory();
+    let [here, there] = [(), ()].map(|()| process(&memory, config.clone()));
+    let key = key();
+    let permit = here.acquire(&key).await.unwrap();
+    let slow = permit.during(sleep(Duration::from_mins(5)));
+    let waits = tokio::time::timeout(Duration::from_secs(299), there.acquire(&key));
+    let ((), waited) = tokio::join!(slow, waits);
+    assert!(waited.is_err(), "it is under way");
+    assert!(!permit.report(&ok()).late);
+    let next = there.acquire(&key).await.unwrap();
+    let lasts = next.lease();
+    // Its process is killed: nobody renews it.
+    next.abandon();
+    let began = here.now();
+    here.acquire(&key).await.unwrap().report(&ok());
+    let waited = here.now().since(began);
+    assert!(
+        waited >= lasts && waited < Duration::from_secs(13),
+        "{waited:?}"
+    );
+}
+
 /// Before this, each made a key here that nobody asked, and the second found no room.
 #[tokio::test(start_paused = true)]
 async fn what_the_engine_does_not_hear_changes_nothing() {
