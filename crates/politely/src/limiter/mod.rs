@@ -71,7 +71,9 @@ impl Builder {
         self
     }
 
-    /// Most keys kept. Default 1,048,576, at most about 300 MB.
+    /// Most keys kept. Default 1,048,576, at most about 300 MB. A newcomer takes the place of a key that would lose nothing: one
+    /// that has nothing out, waits for nothing, was set nothing, and learned nothing in 24 hours that
+    /// [`Limiter::snapshot`] or [`Limiter::take_learned`] has not given out. If there is none, it is refused: `Full`.
     #[must_use]
     pub const fn capacity(mut self, keys: usize) -> Self {
         self.capacity = keys;

@@ -23,6 +23,8 @@
 //! - Configuration and learned states are the coordinator's. [`Limiter::set_rate`], `set_numbers`, `hold`, `unpark` and
 //!   `forget` are passed on to it in the background; `configure`, `reconfigure`, `restore` and `resume` change nothing,
 //!   `explain`, `each`, `keys`, `snapshot` and `take_learned` know nothing.
+//! - A request costs 1,000 tokens at most and names nine keys; more is
+//!   [`AcquireError::Coordinator`]. A hold is a year at most.
 //! - A turn ([`Limiter::turn`]) has no meaning: the lines are the coordinator's. One call grants one departure.
 //! - A Crawl-delay ([`Limiter::crawl_delay`]) is told with every wish for its key, so that a coordinator that forgot it hears it
 //!   again.
