@@ -75,6 +75,7 @@ mod tests {
     fn the_slower_goes_on_and_asks_for_no_more() {
         let (mut asking, mut faster) = (cruising(), cruising());
         asking.enter(Stage::Probe, 10.0, at(0));
+        asking.stage_served = 1_000;
         faster.cruise(12.0, at(0));
         assert!(
             asking.wish(at(60)) > 100.0,

@@ -486,6 +486,7 @@ pub(super) mod tests {
     fn a_probe_is_gentle_at_first_and_then_steep() {
         let mut law = cruising();
         law.enter(Stage::Probe, law.ceiling, at(0.0));
+        law.stage_served = 1_000;
         near(rate(&mut law, 0.0), 10.0);
         assert!(rate(&mut law, 5.0) < 10.2);
         near(rate(&mut law, 20.0), 20.0);
@@ -545,5 +546,19 @@ pub(super) mod tests {
         law.on_sample(&sample(500.0, Signal::Ok));
         law.on_sample(&sample(501.0, Signal::Blocked));
         assert!(law.ceiling < 3.2 + 1e-9, "{law:?}");
+    }
+
+    /// Before this, a key that was left alone in the midst of a probe came back at a million times its ceiling.
+    #[test]
+    fn a_probe_that_nobody_drives_stands_still() {
+        let mut law = cruising();
+        law.enter(Stage::Probe, law.ceiling, at(0.0));
+        law.stage_served = 150;
+        let driven = law.wish(at(15.0));
+        assert!((14.0..14.5).contains(&driven), "{driven}");
+        for idle in [60.0, 600.0, 1e6] {
+            let rate = law.wish(at(15.0 + idle));
+            assert!(rate < 1.1 * driven, "{rate} after {idle} s");
+        }
     }
 }

@@ -49,6 +49,8 @@ const COMEBACK: f64 = 0.25;
 pub(super) const COMEBACK_SERVED: u32 = 4;
 /// A probe has grown to twice the ceiling after so many seconds, or requests, or a window.
 const PROBE_SCALE: f64 = 20.0;
+/// So many more may have been served than were heard of, beside those of two round trips.
+const PROBE_UNHEARD: f64 = 4.0;
 
 impl Learning {
     pub(super) fn enter(&mut self, stage: Stage, rate: f64, now: Timestamp) {
@@ -117,13 +119,16 @@ impl Learning {
         }
     }
 
-    /// The rate of a probe: as good as the ceiling at first, then steeply up.
+    /// The rate of a probe: as good as the ceiling at first, then steeply up. It climbs with time, but no further than those took it
+    /// that were served meanwhile: while nobody asks, nothing is found.
     pub(super) fn probe_rate(&self, now: Timestamp) -> f64 {
         let scale = (PROBE_SCALE / self.ceiling)
             .max(PROBE_SCALE)
             .max(self.window.length.as_secs_f64());
-        let x = now.since(self.stage_began).as_secs_f64() / scale;
-        self.ceiling * (1.0 + x * x * x)
+        let served = (f64::from(self.stage_served) + PROBE_UNHEARD) / self.ceiling;
+        let served = served + 2.0 * self.round_trip.as_secs_f64();
+        let x = now.since(self.stage_began).as_secs_f64().min(served) / scale;
+        (self.ceiling * (1.0 + x * x * x)).min(RATE_MAX)
     }
 
     /// What it has kept to for so many requests, and for two of the window's lengths, is allowed.
