@@ -203,6 +203,11 @@ impl Config {
                 x > 0.0 && x.is_finite()
             })?;
         }
+        if let LawConfig::Discover(discover) = &self.law {
+            check("margin", discover.margin, "at least 0 and below 1", |x| {
+                (0.0..1.0).contains(&x)
+            })?;
+        }
         if let LawConfig::Aimd(aimd) = &self.law {
             check("cut", aimd.cut, "above 0 and below 1", |x| {
                 x > 0.0 && x < 1.0

@@ -14,8 +14,6 @@ mod join;
 mod rare;
 mod state;
 
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
 
 pub use answer::{Ask, Decision, Directions, Grant, HORIZON, Reason, Unused, Wait};
@@ -29,16 +27,14 @@ use rare::Rare;
 
 use crate::config::{BACKOFF_MIN, Config};
 use crate::control::{KeyLaw, Latency, Law, Sample};
-use crate::gate::{FirstEnd, Hold, HoldReason, Lease, LeaseId, Leases, Pace, Rate, Tally};
+use crate::gate::{
+    FirstEnd, HOLD_JITTER, Hold, HoldReason, Lease, LeaseId, Leases, Pace, Rate, Tally, jittered,
+};
 use crate::signal::{Quota, Report, Signal};
 use crate::{Rng, Timestamp};
 
 /// The first backoff after a refusal that named no time, in request intervals.
 const BACKOFF_INTERVALS: u32 = 2;
-/// Holds end up to this share later than the server asked, so that a fleet does not return in step.
-const HOLD_JITTER: f64 = 0.05;
-/// … but no more than this.
-const HOLD_JITTER_MAX: Duration = Duration::from_secs(2);
 /// A key is pressed if a request follows the one before it within this many intervals; below half its
 /// rate the demand sets the pace and teaches nothing about the limit (as in TCP, RFC 7661).
 const PRESSED_INTERVALS: f64 = 2.0;
@@ -538,11 +534,8 @@ impl Host {
             (None, None) => None,
         };
         if let Some((length, reason)) = asked {
-            let jitter = length
-                .mul_f64(rng.between(0.0, HOLD_JITTER))
-                .min(HOLD_JITTER_MAX);
-            self.hold
-                .extend(now, now + length.saturating_add(jitter), reason);
+            let until = now + jittered(length, config.hold_max, rng);
+            self.hold.extend(now, until, reason);
         }
         if refused && fresh {
             let doublings = u32::from(self.strikes).min(20);

@@ -46,7 +46,8 @@ impl Clock {
         Self::given(move || Timestamp::from_micros(1) + began.elapsed())
     }
 
-    /// Whatever `now` says; it should not run backwards.
+    /// Whatever `now` says; it should not run backwards. Who waits is woken by Tokio's timers all the same: for virtual time take
+    /// [`Clock::tokio`].
     pub fn given(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         Self(Source::Given(Arc::new(now)))
     }

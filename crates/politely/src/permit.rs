@@ -461,23 +461,23 @@ fn teach(
     report: &Report,
     tell: impl FnOnce(&mut Entry<'_>) -> Directions,
 ) -> Directions {
-    let directions = part
-        .with(|entry| {
-            entry.learned();
-            let directions = tell(entry);
-            entry.stats.reported += u64::from(!directions.late);
-            entry.stats.late += u64::from(directions.late);
-            entry.stats.refused += u64::from(report.signal == Signal::RateLimited);
-            directions
-        })
-        .unwrap_or_else(|| Directions {
-            hold_until: part.shard.clock.now(),
-            rate: 0.0,
-            event: false,
-            late: true,
-        });
-    if directions.event {
-        tracing::debug!(signal = ?report.signal, status = report.status, rate = directions.rate, "event");
-    }
-    directions
+    part.with(|entry| {
+        entry.learned();
+        let directions = tell(entry);
+        entry.stats.reported += u64::from(!directions.late);
+        entry.stats.late += u64::from(directions.late);
+        let refused = report.signal == Signal::RateLimited && !directions.late;
+        entry.stats.refused += u64::from(refused);
+        if directions.event {
+            let (key, rate) = (entry.key.as_str(), directions.rate);
+            tracing::debug!(key, signal = ?report.signal, status = report.status, rate, "event");
+        }
+        directions
+    })
+    .unwrap_or_else(|| Directions {
+        hold_until: part.shard.clock.now(),
+        rate: 0.0,
+        event: false,
+        late: true,
+    })
 }

@@ -223,13 +223,13 @@ impl Shard {
     /// If the slot is empty.
     pub(crate) fn get(&mut self, slot: u32) -> Entry<'_> {
         let Slot {
+            key,
             host,
             config,
             born,
             waiters,
             saved,
             listed,
-            ..
         } = self
             .slots
             .get_mut(slot)
@@ -237,6 +237,7 @@ impl Shard {
         let config = config.as_deref().unwrap_or(&self.config);
         let (born, seed, stats) = (*born, self.seed, &mut self.stats);
         Entry {
+            key,
             host,
             config,
             slot,
@@ -255,19 +256,35 @@ impl Shard {
         let learned = std::mem::take(&mut self.learned);
         let states = learned.into_iter().filter_map(|slot| {
             let slot = self.slots.get_mut(slot)?;
-            slot.listed = false;
+            if !std::mem::replace(&mut slot.listed, false) {
+                return None;
+            }
             slot.saved = true;
             Some((slot.key.clone(), slot.host.snapshot()))
         });
         states.collect()
     }
 
+    /// `config` holds for all that have none of their own.
+    pub(crate) fn reconfigure(&mut self, config: &Arc<Config>, now: Timestamp) {
+        let old = std::mem::replace(&mut self.config, Arc::clone(config));
+        for slot in 0..self.slots.len() {
+            let slot = self.slots.get_mut(slot);
+            if let Some(slot) = slot.filter(|slot| slot.config.is_none()) {
+                slot.host.reconfigure(now, &old, config);
+                if let Some(waiters) = &slot.waiters {
+                    waiters.wake_head();
+                }
+            }
+        }
+    }
+
     /// Gives the key in `slot` a configuration of its own and begins its state anew.
     pub(crate) fn configure(&mut self, slot: u32, config: &Arc<Config>, now: Timestamp) {
-        if let Some(slot) = self.slots.get_mut(slot) {
-            slot.config = Some(Arc::clone(config));
+        if let Some(known) = self.slots.get_mut(slot) {
+            known.config = Some(Arc::clone(config));
+            self.replace(slot, Host::new(config, now));
         }
-        self.replace(slot, Host::new(config, now));
     }
 
     /// Puts another state in the place of the one in `slot`. Its lease numbers begin anew, so permits of the
@@ -315,6 +332,17 @@ impl Shard {
         index
     }
 
+    /// Who was evicted is still on the list of what was learned; it must not grow for ever.
+    fn tidy(&mut self) {
+        if self.learned.len() > 2 * self.slots.len() as usize {
+            self.learned.sort_unstable();
+            self.learned.dedup();
+            let slots = &self.slots;
+            let listed = |slot: &u32| slots.get(*slot).is_some_and(|slot| slot.listed);
+            self.learned.retain(listed);
+        }
+    }
+
     fn evict_one(&mut self, now: Timestamp, hasher: &impl BuildHasher) -> bool {
         let mut looks = EVICTION_LOOKS.min(self.slots.len());
         let mut tried = 0;
@@ -339,6 +367,7 @@ impl Shard {
             self.index.remove(hash, self.hand, hash_of);
             self.slots.remove(self.hand);
             self.stats.evicted += 1;
+            self.tidy();
             return true;
         }
         false
@@ -347,6 +376,7 @@ impl Shard {
 
 /// A slot in use, with all that its host's methods ask for.
 pub(crate) struct Entry<'a> {
+    pub(crate) key: &'a Key,
     pub(crate) host: &'a mut Host,
     pub(crate) config: &'a Config,
     slot: u32,

@@ -20,7 +20,7 @@ pub struct Stats {
     pub cancelled: u64,
     /// Reports that came after their lease had expired.
     pub late: u64,
-    /// `try_acquire` calls told to wait.
+    /// Requests told to wait, be it by `try_acquire` or in `acquire`.
     pub turned_away: u64,
     /// Those waiting in `acquire` now.
     pub waiting: u64,
@@ -43,7 +43,7 @@ impl Stats {
     }
 
     /// Hands every number to the [`metrics`] recorder. Call it on a timer or when scraped; the hot path
-    /// touches no recorder.
+    /// touches no recorder. There are no labels: of several limiters in a process, add the numbers up first (`+=`).
     ///
     /// | name | kind |
     /// | --- | --- |

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Timestamp, join};
+use crate::{Rng, Timestamp, join};
 
 /// Why nothing leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -105,6 +105,22 @@ impl Hold {
             u32::MAX => Duration::MAX,
             ms => Duration::from_millis(u64::from(ms)),
         }
+    }
+}
+
+/// Holds end up to this share later than the server asked, so that a fleet does not return in step.
+pub(crate) const HOLD_JITTER: f64 = 0.05;
+/// … but no more than this.
+const HOLD_JITTER_MAX: Duration = Duration::from_secs(2);
+
+/// A little later than the server asked; what is within `hold_max`, and so waited for, is not set aside for that.
+pub(crate) fn jittered(length: Duration, hold_max: Duration, rng: &mut Rng) -> Duration {
+    let jitter = length.mul_f64(rng.between(0.0, HOLD_JITTER));
+    let later = length.saturating_add(jitter.min(HOLD_JITTER_MAX));
+    if length <= hold_max {
+        later.min(hold_max)
+    } else {
+        later
     }
 }
 

@@ -10,6 +10,7 @@ mod leases;
 mod pace;
 
 pub use breaker::{Breaker, BreakerConfig};
+pub(crate) use hold::{HOLD_JITTER, jittered};
 pub use hold::{Hold, HoldReason};
 pub(crate) use leases::FirstEnd;
 pub use leases::{Expired, Lease, LeaseId, Leases, Tally};

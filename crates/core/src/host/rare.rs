@@ -1,5 +1,7 @@
 //! What few keys have at a time: trouble, an operator's number, a byte budget.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::crawl_delay::Pause;
@@ -44,14 +46,15 @@ impl OperatorNumbers {
 
     /// These, and where one is absent that of `before`; nothing if all were taken back.
     pub(super) fn over(self, before: Self) -> Option<Self> {
-        let number = |set: Option<f64>, least: f64| {
-            let finite = set.filter(|number| number.is_finite());
-            finite.map(|number| number.max(least))
+        let number = |set: Option<f64>, before: Option<f64>, least: f64| {
+            let set = set.filter(|number| !number.is_nan()).or(before);
+            let set = set.filter(|number| *number < f64::INFINITY);
+            set.map(|number| number.max(least))
         };
         let in_flight = self.in_flight.or(before.in_flight);
         let now = Self {
-            rate: number(self.rate.or(before.rate), RATE_MIN),
-            burst: number(self.burst.or(before.burst), 1.0),
+            rate: number(self.rate, before.rate, RATE_MIN),
+            burst: number(self.burst, before.burst, 1.0),
             in_flight: in_flight
                 .filter(|cap| *cap < u32::MAX)
                 .map(|cap| cap.max(1)),
@@ -141,6 +144,15 @@ impl Rare {
 }
 
 impl Host {
+    /// Goes on under `new` instead of `old`, at the rate that is due from now on; its law goes on with what it learned, or begins
+    /// anew if it is another.
+    pub fn reconfigure(&mut self, now: Timestamp, old: &Config, new: &Config) {
+        let before = self.bounds(now, old).rate;
+        self.law.adopt(&new.law, &new.limits, now, Duration::ZERO);
+        let after = self.bounds(now, new).rate;
+        self.pace.change(now, &before, &after);
+    }
+
     pub(super) fn charge_bytes(&mut self, now: Timestamp, bytes: u64, config: &Config) {
         if let Some((pace, rate)) = self.bytes(now, config) {
             pace.charge(now, &rate, bytes as f64);

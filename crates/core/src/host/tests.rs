@@ -1,4 +1,5 @@
 use std::mem::size_of;
+use std::time::Duration;
 
 use super::*;
 
@@ -334,4 +335,65 @@ fn another_configuration_holds_for_a_key_that_is_known() {
     assert!(known.rate < 1.0, "{}", known.rate);
     config.limits.busy_share = f64::INFINITY;
     assert!((host.look(now, &config).rate - 100.0).abs() < 1e-9);
+}
+
+/// Before this, our own jitter made of an hour, which is waited for, more than an hour, which is not.
+#[test]
+fn what_the_server_asks_for_is_set_aside_by_its_own_length() {
+    let config = Config::crawler();
+    let now = Timestamp::from_micros(1_000_000);
+    for seed in 0..50 {
+        for (asked, parked) in [(Duration::ZERO, false), (Duration::from_secs(1), true)] {
+            let mut host = Host::new(&config, now);
+            let Decision::Granted(grant) = host.request(now, Ask::default(), &config) else {
+                panic!("a new key grants")
+            };
+            let mut report = Report::of(Signal::RateLimited);
+            report.retry_after = Some(config.hold_max + asked);
+            host.report(now, grant.lease, &report, &config, &mut Rng::new(seed));
+            let reason = host.look(now, &config).wait.unwrap().reason;
+            assert_eq!(matches!(reason, Reason::Parked(_)), parked, "{reason:?}");
+        }
+    }
+}
+
+/// Before this, time that had passed was paid at the new rate, and the old law went on.
+#[test]
+fn another_configuration_begins_now() {
+    let (slow, fast) = (Config::fixed(0.1, 100.0), Config::fixed(10.0, 100.0));
+    let began = Timestamp::from_micros(1_000_000);
+    let mut host = Host::new(&slow, began);
+    let granted = |host: &mut Host, now: Timestamp, config: &Config| {
+        let all = std::iter::repeat_with(|| host.request(now, Ask::default(), config));
+        all.take_while(|said| matches!(said, Decision::Granted(_)))
+            .count()
+    };
+    assert_eq!(granted(&mut host, began, &slow), 100);
+    let later = began + Duration::from_secs(100);
+    host.reconfigure(later, &slow, &fast);
+    assert_eq!(granted(&mut host, later, &fast), 10);
+    let crawler = Config::crawler();
+    let mut host = Host::new(&crawler, began);
+    host.reconfigure(later, &crawler, &fast);
+    assert!((host.look(later, &fast).rate - 10.0).abs() < 1e-9);
+}
+
+#[test]
+fn a_number_that_is_none_takes_nothing_back() {
+    let config = Config::fixed(100.0, 10.0);
+    let now = Timestamp::from_micros(1_000_000);
+    let mut host = Host::new(&config, now);
+    host.set(now, OperatorNumbers::rate(1.0, 1.0), &config);
+    host.set(now, OperatorNumbers::rate(f64::NAN, f64::NAN), &config);
+    assert_eq!(host.operator_numbers(), OperatorNumbers::rate(1.0, 1.0));
+    host.set(
+        now,
+        OperatorNumbers::rate(f64::NEG_INFINITY, f64::INFINITY),
+        &config,
+    );
+    let set = host.operator_numbers();
+    assert!(
+        set.rate.is_some_and(|rate| rate < 1e-3) && set.burst.is_none(),
+        "{set:?}"
+    );
 }

@@ -186,7 +186,8 @@ impl Attempts {
             let latency = self.limiter.now().since(sent);
             let (report, came) = match result {
                 Ok(response) => {
-                    let (report, response) = self.hear(response, permit, latency, &keys[0]).await;
+                    let hearing = self.hear(response, permit, latency, &keys[0]);
+                    let (report, response) = hearing.instrument(span.clone()).await;
                     (report, Ok(response))
                 }
                 Err(error) => {
@@ -195,7 +196,7 @@ impl Attempts {
                     };
                     let outcome = Outcome::Failed(failure);
                     let report = self.classifier.classify(&outcome, wall_clock(), latency, 0);
-                    permit.report(&report);
+                    span.in_scope(|| permit.report(&report));
                     (report, Err(Ended::Failed(error)))
                 }
             };

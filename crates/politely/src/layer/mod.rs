@@ -38,7 +38,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use http::uri::Scheme;
+use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderMap, Method, Request, Response, header};
 use http_body::Body;
 use politely_core::key::KeyError;
@@ -216,7 +216,10 @@ where
             .and_then(|host| host.to_str().ok())
             .ok_or(KeyError::Empty)?;
         let scheme = uri.scheme().unwrap_or(&Scheme::HTTP);
-        Ok(Cow::Owned(Url::parse(&format!("{scheme}://{host}{uri}"))?))
+        // `OPTIONS *` asks about the whole server.
+        let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+        let path = if path == "*" { "/" } else { path };
+        Ok(Cow::Owned(Url::parse(&format!("{scheme}://{host}{path}"))?))
     }
 
     fn headers(request: &Request<B>) -> &HeaderMap {

@@ -87,7 +87,7 @@ impl Builder {
         self
     }
 
-    /// Where time comes from. Default [`Clock::system`].
+    /// Where time comes from. Default [`Clock::system`]; where Tokio's time is paused, [`Clock::tokio`].
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
@@ -216,22 +216,25 @@ impl Limiter {
         if let Some(elsewhere) = self.elsewhere() {
             return elsewhere.acquire(keys.0, Ask::default(), self.turn()).await;
         }
-        if !keys.0.is_empty()
-            && let Ok(permit) = self.try_acquire(keys)
-        {
-            return Ok(permit);
+        if keys.0.is_empty() {
+            return Err(AcquireError::NoKey);
         }
-        self.acquire_in_turn(keys, Ask::default(), self.turn())
-            .await
+        match self.try_acquire(keys) {
+            Ok(permit) => Ok(permit),
+            Err(refusal) => {
+                self.wait(keys.0, Ask::default(), self.turn(), refusal)
+                    .await
+            }
+        }
     }
 
     /// A place in whatever line this caller joins: behind all who have one already.
     pub fn turn(&self) -> Turn {
         let now = self.now().as_micros();
-        let later = |came: u64| Some(now.max(came + 1));
+        let later = |came: u64| Some(now.max(came.saturating_add(1)));
         let came = &self.0.came;
         let before = came.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
-        Turn(now.max(before.unwrap_or_default() + 1))
+        Turn(now.max(before.unwrap_or_default().saturating_add(1)))
     }
 
     /// [`Limiter::acquire`] with a place in line kept from before, so that who asks again after giving up is served as if it
@@ -256,10 +259,20 @@ impl Limiter {
         if let Some(elsewhere) = self.elsewhere() {
             return elsewhere.acquire(keys, ask, turn).await;
         }
-        let mut refusal = match self.try_in_turn(keys, ask, turn) {
-            Ok(permit) => return Ok(permit),
-            Err(refusal) => refusal,
-        };
+        match self.try_in_turn(keys, ask, turn) {
+            Ok(permit) => Ok(permit),
+            Err(refusal) => self.wait(keys, ask, turn, refusal).await,
+        }
+    }
+
+    /// Waits for what is in the way, until nothing is.
+    async fn wait(
+        &self,
+        keys: &[Key],
+        ask: Ask,
+        turn: Turn,
+        mut refusal: Refusal,
+    ) -> Result<Permit, AcquireError> {
         let began = self.now();
         let mut kept = KeptPlaces::default();
         loop {

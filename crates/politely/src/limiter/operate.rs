@@ -62,7 +62,8 @@ impl Limiter {
         self.with_known(key, |now, entry| entry.host.forget(now, entry.config));
     }
 
-    /// From now on `config` holds for every key that has none of its own. States stay; those who wait feel it.
+    /// From now on `config` holds for every key that has none of its own. States stay, but for a law that is another: it begins
+    /// anew. Those who wait feel it. One shard is locked at a time.
     ///
     /// # Errors
     /// The first number that makes no sense; then nothing changes.
@@ -74,17 +75,13 @@ impl Limiter {
         }
         let config = Arc::new(config);
         for shard in self.0.registry.shards() {
-            let mut shard = shard.lock();
-            shard.config = Arc::clone(&config);
-            shard
-                .iter()
-                .filter_map(|slot| slot.waiters.as_deref())
-                .for_each(Waiters::wake_head);
+            let now = self.now();
+            shard.lock().reconfigure(&config, now);
         }
         Ok(())
     }
 
-    /// Gives one key a configuration of its own; it is never evicted. Its state begins anew, so do this
+    /// Gives one key a configuration of its own; it is never evicted. Its state begins anew, holds included, so do this
     /// before its first request.
     ///
     /// # Errors

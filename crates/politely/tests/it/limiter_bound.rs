@@ -303,3 +303,32 @@ async fn who_is_shown_each_key_may_call() {
     limiter.each(|key, _, _| shown += usize::from(limiter.explain(key).is_some()));
     assert_eq!(shown, 1);
 }
+
+/// Before this, the list of what was learned grew with every key that was evicted, and named its place's next key as often.
+#[tokio::test(start_paused = true)]
+async fn what_was_learned_is_listed_once() {
+    let limiter = bounded(10, steady(10.0));
+    for i in 0..1_000 {
+        limiter.acquire(&nth(i)).await.unwrap().report(&ok());
+        tokio::time::advance(Duration::from_millis(200)).await;
+    }
+    assert_eq!(limiter.take_learned().len(), 10);
+    assert_eq!(limiter.take_learned(), []);
+}
+
+/// Before this, each that waited was told so twice, and a late refusal was one of no reports.
+#[tokio::test(start_paused = true)]
+async fn the_books_count_each_once() {
+    let mut config = steady(1.0);
+    config.lease = Duration::from_secs(5);
+    let limiter = bounded(10, config);
+    for _ in 0..4 {
+        limiter.acquire(&nth(0)).await.unwrap().report(&ok());
+    }
+    assert_eq!(limiter.stats().turned_away, 3);
+    let permit = limiter.acquire(&nth(0)).await.unwrap();
+    tokio::time::advance(Duration::from_secs(9)).await;
+    permit.report(&Report::of(Signal::RateLimited));
+    let stats = limiter.stats();
+    assert_eq!((stats.late, stats.refused), (1, 0));
+}
