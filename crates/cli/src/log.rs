@@ -1,8 +1,8 @@
 //! What the library tells of its decisions, as lines on standard error: for people who ask for it.
 //!
 //! The environment variable `POLITELY_LOG` takes a filter as `tracing_subscriber` reads it
-//! (`politely=trace,reqwest=debug`) and wins over `--verbose`, which is `politely=debug`. Without either, nothing
-//! listens.
+//! (`politely=trace,reqwest=debug`) and wins over `--verbose`, which is `politely=debug`. Without either a server
+//! tells of trouble (`politely=warn`), and a run nothing: it has its progress and its results.
 
 use std::env;
 
@@ -11,14 +11,23 @@ use tracing_subscriber::EnvFilter;
 use crate::exit::Wrong;
 
 const VARIABLE: &str = "POLITELY_LOG";
-const VERBOSE: &str = "politely=debug";
 
-pub(crate) fn start(verbose: bool) -> Result<(), Wrong> {
+/// How much is told of what happens, where the variable does not say.
+pub(crate) enum Told {
+    Nothing,
+    Trouble,
+    Decisions,
+}
+
+pub(crate) fn start(told: &Told) -> Result<(), Wrong> {
     let filter = match env::var(VARIABLE) {
         Ok(filter) if !filter.trim().is_empty() => filter,
         Err(env::VarError::NotUnicode(_)) => return Err(Wrong(format!("{VARIABLE}: not UTF-8"))),
-        _ if verbose => VERBOSE.to_owned(),
-        _ => return Ok(()),
+        _ => match told {
+            Told::Nothing => return Ok(()),
+            Told::Trouble => "politely=warn".to_owned(),
+            Told::Decisions => "politely=debug".to_owned(),
+        },
     };
     let filter = EnvFilter::builder()
         .parse(&filter)

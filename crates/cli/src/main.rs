@@ -26,8 +26,12 @@ use crate::exit::Exit;
 
 fn main() -> std::process::ExitCode {
     let cli = Cli::parse();
-    let verbose = matches!(&cli.command, Command::Fetch(args) if args.verbose);
-    if let Err(wrong) = log::start(verbose) {
+    let told = match &cli.command {
+        Command::Fetch(args) if args.verbose => log::Told::Decisions,
+        Command::Serve(_) => log::Told::Trouble,
+        _ => log::Told::Nothing,
+    };
+    if let Err(wrong) = log::start(&told) {
         eprintln!("error: {wrong}");
         return Exit::Usage.into();
     }

@@ -51,8 +51,13 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         let scheme = if secure { "https" } else { "http" };
         eprintln!("politely: {scheme}://{}", server.address());
         tokio::spawn(tell_trouble(limiter));
-        server.run(end()).await;
-        Ok(Exit::AllFetched)
+        if server.run(end()).await {
+            return Ok(Exit::AllFetched);
+        }
+        eprintln!(
+            "error: not all could be saved: what was learned or granted last may be forgotten"
+        );
+        Ok(Exit::SomeFailed)
     })
 }
 

@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hyper::service::service_fn;
@@ -140,8 +141,9 @@ impl Server {
         self.address
     }
 
-    /// Answers until `end`; then ends all waiting, finishes what is under way (ten seconds at most) and saves.
-    pub async fn run(self, end: impl Future<Output = ()>) {
+    /// Answers until `end`; then ends all waiting, finishes what is under way (ten seconds at most) and saves. Says whether
+    /// all of it could be saved; the log says why not.
+    pub async fn run(self, end: impl Future<Output = ()>) -> bool {
         let tending = tokio::spawn(self.coordinator.clone().tend());
         let graceful = GracefulShutdown::new();
         let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -172,7 +174,7 @@ impl Server {
         self.coordinator.close();
         let _ = tokio::time::timeout(FINISH_TIME, graceful.shutdown()).await;
         tending.abort();
-        self.coordinator.save().await;
+        self.coordinator.save().await
     }
 }
 
@@ -205,15 +207,30 @@ async fn connection(
         .http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(Some(HEAD_TIME));
-    let service = service_fn(move |request| {
-        let gate = Arc::clone(&gate);
-        async move { Ok::<_, Infallible>(gate.answer(request).await) }
+    let begun = Arc::new(AtomicBool::new(false));
+    let service = service_fn({
+        let begun = Arc::clone(&begun);
+        move |request| {
+            begun.store(true, Ordering::Relaxed);
+            let gate = Arc::clone(&gate);
+            async move { Ok::<_, Infallible>(gate.answer(request).await) }
+        }
     });
+    // hyper waits for a first byte as long as it takes.
+    let silent = async {
+        tokio::time::sleep(HEAD_TIME).await;
+        if begun.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+    };
     let connection = builder
         .serve_connection(TokioIo::new(stream), service)
         .into_owned();
     // What went wrong on a connection is its caller's to know.
-    let _ = watcher.watch(connection).await;
+    tokio::select! {
+        _ = watcher.watch(connection) => {}
+        () = silent => {}
+    }
 }
 
 fn acceptor(certificate: &Certificate) -> Result<TlsAcceptor, ServeError> {

@@ -21,9 +21,13 @@ pub(crate) enum Access {
     Token(Box<[u8]>),
 }
 
-/// May a call with these headers be made?
-pub(super) fn allowed(access: &Access, headers: &HeaderMap) -> Result<(), Wrong> {
-    let host = text(headers, header::HOST).unwrap_or("");
+/// May a call with these headers be made? HTTP/2 says the host as its URI's `authority`.
+pub(super) fn allowed(
+    access: &Access,
+    authority: Option<&str>,
+    headers: &HeaderMap,
+) -> Result<(), Wrong> {
+    let host = text(headers, header::HOST).or(authority).unwrap_or("");
     match access {
         Access::Loopback if !is_loopback(host) => {
             let detail = "without a token only a loopback host is answered";
@@ -119,8 +123,9 @@ mod tests {
     #[test]
     fn a_token_is_taken_from_its_header_only() {
         let access = Access::Token((*b"s3cret").into());
-        let with =
-            |value: &str| allowed(&access, &headers(&[(header::AUTHORIZATION, value)])).is_ok();
+        let with = |value: &str| {
+            allowed(&access, None, &headers(&[(header::AUTHORIZATION, value)])).is_ok()
+        };
         assert!(with("Bearer s3cret") && with("bearer s3cret"));
         assert!(with(&format!(
             "Basic {}",
@@ -137,14 +142,14 @@ mod tests {
         ] {
             assert!(!with(wrong), "{wrong}");
         }
-        assert!(allowed(&access, &headers(&[])).is_err());
+        assert!(allowed(&access, None, &headers(&[])).is_err());
     }
 
     #[test]
     fn pages_of_others_may_not_call() {
         let call = |host: &str, origin: &str| {
             let headers = headers(&[(header::HOST, host), (header::ORIGIN, origin)]);
-            allowed(&Access::Loopback, &headers).is_ok()
+            allowed(&Access::Loopback, None, &headers).is_ok()
         };
         assert!(call("127.0.0.1:7077", "http://127.0.0.1:7077"));
         assert!(!call("127.0.0.1:7077", "http://evil.example"));

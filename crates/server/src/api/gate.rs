@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Router;
 use axum::extract::Request;
+use axum::http::uri::Authority;
 use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
 use tower_service::Service;
@@ -38,7 +39,8 @@ impl Gate {
         let Some(_held) = Held::take(&self.calls) else {
             return Wrong::busy("too many calls at a time").into_response();
         };
-        if let Err(refused) = allowed(&self.access, request.headers()) {
+        let authority = request.uri().authority().map(Authority::as_str);
+        if let Err(refused) = allowed(&self.access, authority, request.headers()) {
             return refused.into_response();
         }
         let Ok(response) = self.router.clone().call(request).await;

@@ -262,7 +262,7 @@ impl Coordinator {
     }
 
     /// Keeps all there is to keep. Call it last.
-    pub async fn save(&self) {
+    pub async fn save(&self) -> bool {
         if self.0.limiter.is_shared() {
             // Those that are out may be brought to the other coordinators.
             self.0.permits.abandon();
@@ -271,11 +271,13 @@ impl Coordinator {
         let coordinator = self.clone();
         let saved = tokio::task::spawn_blocking(move || {
             coordinator.hand_over();
-            if let Some(store) = &coordinator.0.store {
+            let store = coordinator.0.store.as_ref();
+            store.is_none_or(|store| {
                 store.close();
-            }
+                !store.is_failing()
+            })
         });
-        let _ = saved.await;
+        saved.await.unwrap_or(false)
     }
 
     /// A permit came back or ran out.

@@ -15,6 +15,7 @@ use politely::wire::{
 use super::Coordinator;
 use super::permits::Entry;
 use super::report::{error, finite, ms_up};
+use crate::store::{Counters, Store};
 use crate::watch::Worker;
 
 /// No hold an operator sets is longer.
@@ -152,6 +153,11 @@ impl Coordinator {
 
     pub(crate) fn live(&self) -> u64 {
         self.0.permits.live()
+    }
+
+    /// What was written to the state folder, if there is one.
+    pub(crate) fn kept(&self) -> Option<Counters> {
+        self.0.store.as_ref().map(Store::counters)
     }
 
     /// What holds for every key without numbers of its own.

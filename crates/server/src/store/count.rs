@@ -51,6 +51,10 @@ impl Counts {
         }
     }
 
+    pub(super) fn is_failing(&self) -> bool {
+        self.failing.load(Relaxed) || self.journal_failing.load(Relaxed)
+    }
+
     pub(super) fn committed(&self, states: usize) {
         self.commits.fetch_add(1, Relaxed);
         self.states.fetch_add(states as u64, Relaxed);

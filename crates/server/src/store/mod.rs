@@ -225,6 +225,11 @@ impl Store {
         }
     }
 
+    /// Of the last writes, some failed: what they were to keep is not on disk.
+    pub fn is_failing(&self) -> bool {
+        self.counts.is_failing()
+    }
+
     /// Writes all that waits, to the disk itself. What is told afterwards is not kept. Blocks.
     pub fn close(&self) {
         self.committer.close();

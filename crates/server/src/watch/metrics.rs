@@ -23,6 +23,11 @@ pub(crate) fn scrape(coordinator: &Coordinator) -> Option<String> {
         let away = limiter.trouble().is_some();
         ::metrics::gauge!("politely_engine_away").set(f64::from(u8::from(away)));
     }
+    if let Some(kept) = coordinator.kept() {
+        ::metrics::counter!("politely_state_commits_total").absolute(kept.commits);
+        ::metrics::counter!("politely_state_failures_total").absolute(kept.failures);
+        ::metrics::counter!("politely_journal_failures_total").absolute(kept.journal_failures);
+    }
     ::metrics::gauge!("politely_live_permits").set(coordinator.live() as f64);
     handle.run_upkeep();
     Some(handle.render())

@@ -56,6 +56,26 @@ async fn without_the_token_every_route_is_shut() {
     served.end().await;
 }
 
+/// Before this, a call in HTTP/2 was from nowhere, since that has no Host: over TLS, which browsers speak it through, the dashboard was
+/// empty.
+#[tokio::test(flavor = "multi_thread")]
+async fn in_http_2_the_host_is_the_authority() {
+    let served = serve(Settings::default(), None).await;
+    let http = reqwest::Client::builder()
+        .http2_prior_knowledge()
+        .build()
+        .unwrap();
+    let stats = || http.get(served.url("/api/v1/stats"));
+    let of = |origin: &str| stats().header("origin", origin.to_owned()).send();
+    let plain = stats().send().await.unwrap();
+    assert_eq!(plain.version(), reqwest::Version::HTTP_2);
+    let own = of(&served.url("")).await.unwrap();
+    let strange = of("http://evil.example").await.unwrap();
+    let said = [plain.status(), own.status(), strange.status()];
+    assert_eq!(said, [200, 200, 403]);
+    served.end().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn strangers_pages_are_refused() {
     let served = serve(Settings::default(), None).await;

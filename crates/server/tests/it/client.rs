@@ -13,7 +13,7 @@ pub(crate) struct Served {
     pub(crate) coordinator: Coordinator,
     pub(crate) http: reqwest::Client,
     end: Option<oneshot::Sender<()>>,
-    running: JoinHandle<()>,
+    running: JoinHandle<bool>,
 }
 
 pub(crate) async fn serve(settings: Settings, token: Option<&str>) -> Served {
@@ -74,6 +74,6 @@ impl Served {
     /// Asks it to end, as Ctrl-C does, and waits until it has.
     pub(crate) async fn end(mut self) {
         let _ = self.end.take().unwrap().send(());
-        self.running.await.unwrap();
+        assert!(self.running.await.unwrap(), "all was saved");
     }
 }
