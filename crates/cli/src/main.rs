@@ -24,6 +24,9 @@ use clap::Parser;
 use crate::args::{Cli, Command};
 use crate::exit::Exit;
 
+/// The most connections any command makes or takes.
+const DESCRIPTORS: u64 = 1 << 17;
+
 fn main() -> std::process::ExitCode {
     let cli = Cli::parse();
     let told = match &cli.command {
@@ -37,6 +40,8 @@ fn main() -> std::process::ExitCode {
     }
     // One TLS provider for the whole process; a second install could only mean that it is already there.
     let _ = rustls::crypto::ring::default_provider().install_default();
+    // A socket is a descriptor. Shells allow few of them, for programs of old; where more are not to be had, fewer must do.
+    let _ = rlimit::increase_nofile_limit(DESCRIPTORS);
     let exit = match cli.command {
         Command::Fetch(args) => fetch::run(*args),
         Command::Target(args) => target::run(&args),

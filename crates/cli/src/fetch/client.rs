@@ -259,15 +259,12 @@ fn escaped(mut text: String, byte: u8) -> String {
     text
 }
 
-/// How many descriptors this process may have (the soft limit, as Linux tells it).
+/// How many descriptors this process may have.
 fn descriptors() -> usize {
-    let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
-    let line = limits
-        .lines()
-        .find_map(|line| line.strip_prefix("Max open files"));
-    let soft = line.and_then(|line| line.split_whitespace().next());
-    soft.and_then(|soft| soft.parse().ok())
-        .unwrap_or(DESCRIPTORS_USUAL)
+    let soft = rlimit::Resource::NOFILE.get_soft();
+    soft.map_or(DESCRIPTORS_USUAL, |soft| {
+        usize::try_from(soft).unwrap_or(usize::MAX)
+    })
 }
 
 fn failed(error: &(dyn Error + 'static)) -> Came {
