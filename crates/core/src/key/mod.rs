@@ -66,8 +66,9 @@ pub enum KeyError {
     /// Behind the host stands something that is no port.
     #[error("the port is not a number from 0 to 65535")]
     Port,
-    /// Control characters would break logs and line protocols.
-    #[error("the name has a control character")]
+    /// Control characters would break logs and line protocols; those that are not seen, or turn the text around, would make two
+    /// keys look alike.
+    #[error("the name has a control character, or one that is not seen")]
     Control,
     /// Behind `address/` stands none.
     #[error("not an IP address")]
@@ -159,11 +160,16 @@ fn free_text(text: &str) -> Result<(), KeyError> {
         Err(KeyError::Empty)
     } else if text.len() > TEXT_LEN_MAX {
         Err(KeyError::TooLong)
-    } else if text.chars().any(char::is_control) {
+    } else if text.chars().any(|c| c.is_control() || is_unseen(c)) {
         Err(KeyError::Control)
     } else {
         Ok(())
     }
+}
+
+/// Of no width, or a mark of the text's direction (Unicode TR 9); joiners are letters' own.
+fn is_unseen(c: char) -> bool {
+    matches!(c, '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 fn joined(parts: &[&str]) -> CompactString {

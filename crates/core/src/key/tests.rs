@@ -230,6 +230,11 @@ fn kinds_never_collide() {
 fn free_texts_are_bounded_and_printable() {
     assert_eq!(Key::custom(""), Err(KeyError::Empty));
     assert_eq!(Key::custom("a\nb"), Err(KeyError::Control));
+    // Before this, a table showed it as another key.
+    for alike in ["\u{202e}ltr", "ltr\u{200b}", "\u{feff}ltr"] {
+        assert_eq!(Key::custom(alike), Err(KeyError::Control), "{alike:?}");
+    }
+    assert!(Key::custom("\u{1f468}\u{200d}\u{1f469}").is_ok());
     assert_eq!(Key::egress_host("", "example.com"), Err(KeyError::Empty));
     assert_eq!(
         Key::custom("Team A/7").map(|key| key.to_string()),
