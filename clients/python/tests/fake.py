@@ -110,7 +110,7 @@ class Clock:
 
 def run(flow: Any, fake: Fake, clock: Clock, on_sleep: Callable[[], None] = lambda: None) -> Any:
     """A flow to its end, in virtual time."""
-    from politely.flow import Call
+    from politely.flow import Call, NoReply
     from politely.shell import reply_of
 
     reply = None
@@ -122,9 +122,9 @@ def run(flow: Any, fake: Fake, clock: Clock, on_sleep: Callable[[], None] = lamb
         if isinstance(step, Call):
             request = httpx.Request("POST", f"http://fake/api/v1/{step.path}", json=step.body)
             try:
-                reply = reply_of(fake(request))
-            except httpx.TransportError:
-                reply = None
+                reply = reply_of(fake(request), "http://fake")
+            except httpx.TransportError as error:
+                reply = NoReply(str(error))
         else:
             on_sleep()
             clock.sleep(step.seconds)

@@ -4,12 +4,22 @@ import asyncio
 import json
 import re
 import time
+import traceback
 
 import httpx
 import pytest
 from fake import RETRY, Fake, granted, refused, told
 
-from politely import AsyncCoordinator, Coordinator, LeaseLost, Outcome, Refused, TooLate
+from politely import (
+    AsyncCoordinator,
+    Away,
+    BadCall,
+    Coordinator,
+    LeaseLost,
+    Outcome,
+    Refused,
+    TooLate,
+)
 
 URL = "http://a.example/x"
 
@@ -29,6 +39,71 @@ def test_the_token_goes_into_the_header_alone(monkeypatch):
     sync(fake).acquire(URL)
     assert [headers["authorization"] for headers in fake.headers] == ["Bearer t1", "Bearer t2"]
     assert "t1" not in str(fake.calls)
+
+
+def blocking(fake, url="http://fake", **more):
+    with Coordinator(url, transport=httpx.MockTransport(fake)) as coordinator:
+        coordinator.acquire(URL, **more)
+
+
+def awaited(fake, url="http://fake", **more):
+    async def main():
+        async with AsyncCoordinator(url, transport=httpx.MockTransport(fake)) as coordinator:
+            await coordinator.acquire(URL, **more)
+
+    asyncio.run(main())
+
+
+both = pytest.mark.parametrize("ask", [blocking, awaited])
+
+
+@both
+def test_who_is_away_and_why_is_said(ask, caplog):
+    """Before this, it said "no answer", and a wrong address looked like a long wait."""
+    fake = Fake(acquire=[httpx.ConnectError("[Errno 111] Connection refused")] * 99)
+    why = "http://fake:1/api/v1: ConnectError: [Errno 111] Connection refused"
+    with pytest.raises(Away, match=re.escape(why)):
+        ask(fake, "http://me:hush@fake:1", wait=1.0)
+    (warning,) = [each.getMessage() for each in caplog.records if each.name == "politely"]
+    assert why in warning and "hush" not in warning
+    with pytest.raises(Away, match="http://fake/api/v1: ReadTimeout$"):
+        ask(Fake(acquire=[httpx.ReadTimeout("")]), wait=0.0)
+
+
+@both
+def test_a_page_that_is_no_answer_is_named(ask):
+    def somebody_else(_):
+        return httpx.Response(200, text="<h1>It works!</h1>")
+
+    with pytest.raises(Away, match="http://fake/api/v1: status 200 without JSON"):
+        ask(somebody_else, wait=0.0)
+
+
+@both
+@pytest.mark.parametrize(
+    "error",
+    [
+        httpx.UnsupportedProtocol("not http"),
+        httpx.InvalidURL("URL too long"),
+    ],
+)
+def test_what_will_never_work_is_not_waited_for(ask, error):
+    """Before this, it was repeated for ever; what is wrong with a URL came as httpx's own error."""
+    with pytest.raises(BadCall, match=f"http://fake/api/v1: {type(error).__name__}: {error}") as said:
+        ask(Fake(acquire=[error]))
+    assert said.value.status == 0
+
+
+def test_a_token_that_cannot_be_sent_stays_secret(serve, caplog):
+    """Before this, a token read with its line's end was waited for without an end."""
+    caplog.set_level("DEBUG")
+    with (
+        Coordinator(serve().url, token="hush\n") as coordinator,
+        pytest.raises(BadCall, match="the token holds what a header must not") as said,
+    ):
+        coordinator.acquire(URL)
+    assert "hush" not in "".join(traceback.format_exception(said.value))
+    assert "hush" not in "".join(each.getMessage() for each in caplog.records if each.name == "politely")
 
 
 def test_a_reported_permit_is_not_given_back():

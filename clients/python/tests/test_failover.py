@@ -69,7 +69,7 @@ def test_one_alone_is_asked_again():
     assert fleet.asked == ["a"] * 3
 
 
-@pytest.mark.parametrize("urls", ["http://a,", "http://a,b", [], ["http://a", "ftp://b"]])
+@pytest.mark.parametrize("urls", ["http://a,", "http://a,b", [], ["http://a", "ftp://b"], "http://", "http://[::1"])
 def test_what_cannot_be_asked_is_an_error(urls):
     with pytest.raises(ValueError):
         Coordinator(urls)

@@ -1,5 +1,7 @@
 """What is said to the coordinator and when, in virtual time."""
 
+import json
+
 import httpx
 import pytest
 from fake import RETRY, Clock, Fake, granted, refused, run, told, wait
@@ -103,7 +105,7 @@ def test_backoff_is_full_jitter_below_a_second():
 
 def test_nothing_is_granted_while_the_coordinator_is_away():
     case = Case(chance=1.0, acquire=[AWAY] * 99)
-    with pytest.raises(Away):
+    with pytest.raises(Away, match="the coordinator is away: nobody listens"):
         case.acquire(wait=3.0)
     assert case.clock() <= 103.0
 
@@ -140,6 +142,109 @@ def test_a_wrong_call_names_the_field():
     case = Case(acquire=[(401, {"title": "Unauthorized"})])
     with pytest.raises(BadCall, match="Unauthorized"):
         case.acquire()
+
+
+WRONG = {"status": "error", "item": 1, "error": {"field": "url", "detail": "scheme"}}
+TWO = [Wish.of("a.example"), Wish.of("ftp://bad/")]
+
+
+@pytest.mark.parametrize("call", ["exchange", "acquire_any", "grants"])
+def test_what_was_granted_beside_a_wrong_wish_is_given_back(call):
+    """Before this, it was out until its lease ended."""
+    case = Case(
+        exchange=[(200, {"report": [], "acquire": [WRONG, granted(0)]})],
+        acquire=[(200, {"items": [WRONG, granted(0)]})],
+    )
+    flow = {
+        "exchange": lambda: case.talk.exchange([], TWO, 0, None),
+        "acquire_any": lambda: case.talk.acquire_any(TWO, 2, None),
+        "grants": lambda: case.talk.grants(TWO, 0, 999.0),
+    }[call]()
+    with pytest.raises(BadCall, match="ftp://bad/: url: scheme"):
+        case.run(flow)
+    assert case.fake.of("cancel") == [{"client": "w1", "permits": ["p1"]}]
+
+
+def test_what_was_granted_before_the_time_was_up_is_given_back():
+    """Before this, it was out until its lease ended."""
+    answer = {"items": [granted(0), wait(1, retry_in_ms=6_000)]}
+    case = Case(acquire=[(200, answer)], exchange=[(200, {"report": [], "acquire": answer["items"]})])
+    for flow in (case.talk.grants(TWO, 0, 105.0), case.talk.exchange([], TWO, 0, 5.0)):
+        with pytest.raises(TimedOut, match="pace"):
+            case.run(flow)
+    assert [body["permits"] for body in case.fake.of("cancel")] == [["p1"], ["p1"]]
+
+
+def test_a_wrong_report_takes_no_other_with_it():
+    """Before this, what was answered after it counted as not reported, and what was granted beside it stayed out."""
+    error = {"permit": "p1", "error": {"field": "status", "detail": "from 100"}}
+    report = [error, told("p2")]
+    case = Case(
+        report=[(200, {"items": report})],
+        exchange=[(200, {"report": report, "acquire": [granted(0, "p3")]})],
+    )
+    for call in ("report", "exchange"):
+        wrong, right = case.permit(), case.permit(permit="p2")
+        pairs = [(wrong, Outcome(status=42)), (right, Outcome(status=200))]
+        with pytest.raises(BadCall, match="status: from 100"):
+            if call == "report":
+                case.run(case.talk.report(pairs))
+            else:
+                case.run(case.talk.exchange(pairs, [Wish.of("a.example")], 0, None))
+        assert right.over and not wrong.over
+    assert [body["permits"] for body in case.fake.of("cancel")] == [["p3"]]
+
+
+def block_pages(case, n, **more):
+    outcome = Outcome(status=403, body_start="\ufffd" * 16_384, **more)
+    return [(case.permit(permit=f"p{i}"), outcome) for i in range(n)]
+
+
+def test_reports_are_no_larger_than_the_coordinator_takes():
+    """Before this, 400 block pages were one call of 6 MiB and more, which was refused, and none was reported."""
+    case = Case()
+    pages = block_pages(case, 400)
+    assert len(case.run(case.talk.report(pages))) == 400
+    bodies = case.fake.of("report")
+    assert [item["permit"] for body in bodies for item in body["items"]] == [f"p{i}" for i in range(400)]
+    assert len(bodies) > 1 and max(len(json.dumps(body)) for body in bodies) < 4 << 20
+    assert all(permit.over for permit, _ in pages)
+
+    case = Case()
+    assert len(case.run(case.talk.report(short(case, 5_000)))) == 5_000
+    assert [len(body["items"]) for body in case.fake.of("report")] == [4_096, 904]
+
+
+def short(case, n):
+    return [(case.permit(permit=f"p{i}"), Outcome(status=200)) for i in range(n)]
+
+
+def test_an_exchange_has_room_for_its_wishes():
+    """Before this, it was refused whole."""
+    case = Case()
+    pages = block_pages(case, 100)
+    nexts, permits = case.run(case.talk.exchange(pages, [Wish.of("a.example")], 0, None))
+    assert len(nexts) == 100 and len(permits) == 1
+    (exchange,) = case.fake.of("exchange")
+    assert len(case.fake.reports()) + len(exchange["report"]) == 100
+    assert len(json.dumps(exchange)) < 3 << 20
+
+
+def test_a_report_too_far_takes_none_before_it_back():
+    case = Case(report=[(200, {"items": [told("")] * 4_096})] + [AWAY] * 999)
+    pages = short(case, 4_100)
+    with pytest.raises(Away):
+        case.run(case.talk.report(pages))
+    assert [permit.over for permit, _ in pages] == [True] * 4_096 + [False] * 4
+
+
+def test_nothing_to_say_is_not_said():
+    """Before this, the coordinator refused the empty call: "items: must not be empty"."""
+    case = Case()
+    assert case.run(case.talk.report([])) == []
+    case.run(case.talk.renew([]))
+    case.run(case.talk.cancel([], sent=False))
+    assert case.fake.calls == []
 
 
 def test_secrets_in_urls_stay_here():

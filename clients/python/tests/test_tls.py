@@ -6,8 +6,9 @@ import subprocess
 
 import pytest
 
-from politely import AsyncCoordinator, Away, Coordinator
+from politely import AsyncCoordinator, BadCall, Coordinator
 
+CAUSE = "CERTIFICATE_VERIFY_FAILED"
 KEY = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
 AUTHORITY = f"req -x509 {KEY} -subj /CN=authority -keyout ca-key.pem -out ca.pem"
 SERVER = (
@@ -47,5 +48,20 @@ def test_an_authority_in_the_environment_is_trusted(serve, authority, monkeypatc
 
 
 def test_a_stranger_is_not_trusted(serve, authority):
-    with Coordinator(secured(serve, authority)) as coordinator, pytest.raises(Away):
-        coordinator.acquire(key="a.example", wait=0.0)
+    """Before this, it was waited for without an end, and nothing said why."""
+    url = secured(serve, authority)
+    with Coordinator(url) as coordinator, pytest.raises(BadCall, match=CAUSE) as said:
+        coordinator.acquire(key="a.example")
+    assert url in str(said.value) and said.value.status == 0
+
+    async def one() -> None:
+        async with AsyncCoordinator(url) as coordinator:
+            with pytest.raises(BadCall, match=CAUSE):
+                await coordinator.acquire(key="a.example")
+
+    asyncio.run(one())
+
+
+def test_a_stranger_among_several_is_gone_by(serve, authority):
+    with Coordinator([secured(serve, authority), serve().url]) as coordinator:
+        coordinator.acquire(key="a.example", wait=30.0).report(status=200)

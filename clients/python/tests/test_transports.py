@@ -1,14 +1,18 @@
 """The httpx transports and the requests adapter over a fake coordinator: paced, reported, retried."""
 
 import asyncio
+import contextlib
 import gzip
+import pickle
 import socket
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
 import requests
+import urllib3
 from fake import RETRY, Fake, granted, told
 
 from politely import AsyncCoordinator, Coordinator, TimedOut
@@ -171,10 +175,14 @@ class Handler(BaseHTTPRequestHandler):
             self.connection.shutdown(socket.SHUT_RDWR)
             self.close_connection = True
             return
+        time.sleep(self.server.head_takes)
         self.send_response(status)
         self.send_header("Content-Length", "4")
         self.end_headers()
-        self.wfile.write(b"page")
+        with contextlib.suppress(OSError):  # who asked is gone
+            for byte in b"page":
+                time.sleep(self.server.body_takes / 4)
+                self.wfile.write(bytes([byte]))
 
     def log_message(self, *_):
         pass
@@ -184,6 +192,7 @@ class Handler(BaseHTTPRequestHandler):
 def server():
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    server.head_takes = server.body_takes = 0.0
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield server
@@ -225,3 +234,79 @@ def test_requests_holds_the_slot_of_a_stream_until_it_is_closed(server):
         assert fake.reports()[0]["body_coming"]
         assert response.content == b"page"
     assert len(fake.reports()) == 2 and "body_coming" not in fake.reports()[1]
+
+
+def test_requests_reports_how_long_the_head_took(server):
+    """Before this, it was always 0: requests tells the time when its adapter has returned."""
+    fake = Fake()
+    server.head_takes, server.body_takes = 0.1, 0.4
+    session, url = polite_session(fake, [200, 200], server)
+    with session:
+        session.get(url)
+        with session.get(url, stream=True) as response:
+            assert response.content == b"page"
+    assert len(fake.reports()) == 3
+    assert all(100 <= report["latency_ms"] < 400 for report in fake.reports())
+
+
+def short_lease(lease_ms, times=99):
+    """A lease shorter than the page takes, renewed so many times."""
+    kept = {"renewed": [{"permit": "p1", "lease_ms": lease_ms}], "lost": []}
+    lost = {"renewed": [], "lost": ["p1"]}
+    return Fake(
+        acquire=[(200, {"items": [granted(lease_ms=lease_ms)]})],
+        renew=[(200, kept)] * times + [(200, lost)],
+    )
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_requests_renews_the_lease_while_a_body_comes(server, stream):
+    """Before this, it ended, and the slot went to another request of the same host."""
+    fake = short_lease(200)
+    server.body_takes = 0.6  # byte by byte: one read waits for all of it
+    session, url = polite_session(fake, [200], server)
+    with session, session.get(url, stream=stream) as response:
+        assert response.content == b"page"
+    assert 2 <= len(fake.of("renew")) <= 9
+    assert fake.calls[-1][0] == "report" and "body_coming" not in fake.reports()[-1]
+
+
+def test_requests_aborts_a_body_whose_lease_is_lost(server):
+    fake = short_lease(100, times=0)
+    server.body_takes = 0.4
+    session, url = polite_session(fake, [200], server)
+    with (
+        session,
+        session.get(url, stream=True) as response,
+        pytest.raises(requests.ReadTimeout, match="lease"),
+    ):
+        list(response.iter_content(1))
+
+
+def test_requests_renews_no_lease_of_a_body_that_nobody_reads(server):
+    fake = short_lease(100)
+    session, url = polite_session(fake, [200], server)
+    with session, session.get(url, stream=True) as response:
+        next(response.iter_content(1))
+        time.sleep(0.2)
+    assert fake.of("renew") == []
+
+
+def test_requests_takes_time_outs_of_urllib3(server):
+    """Before this, TypeError."""
+    session, url = polite_session(short_lease(200), [200, 200, 200], server)
+    with session:
+        assert session.get(url, timeout=urllib3.Timeout(connect=5.0, read=5.0)).text == "page"
+        server.head_takes = 0.3
+        with pytest.raises(requests.ReadTimeout):
+            session.get(url, timeout=urllib3.Timeout(total=0.1))
+    session, url = polite_session(short_lease(100), [200], server)
+    with session, pytest.raises(requests.ReadTimeout):
+        session.get(url, timeout=urllib3.Timeout(None))  # no time-out is longer than the lease
+
+
+def test_an_adapter_is_not_pickled(server):
+    """Before this, it was, and failed where it was unpickled: no attribute `_coordinator`."""
+    session, _ = polite_session(Fake(), [], server)
+    with session, pytest.raises(TypeError, match="PoliteAdapter cannot be pickled"):
+        pickle.dumps(session)

@@ -15,7 +15,7 @@ from politely import shell
 from politely.attempts import Attempts
 from politely.bodies import Grant, Next, Outcome, Wish
 from politely.errors import BadCall, LeaseLost, PolitelyError, Refused, TooLate
-from politely.flow import Call, Flow, Limits, Reply
+from politely.flow import Call, Flow, Limits, NoReply, Reply
 from politely.outcome import error_kind
 from politely.state import PermitState
 
@@ -159,7 +159,7 @@ class AsyncCoordinator:
         await self.aclose()
 
     async def _run(self, flow: Flow[T]) -> T:
-        reply = None
+        reply: Reply | NoReply | None = None
         while True:
             try:
                 step = flow.send(reply)
@@ -172,14 +172,13 @@ class AsyncCoordinator:
                 await asyncio.sleep(step.seconds)
                 reply = None
 
-    async def _send(self, call: Call) -> Reply | None:
+    async def _send(self, call: Call) -> Reply | NoReply:
         place, base = self._places.current()
         try:
-            reply = shell.reply_of(await self._http.request(**shell.request_of(call, base)))
-        except httpx.TransportError as error:
-            log.debug("%s: %r", call.path, error)
-            reply = None
-        return self._places.heard(place, reply)
+            response = await self._http.request(**shell.request_of(call, base))
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            return self._places.heard(place, self._places.missed(place, error))
+        return self._places.heard(place, shell.reply_of(response, base))
 
 
 class Permitted:

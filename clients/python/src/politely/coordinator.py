@@ -17,7 +17,7 @@ from politely import shell
 from politely.attempts import Attempts
 from politely.bodies import Next, Outcome, Wish
 from politely.errors import PolitelyError, TooLate
-from politely.flow import Call, Flow, Limits, Reply
+from politely.flow import Call, Flow, Limits, NoReply, Reply
 from politely.outcome import error_kind
 from politely.state import PermitState
 
@@ -162,7 +162,7 @@ class Coordinator:
         self.close()
 
     def _run(self, flow: Flow[T]) -> T:
-        reply = None
+        reply: Reply | NoReply | None = None
         while True:
             try:
                 step = flow.send(reply)
@@ -183,14 +183,13 @@ class Coordinator:
                 self._http = self._connect()
         return self._http
 
-    def _send(self, call: Call) -> Reply | None:
+    def _send(self, call: Call) -> Reply | NoReply:
         place, base = self._places.current()
         try:
-            reply = shell.reply_of(self._connections().request(**shell.request_of(call, base)))
-        except httpx.TransportError as error:
-            log.debug("%s: %r", call.path, error)
-            reply = None
-        return self._places.heard(place, reply)
+            response = self._connections().request(**shell.request_of(call, base))
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            return self._places.heard(place, self._places.missed(place, error))
+        return self._places.heard(place, shell.reply_of(response, base))
 
 
 class Permit:
@@ -205,7 +204,8 @@ class Permit:
         self.state = state
         self.attempts: Attempts | None = None
         """Which attempt at its request this is, if somebody counts."""
-        self._keeper: threading.Timer | None = None
+        self._kept: threading.Event | None = None
+        """Set, it ends the thread that renews the lease."""
 
     @property
     def key(self) -> str:
@@ -269,20 +269,24 @@ class Permit:
 
     def keep(self) -> None:
         """Renews the lease in a thread of its own until the permit is over; `lost` says if that failed."""
-        pause = max(0.0, self.lease_left - self.state.grant.lease / 2)
-        self._keeper = threading.Timer(pause, self._keep)
-        self._keeper.daemon = True
-        self._keeper.start()
+        self._let_go()
+        self._kept = threading.Event()
+        threading.Thread(target=self._keep, args=(self._kept,), daemon=True).start()
 
-    def _keep(self) -> None:
-        if self.state.over:
-            return
+    def _keep(self, end: threading.Event) -> None:
+        """Renews at half of each lease."""
         try:
-            self.renew()
+            while not end.wait(max(0.0, self.lease_left - self.state.grant.lease / 2)):
+                if self.state.over:
+                    return
+                self.renew()
         except PolitelyError as error:
             log.warning("%s: %s", self.key, error)
-        else:
-            self.keep()
+
+    def _let_go(self) -> None:
+        """The end of `keep`; the permit may go on."""
+        if self._kept:
+            self._kept.set()
 
     def _count(self, told: dict[str, Any]) -> dict[str, Any]:
         return {**self.attempts.fields(), **told} if self.attempts else told
@@ -304,8 +308,7 @@ class Permit:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._keeper:
-            self._keeper.cancel()
+        self._let_go()
         if self.state.over:
             return
         try:

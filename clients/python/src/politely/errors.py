@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class PolitelyError(Exception):
     """Any of the errors below."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Pickled the usual way it would call the constructor with the message, which is not what that takes.
+        return _bare, (type(self), *self.args), self.__dict__
+
+
+def _bare(kind: type[PolitelyError], *args: Any) -> PolitelyError:
+    return kind.__new__(kind, *args)
 
 
 class Refused(PolitelyError):
@@ -48,10 +58,12 @@ class LeaseLost(PolitelyError):
 
 
 class BadCall(PolitelyError):
-    """The coordinator does not take the call: a wrong field, a wrong token. Asking again does not help."""
+    """The coordinator does not take the call, or can never be called so: a wrong field, a wrong token, a certificate that is
+    not trusted. Asking again does not help."""
 
     def __init__(self, detail: str, field: str | None = None, status: int = 400) -> None:
         super().__init__(detail if field is None else f"{field}: {detail}")
         self.detail = detail
         self.field = field
         self.status = status
+        """Of the answer; 0: the call did not reach the coordinator."""

@@ -1,6 +1,6 @@
 """The conversation with the coordinator, without any I/O: what to say, when to say it again, how long to sleep.
 
-Every call is a generator that yields a `Call` or a `Sleep` and is sent the `Reply` (``None`` if none came). The sync and
+Every call is a generator that yields a `Call` or a `Sleep` and is sent the `Reply`, or `NoReply` and why. The sync and
 the asyncio shell differ in nothing but how they do these two things, so they cannot differ in what they say.
 
 A call that was not answered is made again under the same ids, after full jitter, until the caller's deadline: the
@@ -10,17 +10,19 @@ nothing leaves while the coordinator is away.
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import random
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import EllipsisType
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote
 
 from politely.bodies import Grant, Json, Next, Outcome, Wish, in_ms
-from politely.errors import Away, BadCall, LeaseLost, Refused, TimedOut
+from politely.errors import Away, BadCall, LeaseLost, PolitelyError, Refused, TimedOut
 from politely.state import PermitState
 
 log = logging.getLogger("politely")
@@ -37,6 +39,10 @@ BACKOFF_BASE, BACKOFF_CAP = 0.1, 1.0
 """Seconds. The cap is low because a permit costs the coordinator little and a worker that sleeps fetches nothing."""
 REPORT_WITHIN = 30.0
 """Seconds a report is worth repeating."""
+REPORTS_MAX = 4096
+"""Reports the coordinator takes in one call …"""
+REPORTS_BYTES_MAX = 2 << 20
+"""… and half the bytes: the wishes of an exchange need room too."""
 
 CLOSING = "closing"
 """Refusals of a coordinator that is about to be away."""
@@ -53,6 +59,8 @@ AWAY = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 T = TypeVar("T")
 Limits: TypeAlias = "dict[str, float | EllipsisType | None]"
+Batch: TypeAlias = "tuple[list[tuple[PermitState, Outcome]], list[Json]]"
+"""Reports of one call, and as they are written."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +85,13 @@ class Reply:
     retry_after: float | None = None
 
 
-Flow: TypeAlias = Generator["Call | Sleep", "Reply | None", T]
+@dataclass(frozen=True)
+class NoReply:
+    why: str
+    """Who was called, and what kept the answer from coming."""
+
+
+Flow: TypeAlias = Generator["Call | Sleep", "Reply | NoReply | None", T]
 
 
 @dataclass
@@ -132,25 +146,35 @@ class Talk:
         wait: float | None,
     ) -> Flow[tuple[list[Next], list[PermitState]]]:
         """Reports, then permits: for all of the wishes, or with ``n`` for the first so many."""
-        told, deadline = list(told), self.deadline(wait)
-        report = [self._told(permit, outcome) for permit, outcome in told]
+        deadline = self.deadline(wait)
+        *before, (told, report) = self._batches(told) or [([], [])]
+        heard = yield from self._report(before)
         asked = _Asked(self, wishes, n, deadline)
 
         def body() -> Json:
             return {**asked.body(), "report": report, "acquire": asked.items()}
 
         exchanged = yield from self._ask("exchange", body, max(deadline, self.now() + REPORT_WITHIN))
-        nexts = self._heard(told, exchanged["report"])
-        pause = asked.hear({**exchanged, "items": exchanged["acquire"]})
-        if wishes and pause is not None:
-            yield from self._rest(pause, asked)
-            yield from self._until_granted(asked)
+        heard += self._heard(told, exchanged["report"])
+        try:
+            pause = asked.hear({**exchanged, "items": exchanged["acquire"]})
+            nexts = _none_wrong(heard)
+            if wishes and pause is not None:
+                yield from self._rest(pause, asked)
+                yield from self._until_granted(asked)
+        except PolitelyError:
+            yield from self._give_back(asked)
+            raise
         return nexts, sorted(map(PermitState, asked.grants), key=lambda permit: permit.start)
 
     def grants(self, wishes: Sequence[Wish], n: int, deadline: float) -> Flow[list[Grant]]:
         """Asks, and asks again under the same ids, until all (``n`` = 0) or some of the wishes are granted."""
         asked = _Asked(self, wishes, n, deadline)
-        yield from self._until_granted(asked)
+        try:
+            yield from self._until_granted(asked)
+        except PolitelyError:
+            yield from self._give_back(asked)
+            raise
         return asked.grants
 
     def poll(
@@ -183,21 +207,46 @@ class Talk:
             raise asked.timed_out
         yield Sleep(min(max(pause, PAUSE_MIN), ASK_AGAIN_MAX))
 
+    def _give_back(self, asked: _Asked) -> Flow[None]:
+        """What came together with an error: the caller sees the error alone."""
+        yield from self.cancel([PermitState(grant) for grant in asked.grants], sent=False)
+
     # Outcomes
 
     def report(self, told: Iterable[tuple[PermitState, Outcome]]) -> Flow[list[Next]]:
-        """What happened, and what to do next. Repeated, it is counted once."""
-        told = list(told)
-        items = [self._told(permit, outcome) for permit, outcome in told]
-        answer = yield from self._ask(
-            "report", lambda: {"client": self.client, "items": items}, self.now() + REPORT_WITHIN
-        )
-        return self._heard(told, answer["items"])
+        """What happened, and what to do next. Repeated, it is counted once. A wrong one is an error after all others are heard."""
+        heard = yield from self._report(self._batches(told))
+        return _none_wrong(heard)
+
+    def _report(self, batches: Iterable[Batch]) -> Flow[list[Next | BadCall]]:
+        heard: list[Next | BadCall] = []
+        for told, items in batches:
+            body: Callable[[], Json] = partial(dict, client=self.client, items=items)
+            answer = yield from self._ask("report", body, self.now() + REPORT_WITHIN)
+            heard += self._heard(told, answer["items"])
+        return heard
+
+    def _batches(self, told: Iterable[tuple[PermitState, Outcome]]) -> list[Batch]:
+        """As many to a call as the coordinator takes; one alone is too large for none."""
+        batches: list[Batch] = []
+        room = 0
+        for permit, outcome in told:
+            item = self._told(permit, outcome)
+            size = len(json.dumps(item)) + 1  # in ASCII, which is the longest it may be written
+            if not batches or size > room or len(batches[-1][1]) == REPORTS_MAX:
+                batches.append(([], []))
+                room = REPORTS_BYTES_MAX
+            room -= size
+            batches[-1][0].append((permit, outcome))
+            batches[-1][1].append(item)
+        return batches
 
     def renew(self, permits: Sequence[PermitState]) -> Flow[None]:
         """Their leases last longer; those that are gone are marked `lost`."""
+        if not permits:
+            return
         names = {permit.name: permit for permit in permits}
-        until = max((permit.lease_until for permit in permits), default=self.now())
+        until = max(permit.lease_until for permit in permits)
         asked = self.now()
         answer = yield from self._ask(
             "renew", lambda: {"client": self.client, "permits": list(names)}, until
@@ -240,15 +289,18 @@ class Talk:
             latency = max(0.0, self.now() - permit.start)
         return outcome.body(permit.name, permit.slot, latency)
 
-    def _heard(self, told: Iterable[tuple[PermitState, Outcome]], answers: Any) -> list[Next]:
-        nexts = []
+    def _heard(
+        self, told: Iterable[tuple[PermitState, Outcome]], answers: Any
+    ) -> list[Next | BadCall]:
+        heard: list[Next | BadCall] = []
         for (permit, outcome), answer in zip(told, answers, strict=True):
             if error := answer.get("error"):
-                raise BadCall(error["detail"], error["field"])
+                heard.append(BadCall(error["detail"], error["field"]))
+                continue
             permit.over = not outcome.body_coming
             next = Next.read(answer)
-            nexts.append(self._alone(outcome, next) if next.late else next)
-        return nexts
+            heard.append(self._alone(outcome, next) if next.late else next)
+        return heard
 
     def _alone(self, outcome: Outcome, next: Next) -> Next:
         """A coordinator that knows nothing of the permit (it was killed, the lease ran out) cannot judge the request; it
@@ -264,20 +316,24 @@ class Talk:
     def _ask(
         self, path: str, body: Callable[[], Json], deadline: float, method: str = "POST"
     ) -> Flow[Any]:
-        failures, why = 0, ""
+        failures = 0
         while True:
             said = body()
             held = said.get("wait_ms", 0) / 1000
             reply = yield Call(path, said, held + ANSWER_TAKES_MAX, method)
-            if reply is not None and reply.status < 300:
+            assert reply is not None  # to a call
+            if isinstance(reply, NoReply):
+                why = reply.why
+            elif reply.status < 300:
                 if failures:
                     log.info("the coordinator is back")
                 return reply.body
-            if reply is not None and reply.status not in AWAY:
+            elif reply.status in AWAY:
+                why = f"status {reply.status}"
+            else:
                 raise _problem(reply)
-            why = "no answer" if reply is None else f"status {reply.status}"
             pause = self.chance() * min(BACKOFF_CAP, BACKOFF_BASE * 2 ** min(failures, 16))
-            if reply is not None and reply.retry_after is not None:
+            if isinstance(reply, Reply) and reply.retry_after is not None:
                 pause += reply.retry_after
             if self.now() + pause > deadline:
                 raise Away(why)
@@ -305,11 +361,12 @@ class _Asked:
         return [wish.body() for wish in self.open]
 
     def hear(self, answer: Json) -> float | None:
-        """Seconds until it is worth asking again; `None`: it is not."""
+        """Seconds until it is worth asking again; `None`: it is not. What is granted is kept before anything is raised."""
         now = self.talk.now()
         pause: float = answer.get("retry_in_ms", 0) / 1000
         waiting: list[Wish] = []
         refused: list[Refused] = []
+        wrong: list[BadCall] = []
         settled: set[str] = set()
         anew: dict[str, Wish] = {}
         for item in answer["items"]:
@@ -323,8 +380,8 @@ class _Asked:
                 continue
             read = _read(self.open, item, now)
             if isinstance(read, BadCall):
-                raise read
-            if isinstance(read, Refused) and read.code == ID_USED:
+                wrong.append(read)
+            elif isinstance(read, Refused) and read.code == ID_USED:
                 anew[wish.id] = wish.again()
                 waiting.append(wish)
             elif isinstance(read, Refused) and read.code == CLOSING:
@@ -337,6 +394,8 @@ class _Asked:
                 settled.add(wish.id)
                 self.grants.append(read)
         self.open = [anew.get(wish.id, wish) for wish in self.open if wish.id not in settled]
+        if wrong:
+            raise wrong[0]
         # Of some among many, those not answered are waited for; of all, none may be missing.
         enough = (self.grants or not self.open) if self.n else (refused or not waiting)
         if enough and refused and not self.grants:
@@ -358,6 +417,15 @@ def _read(wishes: Sequence[Wish], item: Json, came: float) -> Grant | Refused | 
         case _:
             error = item["error"]
             return BadCall(error["detail"], f"{wish.target}: {error['field']}")
+
+
+def _none_wrong(heard: Iterable[Next | BadCall]) -> list[Next]:
+    nexts = []
+    for each in heard:
+        if isinstance(each, BadCall):
+            raise each
+        nexts.append(each)
+    return nexts
 
 
 def _problem(reply: Reply) -> BadCall:

@@ -131,7 +131,7 @@ _NAMES_NOBODY = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NON
 
 def error_kind(error: BaseException) -> ErrorKind | None:
     """What kept the response from coming; ``None`` if this says nothing about the host."""
-    chain = list(_chain(error))
+    chain = list(chain_of(error))
     if type(error).__name__ in _NOT_THE_HOST:
         return None
     for each in chain:
@@ -160,7 +160,7 @@ def _by_name(error: BaseException) -> ErrorKind | None:
     return None
 
 
-def _chain(error: BaseException, seen: set[int] | None = None) -> Iterator[BaseException]:
+def chain_of(error: BaseException, seen: set[int] | None = None) -> Iterator[BaseException]:
     """The error, and whatever it says it came from. Bounded, since errors may go in circles."""
     seen = set() if seen is None else seen
     if id(error) in seen or len(seen) >= 20:
@@ -172,4 +172,4 @@ def _chain(error: BaseException, seen: set[int] | None = None) -> Iterator[BaseE
     within += [getattr(each, "value", None) for each in reasons or ()]
     for each in within:
         if isinstance(each, BaseException):
-            yield from _chain(each, seen)
+            yield from chain_of(each, seen)

@@ -4,25 +4,28 @@
 >>> adapter = PoliteAdapter(Coordinator())                                       # doctest: +SKIP
 >>> session.mount("http://", adapter), session.mount("https://", adapter)        # doctest: +SKIP
 
-Bodies are read within their leases; with ``stream=True`` the slot is taken until the response is closed. A body that is a
-stream or generator is sent once.
+While a body is read its lease is renewed; with ``stream=True`` the slot is taken until the response is closed. What is read
+of ``response.raw`` must come within the lease. A request's body that is a stream or generator is sent once.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn, TypeAlias
 
 import requests
 from requests.adapters import HTTPAdapter
+from urllib3.util import Timeout
 
 from politely.attempts import Attempts
 from politely.coordinator import Coordinator, Permit
 from politely.errors import PolitelyError
 
 log = logging.getLogger("politely")
+
+Seconds: TypeAlias = "None | float | tuple[float, float] | tuple[float, None] | Timeout"
 
 
 class PoliteAdapter(HTTPAdapter):
@@ -37,7 +40,7 @@ class PoliteAdapter(HTTPAdapter):
         self,
         request: requests.PreparedRequest,
         stream: bool = False,
-        timeout: None | float | tuple[float, float] | tuple[float, None] = None,
+        timeout: Seconds = None,
         verify: bool | str = True,
         cert: None | bytes | str | tuple[bytes | str, bytes | str] = None,
         proxies: Mapping[str, str] | None = None,
@@ -50,12 +53,14 @@ class PoliteAdapter(HTTPAdapter):
             permit.attempts = attempts
             came: requests.Response | Exception
             try:
-                came = super().send(
-                    request, stream, _bounded(timeout, permit.lease_left), verify, cert, proxies
-                )
+                bounded: Any = _bounded(timeout, permit.lease_left)
+                sent = time.monotonic()
+                came = super().send(request, stream, bounded, verify, cert, proxies)
+                latency = time.monotonic() - sent  # requests itself takes it when all of this is over
+                _keep_while_read(came, permit)
                 if not stream or came.status_code >= 400:
                     came.content  # noqa: B018: reads it
-                _tell(permit, came)
+                _tell(permit, came, latency)
             except Exception as error:
                 came = error
                 _tell(permit, error)
@@ -70,11 +75,17 @@ class PoliteAdapter(HTTPAdapter):
                 return came
             time.sleep(pause)
 
+    def __getstate__(self) -> NoReturn:
+        raise TypeError("a PoliteAdapter cannot be pickled: mount one of its own in each process")
 
-def _bounded(
-    timeout: None | float | tuple[float, float] | tuple[float, None], lease_left: float
-) -> tuple[float, float]:
+
+def _bounded(timeout: Seconds, lease_left: float) -> tuple[float, float] | Timeout:
     """No time-out is longer than the lease."""
+    if isinstance(timeout, Timeout):
+        bounded = timeout.clone()
+        total = timeout.total  # bounds the others; None or a mark, if it was not given
+        bounded.total = min(total, lease_left) if isinstance(total, (int, float)) else lease_left
+        return bounded
     connect, read = timeout if isinstance(timeout, tuple) else (timeout, timeout)
     return (
         lease_left if connect is None else min(connect, lease_left),
@@ -82,29 +93,52 @@ def _bounded(
     )
 
 
-def _tell(permit: Permit, came: requests.Response | BaseException) -> None:
+def _keep_while_read(response: requests.Response, permit: Permit) -> None:
+    """By a thread, since a read waits for all bytes of its chunk, however slowly they come."""
+    read = response.iter_content  # `content` and `iter_lines` read through it too
+
+    def kept(chunks: Iterator[Any]) -> Iterator[Any]:
+        permit.keep()
+        try:
+            for chunk in chunks:
+                yield chunk
+                if permit.lost:
+                    raise requests.ReadTimeout(f"{permit.key}: the lease is over", response=response)
+        finally:
+            permit._let_go()
+
+    def read_kept(*args: Any, **more: Any) -> Iterator[Any]:
+        chunks = read(*args, **more)
+        return chunks if permit.state.over else kept(chunks)
+
+    response.iter_content = read_kept  # type: ignore[method-assign]
+
+
+def _tell(
+    permit: Permit, came: requests.Response | BaseException, latency: float | None = None
+) -> None:
     if permit.state.over:
         return
     try:
         if isinstance(came, BaseException):
             permit.failed(came)
         elif came._content_consumed:  # type: ignore[attr-defined]
-            permit.report(came)
+            permit.report(came, latency=latency)
         else:
-            permit.report(came, body_coming=True)
-            _at_close(came, permit)
+            permit.report(came, latency=latency, body_coming=True)
+            _at_close(came, permit, latency)
     except PolitelyError as why:  # a page that came is not lost for it
         log.warning("%s: not reported: %s", permit.key, why)
 
 
-def _at_close(response: requests.Response, permit: Permit) -> None:
+def _at_close(response: requests.Response, permit: Permit, latency: float | None) -> None:
     close = response.close
 
     def close_and_tell() -> None:
         close()
         if not permit.state.over:
             try:
-                permit.report(response)
+                permit.report(response, latency=latency)
             except PolitelyError as why:
                 log.warning("%s: not reported: %s", permit.key, why)
 

@@ -1,0 +1,36 @@
+"""Errors go from one process to another."""
+
+import copy
+import pickle
+
+import pytest
+
+from politely import Away, BadCall, LeaseLost, PolitelyError, Refused, TimedOut, TooLate
+
+ERRORS = [
+    PolitelyError("any"),
+    Refused("parked", "403 three times", 60.0),
+    Refused("full", "no room"),
+    TimedOut("hold, Retry-After", 2.5, 3),
+    Away("http://a:7077: ConnectError: refused"),
+    TooLate("a.example: late"),
+    LeaseLost("a.example: lost"),
+    BadCall("no host", "url", 422),
+]
+
+
+def kinds(kind):
+    return {kind}.union(*map(kinds, kind.__subclasses__()))
+
+
+def test_every_error_is_listed():
+    assert {type(error) for error in ERRORS} == kinds(PolitelyError)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_an_error_survives_pickling(error, protocol):
+    """Before this, `Refused` could not be unpickled, and `TimedOut` and `Away` said their first words twice."""
+    for again in (pickle.loads(pickle.dumps(error, protocol)), copy.copy(error)):
+        assert type(again) is type(error) and str(again) == str(error)
+        assert (again.args, vars(again)) == (error.args, vars(error))
