@@ -302,7 +302,9 @@ fn the_library_tells_of_its_decisions_when_asked() {
     let said = |command: &mut std::process::Command| {
         run(command.args(["--retry", "job-scraper", "--retries", "0", &server.url("a")]))
     };
-    let event = "politely::permit: event signal=RateLimited status=429";
+    let key = server.url("").replace("http://", "").replace('/', "");
+    let event = format!("politely::permit: event key=\"{key}\" signal=RateLimited status=429");
+    let event = event.as_str();
     assert_eq!(said(&mut fast()).lines("event").len(), 0);
     let told = said(fast().arg("-v"));
     assert_eq!(told.lines(event).len(), 1, "{}", told.err);
