@@ -461,23 +461,27 @@ fn teach(
     report: &Report,
     tell: impl FnOnce(&mut Entry<'_>) -> Directions,
 ) -> Directions {
-    part.with(|entry| {
+    let heard = part.with(|entry| {
         entry.learned();
         let directions = tell(entry);
         entry.stats.reported += u64::from(!directions.late);
         entry.stats.late += u64::from(directions.late);
         let refused = report.signal == Signal::RateLimited && !directions.late;
         entry.stats.refused += u64::from(refused);
-        if directions.event {
-            let (key, rate) = (entry.key.as_str(), directions.rate);
-            tracing::debug!(key, signal = ?report.signal, status = report.status, rate, "event");
-        }
-        directions
-    })
-    .unwrap_or_else(|| Directions {
-        hold_until: part.shard.clock.now(),
-        rate: 0.0,
-        event: false,
-        late: true,
-    })
+        (directions, directions.event.then(|| entry.key.clone()))
+    });
+    let Some((directions, event)) = heard else {
+        return Directions {
+            hold_until: part.shard.clock.now(),
+            rate: 0.0,
+            event: false,
+            late: true,
+        };
+    };
+    // Not while the shard is locked: whoever listens may be slow.
+    if let Some(key) = event {
+        let (key, rate) = (key.as_str(), directions.rate);
+        tracing::debug!(key, signal = ?report.signal, status = report.status, rate, "event");
+    }
+    directions
 }
