@@ -92,6 +92,22 @@ pub(crate) struct Departure {
     pub(crate) unused: Unused,
 }
 
+impl Departure {
+    /// One of its run: only the first gives bytes back.
+    pub(crate) fn nth(&self, i: u16) -> Self {
+        let bytes = if i == 0 { self.unused.bytes } else { 0 };
+        Self {
+            start: self.start + Rate::per_second(self.rate).interval() * u32::from(i),
+            slots: 1,
+            unused: Unused {
+                bytes,
+                ..self.unused
+            },
+            ..*self
+        }
+    }
+}
+
 /// The claim on one key.
 pub(crate) struct Part {
     pub(crate) shard: Arc<SharedShard>,
@@ -177,22 +193,9 @@ impl Permit {
         let claims = self.claim.take().map_or_else(Vec::new, Held::split);
         let mut claims = claims.into_iter();
         let sent = self.sent;
-        let interval = self.interval();
-        let Departure {
-            start,
-            rate,
-            slots,
-            mut unused,
-        } = self.departure;
+        let run = self.departure;
         // All at once: one that is never taken is dropped, and its slot returns.
-        let each = (0..slots).map(|i| {
-            let departure = Departure {
-                start: start + interval * u32::from(i),
-                rate,
-                slots: 1,
-                unused,
-            };
-            unused.bytes = 0;
+        let each = (0..run.slots).map(|i| {
             let parts = parts.iter().map(|part| Part {
                 shard: Arc::clone(&part.shard),
                 lease: LeaseId(part.lease.0 + u64::from(i)),
@@ -202,7 +205,7 @@ impl Permit {
                 parts: parts.collect(),
                 sent,
                 given: true,
-                departure,
+                departure: run.nth(i),
                 claim: claims.next(),
             }
         });

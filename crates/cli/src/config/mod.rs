@@ -62,7 +62,7 @@ pub(crate) struct Knobs {
     /// While that engine is away: nothing leaves (closed), or each process goes on with its share, a minute at most
     #[arg(long, value_enum, value_name = "WHAT", requires = "store")]
     pub(crate) store_away: Option<StoreAway>,
-    /// With --store: the slots of a process that was killed return after this long (default 20s); a longer request renews its own
+    /// With --store: the slots of a process that was killed return after this long (default 20s, at least 5s); a longer request renews its own
     #[arg(long, value_name = "TIME", requires = "store")]
     pub(crate) lease: Option<Span>,
     /// The coordinator's token is in FILE; `POLITELY_TOKEN` may hold it instead

@@ -56,6 +56,8 @@ const SETTLE: Duration = Duration::from_secs(3);
 const STORE: &str = "the store";
 /// With it the slots of a process that was killed return after this long; a request that takes longer renews them.
 const STORE_LEASE: Duration = Duration::from_secs(20);
+/// A renewal is sent when a third is left, and may wait a second for the engine.
+const STORE_LEASE_MIN: Duration = Duration::from_secs(5);
 /// Waits longer than this are not waited for: the host is set aside.
 const WAIT_MAX: Duration = Duration::from_hours(1);
 
@@ -390,7 +392,7 @@ fn no_beginning(shared_by: &str, why: &str) -> String {
 fn store(settings: &Settings, url: &str, clock: Clock) -> Result<Limiter, Wrong> {
     let engine = Redis::connect(url).map_err(|why| Wrong(format!("--store: {why}")))?;
     let mut config = config(settings);
-    config.lease = settings.lease.unwrap_or(STORE_LEASE);
+    config.lease = settings.lease.unwrap_or(STORE_LEASE).max(STORE_LEASE_MIN);
     let builder = Limiter::builder().config(config).clock(clock);
     let builder = builder.store(Arc::new(engine));
     let limiter = builder.when_away(settings.store_away.into()).build();

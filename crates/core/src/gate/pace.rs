@@ -191,7 +191,6 @@ impl Pace {
     /// Says whether it is.
     pub fn give_back(&mut self, now: Timestamp, rate: &Rate, cost: f64, start: Timestamp) -> bool {
         let newest = start == self.newest;
-        self.settle(now, rate);
         if newest {
             self.put_back(now, rate, cost);
         }

@@ -276,11 +276,13 @@ impl Limiter {
         let now = self.now();
         let (shard, hash) = self.0.registry.shard(key);
         let mut shard = shard.lock();
-        // For one that cannot be read no other key is forgotten.
-        Host::restore(state, now, &shard.config)?;
-        let slot = self.0.registry.slot(&mut shard, key, hash, now)?;
-        let mut host = Host::restore(state, now, shard.get(slot).config)?;
+        let mut host = match shard.find(key, hash) {
+            Some(slot) => Host::restore(state, now, shard.get(slot).config)?,
+            None => Host::restore(state, now, &shard.config)?,
+        };
         host.forget_leases();
+        // Only now: for one that cannot be read no other key is forgotten.
+        let slot = self.0.registry.slot(&mut shard, key, hash, now)?;
         shard.replace(slot, host);
         Ok(())
     }

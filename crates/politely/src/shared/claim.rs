@@ -162,29 +162,20 @@ impl Held for Claim {
             return vec![self];
         }
         let parts = std::mem::take(&mut self.parts);
-        let interval = politely_core::gate::Rate::per_second(self.departure.rate).interval();
         let one = |i: u16| -> Box<dyn Held> {
-            let mut unused = self.departure.unused;
-            if i > 0 {
-                unused.bytes = 0;
-            }
-            let start = self.departure.start + interval * u32::from(i);
-            let until = start + self.lasts;
+            let departure = self.departure.nth(i);
+            let until = departure.start + self.lasts;
             let parts = parts.iter().map(|part| Part {
                 key: part.key.clone(),
                 lease: Arc::new(Lease::new(LeaseId(part.lease.id().0 + u64::from(i)), until)),
             });
+            let later = departure.start.since(self.departure.start);
             Box::new(Self {
                 inner: Arc::clone(&self.inner),
                 parts: parts.collect(),
-                departure: Departure {
-                    start,
-                    slots: 1,
-                    unused,
-                    ..self.departure
-                },
+                departure,
                 lasts: self.lasts,
-                valid_until: self.valid_until + interval * u32::from(i),
+                valid_until: self.valid_until + later,
                 sent: self.sent,
                 body: None,
             })
