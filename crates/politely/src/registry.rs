@@ -1,13 +1,14 @@
 //! All keys of one process: sharded, bounded, each state in place.
 //!
-//! A key is hashed once per call. Its shard is a mutex around a slab of states and an index into it; a
-//! permit carries its slot's number, so that reporting hashes nothing. The slab grows chunk by chunk, since
-//! a million idle keys should cost what they hold.
+//! A shard is a mutex around a slab of states and an index into it, by the hash of a key. A key that was used before remembers
+//! its shard and slot ([`Key::place`]), and a permit carries them, so that neither hashes anything. The slab grows chunk by chunk,
+//! since a million idle keys should cost what they hold.
 //!
 //! **Bounded.** At capacity a newcomer takes the place of a key that would lose nothing: no lease, waiter,
 //! hold, open breaker, strike, debt or operator's number, and no learned ceiling that is neither saved nor
 //! a day old. If there is none, the newcomer is refused; nobody's hold is forgotten to make room.
 
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -66,6 +67,8 @@ pub(crate) struct Shard {
     /// Slots that learned since somebody asked, each once. Some may be empty by now.
     learned: Vec<u32>,
     pub(crate) config: Arc<Config>,
+    /// Other bounds than everybody's, set by an operator, by slot.
+    own: BTreeMap<u32, Arc<Config>>,
     /// Makes what is random repeatable.
     seed: u64,
     pub(crate) stats: Stats,
@@ -76,11 +79,11 @@ pub(crate) struct Shard {
 pub(crate) struct Slot {
     pub(crate) key: Key,
     pub(crate) host: Host,
-    /// Other bounds than everybody's, set by an operator.
-    pub(crate) config: Option<Arc<Config>>,
     /// Tells this state from those that had the slot before it.
     pub(crate) born: u32,
     pub(crate) waiters: Option<Box<Waiters>>,
+    /// It has bounds of its own.
+    own: bool,
     /// Nothing was learned since the last snapshot.
     pub(crate) saved: bool,
     /// It is on the shard's list of what was learned since [`Shard::take_learned`] was last called.
@@ -102,6 +105,7 @@ impl Registry {
                 births: 0,
                 learned: Vec::new(),
                 config: Arc::clone(config),
+                own: BTreeMap::new(),
                 seed,
                 stats: Stats::default(),
             };
@@ -119,34 +123,84 @@ impl Registry {
         }
     }
 
-    /// The shard of `key`, and the key's hash for its table.
-    pub(crate) fn shard(&self, key: &Key) -> (&Arc<SharedShard>, u64) {
+    /// The slot of `key`, if it is known.
+    #[inline]
+    pub(crate) fn find(&self, key: &Key) -> Option<Found<'_>> {
+        if let Some(found) = self.remembered(key) {
+            return Some(found);
+        }
+        let (shard, hash) = self.shard(key);
+        let locked = self.shards[shard].lock();
+        let slot = locked.find(key, hash)?;
+        Some(self.found(key, shard, locked, slot))
+    }
+
+    /// The slot of `key`, made if it is new.
+    #[inline]
+    pub(crate) fn find_or_make(&self, key: &Key, now: Timestamp) -> Result<Found<'_>, Full> {
+        if let Some(found) = self.remembered(key) {
+            return Ok(found);
+        }
+        let (shard, hash) = self.shard(key);
+        let mut locked = self.shards[shard].lock();
+        let slot = match locked.find(key, hash) {
+            Some(slot) => slot,
+            None => self.newcomer(&mut locked, key, hash, now)?,
+        };
+        Ok(self.found(key, shard, locked, slot))
+    }
+
+    /// The slot that `key` remembers, if it is still its own.
+    #[inline]
+    fn remembered(&self, key: &Key) -> Option<Found<'_>> {
+        let place = key.place();
+        let slot = (place / SHARDS as u32).checked_sub(1)?;
+        let shared = &self.shards[place as usize % SHARDS];
+        let shard = shared.lock();
+        let is_it = shard.slots.get(slot).is_some_and(|slot| slot.key == *key);
+        is_it.then_some(Found {
+            shared,
+            shard,
+            slot,
+        })
+    }
+
+    #[inline]
+    fn found<'a>(
+        &'a self,
+        key: &Key,
+        at: usize,
+        shard: MutexGuard<'a, Shard>,
+        slot: u32,
+    ) -> Found<'a> {
+        // Nobody has so many keys that it would not fit.
+        let place = (slot + 1).checked_mul(SHARDS as u32);
+        key.found_at(place.map_or(0, |place| place + at as u32));
+        Found {
+            shared: &self.shards[at],
+            shard,
+            slot,
+        }
+    }
+
+    /// The number of the shard of `key`, and the key's hash for its index.
+    fn shard(&self, key: &Key) -> (usize, u64) {
         let hash = hash_key(key, &self.hasher);
         // The index uses the low half; the shard takes some of the high.
-        (&self.shards[(hash >> 40) as usize % SHARDS], hash)
+        ((hash >> 40) as usize % SHARDS, hash)
     }
 
     pub(crate) fn shards(&self) -> &[Arc<SharedShard>] {
         &self.shards
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.keys.load(Ordering::Relaxed)
+    /// What holds for a key that is not known yet.
+    pub(crate) fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.shards[0].lock().config)
     }
 
-    /// The slot of `key`, made if it is new.
-    #[inline]
-    pub(crate) fn slot(
-        &self,
-        shard: &mut Shard,
-        key: &Key,
-        hash: u64,
-        now: Timestamp,
-    ) -> Result<u32, Full> {
-        match shard.find(key, hash) {
-            Some(slot) => Ok(slot),
-            None => self.newcomer(shard, key, hash, now),
-        }
+    pub(crate) fn len(&self) -> usize {
+        self.keys.load(Ordering::Relaxed)
     }
 
     #[cold]
@@ -166,9 +220,9 @@ impl Registry {
         let slot = Slot {
             key: key.clone(),
             host,
-            config: None,
             born,
             waiters: None,
+            own: false,
             saved: false,
             listed: false,
         };
@@ -211,7 +265,7 @@ impl Registry {
 
 impl Shard {
     #[inline]
-    pub(crate) fn find(&self, key: &Key, hash: u64) -> Option<u32> {
+    fn find(&self, key: &Key, hash: u64) -> Option<u32> {
         self.index.find(hash, |slot| {
             self.slots.get(slot).is_some_and(|slot| slot.key == *key)
         })
@@ -225,16 +279,17 @@ impl Shard {
         let Slot {
             key,
             host,
-            config,
             born,
             waiters,
+            own,
             saved,
             listed,
         } = self
             .slots
             .get_mut(slot)
             .expect("the slot was found under this lock");
-        let config = config.as_deref().unwrap_or(&self.config);
+        let own = own.then(|| &self.own[&slot]);
+        let config = own.unwrap_or(&self.config);
         let (born, seed, stats) = (*born, self.seed, &mut self.stats);
         Entry {
             key,
@@ -270,7 +325,7 @@ impl Shard {
         let old = std::mem::replace(&mut self.config, Arc::clone(config));
         for slot in 0..self.slots.len() {
             let slot = self.slots.get_mut(slot);
-            if let Some(slot) = slot.filter(|slot| slot.config.is_none()) {
+            if let Some(slot) = slot.filter(|slot| !slot.own) {
                 slot.host.reconfigure(now, &old, config);
                 if let Some(waiters) = &slot.waiters {
                     waiters.wake_head();
@@ -282,7 +337,8 @@ impl Shard {
     /// Gives the key in `slot` a configuration of its own and begins its state anew.
     pub(crate) fn configure(&mut self, slot: u32, config: &Arc<Config>, now: Timestamp) {
         if let Some(known) = self.slots.get_mut(slot) {
-            known.config = Some(Arc::clone(config));
+            known.own = true;
+            self.own.insert(slot, Arc::clone(config));
             self.replace(slot, Host::new(config, now));
         }
     }
@@ -357,7 +413,7 @@ impl Shard {
             };
             let forgettable = slot.saved || now.since(slot.host.last_grant()) >= LEARNED_KEPT;
             if slot.waiters.is_some()
-                || slot.config.is_some()
+                || slot.own
                 || !slot.host.evictable(now, forgettable, &self.config)
             {
                 continue;
@@ -371,6 +427,20 @@ impl Shard {
             return true;
         }
         false
+    }
+}
+
+/// A key's slot, its shard locked.
+pub(crate) struct Found<'a> {
+    pub(crate) shared: &'a Arc<SharedShard>,
+    pub(crate) shard: MutexGuard<'a, Shard>,
+    pub(crate) slot: u32,
+}
+
+impl Found<'_> {
+    #[inline]
+    pub(crate) fn entry(&mut self) -> Entry<'_> {
+        self.shard.get(self.slot)
     }
 }
 

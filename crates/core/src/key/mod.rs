@@ -18,6 +18,7 @@
 
 mod host;
 mod kind;
+mod place;
 mod site;
 
 use std::fmt::{self, Write as _};
@@ -27,6 +28,8 @@ use std::str::FromStr;
 use compact_str::CompactString;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use url::Url;
+
+use self::place::Place;
 
 pub use kind::{KeyKind, UnknownKeyKind};
 
@@ -42,8 +45,14 @@ pub const TEXT_LEN_MAX: usize = 253;
 /// What a limit attaches to, in canonical text.
 ///
 /// Up to 24 bytes are held in place; a longer key owns one allocation, and a clone copies it.
+///
+/// A key that is kept remembers where its state was found ([`Key::place`]), which speeds the next call up. Clippy's
+/// `mutable_key_type` sees that in maps by key; nothing that is compared or hashed changes.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key(CompactString);
+pub struct Key {
+    text: CompactString,
+    place: Place,
+}
 
 /// Why a text or URL names no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -82,12 +91,12 @@ impl Key {
     /// The host of a URL, or of a host's own text with or without a port: `https://Example.COM:443/a`,
     /// `example.com.`, `EXAMPLE.com:8080`, `[::1]:80`, `::1`.
     pub fn host(text: &str) -> Result<Self, KeyError> {
-        host::of_text(text).map(Self)
+        host::of_text(text).map(Self::of)
     }
 
     /// The host of a parsed URL; the path taken for each request. Allocates only for hosts over 24 bytes.
     pub fn of_url(url: &Url) -> Result<Self, KeyError> {
-        host::of_url(url).map(Self)
+        host::of_url(url).map(Self::of)
     }
 
     /// The registrable domain of a URL or host text, by the public suffix list including its private part
@@ -97,12 +106,12 @@ impl Key {
     /// host is its own site and the key is the host's, port and all: too fine a key limits each of its hosts,
     /// too coarse a one would make strangers share a limit.
     pub fn site(text: &str) -> Result<Self, KeyError> {
-        host::of_text(text).map(site::of_host).map(Self)
+        host::of_text(text).map(site::of_host).map(Self::of)
     }
 
     /// [`Key::site`] of a parsed URL.
     pub fn site_of_url(url: &Url) -> Result<Self, KeyError> {
-        host::of_url(url).map(site::of_host).map(Self)
+        host::of_url(url).map(site::of_host).map(Self::of)
     }
 
     /// An address that was connected to; an IPv4 address mapped into IPv6 is the IPv4 address.
@@ -110,7 +119,7 @@ impl Key {
         let mut text = CompactString::const_new(ADDRESS);
         // Writing to a string in memory cannot fail.
         let _ = write!(text, "{}", address.to_canonical());
-        Self(text)
+        Self::of(text)
     }
 
     /// A host as seen from one egress (a proxy, a source address): servers limit each address that asks.
@@ -123,7 +132,7 @@ impl Key {
     /// A name the operator chose, kept as it is: an account, an API token's label, a job.
     pub fn custom(text: &str) -> Result<Self, KeyError> {
         free_text(text)?;
-        Ok(Self(joined(&[CUSTOM, text])))
+        Ok(Self::of(joined(&[CUSTOM, text])))
     }
 
     /// A key's own text, as printed or stored, back into the key; host spellings are made canonical.
@@ -146,12 +155,29 @@ impl Key {
     /// The canonical text.
     #[inline]
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
+    }
+
+    /// The place it was given last by whoever keeps a state for it; 0 if nobody did. It may be another's by now.
+    #[inline]
+    pub fn place(&self) -> u32 {
+        self.place.get()
+    }
+
+    /// Its state was found at `place`. Clones made from now on know it too.
+    #[inline]
+    pub fn found_at(&self, place: u32) {
+        self.place.set(place);
+    }
+
+    const fn of(text: CompactString) -> Self {
+        let place = Place::UNKNOWN;
+        Self { text, place }
     }
 
     fn of_egress(egress: &str, host: &str) -> Result<Self, KeyError> {
         free_text(egress)?;
-        Ok(Self(joined(&[EGRESS, egress, "/", host])))
+        Ok(Self::of(joined(&[EGRESS, egress, "/", host])))
     }
 }
 
@@ -182,19 +208,19 @@ fn joined(parts: &[&str]) -> CompactString {
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.0)
+        f.pad(&self.text)
     }
 }
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Key({})", self.0)
+        write!(f, "Key({})", self.text)
     }
 }
 
 impl AsRef<str> for Key {
     fn as_ref(&self) -> &str {
-        &self.0
+        &self.text
     }
 }
 
@@ -208,7 +234,7 @@ impl FromStr for Key {
 
 impl Serialize for Key {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
+        serializer.serialize_str(&self.text)
     }
 }
 

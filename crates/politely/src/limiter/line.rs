@@ -61,21 +61,17 @@ impl Limiter {
     }
 
     fn join_line(&self, key: &Key, turn: Turn) -> Result<Place, AcquireError> {
-        let (shared, hash) = self.0.registry.shard(key);
-        let mut shard = shared.lock();
-        let slot = self
-            .0
-            .registry
-            .slot(&mut shard, key, hash, self.now())
-            .map_err(|Full| AcquireError::Full)?;
-        let Entry { waiters, stats, .. } = shard.get(slot);
+        let found = self.0.registry.find_or_make(key, self.now());
+        let mut found = found.map_err(|Full| AcquireError::Full)?;
+        let (shared, slot) = (Arc::clone(found.shared), found.slot);
+        let Entry { waiters, stats, .. } = found.entry();
         if waiters.as_ref().map_or(0, |line| line.len()) >= self.0.line_max {
             return Err(AcquireError::LineFull(key.clone()));
         }
         let ticket = waiters.get_or_insert_default().join(turn);
         stats.waiting += 1;
         Ok(Place {
-            shared: Arc::clone(shared),
+            shared,
             slot,
             ticket,
         })

@@ -20,7 +20,7 @@ use crate::asked::{AcquireError, Keys, Refusal, RefusalReason, alone, distinct};
 use crate::clock::Clock;
 use crate::elsewhere::Elsewhere;
 use crate::permit::{Departure, Part, Permit};
-use crate::registry::{Entry, Full, Registry, SharedShard};
+use crate::registry::{Entry, Found, Full, Registry, SharedShard};
 use crate::sync::{AtomicBool, AtomicU64};
 use crate::waiters::{Turn, Waiters};
 
@@ -420,18 +420,17 @@ impl Limiter {
             at,
             index,
         };
-        // The key first: its name may be far away, and the clock is read while it comes.
-        let (shared, hash) = self.0.registry.shard(key);
         let now = self.now();
         if self.closed() {
             return Err(refuse(RefusalReason::Closed, Timestamp::NEVER));
         }
-        let mut shard = shared.lock();
-        let slot = self
-            .0
-            .registry
-            .slot(&mut shard, key, hash, now)
-            .map_err(|Full| refuse(RefusalReason::Full, now + Duration::from_secs(1)))?;
+        let found = self.0.registry.find_or_make(key, now);
+        let full = |Full| refuse(RefusalReason::Full, now + Duration::from_secs(1));
+        let Found {
+            shared,
+            mut shard,
+            slot,
+        } = found.map_err(full)?;
         let entry = shard.get(slot);
         let overtaking = |waiters: &Waiters| waiters.is_before(turn);
         if entry.waiters.as_deref().is_some_and(overtaking) {

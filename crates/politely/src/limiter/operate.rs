@@ -47,10 +47,9 @@ impl Limiter {
         if let Some(elsewhere) = self.elsewhere() {
             return elsewhere.numbers(key);
         }
-        let (shard, hash) = self.0.registry.shard(key);
-        let mut shard = shard.lock();
-        let slot = shard.find(key, hash);
-        slot.map(|slot| shard.get(slot).host.operator_numbers())
+        let found = self.0.registry.find(key);
+        found
+            .map(|mut found| found.entry().host.operator_numbers())
             .unwrap_or_default()
     }
 
@@ -92,10 +91,8 @@ impl Limiter {
             return Ok(());
         }
         let now = self.now();
-        let (shard, hash) = self.0.registry.shard(key);
-        let mut shard = shard.lock();
-        let slot = self.0.registry.slot(&mut shard, key, hash, now)?;
-        shard.configure(slot, &Arc::new(config), now);
+        let mut found = self.0.registry.find_or_make(key, now)?;
+        found.shard.configure(found.slot, &Arc::new(config), now);
         Ok(())
     }
 
@@ -154,10 +151,8 @@ impl Limiter {
             return elsewhere.explain(key);
         }
         let now = self.now();
-        let (shard, hash) = self.0.registry.shard(key);
-        let mut shard = shard.lock();
-        let slot = shard.find(key, hash)?;
-        let entry = shard.get(slot);
+        let mut found = self.0.registry.find(key)?;
+        let entry = found.entry();
         Some(entry.host.look(now, entry.config))
     }
 
@@ -190,10 +185,9 @@ impl Limiter {
         if let Some(elsewhere) = self.elsewhere() {
             return elsewhere.position(key, turn);
         }
-        let (shard, hash) = self.0.registry.shard(key);
-        let mut shard = shard.lock();
-        let slot = shard.find(key, hash);
-        slot.and_then(|slot| Some(shard.get(slot).waiters.as_deref()?.before(turn)))
+        let found = self.0.registry.find(key);
+        found
+            .and_then(|mut found| Some(found.entry().waiters.as_deref()?.before(turn)))
             .unwrap_or(0)
     }
 
@@ -240,10 +234,8 @@ impl Limiter {
         if let Some(elsewhere) = self.elsewhere() {
             return elsewhere.snapshot(key);
         }
-        let (shard, hash) = self.0.registry.shard(key);
-        let mut shard = shard.lock();
-        let slot = shard.find(key, hash)?;
-        let entry = shard.get(slot);
+        let mut found = self.0.registry.find(key)?;
+        let entry = found.entry();
         *entry.saved = true;
         let state = entry.host.snapshot();
         self.0.registry.look_again();
@@ -274,16 +266,15 @@ impl Limiter {
             return Ok(());
         }
         let now = self.now();
-        let (shard, hash) = self.0.registry.shard(key);
-        let mut shard = shard.lock();
-        let mut host = match shard.find(key, hash) {
-            Some(slot) => Host::restore(state, now, shard.get(slot).config)?,
-            None => Host::restore(state, now, &shard.config)?,
+        let registry = &self.0.registry;
+        let mut host = match registry.find(key) {
+            Some(mut found) => Host::restore(state, now, found.entry().config)?,
+            None => Host::restore(state, now, &registry.config())?,
         };
         host.forget_leases();
         // Only now: for one that cannot be read no other key is forgotten.
-        let slot = self.0.registry.slot(&mut shard, key, hash, now)?;
-        shard.replace(slot, host);
+        let mut found = registry.find_or_make(key, now)?;
+        found.shard.replace(found.slot, host);
         Ok(())
     }
 
@@ -316,14 +307,13 @@ impl Limiter {
     /// No room for the key.
     pub fn readmit(&self, key: &Key, start: Timestamp, lease: Duration) -> Result<Permit, Full> {
         let now = self.now();
-        let (shared, hash) = self.0.registry.shard(key);
-        let mut shard = shared.lock();
-        let slot = self.0.registry.slot(&mut shard, key, hash, now)?;
-        let entry = shard.get(slot);
+        let mut found = self.0.registry.find_or_make(key, now)?;
+        let (shard, slot) = (Arc::clone(found.shared), found.slot);
+        let entry = found.entry();
         let id = entry.host.readmit(start, lease);
         entry.stats.granted += 1;
         let part = Part {
-            shard: Arc::clone(shared),
+            shard,
             slot,
             born: entry.born,
             lease: id,
@@ -339,19 +329,14 @@ impl Limiter {
 
     fn with_key(&self, key: &Key, f: impl FnOnce(Timestamp, &mut Entry<'_>)) -> Result<(), Full> {
         let now = self.now();
-        let (shard, hash) = self.0.registry.shard(key);
-        let mut shard = shard.lock();
-        let slot = self.0.registry.slot(&mut shard, key, hash, now)?;
-        change(shard.get(slot), now, f);
+        change(self.0.registry.find_or_make(key, now)?.entry(), now, f);
         Ok(())
     }
 
     fn with_known(&self, key: &Key, f: impl FnOnce(Timestamp, &mut Entry<'_>)) {
         let now = self.now();
-        let (shard, hash) = self.0.registry.shard(key);
-        let mut shard = shard.lock();
-        if let Some(slot) = shard.find(key, hash) {
-            change(shard.get(slot), now, f);
+        if let Some(mut found) = self.0.registry.find(key) {
+            change(found.entry(), now, f);
         }
     }
 }
