@@ -24,26 +24,13 @@ pub struct Command<'a> {
 
 /// A command on its way.
 struct Errand<'a> {
-    key: &'a str,
-    /// Nothing while it is sent.
-    words: Cmd,
+    /// Without words while it is sent.
+    command: Command<'a>,
     /// There, whoever is thought to own the key.
     to: Option<Server>,
     /// The key is about to move: it is there for who asks for it.
     asking: bool,
     answer: Option<Result<Value, Trouble>>,
-}
-
-impl<'a> From<Command<'a>> for Errand<'a> {
-    fn from(Command { key, words }: Command<'a>) -> Self {
-        Self {
-            key,
-            words,
-            to: None,
-            asking: false,
-            answer: None,
-        }
-    }
 }
 
 impl Servers {
@@ -96,7 +83,13 @@ impl Servers {
         purpose: Purpose,
         commands: Vec<Command<'_>>,
     ) -> Vec<Result<Value, Trouble>> {
-        let mut errands: Vec<_> = commands.into_iter().map(Errand::from).collect();
+        let new = commands.into_iter().map(|command| Errand {
+            command,
+            to: None,
+            asking: false,
+            answer: None,
+        });
+        let mut errands: Vec<_> = new.collect();
         for _ in 0..ROUNDS {
             let is_due = |errand: &&mut Errand| errand.answer.is_none();
             let mut due = errands.iter_mut().filter(is_due).peekable();
@@ -106,7 +99,8 @@ impl Servers {
             let owners = self.owners().await;
             let mut groups: HashMap<Server, Vec<&mut Errand>> = HashMap::new();
             for errand in due {
-                let owner = || self.owner(owners.as_ref().map_err(Clone::clone)?, errand.key);
+                let key = errand.command.key;
+                let owner = || self.owner(owners.as_ref().map_err(Clone::clone)?, key);
                 match errand.to.clone().map_or_else(owner, Ok) {
                     Ok(server) => groups.entry(server).or_default().push(errand),
                     Err(why) => errand.answer = Some(Err(why)),
@@ -128,7 +122,7 @@ impl Servers {
             if errand.asking {
                 commands.add_command(cmd("ASKING"));
             }
-            commands.add_command(take(&mut errand.words));
+            commands.add_command(take(&mut errand.command.words));
         }
         if purpose == Purpose::Durable {
             commands.cmd("WAIT").arg(replicas).arg(WAIT_MS);
@@ -159,12 +153,156 @@ impl Servers {
                 Err(why) => match self.redirected(&why, &server) {
                     Some((to, asking)) => {
                         (errand.to, errand.asking) = (Some(to), asking);
-                        errand.words = words.clone();
+                        errand.command.words = words.clone();
                         None
                     }
                     None => Some(Err(self.refused(&server, why))),
                 },
             };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+    use tokio::net::tcp::OwnedReadHalf;
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// What a server was asked, in order.
+    type Asked = Arc<Mutex<Vec<String>>>;
+
+    /// A server that answers each command with what `says` says.
+    fn serve<F: Fn(&str) -> String + Copy + Send + Sync + 'static>(
+        listener: TcpListener,
+        says: F,
+    ) -> Asked {
+        let asked = Asked::default();
+        let accepted = Arc::clone(&asked);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(converse(stream, says, Arc::clone(&accepted)));
+            }
+        });
+        asked
+    }
+
+    async fn converse(stream: TcpStream, says: impl Fn(&str) -> String, asked: Asked) {
+        let (read, mut write) = stream.into_split();
+        let mut lines = BufReader::new(read).lines();
+        while let Some(command) = command(&mut lines).await {
+            let answer = says(&command);
+            asked.lock().push(command);
+            if write.write_all(answer.as_bytes()).await.is_err() {
+                break;
+            }
+        }
+    }
+
+    /// `*2`, `$3`, `GET`, `$1`, `a`
+    async fn command(lines: &mut Lines<BufReader<OwnedReadHalf>>) -> Option<String> {
+        let count = lines.next_line().await.ok()??;
+        let mut words = Vec::new();
+        for _ in 0..count.strip_prefix('*')?.parse().ok()? {
+            lines.next_line().await.ok()??;
+            words.push(lines.next_line().await.ok()??);
+        }
+        Some(words.join(" "))
+    }
+
+    async fn listener() -> (TcpListener, u16) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        (listener, port)
+    }
+
+    fn sets(keys: &[&'static str]) -> Vec<Command<'static>> {
+        let set = |key: &&'static str| Command {
+            key,
+            words: cmd("SET").arg(key).arg(1).to_owned(),
+        };
+        keys.iter().map(set).collect()
+    }
+
+    #[tokio::test]
+    async fn what_is_elsewhere_is_asked_there_alone() {
+        let ((one, its_port), (other, port)) = (listener().await, listener().await);
+        let one = serve(one, move |command| match command {
+            "CLUSTER SLOTS" => {
+                format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:{its_port}\r\n")
+            }
+            "SET moved 1" => format!("-MOVED 1 127.0.0.1:{port}\r\n"),
+            "SET moving 1" => format!("-ASK 2 127.0.0.1:{port}\r\n"),
+            "SET odd 1" => "-WRONGTYPE it is a list\r\n".to_owned(),
+            _ => ":1\r\n".to_owned(),
+        });
+        let other = serve(other, |_| ":2\r\n".to_owned());
+        let url = format!("redis+cluster://127.0.0.1:{its_port}?wait=1");
+        let servers = Servers::connect(&url).unwrap();
+        let answers = servers
+            .change(sets(&["here", "moved", "odd", "moving"]))
+            .await;
+        let answers = answers.iter().map(|it| it.as_ref().map_err(Trouble::code));
+        assert_eq!(
+            answers.collect::<Vec<_>>(),
+            [
+                Ok(&Value::Int(1)),
+                Ok(&Value::Int(2)),
+                Err(Some("WRONGTYPE")),
+                Ok(&Value::Int(2))
+            ]
+        );
+        let all = ["SET here 1", "SET moved 1", "SET odd 1", "SET moving 1"];
+        let asked = one.lock().clone();
+        assert_eq!(asked[..1], ["CLUSTER SLOTS"]);
+        assert_eq!(asked[1..5], all);
+        // Whose the slots are is asked again: one of them has moved.
+        assert_eq!(asked[5..], ["WAIT 1 300", "CLUSTER SLOTS"]);
+        let there = ["SET moved 1", "ASKING", "SET moving 1", "WAIT 1 300"];
+        assert_eq!(*other.lock(), there);
+    }
+
+    #[tokio::test]
+    async fn what_too_few_acknowledge_is_told_with_its_answer() {
+        let (listener, port) = listener().await;
+        let asked = serve(listener, |command| match command {
+            "SET odd 1" => "-ERR no\r\n".to_owned(),
+            "SET one 1" => "+OK\r\n".to_owned(),
+            _ => ":0\r\n".to_owned(),
+        });
+        let servers = Servers::connect(&format!("redis://127.0.0.1:{port}")).unwrap();
+        let servers = servers.wait(2);
+        let answers = servers.change(sets(&["one", "odd"])).await;
+        assert!(matches!(
+            &answers[..],
+            [
+                Err(Trouble::Unacknowledged { replicas: 2, answer: Value::Okay, .. }),
+                Err(why),
+            ] if why.code() == Some("ERR")
+        ));
+        assert_eq!(*asked.lock(), ["SET one 1", "SET odd 1", "WAIT 2 300"]);
+        assert!(servers.ask(sets(&["one"])).await[0].is_ok());
+    }
+
+    #[tokio::test]
+    async fn who_is_sent_in_a_circle_gives_up() {
+        let (listener, port) = listener().await;
+        let asked = serve(listener, move |command| match command {
+            "CLUSTER SLOTS" => {
+                format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:{port}\r\n")
+            }
+            _ => format!("-MOVED 1 127.0.0.1:{port}\r\n"),
+        });
+        let url = format!("redis+cluster://127.0.0.1:{port}");
+        let servers = Servers::connect(&url).unwrap();
+        let answers = servers.ask(sets(&["one"])).await;
+        assert!(matches!(answers[..], [Err(Trouble::Restless)]));
+        let sets = asked.lock().iter().filter(|it| *it == "SET one 1").count();
+        assert_eq!(sets, ROUNDS);
     }
 }
