@@ -7,11 +7,7 @@
 //! | --- | --- |
 //! | [`Memory`]: one process, for tests and simulations | `memory.rs` |
 //! | `redis::Redis`: Redis or Valkey (feature `redis`) | `redis/` |
-//!
-//! What adapters to servers have in common is `link.rs`: a connection that is made again when it broke.
 
-#[cfg(feature = "redis")]
-mod link;
 mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;

@@ -20,38 +20,23 @@
 //! An ACL user needs `~*` (or the cells' prefix), the same as `&` for channels, and `+eval +evalsha +get +getrange +set
 //! +spublish +ssubscribe +sunsubscribe +time +info`, for a cluster `+cluster|slots +asking`, for [`Redis::wait`] `+wait`.
 //!
-//! | file | its part |
-//! | --- | --- |
-//! | `url.rs` | what a URL says |
-//! | `links.rs` | a connection to each server for each use; notices |
-//! | `owners.rs` | which server owns a cell |
-//! | `each.rs` | one command per cell, sent there, again if the cell moved |
-//! | `change.rs` | the change of a cell |
-//! | `pulse.rs` | time and run |
-//! | `trouble.rs` | what servers complain of, and what to do |
+//! Servers, connections and what becomes of a cell that moves are the crate `politely-redis`; here is what is said to them: `change.rs`
+//! the change of a cell, `pulse.rs` time and run.
 
 mod change;
-mod each;
-mod links;
-mod owners;
 mod pulse;
-mod trouble;
-mod url;
 
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use parking_lot::Mutex;
-use redis::{FromRedisValue, Value};
+use politely_redis::redis::{
+    Cmd, FromRedisValue, ParsingError, PushInfo, PushKind, Value, from_redis_value,
+};
+use politely_redis::{Command, Servers, Trouble};
 
-use super::{Engine, EngineError, OnNotice, Pending, Pulse, Write, Written};
+use super::{Engine, EngineError, Notice, OnNotice, Pending, Pulse, Write, Written};
 
-use self::each::{Ask, Simple};
-use self::links::{Links, Purpose};
-use self::owners::Owners;
-use self::url::Place;
-
-pub use self::url::RedisError;
+pub use politely_redis::UrlError as RedisError;
 
 /// Cells in Redis or Valkey.
 ///
@@ -59,12 +44,10 @@ pub use self::url::RedisError;
 /// connection fails, the next one makes another; each ends within seconds. All calls are to be made on one tokio runtime.
 /// One call should have thousands of cells at most: it has half a second to be answered.
 pub struct Redis {
-    place: Place,
-    hear: OnceLock<OnNotice>,
-    links: Mutex<Links>,
-    /// Unless they are to be asked for.
-    owners: Mutex<Option<Arc<Owners>>>,
-    /// One of them did not understand what not every server does.
+    servers: Servers,
+    /// As last seen.
+    run: AtomicU64,
+    /// In this run somebody did not understand what not every server does.
     plain: AtomicBool,
 }
 
@@ -76,10 +59,8 @@ impl Redis {
     /// [`RedisError`] if the URL means nothing, or the file of its `ca` cannot be read.
     pub fn connect(url: &str) -> Result<Self, RedisError> {
         Ok(Self {
-            place: Place::parse(url)?,
-            hear: OnceLock::new(),
-            links: Mutex::default(),
-            owners: Mutex::default(),
+            servers: Servers::connect(url)?,
+            run: AtomicU64::default(),
             plain: AtomicBool::default(),
         })
     }
@@ -89,7 +70,7 @@ impl Redis {
     /// replicas are there, nothing can be changed.
     #[must_use]
     pub fn wait(mut self, replicas: usize) -> Self {
-        self.place.replicas = replicas;
+        self.servers = self.servers.wait(replicas);
         self
     }
 }
@@ -97,8 +78,8 @@ impl Redis {
 impl Engine for Redis {
     fn read(&self, cells: Vec<Arc<str>>) -> Pending<'_, Vec<Result<Option<Vec<u8>>, EngineError>>> {
         Box::pin(async move {
-            let gets: Vec<_> = cells.iter().map(|cell| Simple("GET", cell)).collect();
-            let answers = self.each(Purpose::Calls, &gets).await;
+            let gets = cells.iter().map(|cell| simple("GET", cell));
+            let answers = self.servers.ask(gets.collect()).await;
             answers.into_iter().map(|answer| held(answer?)).collect()
         })
     }
@@ -107,19 +88,7 @@ impl Engine for Redis {
         &self,
         writes: Vec<Write>,
     ) -> Pending<'_, Vec<Result<Written, EngineError>>> {
-        Box::pin(async move {
-            let purpose = match self.place.replicas {
-                0 => Purpose::Calls,
-                _ => Purpose::Durable,
-            };
-            let answers = self.each(purpose, &writes).await;
-            let answers = writes.iter().zip(answers);
-            let written = answers.map(|(write, answer)| match answer? {
-                done if write.is_done(&done) => Ok(Written::Done),
-                other => held(other).map(Written::Conflict),
-            });
-            written.collect()
-        })
+        Box::pin(async move { self.change(&writes).await })
     }
 
     fn pulse(&self, epoch: Arc<str>) -> Pending<'_, Result<Pulse, EngineError>> {
@@ -127,8 +96,11 @@ impl Engine for Redis {
     }
 
     fn listen(&self, hear: OnNotice) {
-        // Called once; who calls again is not heard.
-        let _ = self.hear.set(hear);
+        self.servers.listen(move |push| {
+            if let Ok(Some(notice)) = notice(push) {
+                hear(notice);
+            }
+        });
     }
 
     fn watch(
@@ -137,16 +109,60 @@ impl Engine for Redis {
         less: Vec<Arc<str>>,
     ) -> Pending<'_, Result<(), EngineError>> {
         Box::pin(async move {
-            let left = less.iter().map(|cell| Simple("SUNSUBSCRIBE", cell));
-            let joined = more.iter().map(|cell| Simple("SSUBSCRIBE", cell));
-            let all: Vec<_> = left.chain(joined).collect();
-            let answers = self.each(Purpose::Notices, &all).await;
-            answers.into_iter().try_for_each(|answer| answer.map(drop))
+            let left = less.iter().map(|cell| simple("SUNSUBSCRIBE", cell));
+            let joined = more.iter().map(|cell| simple("SSUBSCRIBE", cell));
+            let all = left.chain(joined).collect();
+            let answers = self.servers.subscribe(all).await;
+            answers.into_iter().try_for_each(|answer| match answer {
+                // Too old to tell of changes, or not allowed to: there are no notices.
+                Err(why) if !matches!(why.code(), Some("ERR" | "NOPERM")) => Err(why.into()),
+                _ => Ok(()),
+            })
         })
     }
+}
+
+/// A command without arguments beside the cell.
+fn simple<'a>(name: &str, cell: &'a str) -> Command<'a> {
+    let mut words = Cmd::with_capacity(2, name.len() + cell.len());
+    words.arg(name).arg(cell);
+    Command { key: cell, words }
 }
 
 /// What a cell holds.
 fn held(answer: Value) -> Result<Option<Vec<u8>>, EngineError> {
     Option::from_redis_value(answer).map_err(|odd| EngineError(odd.to_string()))
+}
+
+/// What a server says unasked.
+fn notice(push: PushInfo) -> Result<Option<Notice>, ParsingError> {
+    let data = Value::Array(push.data);
+    Ok(match push.kind {
+        PushKind::SMessage => {
+            let (cell, value) = from_redis_value(data)?;
+            Some(Notice::Written { cell, value })
+        }
+        // If nobody asked for it: the channel has moved.
+        PushKind::SUnsubscribe => {
+            let (cell, _left): (_, u64) = from_redis_value(data)?;
+            Some(Notice::Unheard { cell: Some(cell) })
+        }
+        PushKind::Disconnection => Some(Notice::Unheard { cell: None }),
+        _ => None,
+    })
+}
+
+const RIGHTS: &str = "; the documentation of politely::cells::redis lists what its user needs";
+
+impl From<Trouble> for EngineError {
+    fn from(why: Trouble) -> Self {
+        let told = why.to_string();
+        let advice = match why.code() {
+            Some("NOPERM") => RIGHTS,
+            Some("ERR") if told.contains("executing the script can't run") => RIGHTS,
+            Some("WRONGTYPE") => "; somebody else uses the name of this cell: use another prefix",
+            _ => "",
+        };
+        Self(told + advice)
+    }
 }

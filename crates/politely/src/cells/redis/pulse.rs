@@ -3,38 +3,34 @@
 //! A run is the `run_id` of the process that is master, which a restart changes and a replica does not share; of a cluster, those of
 //! all masters together, in no order.
 
-use futures_util::future::join_all;
+use std::sync::atomic::Ordering;
+
 use politely_core::Timestamp;
-use redis::{ErrorKind, InfoDict, RedisResult, ServerErrorKind, Value, from_redis_value, pipe};
+use politely_redis::redis::{
+    ErrorKind, InfoDict, RedisResult, ServerErrorKind, Value, from_redis_value, pipe,
+};
 
 use super::super::{EngineError, Pulse};
 use super::Redis;
-use super::links::Purpose;
 
 impl Redis {
     pub(super) async fn look(&self, epoch: &str) -> Result<Pulse, EngineError> {
-        let owners = self.owners().await;
-        let owner = self.owner(&owners, epoch)?;
-        let owners = owners?;
-        let all = &owners.all;
         let mut questions = pipe();
         questions.cmd("TIME");
         questions.cmd("INFO").arg("server");
         questions.cmd("INFO").arg("replication");
         questions.cmd("GET").arg(epoch);
-        let asked = all
-            .iter()
-            .map(|server| self.send(server, Purpose::Calls, &questions));
-        let (mut run, mut of_owner) = (0, None);
-        for (server, answers) in all.iter().zip(join_all(asked).await) {
-            let pulse = of(answers?, *server == owner).map_err(|why| self.refused(server, &why))?;
-            run ^= pulse.run;
-            if *server == owner {
-                of_owner = Some(pulse);
-            }
+        let (owner, others) = self.servers.masters(epoch, &questions, of).await?;
+        let run = others.iter().fold(owner.run, |run, other| run ^ other.run);
+        self.is_in(run);
+        Ok(Pulse { run, ..owner })
+    }
+
+    /// Another run may be a newer server's, which is asked in its own words again.
+    fn is_in(&self, run: u64) {
+        if self.run.swap(run, Ordering::Relaxed) != run {
+            self.plain.store(false, Ordering::Relaxed);
         }
-        let of_owner = of_owner.expect("it is one of all");
-        Ok(Pulse { run, ..of_owner })
     }
 }
 
@@ -55,4 +51,20 @@ fn of(mut answers: Vec<Value>, is_owner: bool) -> RedisResult<Pulse> {
         run: run.ok_or((ErrorKind::UnexpectedReturnType, "INFO says no run_id"))?,
         epoch: from_redis_value(epoch.extract_error()?)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_run_is_asked_in_its_own_words_again() {
+        let redis = Redis::connect("redis://a").unwrap();
+        redis.is_in(1);
+        redis.plain.store(true, Ordering::Relaxed);
+        redis.is_in(1);
+        assert!(redis.plain.load(Ordering::Relaxed), "it is the same");
+        redis.is_in(2);
+        assert!(!redis.plain.load(Ordering::Relaxed));
+    }
 }

@@ -8,11 +8,11 @@ use redis::{
 };
 use url::Url;
 
-use super::links::{Purpose, Server};
+use crate::links::{Purpose, Server};
 
-/// Why a URL leads to no cells.
+/// Why a URL leads to no servers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RedisError {
+pub enum UrlError {
     /// It begins with something else.
     #[error(
         "an engine's URL begins with redis://, redis+sentinel:// or redis+cluster:// (or rediss for TLS), not with `{0}`"
@@ -40,25 +40,25 @@ pub enum RedisError {
     Certificates(String, String),
 }
 
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Alone,
     Sentinel { master: String },
     Cluster,
 }
 
-pub(super) struct Place {
-    pub(super) kind: Kind,
+pub(crate) struct Place {
+    pub(crate) kind: Kind,
     /// Those the URL names.
-    pub(super) servers: Vec<Server>,
-    pub(super) replicas: usize,
+    pub(crate) servers: Vec<Server>,
+    pub(crate) replicas: usize,
     login: RedisConnectionInfo,
     tls: Option<TlsCertificates>,
 }
 
 impl Place {
-    pub(super) fn parse(url: &str) -> Result<Self, RedisError> {
+    pub(crate) fn parse(url: &str) -> Result<Self, UrlError> {
         let (scheme, rest) = url.split_once("://").unwrap_or_default();
-        let no_scheme = || RedisError::Scheme(scheme.to_owned());
+        let no_scheme = || UrlError::Scheme(scheme.to_owned());
         let (protocol, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
         let tls = match protocol {
             "redis" | "valkey" => None,
@@ -74,7 +74,7 @@ impl Place {
         // What surrounds the servers reads as it would around one.
         let around = Url::parse(&format!("redis://{login}@localhost{tail}")).ok();
         let around = around.filter(|url| url.host_str() == Some("localhost"));
-        let mut around = around.ok_or(RedisError::Login)?;
+        let mut around = around.ok_or(UrlError::Login)?;
         let port = if kind == "sentinel" { 26379 } else { 6379 };
         let servers = hosts.split(',').map(|host| server(host, port));
         let servers: Vec<Server> = servers.collect::<Result<_, _>>()?;
@@ -83,11 +83,11 @@ impl Place {
         let mut path = path.split('/').filter(|part| !part.is_empty());
         let kind = match (kind, &servers[..]) {
             ("", [_]) => Kind::Alone,
-            ("", _) => return Err(RedisError::Address(hosts.to_owned())),
+            ("", _) => return Err(UrlError::Address(hosts.to_owned())),
             ("cluster", _) => Kind::Cluster,
             ("sentinel", _) => {
                 let master = path.next();
-                let master = master.ok_or_else(|| RedisError::Master(scheme.to_owned()))?;
+                let master = master.ok_or_else(|| UrlError::Master(scheme.to_owned()))?;
                 let master = percent_decode_str(master).decode_utf8_lossy();
                 Kind::Sentinel {
                     master: master.into_owned(),
@@ -98,15 +98,13 @@ impl Place {
         let database = path.next().unwrap_or("0");
         let is_one = path.next().is_none() && database.parse::<u16>().is_ok();
         if !is_one || matches!(kind, Kind::Cluster) && database != "0" {
-            return Err(RedisError::Database(database.to_owned()));
+            return Err(UrlError::Database(database.to_owned()));
         }
 
         let parameters: Vec<_> = around.query_pairs().into_owned().collect();
         around.set_path(database);
         around.set_query(None);
-        let login = around
-            .into_connection_info()
-            .map_err(|_| RedisError::Login)?;
+        let login = around.into_connection_info().map_err(|_| UrlError::Login)?;
         let mut place = Self {
             kind,
             servers,
@@ -124,12 +122,12 @@ impl Place {
         Ok(place)
     }
 
-    fn set(&mut self, name: &str, value: &str) -> Result<(), RedisError> {
-        let unknown = || RedisError::Parameter(name.to_owned());
+    fn set(&mut self, name: &str, value: &str) -> Result<(), UrlError> {
+        let unknown = || UrlError::Parameter(name.to_owned());
         match (name, &mut self.tls) {
             ("wait", _) => self.replicas = value.parse().map_err(|_| unknown())?,
             ("ca", Some(tls)) => {
-                let wrong = |why| RedisError::Certificates(value.to_owned(), why);
+                let wrong = |why| UrlError::Certificates(value.to_owned(), why);
                 let pem = std::fs::read(value).map_err(|why| wrong(why.to_string()))?;
                 if !pem.windows(11).any(|bytes| bytes == b"CERTIFICATE") {
                     return Err(wrong("none in PEM form".to_owned()));
@@ -145,7 +143,7 @@ impl Place {
     }
 
     /// How to speak with a server. A Sentinel has users of its own and no databases.
-    pub(super) fn client(&self, server: &Server, purpose: Purpose) -> RedisResult<Client> {
+    pub(crate) fn client(&self, server: &Server, purpose: Purpose) -> RedisResult<Client> {
         let (host, port) = (server.host().to_owned(), server.port());
         let addr = match &self.tls {
             None => ConnectionAddr::Tcp(host, port),
@@ -172,7 +170,7 @@ impl Place {
     }
 }
 
-fn server(text: &str, port: u16) -> Result<Server, RedisError> {
+fn server(text: &str, port: u16) -> Result<Server, UrlError> {
     let url = Url::parse(&format!("redis://{text}")).ok();
     let named = url
         .as_ref()
@@ -182,7 +180,7 @@ fn server(text: &str, port: u16) -> Result<Server, RedisError> {
             host.trim_matches(['[', ']']),
             its.unwrap_or(port),
         )),
-        _ => Err(RedisError::Address(text.to_owned())),
+        _ => Err(UrlError::Address(text.to_owned())),
     }
 }
 
@@ -190,7 +188,7 @@ fn server(text: &str, port: u16) -> Result<Server, RedisError> {
 mod tests {
     use super::*;
 
-    fn parse(url: &str) -> Result<Place, RedisError> {
+    fn parse(url: &str) -> Result<Place, UrlError> {
         Place::parse(url)
     }
 

@@ -1,29 +1,22 @@
-//! Who owns a cell: the one server there is, the master that Sentinels name, or whoever has its slot in a cluster.
-//!
-//! redis-rs has clients for Sentinels and for clusters. Its cluster client takes pipelines of one slot only, so that of a thousand
-//! changes each would be a command of its own, with a `WAIT` of its own to wait for; sent apart, a connection made anew between a change
-//! and its `WAIT` would acknowledge what was never sent. Its Sentinel client takes Sentinels' answers in order, so that one that hangs
-//! costs a call its second. Hence our own, on its connections, slots, parsers and errors.
+//! Who owns a key: the one server there is, the master that Sentinels name, or whoever has its slot in a cluster.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use futures_util::future::select_ok;
 use redis::cluster_routing::Slot;
 use redis::{
-    ErrorKind, FromRedisValue, ParsingError, RedisError, RedisResult, Value, from_redis_value,
-    from_redis_value_ref, pipe,
+    ErrorKind, FromRedisValue, ParsingError, PushInfo, PushKind, RedisError, RedisResult,
+    ServerErrorKind, Value, from_redis_value, from_redis_value_ref, pipe,
 };
 
-use super::super::{EngineError, Notice};
-use super::Redis;
-use super::links::{Purpose, Server};
-use super::trouble::{complaint, is_elsewhere};
-use super::url::Kind;
+use crate::links::Purpose;
+use crate::trouble::is_elsewhere;
+use crate::url::Kind;
+use crate::{Server, Servers, Trouble};
 
-pub(super) struct Owners {
-    pub(super) all: HashSet<Server>,
+pub(crate) struct Owners {
+    pub(crate) all: HashSet<Server>,
     /// Of a cluster: whose each slot is.
     slots: Option<HashMap<Slot, Server>>,
 }
@@ -36,17 +29,17 @@ impl Owners {
         }
     }
 
-    fn of(&self, cell: &str) -> Option<&Server> {
+    fn of(&self, key: &str) -> Option<&Server> {
         match &self.slots {
             None => self.all.iter().next(),
-            Some(slots) => slots.get(&Slot::for_key(cell)),
+            Some(slots) => slots.get(&Slot::for_key(key)),
         }
     }
 }
 
-impl Redis {
+impl Servers {
     /// Who owns what; asked for if it is unknown.
-    pub(super) async fn owners(&self) -> Result<Arc<Owners>, EngineError> {
+    pub(crate) async fn owners(&self) -> Result<Arc<Owners>, Trouble> {
         if let Some(known) = self.owners.lock().clone() {
             return Ok(known);
         }
@@ -58,15 +51,17 @@ impl Redis {
             kept
         });
         if unheard && let Some(hear) = self.hear.get() {
-            hear(Notice::Unheard { cell: None });
+            hear(PushInfo {
+                kind: PushKind::Disconnection,
+                data: vec![],
+            });
         }
-        self.plain.store(false, Ordering::Relaxed);
         *self.owners.lock() = Some(Arc::clone(&found));
         Ok(found)
     }
 
     /// Whoever answers first is believed: who is wrong is found out by the servers themselves (`MOVED`, `READONLY`).
-    async fn find(&self) -> Result<Owners, EngineError> {
+    async fn find(&self) -> Result<Owners, Trouble> {
         let mut question = pipe();
         let purpose = match &self.place.kind {
             Kind::Alone => return Ok(Owners::one(self.place.servers[0].clone())),
@@ -96,44 +91,45 @@ impl Redis {
                     Purpose::Sentinel => master(answer),
                     _ => slots(answer, &server),
                 });
-                owners.map_err(|why| complaint(&server, &why))
+                owners.map_err(|why| Trouble::Server(server, why))
             })
         });
         Ok(select_ok(asking).await?.0)
     }
 
     /// The next call asks again.
-    pub(super) fn forget(&self) {
+    pub(crate) fn forget(&self) {
         *self.owners.lock() = None;
     }
 
-    pub(super) fn owner(
-        &self,
-        owners: &Result<Arc<Owners>, EngineError>,
-        cell: &str,
-    ) -> Result<Server, EngineError> {
-        let owner = owners.as_ref().map_err(Clone::clone)?.of(cell);
-        owner.cloned().ok_or_else(|| {
+    pub(crate) fn owner(&self, owners: &Owners, key: &str) -> Result<Server, Trouble> {
+        let owner = owners.of(key).cloned();
+        owner.ok_or_else(|| {
             self.forget();
-            EngineError("no server owns the cell: the cluster is incomplete".to_owned())
+            Trouble::NoOwner
         })
     }
 
     /// A server said no; it may be that it is no owner any more.
-    pub(super) fn refused(&self, server: &Server, why: &RedisError) -> EngineError {
-        if is_elsewhere(why) {
+    pub(crate) fn refused(&self, server: &Server, why: RedisError) -> Trouble {
+        if is_elsewhere(&why) {
             self.forget();
         }
-        complaint(server, why)
+        Trouble::Server(server.clone(), why)
     }
 
-    /// Where a cluster's server says that the cell is now, or will be.
-    pub(super) fn redirected(&self, why: &RedisError, from: &Server) -> Option<Server> {
+    /// Where a cluster's server says that the key is now, or will be: there it is for who asks for it.
+    pub(crate) fn redirected(&self, why: &RedisError, from: &Server) -> Option<(Server, bool)> {
         let Kind::Cluster = self.place.kind else {
             return None;
         };
         let (host, port) = why.redirect_node()?.0.rsplit_once(':')?;
-        Some(server(host, port.parse().ok()?, from))
+        let to = server(host, port.parse().ok()?, from);
+        let asking = why.kind() == ErrorKind::Server(ServerErrorKind::Ask);
+        if !asking {
+            self.forget();
+        }
+        Some((to, asking))
     }
 }
 
@@ -203,32 +199,22 @@ mod tests {
         }
     }
 
-    /// Another server may be a newer one.
-    #[tokio::test]
-    async fn whoever_is_found_anew_is_asked_in_its_own_words_again() {
-        let redis = Redis::connect("redis://a").unwrap();
-        redis.owners().await.unwrap();
-        redis.plain.store(true, Ordering::Relaxed);
-        redis.owners().await.unwrap();
-        assert!(redis.plain.load(Ordering::Relaxed), "it is the same");
-        redis.forget();
-        redis.owners().await.unwrap();
-        assert!(!redis.plain.load(Ordering::Relaxed));
-    }
-
     #[test]
     fn a_redirection_says_where() {
-        let redis = Redis::connect("redis+cluster://a").unwrap();
+        let servers = Servers::connect("redis+cluster://a").unwrap();
         let to = |said: &str| {
             let said = parse_redis_value(format!("-{said}\r\n").as_bytes()).unwrap();
             let why = said.extract_error().unwrap_err();
-            let to = redis.redirected(&why, &Server::new("from", 1))?;
-            Some((to.host().to_owned(), to.port()))
+            let (to, asking) = servers.redirected(&why, &Server::new("from", 1))?;
+            Some((to.host().to_owned(), to.port(), asking))
         };
-        let is = |host: &str, port| Some((host.to_owned(), port));
-        assert_eq!(to("MOVED 3999 127.0.0.1:6381"), is("127.0.0.1", 6381));
-        assert_eq!(to("ASK 3999 ::1:6381"), is("::1", 6381));
-        assert_eq!(to("MOVED 3999 :6381"), is("from", 6381));
+        let is = |host: &str, port, asking| Some((host.to_owned(), port, asking));
+        assert_eq!(
+            to("MOVED 3999 127.0.0.1:6381"),
+            is("127.0.0.1", 6381, false)
+        );
+        assert_eq!(to("ASK 3999 ::1:6381"), is("::1", 6381, true));
+        assert_eq!(to("MOVED 3999 :6381"), is("from", 6381, false));
         assert_eq!(to("MOVED"), None);
         assert_eq!(to("ERR 3999 a:1"), None);
     }

@@ -5,17 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, ParsingError, Pipeline, PushInfo, PushKind, RedisResult, Value,
-    from_redis_value,
-};
+use redis::{AsyncConnectionConfig, Pipeline, RedisResult, Value};
 
-use super::super::link::Link;
-use super::super::{EngineError, Notice};
-use super::Redis;
-use super::trouble::complaint;
+use crate::link::Link;
+use crate::{Servers, Trouble};
 
-pub(super) use redis::cluster::NodeAddress as Server;
+pub use redis::cluster::NodeAddress as Server;
 
 /// A server that has not answered by then is as good as away. redis-rs' default too.
 const ANSWER_TIME: Duration = Duration::from_millis(500);
@@ -25,7 +20,7 @@ const CONNECT_TIME: Duration = Duration::from_millis(300);
 /// What a connection is for. Each use has connections of its own: a `WAIT` keeps everything behind it waiting, and notices
 /// need another protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Purpose {
+pub(crate) enum Purpose {
     Calls,
     /// Changes that replicas have to acknowledge.
     Durable,
@@ -33,16 +28,16 @@ pub(super) enum Purpose {
     Sentinel,
 }
 
-pub(super) type Links = HashMap<(Server, Purpose), Arc<Link<MultiplexedConnection>>>;
+pub(crate) type Links = HashMap<(Server, Purpose), Arc<Link<MultiplexedConnection>>>;
 
-impl Redis {
+impl Servers {
     /// Sends all at once. One answer per command, in order, complaints among them.
-    pub(super) async fn send(
+    pub(crate) async fn send(
         &self,
         server: &Server,
         purpose: Purpose,
         commands: &Pipeline,
-    ) -> Result<Vec<Value>, EngineError> {
+    ) -> Result<Vec<Value>, Trouble> {
         let link = (server.clone(), purpose);
         let link = Arc::clone(self.links.lock().entry(link).or_default());
         let connect = || self.connect_to(server, purpose);
@@ -52,7 +47,7 @@ impl Redis {
         });
         sent.await.map_err(|why| {
             self.forget();
-            complaint(server, &why)
+            Trouble::Server(server.clone(), why)
         })
     }
 
@@ -66,9 +61,7 @@ impl Redis {
             .set_connection_timeout(Some(CONNECT_TIME));
         if let (Purpose::Notices, Some(hear)) = (purpose, self.hear.get().cloned()) {
             config = config.set_push_sender(move |push| {
-                if let Ok(Some(notice)) = notice(push) {
-                    hear(notice);
-                }
+                hear(push);
                 Ok::<(), ()>(())
             });
         }
@@ -76,22 +69,4 @@ impl Redis {
         let connecting = client.get_multiplexed_async_connection_with_config(&config);
         connecting.await
     }
-}
-
-/// What a server says unasked.
-fn notice(push: PushInfo) -> Result<Option<Notice>, ParsingError> {
-    let data = Value::Array(push.data);
-    Ok(match push.kind {
-        PushKind::SMessage => {
-            let (cell, value) = from_redis_value(data)?;
-            Some(Notice::Written { cell, value })
-        }
-        // If nobody asked for it: the channel has moved.
-        PushKind::SUnsubscribe => {
-            let (cell, _left): (_, u64) = from_redis_value(data)?;
-            Some(Notice::Unheard { cell: Some(cell) })
-        }
-        PushKind::Disconnection => Some(Notice::Unheard { cell: None }),
-        _ => None,
-    })
 }

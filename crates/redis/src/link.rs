@@ -1,17 +1,15 @@
-//! One connection to one server, for any engine that has servers: made when it is needed, and again when it broke.
+//! One connection to one server: made when it is needed, and again when it broke.
 
 use std::future::Future;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::sync::sleep;
-
 /// Before the second attempt to connect, and before any later one at most.
 const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(160)];
 
 /// All who need the connection share it, and the attempts to make it.
-pub(super) struct Link<C> {
+pub(crate) struct Link<C> {
     /// With its number, so that only who used the broken one drops it.
     current: Mutex<Option<(u64, C)>>,
     connecting: tokio::sync::Mutex<Attempts>,
@@ -35,7 +33,7 @@ impl<C> Default for Link<C> {
 impl<C: Clone> Link<C> {
     /// A call over the connection there is, or over one that `connect` makes. Whatever goes wrong, the next call makes another:
     /// a peer that vanished without a word never breaks a connection, so late answers have to count as well.
-    pub(super) async fn call<T, E, Connecting, Calling>(
+    pub(crate) async fn call<T, E, Connecting, Calling>(
         &self,
         connect: impl FnOnce() -> Connecting,
         call: impl FnOnce(C) -> Calling,
@@ -52,6 +50,10 @@ impl<C: Clone> Link<C> {
         called
     }
 
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "servers are given time to come back"
+    )]
     async fn connection<E, Connecting>(
         &self,
         connect: impl FnOnce() -> Connecting,
@@ -68,7 +70,7 @@ impl<C: Clone> Link<C> {
         }
         if attempts.failed > 0 {
             let doubled = PAUSES[0] * 2_u32.saturating_pow(attempts.failed - 1);
-            sleep(doubled.min(PAUSES[1])).await;
+            tokio::time::sleep(doubled.min(PAUSES[1])).await;
         }
         // Counted first: who gives up meanwhile has failed too.
         attempts.failed += 1;
@@ -82,13 +84,14 @@ impl<C: Clone> Link<C> {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "the time is virtual")]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use futures_util::future::join_all;
+    use tokio::time::{Instant, sleep};
 
     use super::*;
-    use crate::clock::Clock;
 
     /// Connections are numbered as they are made.
     #[derive(Default)]
@@ -142,20 +145,17 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn attempts_are_shared_and_come_at_a_pace() {
-        let (clock, link, tried) = (Clock::tokio(), Link::<u32>::default(), AtomicU32::new(0));
+        let (link, tried) = (Link::<u32>::default(), AtomicU32::new(0));
         let refused = || async {
             tried.fetch_add(1, Ordering::Relaxed);
             Err(())
         };
-        let began = clock.now();
+        let began = Instant::now();
         for _ in 0..10 {
             assert_eq!(link.call(refused, |_| async { Ok(()) }).await, Err(()));
         }
         // 10, 20, 40, 80, and 160 five times.
-        assert_eq!(
-            clock.now().since(began),
-            Duration::from_millis(150 + 5 * 160)
-        );
+        assert_eq!(began.elapsed(), Duration::from_millis(150 + 5 * 160));
         assert_eq!(tried.load(Ordering::Relaxed), 10);
         // Who gives up while connecting has failed too.
         let hangs = link.call(std::future::pending::<Result<u32, ()>>, |_| async {
@@ -163,12 +163,12 @@ mod tests {
         });
         let hangs = tokio::time::timeout(Duration::from_secs(1), hangs).await;
         assert!(hangs.is_err());
-        let began = clock.now();
+        let began = Instant::now();
         let comes = link.call(
             || async { Ok::<_, ()>(7) },
             |number| async move { Ok(number) },
         );
         assert_eq!(comes.await, Ok(7));
-        assert_eq!(clock.now().since(began), Duration::from_millis(160));
+        assert_eq!(began.elapsed(), Duration::from_millis(160));
     }
 }
