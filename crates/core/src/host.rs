@@ -113,7 +113,7 @@ impl Host {
         let last = free == 1 && cap > 1;
         let lease = self.lease(start, probe, last, &rate, config);
         // Those of the same run end later.
-        self.first_end = self.first_end.or(FirstEnd::of(start, config.lease));
+        self.first_end = self.first_end.or(FirstEnd::at(lease.expires()));
         let mut granted = 1;
         while granted < slots {
             let start = start + rate.interval() * granted;
@@ -128,7 +128,7 @@ impl Host {
             self.charge_bytes(now, ask.bytes, config);
         }
         Decision::Granted(Grant {
-            lease,
+            lease: lease.id,
             slots: granted as u16,
             start,
             rate: rate.per_s,
@@ -436,7 +436,7 @@ impl Host {
         last: bool,
         rate: &Rate,
         config: &Config,
-    ) -> LeaseId {
+    ) -> Lease {
         // Time on hold is not idle time.
         let free_since = self.last_grant.max(self.hold.until());
         let intervals = start.micros_since(free_since) as f64 / 1e6 * rate.per_s;

@@ -117,20 +117,9 @@ pub(crate) struct Part {
 }
 
 impl Permit {
-    /// The whole permit of one key.
+    /// What a key gave, not counted yet.
     #[inline]
     pub(crate) fn of(part: Part, departure: Departure) -> Self {
-        Self {
-            parts: SmallVec::from_buf([part]),
-            sent: false,
-            given: true,
-            departure,
-            claim: None,
-        }
-    }
-
-    /// What there is of a permit of several keys so far.
-    pub(crate) fn part_of(part: Part, departure: Departure) -> Self {
         Self {
             parts: SmallVec::from_buf([part]),
             sent: false,
@@ -138,6 +127,11 @@ impl Permit {
             departure,
             claim: None,
         }
+    }
+
+    /// What another key gave for the same request.
+    pub(crate) fn join(&mut self, mut other: Self) {
+        self.parts.append(&mut other.parts);
     }
 
     /// A coordinator's, or an engine's.
@@ -159,6 +153,11 @@ impl Permit {
     /// Departures it was granted, [`Permit::interval`] apart: 1 unless more were asked for.
     pub const fn slots(&self) -> u16 {
         self.departure.slots
+    }
+
+    /// Requests per second of its first key.
+    pub(crate) const fn rate(&self) -> f64 {
+        self.departure.rate
     }
 
     /// From one departure to the next, at the rate of when it was granted.

@@ -113,25 +113,20 @@ pub struct Leases {
 impl Leases {
     /// Takes a slot; the caller has compared [`Leases::in_flight`] with its cap.
     #[inline]
-    pub fn take(
-        &mut self,
-        start: Timestamp,
-        lasts: Duration,
-        probe: bool,
-        pressed: bool,
-    ) -> LeaseId {
+    pub fn take(&mut self, start: Timestamp, lasts: Duration, probe: bool, pressed: bool) -> Lease {
         let id = LeaseId(self.next);
         self.next += 1;
         let beside = u16::try_from(self.live.len()).unwrap_or(u16::MAX);
-        self.live.push(Lease {
+        let lease = Lease {
             id,
             start,
             lasts_ms: ms(lasts),
             beside,
             stage: if probe { Stage::Probe } else { Stage::Sent },
             pressed,
-        });
-        id
+        };
+        self.live.push(lease);
+        lease
     }
 
     /// Returns the slot of a request whose outcome is known. `None`: the lease has expired or was
@@ -321,12 +316,6 @@ impl FirstEnd {
     /// No lease is out.
     pub(crate) const NEVER: Self = Self(u32::MAX);
 
-    /// Of a lease taken so.
-    #[inline]
-    pub(crate) fn of(start: Timestamp, lasts: Duration) -> Self {
-        Self::at(end(start, ms(lasts)))
-    }
-
     /// Of a lease that ends then.
     #[inline]
     pub(crate) fn at(end: Timestamp) -> Self {
@@ -430,10 +419,10 @@ mod tests {
     #[test]
     fn a_report_counts_once_and_never_after_its_lease() {
         let mut leases = Leases::default();
-        let id = leases.take(at(0), LASTS, false, false);
+        let id = leases.take(at(0), LASTS, false, false).id;
         assert!(leases.report(id).is_some());
         assert!(leases.report(id).is_none());
-        let late = leases.take(at(0), LASTS, false, false);
+        let late = leases.take(at(0), LASTS, false, false).id;
         leases.expire(at(60));
         assert!(leases.report(late).is_none());
         let tally = leases.tally();
@@ -446,7 +435,7 @@ mod tests {
     #[test]
     fn what_was_heard_is_in_flight_until_reported() {
         let mut leases = Leases::default();
-        let id = leases.take(at(0), LASTS, true, false);
+        let id = leases.take(at(0), LASTS, true, false).id;
         assert!(leases.hear(id).is_some_and(|lease| lease.is_probe()));
         assert!(leases.hear(id).is_none(), "heard once");
         assert_eq!((leases.in_flight(), leases.unheard()), (1, 0));
@@ -462,11 +451,11 @@ mod tests {
         let mut leases = Leases::default();
         leases.take(at(0), LASTS, false, false);
         let kept = leases.clone();
-        let lost = leases.take(at(0), LASTS, false, false);
+        let lost = leases.take(at(0), LASTS, false, false).id;
 
         let mut leases = kept;
         leases.generation(1_800_000_000);
-        let id = leases.take(at(1), LASTS, false, false);
+        let id = leases.take(at(1), LASTS, false, false).id;
         assert_eq!(id, LeaseId(1_800_000_000 << 32));
         assert!(leases.report(lost).is_none());
         leases.generation(7);
@@ -482,11 +471,11 @@ mod tests {
     fn joined_leases_are_those_of_both() {
         let mut one = Leases::default();
         let [probe, renewed, ended] =
-            [true, false, false].map(|probe| one.take(at(0), LASTS, probe, false));
+            [true, false, false].map(|probe| one.take(at(0), LASTS, probe, false).id);
         let mut other = one.clone();
         other.generation(7);
-        let own = one.take(at(1), LASTS, false, false);
-        let later = other.take(at(2), LASTS, false, false);
+        let own = one.take(at(1), LASTS, false, false).id;
+        let later = other.take(at(2), LASTS, false, false).id;
         one.hear(probe);
         one.renew(renewed, at(60));
         other.hear(renewed);
@@ -514,7 +503,7 @@ mod tests {
     #[test]
     fn renewal_never_shortens() {
         let mut leases = Leases::default();
-        let id = leases.take(at(0), LASTS, false, false);
+        let id = leases.take(at(0), LASTS, false, false).id;
         assert!(leases.renew(id, at(5)));
         assert_eq!(leases.next_expiry(), Some(at(10)));
         assert!(leases.renew(id, at(50)));

@@ -154,7 +154,7 @@ impl Host {
     pub fn readmit(&mut self, start: Timestamp, lasts: Duration) -> LeaseId {
         self.last_grant = self.last_grant.max(start);
         self.first_end = FirstEnd::default();
-        self.leases.take(start, lasts, false, false)
+        self.leases.take(start, lasts, false, false).id
     }
 
     /// The leases that take a slot, oldest first.

@@ -171,7 +171,7 @@ impl Key {
     }
 
     const fn of(text: CompactString) -> Self {
-        let place = Place::UNKNOWN;
+        let place = Place::unknown();
         Self { text, place }
     }
 

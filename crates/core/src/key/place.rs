@@ -13,7 +13,9 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 pub(super) struct Place(AtomicU32);
 
 impl Place {
-    pub(super) const UNKNOWN: Self = Self(AtomicU32::new(0));
+    pub(super) const fn unknown() -> Self {
+        Self(AtomicU32::new(0))
+    }
 
     #[inline]
     pub(super) fn get(&self) -> u32 {

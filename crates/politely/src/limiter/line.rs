@@ -16,7 +16,7 @@ use politely_core::key::Key;
 
 use super::{Limiter, grant};
 use crate::asked::AcquireError;
-use crate::permit::{Departure, Part};
+use crate::permit::Permit;
 use crate::registry::{Entry, Full, SharedShard};
 use crate::sync::sleep;
 use crate::waiters::{Ticket, Turn};
@@ -31,7 +31,7 @@ impl Limiter {
         key: &Key,
         ask: Ask,
         turn: Turn,
-    ) -> Result<(Place, Part, Departure), AcquireError> {
+    ) -> Result<(Place, Permit), AcquireError> {
         let place = self.join_line(key, turn)?;
         loop {
             if self.closed() {
@@ -39,7 +39,7 @@ impl Limiter {
             }
             let now = self.now();
             let at = match place.step(now, ask) {
-                Step::Served(part, departure) => return Ok((place, part, departure)),
+                Step::Served(permit) => return Ok((place, permit)),
                 Step::Behind => Timestamp::NEVER,
                 // Whoever leaves wakes the next, who is told the same.
                 Step::Head(Wait {
@@ -86,7 +86,7 @@ pub(super) struct Place {
 }
 
 enum Step {
-    Served(Part, Departure),
+    Served(Permit),
     Head(Wait),
     Behind,
 }
@@ -103,7 +103,7 @@ impl Place {
             return Step::Behind;
         }
         match grant(now, self.slot, entry, &self.shared, ask) {
-            Ok((part, departure)) => Step::Served(part, departure),
+            Ok(permit) => Step::Served(permit),
             Err(wait) => Step::Head(wait),
         }
     }

@@ -181,17 +181,16 @@ impl Limiter {
             return elsewhere.try_acquire(keys, ask);
         }
         if let [key] = keys {
-            let (part, departure) = self.try_part(key, 0, ask, turn, true)?;
-            return Ok(Permit::of(part, departure));
+            return self.try_part(key, 0, ask, turn, true);
         }
         let ask = alone(ask);
         let mut permit: Option<Permit> = None;
         for (index, key) in distinct(keys) {
             // On the way out the permit gives back what it has of the others.
-            let (part, departure) = self.try_part(key, index, ask, turn, false)?;
+            let part = self.try_part(key, index, ask, turn, false)?;
             match &mut permit {
-                None => permit = Some(Permit::part_of(part, departure)),
-                Some(permit) => permit.parts.push(part),
+                None => permit = Some(part),
+                Some(permit) => permit.join(part),
             }
         }
         let mut permit = permit.expect("a request needs a key");
@@ -287,14 +286,9 @@ impl Limiter {
             let waited_for = refusal.index;
             let asked = if keys.len() == 1 { ask } else { alone(ask) };
             let waiting = self.wait_in_line(&keys[waited_for], asked, turn);
-            let (place, part, departure) = kept.during(waited_for, waiting).await?;
-            match self.complete(
-                keys,
-                waited_for,
-                Permit::part_of(part, departure),
-                asked,
-                turn,
-            ) {
+            let (place, permit) = kept.during(waited_for, waiting).await?;
+            let rate = permit.rate();
+            match self.complete(keys, waited_for, permit, asked, turn) {
                 Ok(permit) => {
                     let mut shard = permit.parts[0].shard.lock();
                     let waited = self.now().since(began);
@@ -306,7 +300,7 @@ impl Limiter {
                     return Ok(permit);
                 }
                 Err(in_the_way) => {
-                    kept.keep(waited_for, place, departure.rate);
+                    kept.keep(waited_for, place, rate);
                     refusal = in_the_way;
                 }
             }
@@ -413,7 +407,7 @@ impl Limiter {
         ask: Ask,
         turn: Turn,
         alone: bool,
-    ) -> Result<(Part, Departure), Refusal> {
+    ) -> Result<Permit, Refusal> {
         let refuse = |reason, at| Refusal {
             key: key.clone(),
             reason,
@@ -443,9 +437,10 @@ impl Limiter {
             return Err(refuse(RefusalReason::Line, at));
         }
         match grant(now, slot, entry, shared, ask) {
-            Ok((part, departure)) => {
-                shard.stats.granted += u64::from(alone) * u64::from(departure.slots);
-                Ok((part, departure))
+            Ok(mut permit) => {
+                permit.given = alone;
+                shard.stats.granted += u64::from(alone) * u64::from(permit.slots());
+                Ok(permit)
             }
             Err(wait) => {
                 shard.stats.turned_away += 1;
@@ -465,8 +460,7 @@ impl Limiter {
     ) -> Result<Permit, Refusal> {
         let mut before = 0;
         for (index, key) in distinct(keys).filter(|(index, _)| *index != waited_for) {
-            let (part, _) = self.try_part(key, index, ask, turn, false)?;
-            permit.parts.push(part);
+            permit.join(self.try_part(key, index, ask, turn, false)?);
             before += usize::from(index < waited_for);
         }
         // In the order they were named: the first hears the outcome.
@@ -492,7 +486,7 @@ fn grant(
     entry: Entry<'_>,
     shard: &Arc<SharedShard>,
     ask: Ask,
-) -> Result<(Part, Departure), Wait> {
+) -> Result<Permit, Wait> {
     let grant = match entry.host.request(now, ask, entry.config) {
         Decision::Wait(wait) => return Err(wait),
         Decision::Granted(grant) => grant,
@@ -509,5 +503,5 @@ fn grant(
         slots: grant.slots,
         unused: grant.unused,
     };
-    Ok((part, departure))
+    Ok(Permit::of(part, departure))
 }

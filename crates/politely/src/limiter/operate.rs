@@ -324,7 +324,9 @@ impl Limiter {
             slots: 1,
             unused: Ask::default().unused(),
         };
-        Ok(Permit::of(part, departure))
+        let mut permit = Permit::of(part, departure);
+        permit.given = true;
+        Ok(permit)
     }
 
     fn with_key(&self, key: &Key, f: impl FnOnce(Timestamp, &mut Entry<'_>)) -> Result<(), Full> {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use proptest::prelude::*;
+
 use politely::core::gate::HoldReason;
 use politely::{
     AcquireError, Clock, Config, Full, Key, Limiter, RefusalReason, Report, SetError, Signal,
@@ -29,6 +31,27 @@ async fn idle_keys_make_room_and_the_bound_holds() {
     let stats = limiter.stats();
     assert_eq!((stats.keys, stats.evicted), (100, 900));
     assert_eq!(limiter.keys().len(), 100);
+}
+
+proptest::proptest! {
+    /// A key remembers where its state was, which may by now be another's, or another limiter's.
+    #[test]
+    fn a_kept_key_finds_its_own_state(steps in prop::collection::vec((0..12_usize, 0..2_usize), 0..200)) {
+        let limiters = [1, 2].map(|i| bounded(3, steady(1e6 * f64::from(i))));
+        let kept: Vec<Key> = (0..12).map(nth).collect();
+        for (i, limiter) in steps {
+            let limiter = &limiters[limiter];
+            let permit = limiter.try_acquire(&kept[i]).unwrap();
+            for (other, kept) in kept.iter().enumerate() {
+                let in_flight = |key| limiter.explain(key).map(|it| it.in_flight.0);
+                let found = in_flight(kept);
+                prop_assert_eq!(found, in_flight(&nth(other)));
+                prop_assert!(found.is_none_or(|found| (found == 1) == (other == i)), "{other} {found:?}");
+            }
+            prop_assert!(limiter.stats().keys <= 3);
+            drop(permit);
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
