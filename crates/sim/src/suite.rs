@@ -1,6 +1,6 @@
 //! The named suite: one scenario for each thing a host may do that a law can get wrong.
 //!
-//! Random limits ([`crate::generate`]) say how good a law is; these say what at. Durations and numbers are
+//! Random limits ([`mod@crate::generate`]) say how good a law is; these say what at. Durations and numbers are
 //! those of the study the law came from where it had them, so that its figures can be compared.
 
 use crate::scenario::Scenario;

@@ -29,7 +29,7 @@ pub enum RestoreError {
 }
 
 impl Host {
-    /// The state as bytes: a version, then its fields ([`crate::pack`]). Equal states give equal bytes, and what is
+    /// The state as bytes: a version, then its fields (`pack/`). Equal states give equal bytes, and what is
     /// read from them goes on as the state itself would.
     ///
     /// # Panics
@@ -140,12 +140,12 @@ impl Host {
     }
 
     /// Leases from now on are called `number << 32` at least, so that none has the name of one that was granted
-    /// and lost with the state; see [`Leases::generation`].
+    /// and lost with the state; see [`Leases::generation`](crate::gate::Leases::generation).
     pub fn generation(&mut self, number: u32) {
         self.leases.generation(number);
     }
 
-    /// Leases from now on are called `first` at least; see [`Leases::ids_from`].
+    /// Leases from now on are called `first` at least; see [`Leases::ids_from`](crate::gate::Leases::ids_from).
     pub fn ids_from(&mut self, first: LeaseId) {
         self.leases.ids_from(first);
     }

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The constants of [`Discover`].
+/// The constants of [`Discover`](super::Discover).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DiscoverConfig {
     /// How far below the learned ceiling it rides. Default 0.01.
