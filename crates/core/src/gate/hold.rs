@@ -79,7 +79,7 @@ impl Hold {
     /// The hold in force at `now`: its end, its whole length and its reason.
     #[inline]
     pub fn active(&self, now: Timestamp) -> Option<(Timestamp, Duration, HoldReason)> {
-        (self.until > now).then_some((self.until, self.length(), self.reason))
+        (self.until > now).then(|| (self.until, self.length(), self.reason))
     }
 
     /// When it ends, or ended.

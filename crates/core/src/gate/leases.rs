@@ -377,7 +377,7 @@ fn ms(length: Duration) -> u32 {
     let ms = length
         .as_secs()
         .saturating_mul(1_000)
-        .saturating_add(u64::from(length.subsec_micros().div_ceil(1_000)));
+        .saturating_add(u64::from(length.subsec_nanos().div_ceil(1_000_000)));
     u32::try_from(ms).unwrap_or(u32::MAX)
 }
 

@@ -162,7 +162,7 @@ impl Pace {
         if start == Timestamp::NEVER {
             return Err(start);
         }
-        if start > now + horizon {
+        if start > now && start > now + horizon {
             return Err(start - horizon);
         }
         self.tokens -= cost;
