@@ -86,8 +86,8 @@ use self::event::Event;
 use self::hub::{Delivery, Granted, Hub, Ticket};
 use self::wish::Wishes;
 
-/// One lost answer is no refusal: an engine has so long to answer whoever begins.
-const GREETED_WITHIN: Duration = Duration::from_secs(1);
+/// One lost answer is no refusal, nor is a server that is busy for a moment: an engine has so long to answer whoever begins.
+const GREETED_WITHIN: Duration = Duration::from_secs(3);
 
 /// A limiter's end of an engine. Dropped, it writes what is left to be written and asks for nothing more.
 pub(crate) struct Shared(Arc<Inner>);
