@@ -19,6 +19,11 @@ const HARD_INTERVALS: f64 = 3.0;
 /// … and, while nothing is known, so many and at least so many in all: the slower the start, the slower a bucket it may have met.
 const HARD_INTERVALS_FIRST: f64 = 0.5;
 const HARD_INTERVALS_LEAST: f64 = 5.0;
+/// A canary that goes later than its time by this share of it, and this much, was kept back by us: nobody asked meanwhile.
+const LATE: f64 = 1.1;
+const LATE_BY: Duration = Duration::from_millis(300);
+/// A told wait is over up to so much later than the block remembers, since servers round.
+const TOLD_WITHIN: Duration = Duration::from_secs(1);
 /// Requests served before a hard block, for it to be a window's.
 const WINDOW_SERVED: f64 = 3.0;
 /// A window was used up if this share of what it holds was served.
@@ -151,10 +156,29 @@ impl Learning {
         } else {
             (HARD + intervals(HARD_INTERVALS_FIRST)).max(intervals(HARD_INTERVALS_LEAST))
         };
-        let hard = (block.canaries >= 1 || block.told) && canary.sent.since(block.began) > least;
+        let hard = (block.canaries >= 1 || block.told) && self.lasted(block, canary) > least;
         // A limit known well is not taken for a window for one long block.
         let learnable = first || self.window.is_known() || self.ceiling == 0.0;
         hard && learnable && (n >= WINDOW_SERVED || first)
+    }
+
+    /// How long the host was shut, as far as it was asked: who comes back from a crash or had nothing to send asks late.
+    fn lasted(&self, block: &Block, canary: &Sample) -> Duration {
+        let told = if block.told {
+            TOLD_WITHIN
+        } else {
+            Duration::ZERO
+        };
+        let due = self
+            .next_canary
+            .max(block.refused + told)
+            .since(block.began);
+        let asked = canary.sent.since(block.began);
+        if asked > due.mul_f64(LATE) + LATE_BY {
+            block.refused.since(block.began)
+        } else {
+            asked
+        }
     }
 
     /// A bucket ran dry.
@@ -286,6 +310,8 @@ pub(super) mod tests {
 
     use proptest::prelude::*;
 
+    use super::super::super::tests::sample;
+    use super::super::Law;
     use super::super::learning::tests::{cruising, fresh, hear, live};
     use super::*;
     use crate::signal::Signal;
@@ -367,6 +393,33 @@ pub(super) mod tests {
         block(&mut law, 2.0, Signal::RateLimited, &[0.15]);
         assert_eq!((law.stage, law.cuts), (Stage::Trial, 1));
         assert!(law.rate < 6.0 && law.high <= 8.0, "{law:?}");
+    }
+
+    /// Before this, a coordinator that was killed after a key's first refusal took the time it was away for a block of a window as long
+    /// as the key was old: a host of five a second was asked once in half a minute.
+    #[test]
+    fn a_canary_that_comes_late_tells_of_no_window() {
+        for (age, after, told) in [
+            (60.0, 6.5, true),
+            (3_600.0, 40.0, true),
+            (60.0, 600.0, false),
+        ] {
+            let mut law = fresh();
+            (0..4).for_each(|i| hear(&mut law, f64::from(i) - age, Signal::Ok));
+            law.enter(Stage::Start, 6.0, at(0.0));
+            (0..30).for_each(|i| hear(&mut law, 0.2 * f64::from(i), Signal::Ok));
+            let refused = sample(1.8e9 + 6.0, Signal::RateLimited);
+            law.on_sample(&Sample {
+                retry_after: told.then_some(Duration::from_secs(1)),
+                ..refused
+            });
+            if !told {
+                hear(&mut law, 6.4, Signal::RateLimited);
+            }
+            hear(&mut law, 6.0 + after, Signal::Ok);
+            assert!(!law.window.is_known(), "{law:?}");
+            assert!(law.rate > 2.0, "{}", law.rate);
+        }
     }
 
     #[test]
