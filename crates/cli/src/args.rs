@@ -35,7 +35,8 @@ pub(crate) enum Command {
 #[command(after_help = "\
 Exit codes:
   0  ended as asked (Ctrl-C, SIGTERM): what was under way is finished, all is saved
-  2  wrong usage, an unusable address, certificate, state folder or --store URL; nothing was served")]
+  2  wrong usage, an unusable address, certificate or state folder, a --store URL that means nothing; nothing was
+     served (an engine that is away or refuses is told of, and asked again)")]
 pub(crate) struct ServeArgs {
     /// Where to listen; any address but loopback needs a token
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7077")]

@@ -27,6 +27,16 @@ impl From<Exit> for ExitCode {
 pub(crate) struct Wrong(pub(crate) String);
 
 impl Wrong {
+    /// No HTTP client can be made.
+    pub(crate) fn no_client(why: &str) -> Self {
+        let advice = if why.contains("CA certificates") {
+            "; install ca-certificates, or name a file of them in SSL_CERT_FILE"
+        } else {
+            ""
+        };
+        Self(format!("no HTTP client: {why}{advice}"))
+    }
+
     /// `path: why`, the form in which every file complaint is made.
     pub(crate) fn file(path: &Path, why: &io::Error) -> Self {
         Self(format!("{}: {}", path.display(), io_words(why)))

@@ -58,7 +58,7 @@ impl Way {
         proxy: Option<&str>,
         keep: usize,
     ) -> Result<Self, Wrong> {
-        let wrong = |why: &dyn Error| Wrong(format!("no HTTP client: {}", innermost(why)));
+        let wrong = |why: &dyn Error| Wrong::no_client(&innermost(why));
         let connect_max = settings.timeout.min(CONNECT_MAX);
         if let Some(proxy) = proxy {
             let client = reqwest::Client::builder()

@@ -73,7 +73,7 @@ impl Client {
             .connect_timeout(CONNECT_TIME)
             .timeout(ANSWER_TIME)
             .build()
-            .map_err(|why| Wrong(format!("no HTTP client: {}", reason(&why))))?;
+            .map_err(|why| Wrong::no_client(&reason(&why)))?;
         Ok(Self {
             http,
             bases,

@@ -103,6 +103,13 @@ async fn the_rust_client_trusts_the_authority_it_is_told_of() {
     let _ = stranger.greet().await;
     let trouble = stranger.trouble().unwrap_or_default();
     assert!(trouble.contains("certificate"), "{trouble}");
+    assert!(trouble.contains("SSL_CERT_FILE"), "{trouble}");
+
+    let spoken = Limiter::builder().coordinator(coordinator.url.replace("https", "http"));
+    let spoken = spoken.build().expect("a limiter");
+    let _ = spoken.greet().await;
+    let trouble = spoken.trouble().unwrap_or_default();
+    assert!(trouble.contains("say https://"), "{trouble}");
 
     let builder = Limiter::builder().coordinator(&coordinator.url);
     let wrong = builder.ca(coordinator.path("nothing.pem")).build();

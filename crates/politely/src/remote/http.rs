@@ -255,7 +255,27 @@ fn away(error: &(dyn Error + 'static)) -> Trouble {
     while let Some(cause) = innermost.source() {
         innermost = cause;
     }
-    Trouble::Away(innermost.to_string())
+    let why = innermost.to_string();
+    let advice = advice(&why);
+    Trouble::Away(why + advice)
+}
+
+/// What to do about a handshake that will fail the next time too.
+fn advice(why: &str) -> &'static str {
+    let known = [
+        ("InvalidContentType", "; it speaks no TLS: say http://"),
+        ("invalid HTTP version", "; it may speak TLS: say https://"),
+        (
+            "UnknownIssuer",
+            "; name a file of whom to trust in SSL_CERT_FILE (docs/coordinator.md)",
+        ),
+        (
+            "CaUsedAsEndEntity",
+            "; its certificate is an authority's: let it sign one for the coordinator",
+        ),
+    ];
+    let advice = known.iter().find(|(said, _)| why.contains(said));
+    advice.map_or("", |(_, advice)| advice)
 }
 
 /// A key as one part of a path.

@@ -41,7 +41,7 @@ fn of(mut answers: Vec<Value>, is_owner: bool) -> RedisResult<Pulse> {
     let ((seconds, micros), about, role): ((u64, u64), InfoDict, InfoDict) =
         from_redis_value(answers)?;
     if role.get("role") != Some("master".to_owned()) {
-        let replica = "it is a replica".to_owned();
+        let replica = "by its own word".to_owned();
         return Err((ErrorKind::Server(ServerErrorKind::ReadOnly), "", replica).into());
     }
     let id: Option<String> = about.get("run_id");
