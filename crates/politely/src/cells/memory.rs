@@ -73,7 +73,8 @@ fn lock(cells: &Mutex<Cells>) -> MutexGuard<'_, Cells> {
 impl Cells {
     fn write(&mut self, write: Write) -> (Written, Vec<OnNotice>) {
         let now = self.of.get(&write.cell);
-        if now.and_then(|value| Version::of(value)) != write.expected {
+        // What is too short to have a version is there all the same.
+        if now.map(|value| Version::of(value)) != write.expected.map(Some) {
             return (Written::Conflict(now.cloned()), Vec::new());
         }
         let watching = self

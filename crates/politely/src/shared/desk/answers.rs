@@ -169,7 +169,8 @@ impl Desk {
         let version = value.and_then(Version::of);
         self.heard = Some(mono);
         self.reading.is_overtaken();
-        if version == self.version() && !first && !self.unreadable {
+        let known = value.is_some() == self.base.is_some() && version == self.version();
+        if known && !first && !self.unreadable {
             return;
         }
         let now = self.now(shop, mono);

@@ -22,6 +22,7 @@ macro_rules! engines {
 
             $crate::engines::suite::engines!(@$how $start;
                 a_cell_is_made_once_and_changed_by_who_knows_its_version
+                what_has_no_version_is_nobodys_to_change
                 who_knows_the_whole_value_says_so
                 of_those_who_write_at_once_exactly_one_wins
                 a_value_may_have_all_bytes
@@ -70,6 +71,21 @@ pub(crate) async fn a_cell_is_made_once_and_changed_by_who_knows_its_version(
     let changed = set(&*bob, write("cell", Some(1), two.clone())).await;
     assert_eq!(changed, Ok(Written::Done));
     assert_eq!(read(&*ann, "cell").await, Ok(Some(two)));
+}
+
+/// Before this, who made a cell where something short of somebody else's stood took the refusal for a yes.
+pub(crate) async fn what_has_no_version_is_nobodys_to_change(running: &impl Running) {
+    let client = running.client();
+    let junk = b"junk".to_vec();
+    assert_eq!(
+        set(&*client, write("short", None, junk.clone())).await,
+        Ok(Written::Done)
+    );
+    for expected in [None, Some(1)] {
+        let refused = set(&*client, write("short", expected, value(1, b"one"))).await;
+        assert_eq!(refused, Ok(Written::Conflict(Some(junk.clone()))));
+    }
+    assert_eq!(read(&*client, "short").await, Ok(Some(junk)));
 }
 
 pub(crate) async fn who_knows_the_whole_value_says_so(running: &impl Running) {
