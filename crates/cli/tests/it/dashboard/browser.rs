@@ -1,5 +1,6 @@
 //! A headless Chromium that looks at the dashboard.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fantoccini::elements::Element;
@@ -38,6 +39,19 @@ where
     browse_with(screen, None, body);
 }
 
+/// chromedriver and its port. It takes a free one of IPv6 and wants the same of IPv4, which somebody else may have: then another.
+fn driver(folder: &Path) -> (Server, String) {
+    const TAKEN: &str = "port not available";
+    loop {
+        let mut driver = Server::start("chromedriver", folder, &tool("chromedriver"), ["--port=0"]);
+        let line = driver.says_one_of(&["started successfully on port ", TAKEN]);
+        if !line.contains(TAKEN) {
+            let port = line.rsplit(' ').next().expect("a port");
+            return (driver, port.trim_end_matches('.').to_owned());
+        }
+    }
+}
+
 /// [`browse`] where the coordinator wants a token; nobody has told the browser yet.
 pub(super) fn browse_with<B, F>(screen: Screen, token: Option<&str>, body: B)
 where
@@ -47,15 +61,7 @@ where
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let folder = tempfile::tempdir().expect("a folder");
     tool("chromium"); // chromedriver only says that the session could not be made
-    let mut driver = Server::start(
-        "chromedriver",
-        folder.path(),
-        &tool("chromedriver"),
-        ["--port=0"],
-    );
-    let line = driver.says("started successfully on port ");
-    let port = line.rsplit(' ').next().expect("a port");
-    let port = port.trim_end_matches('.');
+    let (_driver, port) = driver(folder.path());
     let profile = folder.path().join("profile");
     let args = [
         "--headless",

@@ -88,16 +88,22 @@ impl Server {
 
     /// The first line it said that contains `text`, once it has said it.
     pub(crate) fn says(&mut self, text: &str) -> String {
+        self.says_one_of(&[text])
+    }
+
+    /// … that contains one of `texts`.
+    pub(crate) fn says_one_of(&mut self, texts: &[&str]) -> String {
         let deadline = Instant::now() + START_DEADLINE;
         loop {
             let talk = fs::read_to_string(&self.talk).unwrap_or_default();
             let whole = talk.rfind('\n').map_or("", |end| &talk[..end]);
-            if let Some(line) = whole.lines().find(|line| line.contains(text)) {
+            let wanted = |line: &&str| texts.iter().any(|text| line.contains(text));
+            if let Some(line) = whole.lines().find(wanted) {
                 return line.to_owned();
             }
             self.demand_alive();
             if Instant::now() > deadline {
-                self.give_up(&format!("never said `{text}`"));
+                self.give_up(&format!("never said {texts:?}"));
             }
             std::thread::sleep(Duration::from_millis(10));
         }
