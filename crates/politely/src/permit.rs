@@ -130,7 +130,7 @@ impl Permit {
     }
 
     /// What another key gave for the same request.
-    pub(crate) fn join(&mut self, mut other: Self) {
+    pub(crate) fn add(&mut self, mut other: Self) {
         self.parts.append(&mut other.parts);
     }
 

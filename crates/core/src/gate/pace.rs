@@ -162,6 +162,7 @@ impl Pace {
         if start == Timestamp::NEVER {
             return Err(start);
         }
+        // Most leave now, and need no sum.
         if start > now && start > now + horizon {
             return Err(start - horizon);
         }

@@ -190,7 +190,7 @@ impl Limiter {
             let part = self.try_part(key, index, ask, turn, false)?;
             match &mut permit {
                 None => permit = Some(part),
-                Some(permit) => permit.join(part),
+                Some(permit) => permit.add(part),
             }
         }
         let mut permit = permit.expect("a request needs a key");
@@ -460,7 +460,7 @@ impl Limiter {
     ) -> Result<Permit, Refusal> {
         let mut before = 0;
         for (index, key) in distinct(keys).filter(|(index, _)| *index != waited_for) {
-            permit.join(self.try_part(key, index, ask, turn, false)?);
+            permit.add(self.try_part(key, index, ask, turn, false)?);
             before += usize::from(index < waited_for);
         }
         // In the order they were named: the first hears the outcome.

@@ -98,3 +98,36 @@ async fn a_cell_of_another_layout_is_left_alone() {
     write(&memory, |value| value[Version::LEN] = 1).await;
     waiting.await.unwrap();
 }
+
+/// Too short for a version: there before anybody looked, or since a look found nothing.
+#[tokio::test(start_paused = true)]
+async fn a_cell_of_somebody_else_is_left_alone() {
+    for found_nothing in [false, true] {
+        let memory = memory();
+        let limiter = process(&memory, Config::fixed(1.0, 1.0));
+        // A new epoch is quiet for a second: who asks meanwhile looks and waits.
+        let quiet = Duration::from_millis(if found_nothing { 500 } else { 5_000 });
+        let asking = limiter.clone();
+        let waiting = tokio::spawn(async move {
+            sleep(quiet.saturating_sub(Duration::from_millis(400))).await;
+            asking.acquire(&key()).await.unwrap().report(&ok());
+        });
+        sleep(if found_nothing { quiet } else { Duration::ZERO }).await;
+        let write = Write {
+            cell: hub::name(&key()),
+            expected: None,
+            before: None,
+            value: b"junk".to_vec(),
+            keep: Duration::from_hours(1),
+            notify: false,
+        };
+        let written = memory.compare_and_set(vec![write]).await.remove(0);
+        assert_eq!(written, Ok(Written::Done));
+        sleep(Duration::from_mins(1)).await;
+        assert!(!waiting.is_finished(), "{found_nothing}");
+        assert_eq!(value(&memory).await, b"junk");
+        let why = limiter.explain(&key()).unwrap().wait.unwrap();
+        assert_eq!(why.reason, politely_core::host::Reason::Unreadable);
+        assert!(limiter.commits().unwrap().conflicts < 3, "{found_nothing}");
+    }
+}
