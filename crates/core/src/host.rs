@@ -199,11 +199,11 @@ impl Host {
         }
         self.hold_after(now, report, fresh, config, rng);
         self.charge_bytes(now, report.bytes, config);
-        let Bounds { rate, .. } = self.bounds(now, config);
-        self.pace.change(now, &old.rate, &rate);
+        let new = self.bounds(now, config);
+        self.pace.change(now, &old.rate, &new.rate);
         Directions {
             hold_until: self.hold.until(),
-            rate: rate.per_s,
+            rate: new.rate.per_s,
             event: fresh,
             late: lease.is_none(),
         }
@@ -474,7 +474,7 @@ impl Host {
             beside: lease.beside,
             retry_after: report.retry_after,
             quota: report.quota,
-            latencies: self.latency,
+            latencies: &self.latency,
         });
     }
 

@@ -245,13 +245,14 @@ impl Permit {
     ///
     /// # Panics
     /// Never: a permit has at least one key.
-    pub fn report(self, report: &Report) -> Directions {
-        let mut permit = self.first();
-        if let Some(claim) = permit.claim.take() {
+    pub fn report(mut self, report: &Report) -> Directions {
+        if self.departure.slots > 1 {
+            return self.first().report(report);
+        }
+        if let Some(claim) = self.claim.take() {
             return claim.report(report);
         }
-        let parts = permit.into_parts();
-        let (first, rest) = parts.split_first().expect("a permit has a key");
+        let (first, rest) = self.parts.split_first().expect("a permit has a key");
         let now = first.shard.clock.now();
         for part in rest {
             part.with(|entry| {
@@ -260,12 +261,15 @@ impl Permit {
                     .release(now, part.lease, report.bytes, entry.config);
             });
         }
-        teach(first, report, |entry| {
+        let directions = teach(first, now, report, |entry| {
             let mut rng = entry.rng(first.lease);
             entry
                 .host
                 .report(now, first.lease, report, entry.config, &mut rng)
-        })
+        });
+        // Nothing is left to be given back.
+        self.parts.clear();
+        directions
     }
 
     /// [`Permit::report`] as soon as the response's head is there: what it says is learned now, while the
@@ -288,7 +292,7 @@ impl Permit {
         let parts = permit.into_parts();
         let first = parts.first().expect("a permit has a key");
         let now = first.shard.clock.now();
-        let directions = teach(first, report, |entry| {
+        let directions = teach(first, now, report, |entry| {
             let mut rng = entry.rng(first.lease);
             entry
                 .host
@@ -460,28 +464,29 @@ impl std::fmt::Debug for Part {
 /// What the first key makes of `report`, entered in the books.
 fn teach(
     part: &Part,
+    now: Timestamp,
     report: &Report,
     tell: impl FnOnce(&mut Entry<'_>) -> Directions,
 ) -> Directions {
-    let heard = part.with(|entry| {
+    // If the key is gone.
+    let mut directions = Directions {
+        hold_until: now,
+        rate: 0.0,
+        event: false,
+        late: true,
+    };
+    let mut key = None;
+    part.with(|entry| {
         entry.learned();
-        let directions = tell(entry);
+        directions = tell(entry);
         entry.stats.reported += u64::from(!directions.late);
         entry.stats.late += u64::from(directions.late);
         let refused = report.signal == Signal::RateLimited && !directions.late;
         entry.stats.refused += u64::from(refused);
-        (directions, directions.event.then(|| entry.key.clone()))
+        key = directions.event.then(|| entry.key.clone());
     });
-    let Some((directions, event)) = heard else {
-        return Directions {
-            hold_until: part.shard.clock.now(),
-            rate: 0.0,
-            event: false,
-            late: true,
-        };
-    };
     // Not while the shard is locked: whoever listens may be slow.
-    if let Some(key) = event {
+    if let Some(key) = key {
         let (key, rate) = (key.as_str(), directions.rate);
         tracing::debug!(key, signal = ?report.signal, status = report.status, rate, "event");
     }

@@ -63,7 +63,7 @@ impl Advice {
 }
 
 impl Law for Advice {
-    fn on_sample(&mut self, sample: &Sample) {
+    fn on_sample(&mut self, sample: &Sample<'_>) {
         let step = match sample.signal {
             Signal::Ok => self.config.step,
             Signal::RateLimited | Signal::Blocked => -self.config.step,

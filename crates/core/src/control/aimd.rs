@@ -123,7 +123,7 @@ impl Aimd {
         self.cuts == 0 && self.config.slow_start
     }
 
-    fn cut(&mut self, share: f64, sample: &Sample) {
+    fn cut(&mut self, share: f64, sample: &Sample<'_>) {
         let since_event = sample.now.since(sample.last_event).as_secs_f64();
         let goodput = f64::from(self.served) / since_event;
         let served_all_along = self.cuts > 0 && self.idle_accepts == 0;
@@ -143,14 +143,14 @@ impl Aimd {
         self.accepts = 0;
     }
 
-    fn strained(&self, sample: &Sample) -> bool {
-        let latencies = &sample.latencies;
+    fn strained(&self, sample: &Sample<'_>) -> bool {
+        let latencies = sample.latencies;
         self.config.latency_rise > 0.0
             && latencies.rise() >= self.config.latency_rise
             && latencies.excess() >= self.config.latency_excess
     }
 
-    fn on_accept(&mut self, sample: &Sample) {
+    fn on_accept(&mut self, sample: &Sample<'_>) {
         self.served = self.served.saturating_add(1);
         if !sample.pressed {
             self.idle_accepts = self.idle_accepts.saturating_add(1);
@@ -184,7 +184,7 @@ impl Aimd {
 }
 
 impl Law for Aimd {
-    fn on_sample(&mut self, sample: &Sample) {
+    fn on_sample(&mut self, sample: &Sample<'_>) {
         match sample.signal {
             Signal::Ok => self.on_accept(sample),
             Signal::RateLimited | Signal::Overloaded
@@ -329,7 +329,7 @@ mod tests {
             latencies.record(latency);
             law.on_sample(&Sample {
                 latency,
-                latencies,
+                latencies: &latencies,
                 ..sample(f64::from(i) / 100.0, Signal::Ok)
             });
         }

@@ -11,7 +11,7 @@ use crate::config::Limits;
 pub struct Fixed;
 
 impl Law for Fixed {
-    fn on_sample(&mut self, _: &Sample) {}
+    fn on_sample(&mut self, _: &Sample<'_>) {}
 
     fn setpoint(&mut self, _: Timestamp, limits: &Limits) -> Setpoint {
         limits.start()

@@ -46,7 +46,7 @@ pub struct Setpoint {
 
 /// One outcome, as a law sees it.
 #[derive(Clone, Copy, Debug)]
-pub struct Sample {
+pub struct Sample<'a> {
     /// When the outcome became known.
     pub now: Timestamp,
     /// When its request was sent. A law that reacts to an event ignores what was sent before its reaction.
@@ -71,7 +71,7 @@ pub struct Sample {
     /// What the server said of its quota.
     pub quota: Option<Quota>,
     /// This key's latencies so far, this one included.
-    pub latencies: Latency,
+    pub latencies: &'a Latency,
 }
 
 /// What a law would show on a page or plot.
@@ -88,7 +88,7 @@ pub struct Metrics {
 /// A control law: object-safe, pure, one per key.
 pub trait Law: fmt::Debug + Send {
     /// Hears what happened.
-    fn on_sample(&mut self, sample: &Sample);
+    fn on_sample(&mut self, sample: &Sample<'_>);
 
     /// What it asks for at `now`. What it has no opinion of is what `limits` starts with.
     fn setpoint(&mut self, now: Timestamp, limits: &Limits) -> Setpoint;
@@ -219,7 +219,7 @@ impl KeyLaw {
 }
 
 impl Law for KeyLaw {
-    fn on_sample(&mut self, sample: &Sample) {
+    fn on_sample(&mut self, sample: &Sample<'_>) {
         match self {
             Self::Fixed(law) => law.on_sample(sample),
             Self::Aimd(law) => law.on_sample(sample),
@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     /// A fresh, pressed sample sent just before it was heard of.
-    pub(super) fn sample(now_s: f64, signal: Signal) -> Sample {
+    pub(super) fn sample(now_s: f64, signal: Signal) -> Sample<'static> {
         let now = Timestamp::from_secs_f64(now_s);
         Sample {
             now,
@@ -274,7 +274,7 @@ mod tests {
             beside: 0,
             retry_after: None,
             quota: None,
-            latencies: Latency::default(),
+            latencies: Box::leak(Box::default()),
         }
     }
 

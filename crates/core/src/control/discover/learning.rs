@@ -124,7 +124,7 @@ impl Learning {
         self.config.without != Some(mechanism)
     }
 
-    fn served(&mut self, sample: &Sample) {
+    fn served(&mut self, sample: &Sample<'_>) {
         let now = sample.now;
         self.ledger.serve(sample.sent);
         if self.blocked_after.is_some() && sample.sent < self.stage_began {
@@ -161,7 +161,7 @@ impl Learning {
         }
     }
 
-    fn refused(&mut self, sample: &Sample) {
+    fn refused(&mut self, sample: &Sample<'_>) {
         if !sample.fresh {
             return;
         }
@@ -243,7 +243,7 @@ impl Learning {
 }
 
 impl Law for Learning {
-    fn on_sample(&mut self, sample: &Sample) {
+    fn on_sample(&mut self, sample: &Sample<'_>) {
         if self.has(Mechanism::Quota) {
             self.announced.hear(sample.quota, sample.beside);
         }

@@ -97,7 +97,7 @@ impl Discover {
 
 impl Law for Discover {
     #[inline]
-    fn on_sample(&mut self, sample: &Sample) {
+    fn on_sample(&mut self, sample: &Sample<'_>) {
         match &mut self.0 {
             State::Quiet(quiet) => {
                 if !quiet.keeps(sample) {

@@ -50,7 +50,7 @@ impl Quiet {
     }
 
     /// Takes `sample` in, if there is nothing to learn from it.
-    pub(super) fn keeps(&mut self, sample: &Sample) -> bool {
+    pub(super) fn keeps(&mut self, sample: &Sample<'_>) -> bool {
         if sample.quota.is_some() {
             return false;
         }
@@ -67,7 +67,7 @@ impl Quiet {
     }
 
     /// All that the law knows when `sample` is the first to learn from.
-    pub(super) fn learning(&self, sample: &Sample) -> Box<Learning> {
+    pub(super) fn learning(&self, sample: &Sample<'_>) -> Box<Learning> {
         let mut law = Box::new(self.beginning());
         if self.served {
             law.on_sample(&Sample {
@@ -112,7 +112,7 @@ mod tests {
         Discover::new(Arc::default(), 1.0, Timestamp::ZERO)
     }
 
-    fn idle(now_s: f64) -> Sample {
+    fn idle(now_s: f64) -> Sample<'static> {
         Sample {
             pressed: false,
             latency: Duration::from_millis(70),

@@ -24,7 +24,7 @@ const CLEAR: u32 = 12;
 
 impl Learning {
     /// A host in trouble that had not been in trouble just before: that would be its way to say no.
-    pub(super) fn was_outage(&mut self, block: &Block, canary: &Sample) -> bool {
+    pub(super) fn was_outage(&mut self, block: &Block, canary: &Sample<'_>) -> bool {
         if !block.overloaded || block.canaries < OUTAGE_CANARIES {
             return false;
         }

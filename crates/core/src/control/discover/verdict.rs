@@ -60,7 +60,7 @@ struct Bracket {
 }
 
 impl Learning {
-    pub(super) fn block_over(&mut self, block: &Block, canary: &Sample) {
+    pub(super) fn block_over(&mut self, block: &Block, canary: &Sample<'_>) {
         let now = canary.now;
         // What was served since the last refusal, the canary apart.
         let served = self.ledger.served().saturating_sub(self.anchor_served);
@@ -118,7 +118,7 @@ impl Learning {
     }
 
     /// Tokens flowed in for what was served, and less than one was there at either end.
-    fn bracket(&self, block: &Block, canary: &Sample, n: f64) -> Bracket {
+    fn bracket(&self, block: &Block, canary: &Sample<'_>, n: f64) -> Bracket {
         let low = (n - 1.0) / span(self.anchor, block.began);
         // A bucket that rests may overflow: only the time at the rate that was refused bounds it from above,
         // and of few requests nothing can be told but that their rate was refused.
@@ -148,7 +148,7 @@ impl Learning {
     }
 
     /// Nothing passed for long although much had passed before.
-    fn was_window(&self, block: &Block, canary: &Sample, n: f64) -> bool {
+    fn was_window(&self, block: &Block, canary: &Sample<'_>, n: f64) -> bool {
         let first = self.cuts == 1 || self.is_first_again(n);
         let intervals = |n: f64| Duration::from_secs_f64((n / block.rate).min(n / RATE_MIN));
         let least = if self.ceiling > 0.0 {
@@ -163,7 +163,7 @@ impl Learning {
     }
 
     /// How long the host was shut, as far as it was asked: who comes back from a crash or had nothing to send asks late.
-    fn lasted(&self, block: &Block, canary: &Sample) -> Duration {
+    fn lasted(&self, block: &Block, canary: &Sample<'_>) -> Duration {
         let told = if block.told {
             TOLD_WITHIN
         } else {
@@ -257,7 +257,7 @@ impl Learning {
     }
 
     /// A window was used up before its end.
-    fn window_over(&mut self, block: &Block, canary: &Sample, n: f64) {
+    fn window_over(&mut self, block: &Block, canary: &Sample<'_>, n: f64) {
         if self.is_first_again(n) {
             self.window = Window::default();
         }
