@@ -167,6 +167,7 @@ impl Host {
         self.teach(now, lease, report, config, rng)
     }
 
+    #[inline]
     fn teach(
         &mut self,
         now: Timestamp,
@@ -439,7 +440,7 @@ impl Host {
     ) -> Lease {
         // Time on hold is not idle time.
         let free_since = self.last_grant.max(self.hold.until());
-        let intervals = start.micros_since(free_since) as f64 / 1e6 * rate.per_s;
+        let intervals = start.micros_since(free_since) as f64 * 1e-6 * rate.per_s;
         let pressed = last || intervals <= PRESSED_INTERVALS;
         self.last_grant = start;
         if probe {

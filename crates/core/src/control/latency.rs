@@ -22,6 +22,8 @@ const STEP: f32 = 0.15;
 const NORMAL_RISE: f32 = 0.02;
 /// Samples before anything is said: fewer tell more of chance than of the host.
 const WARM_UP: u8 = 16;
+/// A median no further above its normal value than this, in octaves, has not risen.
+const NOISE: f32 = 0.1;
 
 /// Latency quantiles of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -64,9 +66,9 @@ impl Latency {
         (self.samples > 0).then(|| micros(self.p95))
     }
 
-    /// How many times its normal value the median is; 1 until enough is known.
+    /// How many times its normal value the median is; 1 until enough is known, and for what noise alone may do.
     pub fn rise(&self) -> f64 {
-        if self.samples < WARM_UP || self.p50 <= self.normal {
+        if self.samples < WARM_UP || self.p50 - self.normal < NOISE {
             return 1.0;
         }
         f64::from(micros_f32(self.p50) / micros_f32(self.normal))

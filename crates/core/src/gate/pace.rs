@@ -111,7 +111,7 @@ impl Pace {
             // Zero times infinity is not a number.
             _ if elapsed == 0 => {}
             Refill::Continuous => {
-                self.tokens += rate.per_s * (elapsed as f64 / 1e6);
+                self.tokens += rate.per_s * (elapsed as f64 * 1e-6);
                 self.at = now;
             }
             Refill::Interval(period) => {
