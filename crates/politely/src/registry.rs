@@ -275,7 +275,14 @@ impl Shard {
     ///
     /// # Panics
     /// If the slot is empty.
+    #[inline]
     pub(crate) fn get(&mut self, slot: u32) -> Entry<'_> {
+        self.entry(slot)
+            .expect("the slot was found under this lock")
+    }
+
+    #[inline]
+    fn entry(&mut self, slot: u32) -> Option<Entry<'_>> {
         let Slot {
             key,
             host,
@@ -284,14 +291,11 @@ impl Shard {
             own,
             saved,
             listed,
-        } = self
-            .slots
-            .get_mut(slot)
-            .expect("the slot was found under this lock");
+        } = self.slots.get_mut(slot)?;
         let own = own.then(|| &self.own[&slot]);
         let config = own.unwrap_or(&self.config);
         let (born, seed, stats) = (*born, self.seed, &mut self.stats);
-        Entry {
+        Some(Entry {
             key,
             host,
             config,
@@ -303,7 +307,7 @@ impl Shard {
             learned: &mut self.learned,
             seed,
             stats,
-        }
+        })
     }
 
     /// What learned since this was last called, with their states.
@@ -359,8 +363,7 @@ impl Shard {
 
     /// The slot of the key born as `born`, unless it was evicted meanwhile.
     pub(crate) fn get_born(&mut self, slot: u32, born: u32) -> Option<Entry<'_>> {
-        let is_born = self.slots.get(slot)?.born == born;
-        is_born.then(|| self.get(slot))
+        self.entry(slot).filter(|entry| entry.born == born)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Slot> {
