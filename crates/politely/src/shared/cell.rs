@@ -55,6 +55,8 @@ pub(super) enum CellError {
     Layout(u8),
     #[error("a damaged cell")]
     Damaged,
+    #[error("no cell: somebody else uses its name; use another prefix")]
+    Strange,
     #[error(transparent)]
     State(#[from] RestoreError),
 }
@@ -85,7 +87,7 @@ impl Cell {
         now: Timestamp,
         config: &Config,
     ) -> Result<(Self, Timestamp), CellError> {
-        let rest = value.get(Version::LEN..).ok_or(CellError::Damaged)?;
+        let rest = value.get(Version::LEN..).ok_or(CellError::Strange)?;
         let (&layout, rest) = rest.split_first().ok_or(CellError::Damaged)?;
         if layout != LAYOUT {
             return Err(CellError::Layout(layout));

@@ -98,12 +98,11 @@ fn say(write: &Write, how: How) -> Cmd {
 fn came(write: &Write, answer: Result<Value, Trouble>) -> Result<Written, EngineError> {
     match answer {
         Ok(answer) if is_done(write, &answer) => Ok(Written::Done),
-        Ok(answer) => held(answer).map(Written::Conflict),
         // Nothing to acknowledge.
         Err(Trouble::Unacknowledged { answer, .. }) if !is_done(write, &answer) => {
-            held(answer).map(Written::Conflict)
+            held(Ok(answer)).map(Written::Conflict)
         }
-        Err(why) => Err(why.into()),
+        answer => held(answer).map(Written::Conflict),
     }
 }
 

@@ -80,7 +80,7 @@ impl Engine for Redis {
         Box::pin(async move {
             let gets = cells.iter().map(|cell| simple("GET", cell));
             let answers = self.servers.ask(gets.collect()).await;
-            answers.into_iter().map(|answer| held(answer?)).collect()
+            answers.into_iter().map(held).collect()
         })
     }
 
@@ -129,9 +129,13 @@ fn simple<'a>(name: &str, cell: &'a str) -> Command<'a> {
     Command { key: cell, words }
 }
 
-/// What a cell holds.
-fn held(answer: Value) -> Result<Option<Vec<u8>>, EngineError> {
-    Option::from_redis_value(answer).map_err(|odd| EngineError(odd.to_string()))
+/// What a cell holds. What is no string is somebody else's, as is a string too short for a version.
+fn held(answer: Result<Value, Trouble>) -> Result<Option<Vec<u8>>, EngineError> {
+    match answer {
+        Ok(value) => Option::from_redis_value(value).map_err(|odd| EngineError(odd.to_string())),
+        Err(why) if why.code() == Some("WRONGTYPE") => Ok(Some(Vec::new())),
+        Err(why) => Err(why.into()),
+    }
 }
 
 /// What a server says unasked.
@@ -160,7 +164,6 @@ impl From<Trouble> for EngineError {
         let advice = match why.code() {
             Some("NOPERM") => RIGHTS,
             Some("ERR") if told.contains("executing the script can't run") => RIGHTS,
-            Some("WRONGTYPE") => "; somebody else uses the name of this cell: use another prefix",
             _ => "",
         };
         Self(told + advice)

@@ -15,6 +15,12 @@ impl Hub {
         self.awake = before.map(|_| mono);
     }
 
+    /// That the engine was not heard is our own doing, until it does not answer what is asked now.
+    pub(super) fn stood_still(&self, mono: Timestamp) -> bool {
+        let slept = self.awake.is_none_or(|before| mono.since(before) >= STALE);
+        slept && self.shop.epochs.last_seen().is_some()
+    }
+
     /// The engine answered what was sent then, and had answered before at `seen`: each of those who share looks within
     /// [`STALE`], and until then some may go on with their shares.
     pub(super) fn is_back(&mut self, seen: Option<Timestamp>, sent: Timestamp, mono: Timestamp) {

@@ -62,7 +62,7 @@ impl Hub {
     pub(in crate::shared) fn explain(&mut self, key: &Key, mono: Timestamp) -> Option<Explanation> {
         let id = *self.of.get(key)?;
         let now = self.shop.epochs.now(mono);
-        let away = !self.shop.epochs.is_fresh(mono);
+        let away = !self.shop.epochs.is_fresh(mono) || self.refused.is_some();
         let desk = self.desks[id].as_mut()?;
         let blind = if away && desk.is_shut() {
             Some(Reason::Away)
@@ -110,6 +110,9 @@ impl Hub {
             let stands = mono.since(*since);
             return (stands >= STALE)
                 .then(|| format!("takes no writes for {:.1} s: {why}", stands.as_secs_f64()));
+        }
+        if self.stood_still(mono) && self.shop.trouble.is_none() {
+            return None;
         }
         let refused = self.refused.as_ref().map(|(_, why)| &**why);
         let why = self.shop.trouble.as_deref().or(refused);

@@ -2,6 +2,7 @@
 
 mod adoption;
 mod conformance;
+mod frozen;
 mod line;
 mod loss;
 mod refused;

@@ -100,6 +100,8 @@ async fn who_is_refused_every_write_says_so_and_does_not_press() {
     let waits = tokio::spawn(async move { waiting.acquire(&key()).await });
     is_told_and_left_in_peace(&limiter, &calls).await;
     assert!(!waits.is_finished());
+    let why = limiter.explain(&key()).unwrap().wait.unwrap();
+    assert_eq!(why.reason, politely_core::host::Reason::Away);
     goes_on(&limiter, &full).await;
     waits.await.unwrap().unwrap().report(&ok());
 }
