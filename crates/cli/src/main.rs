@@ -6,6 +6,7 @@
 )]
 
 mod args;
+mod away;
 mod config;
 mod demo;
 mod exit;

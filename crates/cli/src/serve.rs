@@ -11,6 +11,7 @@ use politely_server::store::Store;
 use politely_server::{Certificate, Coordinator, Options, Server, Settings, Token};
 
 use crate::args::{ServeArgs, ServedKey};
+use crate::away::Away;
 use crate::config::sound;
 use crate::exit::{Exit, Wrong};
 use crate::token;
@@ -63,18 +64,13 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
 
 /// Says when the engine has something against us, and when not any more.
 async fn tell_trouble(limiter: Limiter) {
-    let mut told = false;
+    let mut away = Away::new("the engine");
     // It is given a moment to answer the first time.
     let mut trouble = limiter.greet().await.err();
     loop {
-        match &trouble {
-            Some(why) if !told => {
-                eprintln!("politely: the engine does not answer ({why})");
-            }
-            None if told => eprintln!("politely: the engine answers again"),
-            _ => {}
+        if let Some(news) = away.news(trouble.as_deref()) {
+            eprintln!("politely: {news}");
         }
-        told = trouble.is_some();
         tokio::time::sleep(LOOK_EVERY).await;
         trouble = limiter.trouble();
     }

@@ -29,3 +29,12 @@ pub(crate) fn read(file: Option<&Path>) -> Result<Option<Token>, Wrong> {
     };
     Ok(Some(Token { text, place }))
 }
+
+/// What to do about an answer, for people who would not know.
+pub(crate) fn advice(why: &str) -> &'static str {
+    if why.contains("401") {
+        "; --token-file FILE or POLITELY_TOKEN must hold its token"
+    } else {
+        ""
+    }
+}

@@ -25,6 +25,7 @@ use super::robots::Cached;
 use super::spool::Spool;
 use super::store::{Batch, Store};
 use super::talk::Talk;
+use crate::away::Away;
 use crate::config::Settings;
 
 /// What all workers share.
@@ -140,17 +141,12 @@ impl Engine {
     /// Wakes who waits for hosts that the fleet's limits allow now, and says when nobody answers for them answer; until the run
     /// ends.
     pub(crate) async fn heed(self: Arc<Self>) {
-        let mut away = false;
-        let who = self.limits.shared_by;
+        let mut away = Away::new(self.limits.shared_by);
         loop {
             let ready = tokio::time::timeout(KEEP_EVERY, self.limits.ready()).await;
             let trouble = self.limits.trouble();
-            if trouble.is_some() != away {
-                away = trouble.is_some();
-                self.talk.say(&trouble.map_or_else(
-                    || format!("{who} answers again"),
-                    |why| format!("{who} does not answer ({why}): nothing leaves until it does"),
-                ));
+            if let Some(news) = away.news(trouble.as_deref()) {
+                self.talk.say(&news);
             }
             let Ok(keys) = ready else { continue };
             let mut shared = self.lock();

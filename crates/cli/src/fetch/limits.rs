@@ -382,8 +382,7 @@ fn no_beginning(shared_by: &str, why: &str) -> String {
         // The engine's complaints that we know say it themselves.
         _ if why.contains("; ") => "",
         STORE => "; start it, or correct the URL (docs/fleet.md says what it must allow)",
-        _ if why.contains("401") => "; --token-file FILE or POLITELY_TOKEN must hold its token",
-        _ => "",
+        _ => token::advice(why),
     };
     format!("{shared_by} refuses us: {why}{hint}")
 }

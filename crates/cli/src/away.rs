@@ -1,0 +1,62 @@
+//! What a person is told of whoever keeps the limits: each trouble once, and that it is over.
+
+use crate::token;
+
+/// What was said since they answered last, without its numbers.
+pub(crate) struct Away {
+    who: &'static str,
+    said: Vec<String>,
+}
+
+impl Away {
+    pub(crate) const fn new(who: &'static str) -> Self {
+        let said = Vec::new();
+        Self { who, said }
+    }
+
+    /// What is to be said, if anything is new; `trouble`: why they do not answer now.
+    pub(crate) fn news(&mut self, trouble: Option<&str>) -> Option<String> {
+        let who = self.who;
+        let Some(why) = trouble else {
+            let was_away = !std::mem::take(&mut self.said).is_empty();
+            return was_away.then(|| format!("{who} answers again"));
+        };
+        let words: String = why.chars().filter(|c| !c.is_ascii_digit()).collect();
+        if self.said.contains(&words) {
+            return None;
+        }
+        self.said.push(words);
+        // As the library says where an outage is bridged.
+        let then = if why.contains("goes on with its share") {
+            ""
+        } else {
+            ": nothing leaves until it does"
+        };
+        let advice = token::advice(why);
+        Some(format!("{who} does not answer ({why}{advice}){then}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_trouble_is_told_once_and_its_end() {
+        let mut away = Away::new("it");
+        let mut news = |trouble| away.news(trouble);
+        assert_eq!(news(None), None);
+        let first = news(Some("away for 1.2 s: refused"));
+        assert_eq!(
+            first.as_deref(),
+            Some("it does not answer (away for 1.2 s: refused): nothing leaves until it does")
+        );
+        assert_eq!(news(Some("away for 13.4 s: refused")), None);
+        let another = news(Some("401 Unauthorized")).unwrap();
+        assert!(another.contains("401") && another.contains("--token-file"));
+        assert_eq!(news(Some("away for 20.0 s: refused")), None);
+        assert_eq!(news(None).as_deref(), Some("it answers again"));
+        assert_eq!(news(None), None);
+        assert!(news(Some("away for 1.0 s: refused")).is_some());
+    }
+}
