@@ -88,7 +88,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_enum, default_value_t = ServedKey::Host)]
     pub(crate) key: ServedKey,
     /// A permit's slot returns by itself after this long (default 120s)
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) lease: Option<Span>,
     /// Keys kept, at most
     #[arg(long, value_name = "N", default_value_t = 1 << 20, allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(1..=1 << 32).map(i64::cast_unsigned))]

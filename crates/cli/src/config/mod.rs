@@ -63,7 +63,12 @@ pub(crate) struct Knobs {
     #[arg(long, value_enum, value_name = "WHAT", requires = "store")]
     pub(crate) store_away: Option<StoreAway>,
     /// With --store: the slots of a process that was killed return after this long (default 20s, at least 5s); a longer request renews its own
-    #[arg(long, value_name = "TIME", requires = "store")]
+    #[arg(
+        long,
+        value_name = "TIME",
+        requires = "store",
+        allow_hyphen_values = true
+    )]
     pub(crate) lease: Option<Span>,
     /// The coordinator's token is in FILE; `POLITELY_TOKEN` may hold it instead
     #[arg(long, value_name = "FILE", requires = "coordinator")]
@@ -75,7 +80,7 @@ pub(crate) struct Knobs {
     #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     pub(crate) retries: Option<u32>,
     /// Longest time for one attempt, to the last byte (default 30s)
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) timeout: Option<Span>,
     /// Largest body, decoded (default 16MiB); a longer one is dropped and its URL fails
     #[arg(long, value_name = "SIZE")]

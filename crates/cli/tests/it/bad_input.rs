@@ -147,6 +147,10 @@ fn what_is_wrong_is_said_in_the_first_line() {
         (vec!["fetch", "-i", &packed], "is no text"),
         (vec!["fetch", "--timeout", "0.0001ms", url], "at least 1ms"),
         (
+            vec!["fetch", "--timeout", "-5s", url],
+            "'-5s' for '--timeout",
+        ),
+        (
             vec!["fetch", "--retries", "-1", url],
             "must be a whole number",
         ),
