@@ -267,8 +267,7 @@ impl Permit {
                 .host
                 .report(now, first.lease, report, entry.config, &mut rng)
         });
-        // Nothing is left to be given back.
-        self.parts.clear();
+        drop(self.into_parts());
         directions
     }
 
