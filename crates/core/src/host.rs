@@ -394,7 +394,11 @@ impl Host {
 
     /// What the law asks for, within the bounds of profile, operator and busy share; and one at a time
     /// while the last answer was a refusal: the next tells all there is to know.
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "a call's twentieth, by politely-benches limiter"
+    )]
     fn bounds(&mut self, now: Timestamp, config: &Config) -> Bounds {
         let wish = self.law.setpoint(now, &config.limits);
         let (mut per_s, mut burst) = (wish.rate.min(config.limits.rate_max), wish.burst);

@@ -219,6 +219,7 @@ impl KeyLaw {
 }
 
 impl Law for KeyLaw {
+    #[inline]
     fn on_sample(&mut self, sample: &Sample<'_>) {
         match self {
             Self::Fixed(law) => law.on_sample(sample),

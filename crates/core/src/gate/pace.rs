@@ -125,10 +125,14 @@ impl Pace {
 
     /// From now on `new` holds. Departures already handed out keep their times, and the next comes after the
     /// last of them: a debt is as long in time as it was.
+    #[inline]
     pub fn change(&mut self, now: Timestamp, old: &Rate, new: &Rate) {
-        if old == new {
-            return;
+        if old != new {
+            self.changed(now, old, new);
         }
+    }
+
+    fn changed(&mut self, now: Timestamp, old: &Rate, new: &Rate) {
         self.settle(now, old);
         let share = new.per_s / old.per_s;
         if self.tokens < 0.0 && share > 0.0 && share.is_finite() {

@@ -153,6 +153,7 @@ impl Host {
         self.pace.change(now, &before, &after);
     }
 
+    #[inline]
     pub(super) fn charge_bytes(&mut self, now: Timestamp, bytes: u64, config: &Config) {
         if let Some((pace, rate)) = self.bytes(now, config) {
             pace.charge(now, &rate, bytes as f64);
