@@ -104,7 +104,7 @@ pub(crate) fn whole(text: &str) -> Result<u32, String> {
 fn split(text: &str) -> Result<(f64, &str), String> {
     let text = text.trim();
     let end = text
-        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+        .find(|c: char| !(c.is_ascii_digit() || "-.".contains(c)))
         .unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let number = number
