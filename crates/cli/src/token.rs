@@ -32,7 +32,7 @@ pub(crate) fn read(file: Option<&Path>) -> Result<Option<Token>, Wrong> {
 
 /// What to do about an answer, for people who would not know.
 pub(crate) fn advice(why: &str) -> &'static str {
-    if why.contains("401") {
+    if why.contains("401 Unauthorized") {
         "; --token-file FILE or POLITELY_TOKEN must hold its token"
     } else {
         ""
