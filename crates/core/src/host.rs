@@ -29,6 +29,7 @@ use crate::config::{BACKOFF_MIN, Config};
 use crate::control::{KeyLaw, Latency, Law, Sample};
 use crate::gate::{
     FirstEnd, HOLD_JITTER, Hold, HoldReason, Lease, LeaseId, Leases, Pace, Rate, Tally, jittered,
+    lesser,
 };
 use crate::signal::{Quota, Report, Signal};
 use crate::{Rng, Timestamp};
@@ -401,7 +402,7 @@ impl Host {
     )]
     fn bounds(&mut self, now: Timestamp, config: &Config) -> Bounds {
         let wish = self.law.setpoint(now, &config.limits);
-        let (mut per_s, mut burst) = (wish.rate.min(config.limits.rate_max), wish.burst);
+        let (mut per_s, mut burst) = (lesser(wish.rate, config.limits.rate_max), wish.burst);
         let mut cap = wish.in_flight.min(config.limits.in_flight);
         if let Some(operator) = self.rare.as_ref().and_then(|rare| rare.operator) {
             burst = operator.burst.unwrap_or(burst);
@@ -444,7 +445,7 @@ impl Host {
     ) -> Lease {
         // Time on hold is not idle time.
         let free_since = self.last_grant.max(self.hold.until());
-        let intervals = start.micros_since(free_since) as f64 * 1e-6 * rate.per_s;
+        let intervals = start.seconds_since(free_since) * rate.per_s;
         let pressed = last || intervals <= PRESSED_INTERVALS;
         self.last_grant = start;
         if probe {

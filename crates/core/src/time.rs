@@ -50,6 +50,14 @@ impl Timestamp {
     pub const fn micros_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
+
+    /// Seconds since `earlier`, zero if `earlier` is later.
+    #[inline]
+    pub fn seconds_since(self, earlier: Self) -> f64 {
+        // Of a signed number it is one instruction.
+        let micros = i64::try_from(self.micros_since(earlier)).unwrap_or(i64::MAX);
+        micros as f64 * 1e-6
+    }
 }
 
 impl Add<Duration> for Timestamp {

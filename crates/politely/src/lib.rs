@@ -44,6 +44,7 @@ mod asked;
 #[cfg(any(feature = "tower", feature = "reqwest"))]
 pub mod attempts;
 #[cfg(any(feature = "tower", feature = "reqwest", feature = "wire"))]
+mod birth;
 mod budgets;
 pub mod cells;
 mod clock;

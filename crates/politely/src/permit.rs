@@ -11,6 +11,7 @@ use politely_core::retry::Attempt;
 use politely_core::signal::{Report, Signal};
 use smallvec::SmallVec;
 
+use crate::birth::Birth;
 use crate::elsewhere::Later;
 use crate::registry::{Entry, SharedShard};
 use crate::sync::sleep;
@@ -112,7 +113,7 @@ impl Departure {
 pub(crate) struct Part {
     pub(crate) shard: Arc<SharedShard>,
     pub(crate) slot: u32,
-    pub(crate) born: u32,
+    pub(crate) born: Birth,
     pub(crate) lease: LeaseId,
 }
 

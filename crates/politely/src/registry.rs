@@ -1,8 +1,8 @@
 //! All keys of one process: sharded, bounded, each state in place.
 //!
 //! A shard is a mutex around a slab of states and an index into it, by the hash of a key. A key that was used before remembers
-//! its shard and slot ([`Key::place`]), and a permit carries them, so that neither hashes anything. The slab grows chunk by chunk,
-//! since a million idle keys should cost what they hold.
+//! its shard, slot and state's number ([`Key::place`]), and a permit carries them, so that neither hashes or compares a text. The
+//! slab grows chunk by chunk, since a million idle keys should cost what they hold.
 //!
 //! **Bounded.** At capacity a newcomer takes the place of a key that would lose nothing: no lease, waiter,
 //! hold, open breaker, strike, debt or operator's number, and no learned ceiling that is neither saved nor
@@ -20,6 +20,7 @@ use politely_core::host::Host;
 use politely_core::key::Key;
 use politely_core::{Rng, Timestamp};
 
+use crate::birth::Birth;
 use crate::clock::Clock;
 use crate::index::Index;
 use crate::slab::Slab;
@@ -63,7 +64,6 @@ pub(crate) struct Shard {
     slots: Slab<Slot>,
     /// Where the search for a key to evict goes on.
     hand: u32,
-    births: u32,
     /// Slots that learned since somebody asked, each once. Some may be empty by now.
     learned: Vec<u32>,
     pub(crate) config: Arc<Config>,
@@ -79,8 +79,7 @@ pub(crate) struct Shard {
 pub(crate) struct Slot {
     pub(crate) key: Key,
     pub(crate) host: Host,
-    /// Tells this state from those that had the slot before it.
-    pub(crate) born: u32,
+    pub(crate) born: Birth,
     pub(crate) waiters: Option<Box<Waiters>>,
     /// It has bounds of its own.
     own: bool,
@@ -102,7 +101,6 @@ impl Registry {
                 index: Index::default(),
                 slots: Slab::new(),
                 hand: 0,
-                births: 0,
                 learned: Vec::new(),
                 config: Arc::clone(config),
                 own: BTreeMap::new(),
@@ -126,7 +124,7 @@ impl Registry {
     /// The slot of `key`, if it is known.
     #[inline]
     pub(crate) fn find(&self, key: &Key) -> Option<Found<'_>> {
-        if let Some(found) = self.remembered(key) {
+        if let Some(found) = self.remembered(key.place()) {
             return Some(found);
         }
         let (shard, hash) = self.shard(key);
@@ -138,9 +136,25 @@ impl Registry {
     /// The slot of `key`, made if it is new.
     #[inline]
     pub(crate) fn find_or_make(&self, key: &Key, now: Timestamp) -> Result<Found<'_>, Full> {
-        if let Some(found) = self.remembered(key) {
-            return Ok(found);
+        self.find_or_make_at(key.place(), key, now)
+    }
+
+    /// [`Registry::find_or_make`] of a key whose [`Key::place`] was read before.
+    #[inline]
+    pub(crate) fn find_or_make_at(
+        &self,
+        place: u64,
+        key: &Key,
+        now: Timestamp,
+    ) -> Result<Found<'_>, Full> {
+        match self.remembered(place) {
+            Some(found) => Ok(found),
+            None => self.look_up_or_make(key, now),
         }
+    }
+
+    #[inline(never)]
+    fn look_up_or_make(&self, key: &Key, now: Timestamp) -> Result<Found<'_>, Full> {
         let (shard, hash) = self.shard(key);
         let mut locked = self.shards[shard].lock();
         let slot = match locked.find(key, hash) {
@@ -150,14 +164,14 @@ impl Registry {
         Ok(self.found(key, shard, locked, slot))
     }
 
-    /// The slot that `key` remembers, if it is still its own.
+    /// The slot at a place that a key remembers, if its state is still the one that was there.
     #[inline]
-    fn remembered(&self, key: &Key) -> Option<Found<'_>> {
-        let place = key.place();
-        let slot = (place / SHARDS as u32).checked_sub(1)?;
-        let shared = &self.shards[place as usize % SHARDS];
+    fn remembered(&self, place: u64) -> Option<Found<'_>> {
+        let at = (place as u32).checked_sub(1)?;
+        let slot = at / SHARDS as u32;
+        let shared = &self.shards[at as usize % SHARDS];
         let shard = shared.lock();
-        let is_it = shard.slots.get(slot).is_some_and(|slot| slot.key == *key);
+        let is_it = (shard.slots.get(slot)).is_some_and(|slot| slot.born.is(place >> 32));
         is_it.then_some(Found {
             shared,
             shard,
@@ -165,7 +179,7 @@ impl Registry {
         })
     }
 
-    #[inline]
+    /// Lets `key` remember where it was found, if that fits into a word.
     fn found<'a>(
         &'a self,
         key: &Key,
@@ -173,9 +187,10 @@ impl Registry {
         shard: MutexGuard<'a, Shard>,
         slot: u32,
     ) -> Found<'a> {
-        // Nobody has so many keys that it would not fit.
-        let place = (slot + 1).checked_mul(SHARDS as u32);
-        key.found_at(place.map_or(0, |place| place + at as u32));
+        let born = shard.slots.get(slot).and_then(|slot| slot.born.unique());
+        let place = u64::from(slot) * SHARDS as u64 + at as u64 + 1;
+        let place = u32::try_from(place).ok().zip(born);
+        key.found_at(place.map_or(0, |(place, born)| u64::from(born) << 32 | u64::from(place)));
         Found {
             shared: &self.shards[at],
             shard,
@@ -215,12 +230,10 @@ impl Registry {
             return Err(Full);
         }
         let host = Host::new(&shard.config, now);
-        shard.births = shard.births.wrapping_add(1);
-        let born = shard.births;
         let slot = Slot {
             key: key.clone(),
             host,
-            born,
+            born: Birth::new(),
             waiters: None,
             own: false,
             saved: false,
@@ -350,10 +363,9 @@ impl Shard {
     /// Puts another state in the place of the one in `slot`. Its lease numbers begin anew, so permits of the
     /// old one must not reach it: it is born again. Who waits looks again.
     pub(crate) fn replace(&mut self, slot: u32, host: Host) {
-        self.births = self.births.wrapping_add(1);
         if let Some(slot) = self.slots.get_mut(slot) {
             slot.host = host;
-            slot.born = self.births;
+            slot.born = Birth::new();
             slot.saved = false;
             if let Some(waiters) = &slot.waiters {
                 waiters.wake_head();
@@ -362,7 +374,7 @@ impl Shard {
     }
 
     /// The slot of the key born as `born`, unless it was evicted meanwhile.
-    pub(crate) fn get_born(&mut self, slot: u32, born: u32) -> Option<Entry<'_>> {
+    pub(crate) fn get_born(&mut self, slot: u32, born: Birth) -> Option<Entry<'_>> {
         self.entry(slot).filter(|entry| entry.born == born)
     }
 
@@ -453,7 +465,7 @@ pub(crate) struct Entry<'a> {
     pub(crate) host: &'a mut Host,
     pub(crate) config: &'a Config,
     slot: u32,
-    pub(crate) born: u32,
+    pub(crate) born: Birth,
     pub(crate) waiters: &'a mut Option<Box<Waiters>>,
     pub(crate) saved: &'a mut bool,
     listed: &'a mut bool,

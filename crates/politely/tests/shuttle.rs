@@ -14,6 +14,8 @@
 
 #[path = "../src/asked.rs"]
 mod asked;
+#[path = "../src/birth.rs"]
+mod birth;
 #[path = "../src/clock.rs"]
 mod clock;
 #[path = "../src/elsewhere.rs"]

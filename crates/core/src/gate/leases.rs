@@ -380,11 +380,8 @@ fn end(start: Timestamp, lasts_ms: u32) -> Timestamp {
 /// Whole milliseconds, rounded up: at most 49 days.
 #[inline]
 fn ms(length: Duration) -> u32 {
-    let ms = length
-        .as_secs()
-        .saturating_mul(1_000)
-        .saturating_add(u64::from(length.subsec_nanos().div_ceil(1_000_000)));
-    u32::try_from(ms).unwrap_or(u32::MAX)
+    const SECS_MAX: u64 = (u32::MAX / 1_000 - 1) as u64;
+    length.as_secs().min(SECS_MAX) as u32 * 1_000 + length.subsec_nanos().div_ceil(1_000_000)
 }
 
 #[cfg(test)]

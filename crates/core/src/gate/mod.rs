@@ -14,4 +14,5 @@ pub(crate) use hold::{HOLD_JITTER, jittered};
 pub use hold::{Hold, HoldReason};
 pub(crate) use leases::FirstEnd;
 pub use leases::{Expired, Lease, LeaseId, Leases, Tally};
+pub(crate) use pace::lesser;
 pub use pace::{Pace, Rate, Refill, grace};

@@ -106,21 +106,24 @@ impl Pace {
     /// Counts what has flowed in since the last look.
     #[inline]
     pub fn settle(&mut self, now: Timestamp, rate: &Rate) {
-        let elapsed = now.micros_since(self.at);
-        match rate.refill {
-            // Zero times infinity is not a number.
-            _ if elapsed == 0 => {}
-            Refill::Continuous => {
-                self.tokens += rate.per_s * (elapsed as f64 * 1e-6);
-                self.at = now;
-            }
-            Refill::Interval(period) => {
-                let periods = elapsed / micros(period);
-                self.tokens += rate.per_interval(period) * periods as f64;
-                self.at = self.at + Duration::from_micros(periods * micros(period));
+        // Zero times infinity is not a number.
+        if now > self.at {
+            match rate.refill {
+                Refill::Continuous => {
+                    self.tokens += rate.per_s * now.seconds_since(self.at);
+                    self.at = now;
+                }
+                Refill::Interval(period) => self.count_periods(now, rate, period),
             }
         }
-        self.tokens = self.tokens.min(rate.most());
+        self.tokens = lesser(self.tokens, rate.most());
+    }
+
+    #[cold]
+    fn count_periods(&mut self, now: Timestamp, rate: &Rate, period: Duration) {
+        let periods = now.micros_since(self.at) / micros(period);
+        self.tokens += rate.per_interval(period) * periods as f64;
+        self.at = self.at + Duration::from_micros(periods * micros(period));
     }
 
     /// From now on `new` holds. Departures already handed out keep their times, and the next comes after the
@@ -179,10 +182,15 @@ impl Pace {
     #[inline]
     pub fn next_start(&mut self, now: Timestamp, rate: &Rate, cost: f64) -> Timestamp {
         self.settle(now, rate);
-        let missing = cost.min(rate.burst) - self.tokens;
+        let missing = lesser(cost, rate.burst) - self.tokens;
         if missing <= ROUNDING || rate.per_s == f64::INFINITY {
             return now;
         }
+        self.when_there(now, rate, missing)
+    }
+
+    #[cold]
+    fn when_there(&self, now: Timestamp, rate: &Rate, missing: f64) -> Timestamp {
         if rate.per_s <= 0.0 {
             return Timestamp::NEVER;
         }
@@ -277,6 +285,12 @@ fn seconds(secs: f64) -> Duration {
 
 fn micros(period: Duration) -> u64 {
     (period.as_micros() as u64).max(1)
+}
+
+/// [`f64::min`] of a number and a bound that is one: an instruction, where it takes six if either may be none.
+#[inline]
+pub(crate) fn lesser(a: f64, bound: f64) -> f64 {
+    if a < bound { a } else { bound }
 }
 
 #[cfg(test)]

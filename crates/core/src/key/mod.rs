@@ -160,13 +160,13 @@ impl Key {
 
     /// The place it was given last by whoever keeps a state for it; 0 if nobody did. It may be another's by now.
     #[inline]
-    pub fn place(&self) -> u32 {
+    pub fn place(&self) -> u64 {
         self.place.get()
     }
 
-    /// Its state was found at `place`. Clones made from now on know it too.
+    /// Its state was found at `place`. Clones made from now on know it too. Only for whoever keeps states: it is believed.
     #[inline]
-    pub fn found_at(&self, place: u32) {
+    pub fn found_at(&self, place: u64) {
         self.place.set(place);
     }
 

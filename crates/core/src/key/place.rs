@@ -6,24 +6,24 @@
 
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A hint, of no meaning but to whoever set it; any two are equal.
 #[derive(Debug)]
-pub(super) struct Place(AtomicU32);
+pub(super) struct Place(AtomicU64);
 
 impl Place {
     pub(super) const fn unknown() -> Self {
-        Self(AtomicU32::new(0))
+        Self(AtomicU64::new(0))
     }
 
     #[inline]
-    pub(super) fn get(&self) -> u32 {
+    pub(super) fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 
     #[inline]
-    pub(super) fn set(&self, place: u32) {
+    pub(super) fn set(&self, place: u64) {
         // Threads that share a key read it without a word, as long as nobody writes.
         if self.get() != place {
             self.0.store(place, Relaxed);
@@ -33,7 +33,7 @@ impl Place {
 
 impl Clone for Place {
     fn clone(&self) -> Self {
-        Self(AtomicU32::new(self.get()))
+        Self(AtomicU64::new(self.get()))
     }
 }
 

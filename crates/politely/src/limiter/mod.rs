@@ -414,11 +414,13 @@ impl Limiter {
             at,
             index,
         };
+        // First of all: it is on its way while the call before this one still waits for its state.
+        let place = key.place();
         let now = self.now();
         if self.closed() {
             return Err(refuse(RefusalReason::Closed, Timestamp::NEVER));
         }
-        let found = self.0.registry.find_or_make(key, now);
+        let found = self.0.registry.find_or_make_at(place, key, now);
         let full = |Full| refuse(RefusalReason::Full, now + Duration::from_secs(1));
         let Found {
             shared,
