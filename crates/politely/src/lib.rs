@@ -43,8 +43,8 @@
 mod asked;
 #[cfg(any(feature = "tower", feature = "reqwest"))]
 pub mod attempts;
-#[cfg(any(feature = "tower", feature = "reqwest", feature = "wire"))]
 mod birth;
+#[cfg(any(feature = "tower", feature = "reqwest", feature = "wire"))]
 mod budgets;
 pub mod cells;
 mod clock;
