@@ -1,8 +1,8 @@
 //! Where a key's state was found last.
 //!
 //! Among a million states the one sought is three cold lines of memory away: the key's name, a table's word, the state. A
-//! key that is kept and used again remembers the place, so that the second need not be waited for: measured, a quarter of the time of a
-//! call.
+//! key that is kept and used again remembers the place and which state it was, so that the second need not be waited for, nor
+//! names be compared: measured, a quarter of the time of a call.
 
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
