@@ -3,15 +3,13 @@
 //! A [`Host`] is asked [`Host::request`] (*may I send?*) and told [`Host::report`] (*this is what
 //! happened*). It owns no clock and no randomness; two hosts fed with the same calls are equal to the
 //! byte. It is small (see the test on its size) because there may be millions.
-//!
-//! The gates are asked in this order: hold, quarantine, breaker, in-flight, bytes, pace. The token comes
-//! last, so that nobody who must wait for a slot burns the rate while waiting.
 
 mod answer;
 mod crawl_delay;
 mod explain;
 mod join;
 mod rare;
+mod request;
 mod state;
 
 use serde::{Deserialize, Serialize};
@@ -24,12 +22,12 @@ pub use state::RestoreError;
 pub use rare::OperatorNumbers;
 
 use rare::Rare;
+use request::Bounds;
 
 use crate::config::{BACKOFF_MIN, Config};
 use crate::control::{KeyLaw, Latency, Law, Sample};
 use crate::gate::{
     FirstEnd, HOLD_JITTER, Hold, HoldReason, Lease, LeaseId, Leases, Pace, Rate, Tally, jittered,
-    lesser,
 };
 use crate::signal::{Quota, Report, Signal};
 use crate::{Rng, Timestamp};
@@ -85,56 +83,6 @@ impl Host {
             strikes: 0,
             first_end: FirstEnd::NEVER,
         }
-    }
-
-    /// May `ask` leave? A grant takes its slots and tokens; a wait takes nothing.
-    #[inline]
-    pub fn request(&mut self, now: Timestamp, ask: Ask, config: &Config) -> Decision {
-        let Bounds { rate, cap, .. } = self.bounds(now, config);
-        let (probe, free) = match self.closed_gate(now, cap, config) {
-            Err(wait) => return Decision::Wait(wait),
-            Ok(open) => open,
-        };
-        let slots = match ask.cost {
-            0 | 1 => u32::from(ask.slots.max(1)).min(free),
-            _ => 1,
-        };
-        let cost = f64::from(ask.cost.max(1));
-        // A run starts with its first slot and goes on at the rate: as many single requests would have.
-        let start = match self.pace.reserve(now, &rate, cost, ask.horizon) {
-            Err(at) => {
-                return Decision::Wait(Wait {
-                    at,
-                    reason: Reason::Pace,
-                });
-            }
-            Ok(start) => start,
-        };
-        // Who takes the last slot was kept waiting by the slots, if not by the rate; of one slot, nobody can tell.
-        let last = free == 1 && cap > 1;
-        let lease = self.lease(start, probe, last, &rate, config);
-        // Those of the same run end later.
-        self.first_end = self.first_end.or(FirstEnd::at(lease.expires()));
-        let mut granted = 1;
-        while granted < slots {
-            let start = start + rate.interval() * granted;
-            if start > now + HORIZON {
-                break;
-            }
-            self.pace.follow(start);
-            self.lease(start, false, false, &rate, config);
-            granted += 1;
-        }
-        if ask.bytes > 0 {
-            self.charge_bytes(now, ask.bytes, config);
-        }
-        Decision::Granted(Grant {
-            lease: lease.id,
-            slots: granted as u16,
-            start,
-            rate: rate.per_s,
-            unused: ask.unused(),
-        })
     }
 
     /// What happened to a permit's request. Late and repeated reports release nothing and move no rate,
@@ -344,116 +292,6 @@ impl Host {
         self.leases.shrink();
     }
 
-    /// The first gate that is shut, or (whether this is a breaker's probe, how many slots are free).
-    #[inline]
-    fn closed_gate(
-        &mut self,
-        now: Timestamp,
-        cap: u32,
-        config: &Config,
-    ) -> Result<(bool, u32), Wait> {
-        self.expire(now);
-        if let Some((until, length, reason)) = self.hold.active(now) {
-            let parked = length > config.hold_max;
-            let reason = if parked {
-                Reason::Parked(reason)
-            } else {
-                Reason::Hold(reason)
-            };
-            return Err(Wait { at: until, reason });
-        }
-        let probe = match &self.rare {
-            None => false,
-            Some(rare) => rare.check(now).map_err(|(at, reason)| {
-                // The probe under way decides; its report comes before its lease ends.
-                let at = if at > now {
-                    at
-                } else {
-                    self.leases.next_expiry().unwrap_or(now)
-                };
-                Wait { at, reason }
-            })?,
-        };
-        let free = cap.saturating_sub(self.leases.in_flight() as u32);
-        if free == 0 {
-            return Err(Wait {
-                at: self.leases.next_expiry().unwrap_or(now),
-                reason: Reason::InFlight,
-            });
-        }
-        if let Some((bytes, rate)) = self.bytes(now, config) {
-            let at = bytes.next_start(now, &rate, 1.0);
-            if at > now {
-                return Err(Wait {
-                    at,
-                    reason: Reason::Bytes,
-                });
-            }
-        }
-        Ok((probe, if probe { 1 } else { free }))
-    }
-
-    /// What the law asks for, within the bounds of profile, operator and busy share; and one at a time
-    /// while the last answer was a refusal: the next tells all there is to know.
-    #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "a call's twentieth, by politely-benches limiter"
-    )]
-    fn bounds(&mut self, now: Timestamp, config: &Config) -> Bounds {
-        let wish = self.law.setpoint(now, &config.limits);
-        let (mut per_s, mut burst) = (lesser(wish.rate, config.limits.rate_max), wish.burst);
-        let mut cap = wish.in_flight.min(config.limits.in_flight);
-        if let Some(operator) = self.rare.as_ref().and_then(|rare| rare.operator) {
-            burst = operator.burst.unwrap_or(burst);
-            if self.law.learns() {
-                per_s = per_s.min(operator.rate.unwrap_or(f64::INFINITY));
-                cap = cap.min(operator.in_flight.unwrap_or(u32::MAX));
-            } else {
-                per_s = operator.rate.unwrap_or(per_s);
-                cap = operator.in_flight.unwrap_or(cap);
-            }
-        }
-        if config.limits.busy_share.is_finite() {
-            per_s = per_s.min(f64::from(self.busy_rate));
-        }
-        if let Some(pause) = self.pause(now) {
-            (per_s, burst, cap) = (per_s.min(pause.rate()), 1.0, cap.min(1));
-        }
-        Bounds {
-            rate: Rate {
-                per_s,
-                burst,
-                refill: config.limits.refill,
-            },
-            cap: match self.strikes {
-                0 => cap,
-                _ => 1,
-            },
-            law_is_bound: per_s < wish.rate,
-        }
-    }
-
-    #[inline]
-    fn lease(
-        &mut self,
-        start: Timestamp,
-        probe: bool,
-        last: bool,
-        rate: &Rate,
-        config: &Config,
-    ) -> Lease {
-        // Time on hold is not idle time.
-        let free_since = self.last_grant.max(self.hold.until());
-        let intervals = start.seconds_since(free_since) * rate.per_s;
-        let pressed = last || intervals <= PRESSED_INTERVALS;
-        self.last_grant = start;
-        if probe {
-            self.rare().probe_sent();
-        }
-        self.leases.take(start, config.lease, probe, pressed)
-    }
-
     fn learn(
         &mut self,
         now: Timestamp,
@@ -582,14 +420,6 @@ impl Host {
     fn rare(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
     }
-}
-
-/// What holds for a key at one moment.
-struct Bounds {
-    rate: Rate,
-    cap: u32,
-    /// The law would go faster than profile, operator or busy share allow: what follows teaches it nothing.
-    law_is_bound: bool,
 }
 
 #[cfg(test)]

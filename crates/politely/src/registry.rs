@@ -134,27 +134,10 @@ impl Registry {
     }
 
     /// The slot of `key`, made if it is new.
-    #[inline]
     pub(crate) fn find_or_make(&self, key: &Key, now: Timestamp) -> Result<Found<'_>, Full> {
-        self.find_or_make_at(key.place(), key, now)
-    }
-
-    /// [`Registry::find_or_make`] of a key whose [`Key::place`] was read before.
-    #[inline]
-    pub(crate) fn find_or_make_at(
-        &self,
-        place: u64,
-        key: &Key,
-        now: Timestamp,
-    ) -> Result<Found<'_>, Full> {
-        match self.remembered(place) {
-            Some(found) => Ok(found),
-            None => self.look_up_or_make(key, now),
+        if let Some(found) = self.remembered(key.place()) {
+            return Ok(found);
         }
-    }
-
-    #[inline(never)]
-    fn look_up_or_make(&self, key: &Key, now: Timestamp) -> Result<Found<'_>, Full> {
         let (shard, hash) = self.shard(key);
         let mut locked = self.shards[shard].lock();
         let slot = match locked.find(key, hash) {
@@ -167,15 +150,20 @@ impl Registry {
     /// The slot at a place that a key remembers, if its state is still the one that was there.
     #[inline]
     fn remembered(&self, place: u64) -> Option<Found<'_>> {
+        let mut found = self.believed(place)?;
+        found.shard.remembered(found.slot, place)?;
+        Some(found)
+    }
+
+    /// Where a key's [`Key::place`] says that its slot is. Whose it is now is [`Shard::remembered`]'s to say.
+    #[inline]
+    pub(crate) fn believed(&self, place: u64) -> Option<Found<'_>> {
         let at = (place as u32).checked_sub(1)?;
-        let slot = at / SHARDS as u32;
         let shared = &self.shards[at as usize % SHARDS];
-        let shard = shared.lock();
-        let is_it = (shard.slots.get(slot)).is_some_and(|slot| slot.born.is(place >> 32));
-        is_it.then_some(Found {
+        Some(Found {
             shared,
-            shard,
-            slot,
+            shard: shared.lock(),
+            slot: at / SHARDS as u32,
         })
     }
 
@@ -373,6 +361,12 @@ impl Shard {
         }
     }
 
+    /// The entry in `slot`, if its state is the one that a key's `place` tells of.
+    #[inline]
+    pub(crate) fn remembered(&mut self, slot: u32, place: u64) -> Option<Entry<'_>> {
+        self.entry(slot).filter(|entry| entry.born.is(place >> 32))
+    }
+
     /// The slot of the key born as `born`, unless it was evicted meanwhile.
     pub(crate) fn get_born(&mut self, slot: u32, born: Birth) -> Option<Entry<'_>> {
         self.entry(slot).filter(|entry| entry.born == born)
@@ -464,7 +458,7 @@ pub(crate) struct Entry<'a> {
     pub(crate) key: &'a Key,
     pub(crate) host: &'a mut Host,
     pub(crate) config: &'a Config,
-    slot: u32,
+    pub(crate) slot: u32,
     pub(crate) born: Birth,
     pub(crate) waiters: &'a mut Option<Box<Waiters>>,
     pub(crate) saved: &'a mut bool,

@@ -325,7 +325,8 @@ impl FirstEnd {
     /// Of a lease that ends then.
     #[inline]
     pub(crate) fn at(end: Timestamp) -> Self {
-        Self(u32::try_from(end.as_micros() >> 20).unwrap_or(u32::MAX))
+        // From the year 2112 on it is too early, and the leases are looked at.
+        Self((end.as_micros() >> 20) as u32)
     }
 
     /// The earlier of two.
@@ -381,7 +382,11 @@ fn end(start: Timestamp, lasts_ms: u32) -> Timestamp {
 #[inline]
 fn ms(length: Duration) -> u32 {
     const SECS_MAX: u64 = (u32::MAX / 1_000 - 1) as u64;
-    length.as_secs().min(SECS_MAX) as u32 * 1_000 + length.subsec_nanos().div_ceil(1_000_000)
+    let secs = length.as_secs().min(SECS_MAX) as u32;
+    match length.subsec_nanos() {
+        0 => secs * 1_000,
+        nanos => secs * 1_000 + nanos.div_ceil(1_000_000),
+    }
 }
 
 #[cfg(test)]

@@ -113,14 +113,15 @@ impl Pace {
                     self.tokens += rate.per_s * now.seconds_since(self.at);
                     self.at = now;
                 }
-                Refill::Interval(period) => self.count_periods(now, rate, period),
+                Refill::Interval(period) => self.count_periods(now, *rate, period),
             }
         }
         self.tokens = lesser(self.tokens, rate.most());
     }
 
+    /// The rate by value: a reference would have every call write it to memory, for this.
     #[cold]
-    fn count_periods(&mut self, now: Timestamp, rate: &Rate, period: Duration) {
+    fn count_periods(&mut self, now: Timestamp, rate: Rate, period: Duration) {
         let periods = now.micros_since(self.at) / micros(period);
         self.tokens += rate.per_interval(period) * periods as f64;
         self.at = self.at + Duration::from_micros(periods * micros(period));
@@ -165,12 +166,14 @@ impl Pace {
         cost: f64,
         horizon: Duration,
     ) -> Result<Timestamp, Timestamp> {
-        let start = self.next_start(now, rate, cost);
+        if self.take(now, rate, cost) {
+            return Ok(now);
+        }
+        let start = self.when_there(now, rate, cost);
         if start == Timestamp::NEVER {
             return Err(start);
         }
-        // Most leave now, and need no sum.
-        if start > now && start > now + horizon {
+        if start > now + horizon {
             return Err(start - horizon);
         }
         self.tokens -= cost;
@@ -178,23 +181,44 @@ impl Pace {
         Ok(start)
     }
 
+    /// Takes `cost` tokens for a departure at `now`, if they are there.
+    #[inline]
+    pub fn take(&mut self, now: Timestamp, rate: &Rate, cost: f64) -> bool {
+        self.settle(now, rate);
+        let there = self.has(rate, cost);
+        if there {
+            self.tokens -= cost;
+            self.newest = now;
+        }
+        there
+    }
+
     /// When `cost` tokens will next be there: `now`, or later.
     #[inline]
     pub fn next_start(&mut self, now: Timestamp, rate: &Rate, cost: f64) -> Timestamp {
         self.settle(now, rate);
-        let missing = lesser(cost, rate.burst) - self.tokens;
-        if missing <= ROUNDING || rate.per_s == f64::INFINITY {
+        if self.has(rate, cost) {
             return now;
         }
-        self.when_there(now, rate, missing)
+        self.when_there(now, rate, cost)
+    }
+
+    #[inline]
+    fn has(&self, rate: &Rate, cost: f64) -> bool {
+        self.missing(rate, cost) <= ROUNDING || rate.per_s == f64::INFINITY
+    }
+
+    #[inline]
+    fn missing(&self, rate: &Rate, cost: f64) -> f64 {
+        lesser(cost, rate.burst) - self.tokens
     }
 
     #[cold]
-    fn when_there(&self, now: Timestamp, rate: &Rate, missing: f64) -> Timestamp {
+    fn when_there(&self, now: Timestamp, rate: &Rate, cost: f64) -> Timestamp {
         if rate.per_s <= 0.0 {
             return Timestamp::NEVER;
         }
-        (self.at + rate.time_for(missing)).max(now)
+        (self.at + rate.time_for(self.missing(rate, cost))).max(now)
     }
 
     /// Gives back `cost` tokens taken for a departure at `start` that did not happen, if it is the newest.

@@ -2,6 +2,7 @@ use std::mem::size_of;
 use std::time::Duration;
 
 use super::*;
+use crate::gate::Refill;
 
 #[test]
 fn a_key_is_small() {
@@ -396,4 +397,70 @@ fn a_number_that_is_none_takes_nothing_back() {
         set.rate.is_some_and(|rate| rate < 1e-3) && set.burst.is_none(),
         "{set:?}"
     );
+}
+
+/// What is let pass is granted what the gates would have granted, and leaves the state that they would have left.
+#[test]
+fn who_is_let_pass_would_have_passed_every_gate() {
+    let (mut rng, mut now) = (Rng::new(5), Timestamp::from_micros(1_000_000));
+    let mut passed = 0;
+    for round in 0..400 {
+        let law = ["fixed", "aimd", "discover", "advice"][round % 4];
+        let mut config = Config::crawler().with_law(law.parse().expect("a law's name"));
+        let limits = &mut config.limits;
+        limits.rate_start = rng.between(0.5, 50.0);
+        limits.rate_max = limits.rate_start * 4.0;
+        limits.burst = rng.between(1.0, 5.0);
+        limits.in_flight = 1 + (rng.next_u64() % 4) as u32;
+        if round % 3 == 0 {
+            limits.busy_share = f64::INFINITY;
+        }
+        if round % 7 == 0 {
+            limits.bytes_per_s = 5_000.0;
+        }
+        if round % 5 == 0 {
+            limits.refill = Refill::Interval(Duration::from_millis(300));
+        }
+        let mut host = Host::new(&config, now);
+        for _ in 0..60 {
+            let any = LeaseId(host.next_lease().0.saturating_sub(1 + rng.next_u64() % 3));
+            match rng.next_u64() % 24 {
+                0 => {
+                    let bad = [Signal::RateLimited, Signal::UrlError, Signal::Overloaded];
+                    let report = Report::of(bad[rng.next_u64() as usize % 3]);
+                    host.report(now, any, &report, &config, &mut rng);
+                }
+                1 => host.cancel(now, any, Some(Ask::default().unused()), &config),
+                2 if round % 2 == 0 => {
+                    host.set(now, OperatorNumbers::rate(2.0, 1.0), &config);
+                }
+                3 => {
+                    host.hold(now, now + Duration::from_secs(1), HoldReason::Operator);
+                }
+                4..9 => {
+                    let report = Report {
+                        latency: Duration::from_millis(rng.next_u64() % 800),
+                        bytes: rng.next_u64() % 10_000,
+                        ..Report::of(Signal::Ok)
+                    };
+                    host.report(now, any, &report, &config, &mut rng);
+                }
+                9..15 => now = now + Duration::from_micros(rng.next_u64() % 2_000_000),
+                15 => now = now + config.lease.mul_f64(rng.between(0.0, 1.1)),
+                more => {
+                    let ask = Ask {
+                        slots: 1 + u16::from(more == 16),
+                        cost: 1 + u16::from(more == 17),
+                        ..Ask::within(Duration::from_millis(200 * u64::from(more == 18)))
+                    };
+                    let mut at_gates = host.clone();
+                    passed += u32::from(host.clone().plain(now, ask, &config).is_some());
+                    let decision = host.request(now, ask, &config);
+                    assert_eq!(at_gates.at_gates(now, ask, &config), decision);
+                    assert_eq!(at_gates, host, "{law}: {ask:?}");
+                }
+            }
+        }
+    }
+    assert!(passed > 1_000, "{passed}");
 }

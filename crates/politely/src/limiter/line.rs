@@ -94,7 +94,7 @@ enum Step {
 impl Place {
     fn step(&self, now: Timestamp, ask: Ask) -> Step {
         let mut shard = self.shared.lock();
-        let entry = shard.get(self.slot);
+        let mut entry = shard.get(self.slot);
         if !entry
             .waiters
             .as_ref()
@@ -102,7 +102,7 @@ impl Place {
         {
             return Step::Behind;
         }
-        match grant(now, self.slot, entry, &self.shared, ask) {
+        match grant(now, &mut entry, &self.shared, ask) {
             Ok(permit) => Step::Served(permit),
             Err(wait) => Step::Head(wait),
         }

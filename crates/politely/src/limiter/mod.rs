@@ -20,7 +20,7 @@ use crate::asked::{AcquireError, Keys, Refusal, RefusalReason, alone, distinct};
 use crate::clock::Clock;
 use crate::elsewhere::Elsewhere;
 use crate::permit::{Departure, Part, Permit};
-use crate::registry::{Entry, Found, Full, Registry, SharedShard};
+use crate::registry::{Entry, Full, Registry, SharedShard};
 use crate::sync::{AtomicBool, AtomicU64};
 use crate::waiters::{Turn, Waiters};
 
@@ -159,6 +159,7 @@ impl Limiter {
     ///
     /// # Panics
     /// If no key is named.
+    #[inline]
     pub fn try_acquire<'a>(&self, keys: impl Into<Keys<'a>>) -> Result<Permit, Refusal> {
         self.try_in_turn(keys, Ask::default(), Turn::LAST)
     }
@@ -170,6 +171,7 @@ impl Limiter {
     ///
     /// # Panics
     /// If no key is named.
+    #[inline]
     pub fn try_in_turn<'a>(
         &self,
         keys: impl Into<Keys<'a>>,
@@ -177,12 +179,14 @@ impl Limiter {
         turn: Turn,
     ) -> Result<Permit, Refusal> {
         let Keys(keys) = keys.into();
-        if let Some(elsewhere) = self.elsewhere() {
-            return elsewhere.try_acquire(keys, ask);
+        match (self.elsewhere(), keys) {
+            (Some(elsewhere), _) => elsewhere.try_acquire(keys, ask),
+            (None, [key]) => self.try_part(key, 0, ask, turn, true),
+            (None, _) => self.try_several(keys, ask, turn),
         }
-        if let [key] = keys {
-            return self.try_part(key, 0, ask, turn, true);
-        }
+    }
+
+    fn try_several(&self, keys: &[Key], ask: Ask, turn: Turn) -> Result<Permit, Refusal> {
         let ask = alone(ask);
         let mut permit: Option<Permit> = None;
         for (index, key) in distinct(keys) {
@@ -408,46 +412,39 @@ impl Limiter {
         turn: Turn,
         alone: bool,
     ) -> Result<Permit, Refusal> {
-        let refuse = |reason, at| Refusal {
-            key: key.clone(),
-            reason,
-            at,
-            index,
-        };
         // First of all: it is on its way while the call before this one still waits for its state.
         let place = key.place();
         let now = self.now();
+        let refuse = |reason, at| refusal(key, index, reason, at);
         if self.closed() {
             return Err(refuse(RefusalReason::Closed, Timestamp::NEVER));
         }
-        let found = self.0.registry.find_or_make_at(place, key, now);
-        let full = |Full| refuse(RefusalReason::Full, now + Duration::from_secs(1));
-        let Found {
-            shared,
-            mut shard,
-            slot,
-        } = found.map_err(full)?;
-        let entry = shard.get(slot);
-        let overtaking = |waiters: &Waiters| waiters.is_before(turn);
-        if entry.waiters.as_deref().is_some_and(overtaking) {
-            entry.stats.turned_away += 1;
-            let at = entry
-                .host
-                .look(now, entry.config)
-                .wait
-                .map_or(now, |wait| wait.at);
-            return Err(refuse(RefusalReason::Line, at));
+        if let Some(mut found) = self.0.registry.believed(place)
+            && let Some(entry) = found.shard.remembered(found.slot, place)
+        {
+            return answer(now, entry, found.shared, ask, turn, alone, refuse);
         }
-        match grant(now, slot, entry, shared, ask) {
-            Ok(mut permit) => {
-                permit.given = alone;
-                shard.stats.granted += u64::from(alone) * u64::from(permit.slots());
-                Ok(permit)
+        self.try_looked_up(key, index, now, ask, turn, alone)
+    }
+
+    /// [`Limiter::try_part`] of a key that is new, or remembers nothing.
+    #[inline(never)]
+    fn try_looked_up(
+        &self,
+        key: &Key,
+        index: usize,
+        now: Timestamp,
+        ask: Ask,
+        turn: Turn,
+        alone: bool,
+    ) -> Result<Permit, Refusal> {
+        let refuse = |reason, at| refusal(key, index, reason, at);
+        match self.0.registry.find_or_make(key, now) {
+            Ok(mut found) => {
+                let entry = found.shard.get(found.slot);
+                answer(now, entry, found.shared, ask, turn, alone, refuse)
             }
-            Err(wait) => {
-                shard.stats.turned_away += 1;
-                Err(refuse(RefusalReason::Wait(wait.reason), wait.at))
-            }
+            Err(Full) => Err(refuse(RefusalReason::Full, now + Duration::from_secs(1))),
         }
     }
 
@@ -481,11 +478,49 @@ impl std::fmt::Debug for Limiter {
 }
 
 #[inline]
-#[expect(clippy::needless_pass_by_value, reason = "a view made for this call")]
+fn answer(
+    now: Timestamp,
+    mut entry: Entry<'_>,
+    shard: &Arc<SharedShard>,
+    ask: Ask,
+    turn: Turn,
+    alone: bool,
+    refuse: impl Fn(RefusalReason, Timestamp) -> Refusal,
+) -> Result<Permit, Refusal> {
+    let overtaking = |waiters: &Waiters| waiters.is_before(turn);
+    if entry.waiters.as_deref().is_some_and(overtaking) {
+        entry.stats.turned_away += 1;
+        let known = entry.host.look(now, entry.config);
+        let at = known.wait.map_or(now, |wait| wait.at);
+        return Err(refuse(RefusalReason::Line, at));
+    }
+    match grant(now, &mut entry, shard, ask) {
+        Ok(mut permit) => {
+            permit.given = alone;
+            entry.stats.granted += u64::from(alone) * u64::from(permit.slots());
+            Ok(permit)
+        }
+        Err(wait) => {
+            entry.stats.turned_away += 1;
+            Err(refuse(RefusalReason::Wait(wait.reason), wait.at))
+        }
+    }
+}
+
+#[cold]
+fn refusal(key: &Key, index: usize, reason: RefusalReason, at: Timestamp) -> Refusal {
+    Refusal {
+        key: key.clone(),
+        reason,
+        at,
+        index,
+    }
+}
+
+#[inline]
 fn grant(
     now: Timestamp,
-    slot: u32,
-    entry: Entry<'_>,
+    entry: &mut Entry<'_>,
     shard: &Arc<SharedShard>,
     ask: Ask,
 ) -> Result<Permit, Wait> {
@@ -495,7 +530,7 @@ fn grant(
     };
     let part = Part {
         shard: Arc::clone(shard),
-        slot,
+        slot: entry.slot,
         born: entry.born,
         lease: grant.lease,
     };

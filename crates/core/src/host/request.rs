@@ -1,0 +1,253 @@
+//! May a request leave?
+//!
+//! The gates are asked in this order: hold, quarantine, breaker, in-flight, bytes, pace. The token comes
+//! last, so that nobody who must wait for a slot burns the rate while waiting.
+//!
+//! Most requests meet a key without trouble that has a slot and a token for them: [`Host::plain`] lets them pass by the same
+//! numbers, without asking gates that are not there. It is short for a reason: with less than some 150 instructions between
+//! a key's state and the next call, the processor fetches the next key while it waits for this one's state. Among a million keys
+//! that halves a grant's time (docs/benchmarks.md).
+
+use super::{Ask, Decision, Grant, HORIZON, Host, PRESSED_INTERVALS, Reason, Unused, Wait};
+use crate::Timestamp;
+use crate::config::{Config, Limits};
+use crate::control::{Law, Setpoint};
+use crate::gate::{FirstEnd, Lease, Rate, lesser};
+
+impl Host {
+    /// May `ask` leave? A grant takes its slots and tokens; a wait takes nothing.
+    #[inline]
+    pub fn request(&mut self, now: Timestamp, ask: Ask, config: &Config) -> Decision {
+        match self.plain(now, ask, config) {
+            Some(grant) => Decision::Granted(grant),
+            None => self.at_gates(now, ask, config),
+        }
+    }
+
+    /// Grants one departure now, where nothing but slots and pace could be in the way and neither is.
+    #[inline]
+    pub(super) fn plain(&mut self, now: Timestamp, ask: Ask, config: &Config) -> Option<Grant> {
+        let limits = &config.limits;
+        if !ask.is_plain() || limits.bytes_per_s < f64::INFINITY {
+            return None;
+        }
+        if self.rare.is_some()
+            || self.strikes > 0
+            || self.hold.until() > now
+            || !self.first_end.is_after(now)
+        {
+            return None;
+        }
+        let Setpoint {
+            rate,
+            burst,
+            in_flight,
+        } = within_profile(self.law.setpoint(now, limits), limits);
+        let rate = Rate {
+            per_s: self.within_busy_share(rate, limits),
+            burst,
+            refill: limits.refill,
+        };
+        let taken = self.leases.in_flight() as u32;
+        if taken >= in_flight || !self.pace.take(now, &rate, 1.0) {
+            return None;
+        }
+        let last = in_flight - taken == 1 && in_flight > 1;
+        let lease = self.lease(now, false, last, &rate, config);
+        self.first_end = self.first_end.or(FirstEnd::at(lease.expires()));
+        Some(Grant {
+            lease: lease.id,
+            slots: 1,
+            start: now,
+            rate: rate.per_s,
+            unused: Unused { cost: 1, bytes: 0 },
+        })
+    }
+
+    /// [`Host::request`] gate by gate.
+    pub(super) fn at_gates(&mut self, now: Timestamp, ask: Ask, config: &Config) -> Decision {
+        let Bounds { rate, cap, .. } = self.bounds(now, config);
+        let (probe, free) = match self.closed_gate(now, cap, config) {
+            Err(wait) => return Decision::Wait(wait),
+            Ok(open) => open,
+        };
+        let slots = match ask.cost {
+            0 | 1 => u32::from(ask.slots.max(1)).min(free),
+            _ => 1,
+        };
+        let cost = f64::from(ask.cost.max(1));
+        // A run starts with its first slot and goes on at the rate: as many single requests would have.
+        let start = match self.pace.reserve(now, &rate, cost, ask.horizon) {
+            Err(at) => {
+                return Decision::Wait(Wait {
+                    at,
+                    reason: Reason::Pace,
+                });
+            }
+            Ok(start) => start,
+        };
+        // Who takes the last slot was kept waiting by the slots, if not by the rate; of one slot, nobody can tell.
+        let last = free == 1 && cap > 1;
+        let lease = self.lease(start, probe, last, &rate, config);
+        // Those of the same run end later.
+        self.first_end = self.first_end.or(FirstEnd::at(lease.expires()));
+        let mut granted = 1;
+        while granted < slots {
+            let start = start + rate.interval() * granted;
+            if start > now + HORIZON {
+                break;
+            }
+            self.pace.follow(start);
+            self.lease(start, false, false, &rate, config);
+            granted += 1;
+        }
+        if ask.bytes > 0 {
+            self.charge_bytes(now, ask.bytes, config);
+        }
+        Decision::Granted(Grant {
+            lease: lease.id,
+            slots: granted as u16,
+            start,
+            rate: rate.per_s,
+            unused: ask.unused(),
+        })
+    }
+
+    /// The first gate that is shut, or (whether this is a breaker's probe, how many slots are free).
+    #[inline]
+    pub(super) fn closed_gate(
+        &mut self,
+        now: Timestamp,
+        cap: u32,
+        config: &Config,
+    ) -> Result<(bool, u32), Wait> {
+        self.expire(now);
+        if let Some((until, length, reason)) = self.hold.active(now) {
+            let parked = length > config.hold_max;
+            let reason = if parked {
+                Reason::Parked(reason)
+            } else {
+                Reason::Hold(reason)
+            };
+            return Err(Wait { at: until, reason });
+        }
+        let probe = match &self.rare {
+            None => false,
+            Some(rare) => rare.check(now).map_err(|(at, reason)| {
+                // The probe under way decides; its report comes before its lease ends.
+                let at = if at > now {
+                    at
+                } else {
+                    self.leases.next_expiry().unwrap_or(now)
+                };
+                Wait { at, reason }
+            })?,
+        };
+        let free = cap.saturating_sub(self.leases.in_flight() as u32);
+        if free == 0 {
+            return Err(Wait {
+                at: self.leases.next_expiry().unwrap_or(now),
+                reason: Reason::InFlight,
+            });
+        }
+        if let Some((bytes, rate)) = self.bytes(now, config) {
+            let at = bytes.next_start(now, &rate, 1.0);
+            if at > now {
+                return Err(Wait {
+                    at,
+                    reason: Reason::Bytes,
+                });
+            }
+        }
+        Ok((probe, if probe { 1 } else { free }))
+    }
+
+    /// What the law asks for, within the bounds of profile, operator and busy share; and one at a time
+    /// while the last answer was a refusal: the next tells all there is to know.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "a call's twentieth, by politely-benches limiter"
+    )]
+    pub(super) fn bounds(&mut self, now: Timestamp, config: &Config) -> Bounds {
+        let limits = &config.limits;
+        let wish = self.law.setpoint(now, limits);
+        let Setpoint {
+            rate: mut per_s,
+            mut burst,
+            in_flight: mut cap,
+        } = within_profile(wish, limits);
+        if let Some(operator) = self.rare.as_ref().and_then(|rare| rare.operator) {
+            burst = operator.burst.unwrap_or(burst);
+            if self.law.learns() {
+                per_s = per_s.min(operator.rate.unwrap_or(f64::INFINITY));
+                cap = cap.min(operator.in_flight.unwrap_or(u32::MAX));
+            } else {
+                per_s = operator.rate.unwrap_or(per_s);
+                cap = operator.in_flight.unwrap_or(cap);
+            }
+        }
+        per_s = self.within_busy_share(per_s, limits);
+        if let Some(pause) = self.pause(now) {
+            (per_s, burst, cap) = (per_s.min(pause.rate()), 1.0, cap.min(1));
+        }
+        Bounds {
+            rate: Rate {
+                per_s,
+                burst,
+                refill: limits.refill,
+            },
+            cap: match self.strikes {
+                0 => cap,
+                _ => 1,
+            },
+            law_is_bound: per_s < wish.rate,
+        }
+    }
+
+    #[inline]
+    fn within_busy_share(&self, per_s: f64, limits: &Limits) -> f64 {
+        if limits.busy_share < f64::INFINITY {
+            lesser(per_s, f64::from(self.busy_rate))
+        } else {
+            per_s
+        }
+    }
+
+    #[inline]
+    fn lease(
+        &mut self,
+        start: Timestamp,
+        probe: bool,
+        last: bool,
+        rate: &Rate,
+        config: &Config,
+    ) -> Lease {
+        // Time on hold is not idle time.
+        let free_since = self.last_grant.max(self.hold.until());
+        let intervals = start.seconds_since(free_since) * rate.per_s;
+        let pressed = last || intervals <= PRESSED_INTERVALS;
+        self.last_grant = start;
+        if probe {
+            self.rare().probe_sent();
+        }
+        self.leases.take(start, config.lease, probe, pressed)
+    }
+}
+
+#[inline]
+fn within_profile(wish: Setpoint, limits: &Limits) -> Setpoint {
+    Setpoint {
+        rate: lesser(wish.rate, limits.rate_max),
+        in_flight: wish.in_flight.min(limits.in_flight),
+        ..wish
+    }
+}
+
+/// What holds for a key at one moment.
+pub(super) struct Bounds {
+    pub(super) rate: Rate,
+    pub(super) cap: u32,
+    /// The law would go faster than profile, operator or busy share allow: what follows teaches it nothing.
+    pub(super) law_is_bound: bool,
+}
