@@ -118,13 +118,13 @@ pub(crate) struct Part {
 }
 
 impl Permit {
-    /// What a key gave, not counted yet.
+    /// What a key gave.
     #[inline]
-    pub(crate) fn of(part: Part, departure: Departure) -> Self {
+    pub(crate) fn of(part: Part, departure: Departure, given: bool) -> Self {
         Self {
             parts: SmallVec::from_buf([part]),
             sent: false,
-            given: false,
+            given,
             departure,
             claim: None,
         }

@@ -229,7 +229,7 @@ impl Law for KeyLaw {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn setpoint(&mut self, now: Timestamp, limits: &Limits) -> Setpoint {
         match self {
             Self::Fixed(law) => law.setpoint(now, limits),

@@ -112,7 +112,7 @@ pub struct Leases {
 
 impl Leases {
     /// Takes a slot; the caller has compared [`Leases::in_flight`] with its cap.
-    #[inline]
+    #[inline(always)]
     pub fn take(&mut self, start: Timestamp, lasts: Duration, probe: bool, pressed: bool) -> Lease {
         let id = LeaseId(self.next);
         self.next += 1;

@@ -104,7 +104,7 @@ impl Pace {
     }
 
     /// Counts what has flowed in since the last look.
-    #[inline]
+    #[inline(always)]
     pub fn settle(&mut self, now: Timestamp, rate: &Rate) {
         // Zero times infinity is not a number.
         if now > self.at {
@@ -166,59 +166,52 @@ impl Pace {
         cost: f64,
         horizon: Duration,
     ) -> Result<Timestamp, Timestamp> {
-        if self.take(now, rate, cost) {
-            return Ok(now);
-        }
-        let start = self.when_there(now, rate, cost);
+        let start = self.next_start(now, rate, cost);
         if start == Timestamp::NEVER {
             return Err(start);
         }
-        if start > now + horizon {
+        // Most leave now, and need no sum.
+        if start > now && start > now + horizon {
             return Err(start - horizon);
         }
-        self.tokens -= cost;
-        self.newest = start;
+        self.take(start, cost);
         Ok(start)
     }
 
-    /// Takes `cost` tokens for a departure at `now`, if they are there.
-    #[inline]
-    pub fn take(&mut self, now: Timestamp, rate: &Rate, cost: f64) -> bool {
+    /// Takes a token for a departure at `now`, if it is there.
+    #[inline(always)]
+    pub fn take_one(&mut self, now: Timestamp, rate: &Rate) -> bool {
         self.settle(now, rate);
-        let there = self.has(rate, cost);
+        let there = self.tokens >= 1.0 - ROUNDING || rate.per_s == f64::INFINITY;
         if there {
-            self.tokens -= cost;
-            self.newest = now;
+            self.take(now, 1.0);
         }
         there
+    }
+
+    #[inline(always)]
+    fn take(&mut self, start: Timestamp, cost: f64) {
+        self.tokens -= cost;
+        self.newest = start;
     }
 
     /// When `cost` tokens will next be there: `now`, or later.
     #[inline]
     pub fn next_start(&mut self, now: Timestamp, rate: &Rate, cost: f64) -> Timestamp {
         self.settle(now, rate);
-        if self.has(rate, cost) {
+        let missing = lesser(cost, rate.burst) - self.tokens;
+        if missing <= ROUNDING || rate.per_s == f64::INFINITY {
             return now;
         }
-        self.when_there(now, rate, cost)
-    }
-
-    #[inline]
-    fn has(&self, rate: &Rate, cost: f64) -> bool {
-        self.missing(rate, cost) <= ROUNDING || rate.per_s == f64::INFINITY
-    }
-
-    #[inline]
-    fn missing(&self, rate: &Rate, cost: f64) -> f64 {
-        lesser(cost, rate.burst) - self.tokens
+        self.when_there(now, rate, missing)
     }
 
     #[cold]
-    fn when_there(&self, now: Timestamp, rate: &Rate, cost: f64) -> Timestamp {
+    fn when_there(&self, now: Timestamp, rate: &Rate, missing: f64) -> Timestamp {
         if rate.per_s <= 0.0 {
             return Timestamp::NEVER;
         }
-        (self.at + rate.time_for(self.missing(rate, cost))).max(now)
+        (self.at + rate.time_for(missing)).max(now)
     }
 
     /// Gives back `cost` tokens taken for a departure at `start` that did not happen, if it is the newest.

@@ -35,12 +35,6 @@ impl Ask {
         }
     }
 
-    /// One departure, for one token.
-    #[inline]
-    pub(super) const fn is_plain(self) -> bool {
-        (self.slots | self.cost) <= 1 && self.bytes == 0
-    }
-
     /// What its first permit gives back if it does not leave.
     #[must_use]
     pub fn unused(self) -> Unused {

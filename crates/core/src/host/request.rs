@@ -3,7 +3,7 @@
 //! The gates are asked in this order: hold, quarantine, breaker, in-flight, bytes, pace. The token comes
 //! last, so that nobody who must wait for a slot burns the rate while waiting.
 //!
-//! Most requests meet a key without trouble that has a slot and a token for them: [`Host::plain`] lets them pass by the same
+//! Most requests meet a key without trouble that has a slot and a token for them: [`Host::pass`] lets them through by the same
 //! numbers, without asking gates that are not there. It is short for a reason: with less than some 150 instructions between
 //! a key's state and the next call, the processor fetches the next key while it waits for this one's state. Among a million keys
 //! that halves a grant's time (docs/benchmarks.md).
@@ -15,26 +15,16 @@ use crate::control::{Law, Setpoint};
 use crate::gate::{FirstEnd, Lease, Rate, lesser};
 
 impl Host {
-    /// May `ask` leave? A grant takes its slots and tokens; a wait takes nothing.
-    #[inline]
-    pub fn request(&mut self, now: Timestamp, ask: Ask, config: &Config) -> Decision {
-        match self.plain(now, ask, config) {
-            Some(grant) => Decision::Granted(grant),
-            None => self.at_gates(now, ask, config),
-        }
-    }
-
-    /// Grants one departure now, where nothing but slots and pace could be in the way and neither is.
-    #[inline]
-    pub(super) fn plain(&mut self, now: Timestamp, ask: Ask, config: &Config) -> Option<Grant> {
+    /// Grants one departure now where nothing but slots and pace could be in the way, and neither is; nothing else: it is for
+    /// [`Host::request`] to answer, which would have granted the same.
+    #[inline(always)]
+    pub fn pass(&mut self, now: Timestamp, config: &Config) -> Option<Grant> {
         let limits = &config.limits;
-        if !ask.is_plain() || limits.bytes_per_s < f64::INFINITY {
-            return None;
-        }
         if self.rare.is_some()
             || self.strikes > 0
             || self.hold.until() > now
             || !self.first_end.is_after(now)
+            || limits.bytes_per_s < f64::INFINITY
         {
             return None;
         }
@@ -49,10 +39,10 @@ impl Host {
             refill: limits.refill,
         };
         let taken = self.leases.in_flight() as u32;
-        if taken >= in_flight || !self.pace.take(now, &rate, 1.0) {
+        if taken >= in_flight || !self.pace.take_one(now, &rate) {
             return None;
         }
-        let last = in_flight - taken == 1 && in_flight > 1;
+        let last = taken > 0 && taken + 1 == in_flight;
         let lease = self.lease(now, false, last, &rate, config);
         self.first_end = self.first_end.or(FirstEnd::at(lease.expires()));
         Some(Grant {
@@ -64,8 +54,8 @@ impl Host {
         })
     }
 
-    /// [`Host::request`] gate by gate.
-    pub(super) fn at_gates(&mut self, now: Timestamp, ask: Ask, config: &Config) -> Decision {
+    /// May `ask` leave? A grant takes its slots and tokens; a wait takes nothing.
+    pub fn request(&mut self, now: Timestamp, ask: Ask, config: &Config) -> Decision {
         let Bounds { rate, cap, .. } = self.bounds(now, config);
         let (probe, free) = match self.closed_gate(now, cap, config) {
             Err(wait) => return Decision::Wait(wait),
@@ -205,7 +195,7 @@ impl Host {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn within_busy_share(&self, per_s: f64, limits: &Limits) -> f64 {
         if limits.busy_share < f64::INFINITY {
             lesser(per_s, f64::from(self.busy_rate))
@@ -214,7 +204,7 @@ impl Host {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn lease(
         &mut self,
         start: Timestamp,

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use politely_core::Timestamp;
 use politely_core::gate::Rate;
-use politely_core::host::{Ask, Reason, Wait};
+use politely_core::host::{Ask, Decision, Reason, Wait};
 use politely_core::key::Key;
 
-use super::{Limiter, grant};
+use super::{Limiter, permit};
 use crate::asked::AcquireError;
 use crate::permit::Permit;
 use crate::registry::{Entry, Full, SharedShard};
@@ -94,7 +94,7 @@ enum Step {
 impl Place {
     fn step(&self, now: Timestamp, ask: Ask) -> Step {
         let mut shard = self.shared.lock();
-        let mut entry = shard.get(self.slot);
+        let entry = shard.get(self.slot);
         if !entry
             .waiters
             .as_ref()
@@ -102,9 +102,9 @@ impl Place {
         {
             return Step::Behind;
         }
-        match grant(now, &mut entry, &self.shared, ask) {
-            Ok(permit) => Step::Served(permit),
-            Err(wait) => Step::Head(wait),
+        match entry.host.request(now, ask, entry.config) {
+            Decision::Granted(grant) => Step::Served(permit(grant, &entry, &self.shared, false)),
+            Decision::Wait(wait) => Step::Head(wait),
         }
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use politely_core::Timestamp;
 use politely_core::config::{Config, InvalidConfig};
-use politely_core::host::{Ask, Decision, Wait};
+use politely_core::host::{Ask, Decision, Grant};
 use politely_core::key::Key;
 
 use crate::asked::{AcquireError, Keys, Refusal, RefusalReason, alone, distinct};
@@ -161,7 +161,16 @@ impl Limiter {
     /// If no key is named.
     #[inline]
     pub fn try_acquire<'a>(&self, keys: impl Into<Keys<'a>>) -> Result<Permit, Refusal> {
-        self.try_in_turn(keys, Ask::default(), Turn::LAST)
+        match (self.elsewhere(), keys.into()) {
+            (None, Keys([key])) => self.try_one(key),
+            (_, keys) => self.try_in_turn(keys, Ask::default(), Turn::LAST),
+        }
+    }
+
+    /// What most ask for, made for nothing else.
+    #[inline(never)]
+    fn try_one(&self, key: &Key) -> Result<Permit, Refusal> {
+        self.try_key(key, 0, None, Turn::LAST, true)
     }
 
     /// [`Limiter::acquire_in_turn`] that does not wait.
@@ -171,7 +180,6 @@ impl Limiter {
     ///
     /// # Panics
     /// If no key is named.
-    #[inline]
     pub fn try_in_turn<'a>(
         &self,
         keys: impl Into<Keys<'a>>,
@@ -403,12 +411,24 @@ impl Limiter {
     }
 
     /// `alone`: the part is the whole permit, which is counted while its shard is locked.
-    #[inline]
     fn try_part(
         &self,
         key: &Key,
         index: usize,
         ask: Ask,
+        turn: Turn,
+        alone: bool,
+    ) -> Result<Permit, Refusal> {
+        self.try_key(key, index, Some(&ask), turn, alone)
+    }
+
+    /// `ask` is nothing where it is for one departure now: that is looked at no more.
+    #[inline(always)]
+    fn try_key(
+        &self,
+        key: &Key,
+        index: usize,
+        ask: Option<&Ask>,
         turn: Turn,
         alone: bool,
     ) -> Result<Permit, Refusal> {
@@ -424,21 +444,20 @@ impl Limiter {
         {
             return answer(now, entry, found.shared, ask, turn, alone, refuse);
         }
-        self.try_looked_up(key, index, now, ask, turn, alone)
+        self.try_looked_up(key, now, ask, turn, alone, refuse)
     }
 
-    /// [`Limiter::try_part`] of a key that is new, or remembers nothing.
+    /// [`Limiter::try_key`] of a key that is new, or remembers nothing.
     #[inline(never)]
     fn try_looked_up(
         &self,
         key: &Key,
-        index: usize,
         now: Timestamp,
-        ask: Ask,
+        ask: Option<&Ask>,
         turn: Turn,
         alone: bool,
+        refuse: impl Fn(RefusalReason, Timestamp) -> Refusal,
     ) -> Result<Permit, Refusal> {
-        let refuse = |reason, at| refusal(key, index, reason, at);
         match self.0.registry.find_or_make(key, now) {
             Ok(mut found) => {
                 let entry = found.shard.get(found.slot);
@@ -477,12 +496,12 @@ impl std::fmt::Debug for Limiter {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn answer(
     now: Timestamp,
-    mut entry: Entry<'_>,
+    entry: Entry<'_>,
     shard: &Arc<SharedShard>,
-    ask: Ask,
+    ask: Option<&Ask>,
     turn: Turn,
     alone: bool,
     refuse: impl Fn(RefusalReason, Timestamp) -> Refusal,
@@ -494,13 +513,22 @@ fn answer(
         let at = known.wait.map_or(now, |wait| wait.at);
         return Err(refuse(RefusalReason::Line, at));
     }
-    match grant(now, &mut entry, shard, ask) {
-        Ok(mut permit) => {
-            permit.given = alone;
-            entry.stats.granted += u64::from(alone) * u64::from(permit.slots());
-            Ok(permit)
+    let decision = match ask {
+        None => match entry.host.pass(now, entry.config) {
+            Some(grant) => {
+                entry.stats.granted += 1;
+                return Ok(permit(grant, &entry, shard, true));
+            }
+            None => entry.host.request(now, Ask::default(), entry.config),
+        },
+        Some(ask) => entry.host.request(now, *ask, entry.config),
+    };
+    match decision {
+        Decision::Granted(grant) => {
+            entry.stats.granted += u64::from(alone) * u64::from(grant.slots);
+            Ok(permit(grant, &entry, shard, alone))
         }
-        Err(wait) => {
+        Decision::Wait(wait) => {
             entry.stats.turned_away += 1;
             Err(refuse(RefusalReason::Wait(wait.reason), wait.at))
         }
@@ -517,17 +545,8 @@ fn refusal(key: &Key, index: usize, reason: RefusalReason, at: Timestamp) -> Ref
     }
 }
 
-#[inline]
-fn grant(
-    now: Timestamp,
-    entry: &mut Entry<'_>,
-    shard: &Arc<SharedShard>,
-    ask: Ask,
-) -> Result<Permit, Wait> {
-    let grant = match entry.host.request(now, ask, entry.config) {
-        Decision::Wait(wait) => return Err(wait),
-        Decision::Granted(grant) => grant,
-    };
+#[inline(always)]
+fn permit(grant: Grant, entry: &Entry<'_>, shard: &Arc<SharedShard>, given: bool) -> Permit {
     let part = Part {
         shard: Arc::clone(shard),
         slot: entry.slot,
@@ -540,5 +559,5 @@ fn grant(
         slots: grant.slots,
         unused: grant.unused,
     };
-    Ok(Permit::of(part, departure))
+    Permit::of(part, departure, given)
 }

@@ -324,9 +324,7 @@ impl Limiter {
             slots: 1,
             unused: Ask::default().unused(),
         };
-        let mut permit = Permit::of(part, departure);
-        permit.given = true;
-        Ok(permit)
+        Ok(Permit::of(part, departure, true))
     }
 
     fn with_key(&self, key: &Key, f: impl FnOnce(Timestamp, &mut Entry<'_>)) -> Result<(), Full> {
