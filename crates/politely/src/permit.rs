@@ -9,7 +9,6 @@ use politely_core::host::{Directions, Unused};
 use politely_core::key::Key;
 use politely_core::retry::Attempt;
 use politely_core::signal::{Report, Signal};
-use smallvec::SmallVec;
 
 use crate::birth::Birth;
 use crate::elsewhere::Later;
@@ -30,13 +29,85 @@ const RENEW_PAUSE_MIN: Duration = Duration::from_millis(10);
 #[must_use = "a permit that is dropped gives its slot back"]
 #[derive(Debug)]
 pub struct Permit {
-    pub(crate) parts: SmallVec<[Part; 1]>,
+    claim: Claim,
+    departure: Departure,
     pub(crate) sent: bool,
     /// Of all keys asked for: it is counted, by its first key.
     pub(crate) given: bool,
-    departure: Departure,
-    /// A permit from elsewhere has this and no parts.
-    claim: Option<Box<dyn Held>>,
+}
+
+/// What returns when a request is over. Nearly all permits are of one key, and small: they are moved about.
+#[derive(Debug)]
+enum Claim {
+    One(Part),
+    /// Of several keys, or of none any more.
+    Parts(Vec<Part>),
+    Elsewhere(Box<dyn Held>),
+}
+
+impl Claim {
+    fn parts(&self) -> &[Part] {
+        match self {
+            Self::One(part) => std::slice::from_ref(part),
+            Self::Parts(parts) => parts,
+            Self::Elsewhere(_) => &[],
+        }
+    }
+
+    fn into_parts(self) -> Vec<Part> {
+        match self {
+            Self::One(part) => vec![part],
+            Self::Parts(parts) => parts,
+            Self::Elsewhere(_) => Vec::new(),
+        }
+    }
+
+    /// Nothing is left to be given back.
+    fn take(&mut self) -> Self {
+        std::mem::replace(self, Self::Parts(Vec::new()))
+    }
+
+    fn elsewhere(&self) -> Option<&dyn Held> {
+        match self {
+            Self::Elsewhere(held) => Some(&**held),
+            _ => None,
+        }
+    }
+
+    fn elsewhere_mut(&mut self) -> Option<&mut Box<dyn Held>> {
+        match self {
+            Self::Elsewhere(held) => Some(held),
+            _ => None,
+        }
+    }
+
+    /// One departure's of a run.
+    fn nth(&self, i: u16) -> Self {
+        let part = |part: &Part| Part {
+            shard: Arc::clone(&part.shard),
+            lease: LeaseId(part.lease.0 + u64::from(i)),
+            ..*part
+        };
+        match self.parts() {
+            [one] => Self::One(part(one)),
+            parts => Self::Parts(parts.iter().map(part).collect()),
+        }
+    }
+
+    /// Nobody will end it: its leases run out by themselves.
+    fn abandon(self) {
+        if let Self::Elsewhere(held) = self {
+            held.abandon();
+        }
+    }
+
+    /// How long its leases last from now, if none has expired.
+    fn renew(&self) -> Option<Duration> {
+        match self {
+            Self::Elsewhere(held) => held.renew(),
+            _ => renew(self.parts()),
+        }
+    }
 }
 
 /// What holds a permit's place where its keys' states are not in this process. Dropped, it gives the permit back.
@@ -122,27 +193,39 @@ impl Permit {
     #[inline]
     pub(crate) fn of(part: Part, departure: Departure, given: bool) -> Self {
         Self {
-            parts: SmallVec::from_buf([part]),
+            claim: Claim::One(part),
+            departure,
             sent: false,
             given,
-            departure,
-            claim: None,
         }
     }
 
     /// What another key gave for the same request.
     pub(crate) fn add(&mut self, mut other: Self) {
-        self.parts.append(&mut other.parts);
+        let mut parts = self.claim.take().into_parts();
+        parts.append(&mut other.claim.take().into_parts());
+        self.claim = Claim::Parts(parts);
+    }
+
+    /// What it has here.
+    pub(crate) fn parts(&self) -> &[Part] {
+        self.claim.parts()
+    }
+
+    /// The last of those asked for so far was the one named after `before` others.
+    pub(crate) fn put_in_order(&mut self, before: usize) {
+        if let Claim::Parts(parts) = &mut self.claim {
+            parts[..=before].rotate_left(1);
+        }
     }
 
     /// A coordinator's, or an engine's.
     pub(crate) fn claimed(claim: Box<dyn Held>, departure: Departure) -> Self {
         Self {
-            parts: SmallVec::new(),
+            claim: Claim::Elsewhere(claim),
+            departure,
             sent: false,
             given: true,
-            departure,
-            claim: Some(claim),
         }
     }
 
@@ -168,11 +251,11 @@ impl Permit {
 
     /// Its slot returns by itself this long after its start.
     pub fn lease(&self) -> Duration {
-        if let Some(claim) = &self.claim {
-            return claim.lease();
+        if let Some(held) = self.claim.elsewhere() {
+            return held.lease();
         }
         let lease = |part: &Part| part.with(|entry| entry.config.lease);
-        self.parts
+        self.parts()
             .iter()
             .filter_map(lease)
             .min()
@@ -182,49 +265,36 @@ impl Permit {
     /// Which leases of which keys it is, where they are an engine's: what [`Limiter::adopt`](crate::Limiter::adopt) takes. The
     /// first hears the outcome; of several departures they are the first one's, and each has the next number. Elsewhere empty.
     pub fn leases(&self) -> Vec<(Key, LeaseId)> {
-        self.claim
-            .as_ref()
-            .map_or_else(Vec::new, |claim| claim.leases())
+        self.claim.elsewhere().map_or_else(Vec::new, Held::leases)
     }
 
     /// One permit per departure.
     pub fn split(mut self) -> impl Iterator<Item = Self> {
-        let parts = std::mem::take(&mut self.parts);
-        let claims = self.claim.take().map_or_else(Vec::new, Held::split);
-        let mut claims = claims.into_iter();
-        let sent = self.sent;
-        let run = self.departure;
+        let (sent, run) = (self.sent, self.departure);
         // All at once: one that is never taken is dropped, and its slot returns.
-        let each = (0..run.slots).map(|i| {
-            let parts = parts.iter().map(|part| Part {
-                shard: Arc::clone(&part.shard),
-                lease: LeaseId(part.lease.0 + u64::from(i)),
-                ..*part
-            });
-            Self {
-                parts: parts.collect(),
-                sent,
-                given: true,
-                departure: run.nth(i),
-                claim: claims.next(),
-            }
+        let claims: Vec<Claim> = match self.claim.take() {
+            Claim::Elsewhere(held) => held.split().into_iter().map(Claim::Elsewhere).collect(),
+            here => (0..run.slots).map(|i| here.nth(i)).collect(),
+        };
+        let each = (0..).zip(claims).map(move |(i, claim)| Self {
+            claim,
+            departure: run.nth(i),
+            sent,
+            given: true,
         });
         each.collect::<Vec<_>>().into_iter()
     }
 
     /// Nobody will report it: its leases run out by themselves.
     pub fn abandon(mut self) {
-        self.parts.clear();
-        if let Some(claim) = self.claim.take() {
-            claim.abandon();
-        }
+        self.claim.take().abandon();
     }
 
     /// The request is leaving: should the permit be dropped from now on, its token stays spent.
     pub fn sent(&mut self) {
         self.sent = true;
-        if let Some(claim) = &mut self.claim {
-            claim.sent();
+        if let Some(held) = self.claim.elsewhere_mut() {
+            held.sent();
         }
     }
 
@@ -238,7 +308,7 @@ impl Permit {
         attempt: &Attempt,
         repeatable: bool,
     ) -> Option<Later<'static, Option<Judged>>> {
-        self.claim.as_mut()?.judge(attempt, repeatable)
+        self.claim.elsewhere_mut()?.judge(attempt, repeatable)
     }
 
     /// What became of the request; of several departures (see [`Permit::split`]) the first, and the others are given back. The first key named hears the signal and answers with its directions;
@@ -250,10 +320,12 @@ impl Permit {
         if self.departure.slots > 1 {
             return self.first().report(report);
         }
-        if let Some(claim) = self.claim.take() {
-            return claim.report(report);
+        if self.claim.elsewhere().is_some()
+            && let Claim::Elsewhere(held) = self.claim.take()
+        {
+            return held.report(report);
         }
-        let (first, rest) = self.parts.split_first().expect("a permit has a key");
+        let (first, rest) = self.parts().split_first().expect("a permit has a key");
         let now = first.shard.clock.now();
         for part in rest {
             part.with(|entry| {
@@ -268,7 +340,7 @@ impl Permit {
                 .host
                 .report(now, first.lease, report, entry.config, &mut rng)
         });
-        drop(self.into_parts());
+        drop(self.into_claim());
         directions
     }
 
@@ -278,19 +350,14 @@ impl Permit {
     /// # Panics
     /// Never: a permit has at least one key.
     pub fn heard(self, report: &Report) -> (Directions, Slot) {
-        let mut permit = self.first();
-        if let Some(mut claim) = permit.claim.take() {
-            let directions = claim.heard(report);
-            let slot = Slot {
-                parts: SmallVec::new(),
-                bytes: 0,
-                renewed: permit.departure.start,
-                claim: Some(claim),
-            };
-            return (directions, slot);
+        let first = self.first();
+        let start = first.departure.start;
+        let mut claim = first.into_claim();
+        if let Some(held) = claim.elsewhere_mut() {
+            let directions = held.heard(report);
+            return (directions, Slot::new(claim, start));
         }
-        let parts = permit.into_parts();
-        let first = parts.first().expect("a permit has a key");
+        let first = claim.parts().first().expect("a permit has a key");
         let now = first.shard.clock.now();
         let directions = teach(first, now, report, |entry| {
             let mut rng = entry.rng(first.lease);
@@ -298,13 +365,7 @@ impl Permit {
                 .host
                 .hear(now, first.lease, report, entry.config, &mut rng)
         });
-        let slot = Slot {
-            parts,
-            bytes: 0,
-            renewed: now,
-            claim: None,
-        };
-        (directions, slot)
+        (directions, Slot::new(claim, now))
     }
 
     /// The first departure's; the others return.
@@ -316,22 +377,18 @@ impl Permit {
         self.split().next().expect("a permit has a departure")
     }
 
-    /// What it has here, of a permit that is nobody else's: nothing is left to be given back when it is dropped.
+    /// Nothing is left to be given back when it is dropped.
     #[inline]
-    fn into_parts(mut self) -> SmallVec<[Part; 1]> {
-        debug_assert!(self.claim.is_none(), "a claim is told by itself");
-        let parts = std::mem::take(&mut self.parts);
+    fn into_claim(mut self) -> Claim {
+        let claim = self.claim.take();
         std::mem::forget(self);
-        parts
+        claim
     }
 
     /// Extends the leases of a request that takes long: how long they last from now, or nothing if one has
     /// expired.
     pub fn renew(&self) -> Option<Duration> {
-        if let Some(claim) = &self.claim {
-            return claim.renew();
-        }
-        renew(&self.parts)
+        self.claim.renew()
     }
 
     /// Does `work` (sends the request, say) and renews the leases as long as it takes: they say how soon the slots of a process that
@@ -358,50 +415,51 @@ impl Permit {
 #[must_use = "dropping it says that the body has come"]
 #[derive(Debug)]
 pub struct Slot {
-    parts: SmallVec<[Part; 1]>,
+    claim: Claim,
     bytes: u64,
     renewed: Timestamp,
-    claim: Option<Box<dyn Held>>,
 }
 
 impl Slot {
+    const fn new(claim: Claim, renewed: Timestamp) -> Self {
+        Self {
+            claim,
+            bytes: 0,
+            renewed,
+        }
+    }
+
     /// Extends the leases of a body that takes long: by how much, or nothing if one has expired.
     pub fn renew(&mut self) -> Option<Duration> {
-        if let Some(claim) = &self.claim {
-            return claim.renew();
-        }
-        renew(&self.parts)
+        self.claim.renew()
     }
 
     /// Nobody will say when the body has come: its leases run out by themselves.
     pub fn abandon(mut self) {
-        self.parts.clear();
-        if let Some(claim) = self.claim.take() {
-            claim.abandon();
-        }
+        self.claim.take().abandon();
     }
 
     /// So many bytes of the body came: they are charged when the slot is dropped, and a body that keeps
     /// coming keeps its lease.
     pub fn received(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
-        if let Some(claim) = &mut self.claim {
-            claim.received(bytes);
+        if let Some(held) = self.claim.elsewhere_mut() {
+            held.received(bytes);
         }
-        let Some(part) = self.parts.first() else {
+        let Some(part) = self.claim.parts().first() else {
             return;
         };
         let now = part.shard.clock.now();
         if now.since(self.renewed) >= RENEW_EVERY {
             self.renewed = now;
-            renew(&self.parts);
+            renew(self.claim.parts());
         }
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        for part in &self.parts {
+        for part in self.claim.parts() {
             let now = part.shard.clock.now();
             part.with(|entry| {
                 entry
@@ -425,7 +483,7 @@ fn renew(parts: &[Part]) -> Option<Duration> {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        for (i, part) in self.parts.iter().enumerate() {
+        for (i, part) in self.claim.parts().iter().enumerate() {
             let now = part.shard.clock.now();
             let slots = self.departure.slots;
             part.with(|entry| {

@@ -155,10 +155,6 @@ impl Host {
     /// What the law asks for, within the bounds of profile, operator and busy share; and one at a time
     /// while the last answer was a refusal: the next tells all there is to know.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "a call's twentieth, by politely-benches limiter"
-    )]
     pub(super) fn bounds(&mut self, now: Timestamp, config: &Config) -> Bounds {
         let limits = &config.limits;
         let wish = self.law.setpoint(now, limits);

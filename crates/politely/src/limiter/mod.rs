@@ -167,7 +167,7 @@ impl Limiter {
         }
     }
 
-    /// What most ask for, made for nothing else.
+    /// One departure of one key, now: what most ask for, compiled for nothing else.
     #[inline(never)]
     fn try_one(&self, key: &Key) -> Result<Permit, Refusal> {
         self.try_key(key, 0, None, Turn::LAST, true)
@@ -207,7 +207,7 @@ impl Limiter {
         }
         let mut permit = permit.expect("a request needs a key");
         permit.given = true;
-        permit.parts[0].shard.lock().stats.granted += 1;
+        permit.parts()[0].shard.lock().stats.granted += 1;
         Ok(permit)
     }
 
@@ -302,7 +302,7 @@ impl Limiter {
             let rate = permit.rate();
             match self.complete(keys, waited_for, permit, asked, turn) {
                 Ok(permit) => {
-                    let mut shard = permit.parts[0].shard.lock();
+                    let mut shard = permit.parts()[0].shard.lock();
                     let waited = self.now().since(began);
                     shard.stats.granted += u64::from(permit.slots());
                     shard.stats.waits += 1;
@@ -422,7 +422,7 @@ impl Limiter {
         self.try_key(key, index, Some(&ask), turn, alone)
     }
 
-    /// `ask` is nothing where it is for one departure now: that is looked at no more.
+    /// `ask` is nothing where it is for one departure now: such a one may be let pass.
     #[inline(always)]
     fn try_key(
         &self,
@@ -440,9 +440,9 @@ impl Limiter {
             return Err(refuse(RefusalReason::Closed, Timestamp::NEVER));
         }
         if let Some(mut found) = self.0.registry.believed(place)
-            && let Some(entry) = found.shard.remembered(found.slot, place)
+            && let Some(mut entry) = found.shard.remembered(found.slot, place)
         {
-            return answer(now, entry, found.shared, ask, turn, alone, refuse);
+            return answer(now, &mut entry, found.shared, ask, turn, alone, refuse);
         }
         self.try_looked_up(key, now, ask, turn, alone, refuse)
     }
@@ -460,8 +460,8 @@ impl Limiter {
     ) -> Result<Permit, Refusal> {
         match self.0.registry.find_or_make(key, now) {
             Ok(mut found) => {
-                let entry = found.shard.get(found.slot);
-                answer(now, entry, found.shared, ask, turn, alone, refuse)
+                let mut entry = found.shard.get(found.slot);
+                answer(now, &mut entry, found.shared, ask, turn, alone, refuse)
             }
             Err(Full) => Err(refuse(RefusalReason::Full, now + Duration::from_secs(1))),
         }
@@ -482,7 +482,7 @@ impl Limiter {
             before += usize::from(index < waited_for);
         }
         // In the order they were named: the first hears the outcome.
-        permit.parts[..=before].rotate_left(1);
+        permit.put_in_order(before);
         permit.given = true;
         Ok(permit)
     }
@@ -499,7 +499,7 @@ impl std::fmt::Debug for Limiter {
 #[inline(always)]
 fn answer(
     now: Timestamp,
-    entry: Entry<'_>,
+    entry: &mut Entry<'_>,
     shard: &Arc<SharedShard>,
     ask: Option<&Ask>,
     turn: Turn,
@@ -517,7 +517,7 @@ fn answer(
         None => match entry.host.pass(now, entry.config) {
             Some(grant) => {
                 entry.stats.granted += 1;
-                return Ok(permit(grant, &entry, shard, true));
+                return Ok(permit(grant, entry, shard, true));
             }
             None => entry.host.request(now, Ask::default(), entry.config),
         },
@@ -526,7 +526,7 @@ fn answer(
     match decision {
         Decision::Granted(grant) => {
             entry.stats.granted += u64::from(alone) * u64::from(grant.slots);
-            Ok(permit(grant, &entry, shard, alone))
+            Ok(permit(grant, entry, shard, alone))
         }
         Decision::Wait(wait) => {
             entry.stats.turned_away += 1;
