@@ -56,6 +56,16 @@ impl Host {
 
     /// May `ask` leave? A grant takes its slots and tokens; a wait takes nothing.
     pub fn request(&mut self, now: Timestamp, ask: Ask, config: &Config) -> Decision {
+        if ask == Ask::default()
+            && let Some(grant) = self.pass(now, config)
+        {
+            return Decision::Granted(grant);
+        }
+        self.at_gates(now, ask, config)
+    }
+
+    /// [`Host::request`], gate by gate.
+    pub(super) fn at_gates(&mut self, now: Timestamp, ask: Ask, config: &Config) -> Decision {
         let Bounds { rate, cap, .. } = self.bounds(now, config);
         let (probe, free) = match self.closed_gate(now, cap, config) {
             Err(wait) => return Decision::Wait(wait),
