@@ -31,9 +31,6 @@ const RENEW_PAUSE_MIN: Duration = Duration::from_millis(10);
 pub struct Permit {
     claim: Claim,
     departure: Departure,
-    pub(crate) sent: bool,
-    /// Of all keys asked for: it is counted, by its first key.
-    pub(crate) given: bool,
 }
 
 /// What returns when a request is over. Nearly all permits are of one key, and small: they are moved about.
@@ -160,21 +157,43 @@ pub(crate) struct Departure {
     /// Requests per second.
     pub(crate) rate: f64,
     pub(crate) slots: u16,
-    /// What the first gives back if it does not leave.
-    pub(crate) unused: Unused,
+    // Not an `Unused`, which has room for three numbers of this size.
+    cost: u16,
+    bytes: u64,
+    /// It may have left: its token stays spent.
+    pub(crate) sent: bool,
+    /// By all keys asked for: it is counted, by its first key.
+    pub(crate) given: bool,
 }
 
 impl Departure {
+    #[inline(always)]
+    pub(crate) const fn new(start: Timestamp, rate: f64, slots: u16, unused: Unused) -> Self {
+        Self {
+            start,
+            rate,
+            slots,
+            cost: unused.cost,
+            bytes: unused.bytes,
+            sent: false,
+            given: true,
+        }
+    }
+
+    /// What the first gives back if it does not leave.
+    pub(crate) const fn unused(&self) -> Unused {
+        Unused {
+            cost: self.cost,
+            bytes: self.bytes,
+        }
+    }
+
     /// One of its run: only the first gives bytes back.
     pub(crate) fn nth(&self, i: u16) -> Self {
-        let bytes = if i == 0 { self.unused.bytes } else { 0 };
         Self {
             start: self.start + Rate::per_second(self.rate).interval() * u32::from(i),
             slots: 1,
-            unused: Unused {
-                bytes,
-                ..self.unused
-            },
+            bytes: if i == 0 { self.bytes } else { 0 },
             ..*self
         }
     }
@@ -190,14 +209,17 @@ pub(crate) struct Part {
 
 impl Permit {
     /// What a key gave.
-    #[inline]
-    pub(crate) fn of(part: Part, departure: Departure, given: bool) -> Self {
+    #[inline(always)]
+    pub(crate) const fn of(part: Part, departure: Departure) -> Self {
         Self {
             claim: Claim::One(part),
             departure,
-            sent: false,
-            given,
         }
+    }
+
+    /// All keys asked for have given it.
+    pub(crate) const fn given(&mut self) {
+        self.departure.given = true;
     }
 
     /// What another key gave for the same request.
@@ -224,8 +246,6 @@ impl Permit {
         Self {
             claim: Claim::Elsewhere(claim),
             departure,
-            sent: false,
-            given: true,
         }
     }
 
@@ -270,7 +290,7 @@ impl Permit {
 
     /// One permit per departure.
     pub fn split(mut self) -> impl Iterator<Item = Self> {
-        let (sent, run) = (self.sent, self.departure);
+        let run = self.departure;
         // All at once: one that is never taken is dropped, and its slot returns.
         let claims: Vec<Claim> = match self.claim.take() {
             Claim::Elsewhere(held) => held.split().into_iter().map(Claim::Elsewhere).collect(),
@@ -279,8 +299,6 @@ impl Permit {
         let each = (0..).zip(claims).map(move |(i, claim)| Self {
             claim,
             departure: run.nth(i),
-            sent,
-            given: true,
         });
         each.collect::<Vec<_>>().into_iter()
     }
@@ -292,7 +310,7 @@ impl Permit {
 
     /// The request is leaving: should the permit be dropped from now on, its token stays spent.
     pub fn sent(&mut self) {
-        self.sent = true;
+        self.departure.sent = true;
         if let Some(held) = self.claim.elsewhere_mut() {
             held.sent();
         }
@@ -485,11 +503,13 @@ impl Drop for Permit {
     fn drop(&mut self) {
         for (i, part) in self.claim.parts().iter().enumerate() {
             let now = part.shard.clock.now();
-            let slots = self.departure.slots;
+            let Departure {
+                slots, sent, given, ..
+            } = self.departure;
             part.with(|entry| {
-                entry.stats.cancelled += u64::from(self.given && i == 0) * u64::from(slots);
-                for (lease, unused) in self.departure.unused.of_run(part.lease, slots) {
-                    let unused = (!self.sent).then_some(unused);
+                entry.stats.cancelled += u64::from(given && i == 0) * u64::from(slots);
+                for (lease, unused) in self.departure.unused().of_run(part.lease, slots) {
+                    let unused = (!sent).then_some(unused);
                     entry.host.cancel(now, lease, unused, entry.config);
                 }
             });

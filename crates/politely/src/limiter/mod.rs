@@ -20,7 +20,7 @@ use crate::asked::{AcquireError, Keys, Refusal, RefusalReason, alone, distinct};
 use crate::clock::Clock;
 use crate::elsewhere::Elsewhere;
 use crate::permit::{Departure, Part, Permit};
-use crate::registry::{Entry, Full, Registry, SharedShard};
+use crate::registry::{Entry, Registry, SharedShard};
 use crate::sync::{AtomicBool, AtomicU64};
 use crate::waiters::{Turn, Waiters};
 
@@ -159,18 +159,39 @@ impl Limiter {
     ///
     /// # Panics
     /// If no key is named.
-    #[inline]
+    #[inline(always)]
     pub fn try_acquire<'a>(&self, keys: impl Into<Keys<'a>>) -> Result<Permit, Refusal> {
-        match (self.elsewhere(), keys.into()) {
-            (None, Keys([key])) => self.try_one(key),
-            (_, keys) => self.try_in_turn(keys, Ask::default(), Turn::LAST),
-        }
+        let keys = keys.into();
+        let permit = match self.let_pass(keys) {
+            Some(permit) => permit,
+            None => self.try_in_turn(keys, Ask::default(), Turn::LAST)?,
+        };
+        Ok(permit)
     }
 
-    /// One departure of one key, now: what most ask for, compiled for nothing else.
-    #[inline(never)]
-    fn try_one(&self, key: &Key) -> Result<Permit, Refusal> {
-        self.try_key(key, 0, None, Turn::LAST, true)
+    /// One departure of one key, now, if the key is known here, nobody waits for it, and
+    /// [`Host::pass`](politely_core::host::Host::pass) has nothing against it: what most ask for. It is compiled into its caller, so
+    /// that the permit is made where it stays: what is written on the way adds to what keeps a processor from fetching the next
+    /// call's key while it waits for this one's state (docs/benchmarks.md).
+    #[inline(always)]
+    fn let_pass(&self, keys: Keys<'_>) -> Option<Permit> {
+        let Keys([key]) = keys else {
+            return None;
+        };
+        // First of all: it is on its way while the call before this one still waits for its state.
+        let place = key.place();
+        let now = self.now();
+        if self.closed() {
+            return None;
+        }
+        let mut found = self.0.registry.believed(place)?;
+        let entry = found.shard.remembered(found.slot, place)?;
+        if entry.waiters.is_some() {
+            return None;
+        }
+        let grant = entry.host.pass(now, entry.config)?;
+        entry.stats.granted += 1;
+        Some(permit(grant, &entry, found.shared, true))
     }
 
     /// [`Limiter::acquire_in_turn`] that does not wait.
@@ -206,7 +227,7 @@ impl Limiter {
             }
         }
         let mut permit = permit.expect("a request needs a key");
-        permit.given = true;
+        permit.given();
         permit.parts()[0].shard.lock().stats.granted += 1;
         Ok(permit)
     }
@@ -419,51 +440,36 @@ impl Limiter {
         turn: Turn,
         alone: bool,
     ) -> Result<Permit, Refusal> {
-        self.try_key(key, index, Some(&ask), turn, alone)
-    }
-
-    /// `ask` is nothing where it is for one departure now: such a one may be let pass.
-    #[inline(always)]
-    fn try_key(
-        &self,
-        key: &Key,
-        index: usize,
-        ask: Option<&Ask>,
-        turn: Turn,
-        alone: bool,
-    ) -> Result<Permit, Refusal> {
-        // First of all: it is on its way while the call before this one still waits for its state.
-        let place = key.place();
         let now = self.now();
-        let refuse = |reason, at| refusal(key, index, reason, at);
+        let refuse = |reason, at| Refusal {
+            key: key.clone(),
+            reason,
+            at,
+            index,
+        };
         if self.closed() {
             return Err(refuse(RefusalReason::Closed, Timestamp::NEVER));
         }
-        if let Some(mut found) = self.0.registry.believed(place)
-            && let Some(mut entry) = found.shard.remembered(found.slot, place)
-        {
-            return answer(now, &mut entry, found.shared, ask, turn, alone, refuse);
+        let Ok(mut found) = self.0.registry.find_or_make(key, now) else {
+            return Err(refuse(RefusalReason::Full, now + Duration::from_secs(1)));
+        };
+        let entry = found.shard.get(found.slot);
+        let overtaking = |waiters: &Waiters| waiters.is_before(turn);
+        if entry.waiters.as_deref().is_some_and(overtaking) {
+            entry.stats.turned_away += 1;
+            let known = entry.host.look(now, entry.config);
+            let at = known.wait.map_or(now, |wait| wait.at);
+            return Err(refuse(RefusalReason::Line, at));
         }
-        self.try_looked_up(key, now, ask, turn, alone, refuse)
-    }
-
-    /// [`Limiter::try_key`] of a key that is new, or remembers nothing.
-    #[inline(never)]
-    fn try_looked_up(
-        &self,
-        key: &Key,
-        now: Timestamp,
-        ask: Option<&Ask>,
-        turn: Turn,
-        alone: bool,
-        refuse: impl Fn(RefusalReason, Timestamp) -> Refusal,
-    ) -> Result<Permit, Refusal> {
-        match self.0.registry.find_or_make(key, now) {
-            Ok(mut found) => {
-                let mut entry = found.shard.get(found.slot);
-                answer(now, &mut entry, found.shared, ask, turn, alone, refuse)
+        match entry.host.request(now, ask, entry.config) {
+            Decision::Granted(grant) => {
+                entry.stats.granted += u64::from(alone) * u64::from(grant.slots);
+                Ok(permit(grant, &entry, found.shared, alone))
             }
-            Err(Full) => Err(refuse(RefusalReason::Full, now + Duration::from_secs(1))),
+            Decision::Wait(wait) => {
+                entry.stats.turned_away += 1;
+                Err(refuse(RefusalReason::Wait(wait.reason), wait.at))
+            }
         }
     }
 
@@ -483,7 +489,7 @@ impl Limiter {
         }
         // In the order they were named: the first hears the outcome.
         permit.put_in_order(before);
-        permit.given = true;
+        permit.given();
         Ok(permit)
     }
 }
@@ -497,55 +503,6 @@ impl std::fmt::Debug for Limiter {
 }
 
 #[inline(always)]
-fn answer(
-    now: Timestamp,
-    entry: &mut Entry<'_>,
-    shard: &Arc<SharedShard>,
-    ask: Option<&Ask>,
-    turn: Turn,
-    alone: bool,
-    refuse: impl Fn(RefusalReason, Timestamp) -> Refusal,
-) -> Result<Permit, Refusal> {
-    let overtaking = |waiters: &Waiters| waiters.is_before(turn);
-    if entry.waiters.as_deref().is_some_and(overtaking) {
-        entry.stats.turned_away += 1;
-        let known = entry.host.look(now, entry.config);
-        let at = known.wait.map_or(now, |wait| wait.at);
-        return Err(refuse(RefusalReason::Line, at));
-    }
-    let decision = match ask {
-        None => match entry.host.pass(now, entry.config) {
-            Some(grant) => {
-                entry.stats.granted += 1;
-                return Ok(permit(grant, entry, shard, true));
-            }
-            None => entry.host.request(now, Ask::default(), entry.config),
-        },
-        Some(ask) => entry.host.request(now, *ask, entry.config),
-    };
-    match decision {
-        Decision::Granted(grant) => {
-            entry.stats.granted += u64::from(alone) * u64::from(grant.slots);
-            Ok(permit(grant, entry, shard, alone))
-        }
-        Decision::Wait(wait) => {
-            entry.stats.turned_away += 1;
-            Err(refuse(RefusalReason::Wait(wait.reason), wait.at))
-        }
-    }
-}
-
-#[cold]
-fn refusal(key: &Key, index: usize, reason: RefusalReason, at: Timestamp) -> Refusal {
-    Refusal {
-        key: key.clone(),
-        reason,
-        at,
-        index,
-    }
-}
-
-#[inline(always)]
 fn permit(grant: Grant, entry: &Entry<'_>, shard: &Arc<SharedShard>, given: bool) -> Permit {
     let part = Part {
         shard: Arc::clone(shard),
@@ -553,11 +510,7 @@ fn permit(grant: Grant, entry: &Entry<'_>, shard: &Arc<SharedShard>, given: bool
         born: entry.born,
         lease: grant.lease,
     };
-    let departure = Departure {
-        start: grant.start,
-        rate: grant.rate,
-        slots: grant.slots,
-        unused: grant.unused,
-    };
-    Permit::of(part, departure, given)
+    let mut departure = Departure::new(grant.start, grant.rate, grant.slots, grant.unused);
+    departure.given = given;
+    Permit::of(part, departure)
 }

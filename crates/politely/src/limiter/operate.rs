@@ -318,13 +318,8 @@ impl Limiter {
             born: entry.born,
             lease: id,
         };
-        let departure = Departure {
-            start,
-            rate: f64::INFINITY,
-            slots: 1,
-            unused: Ask::default().unused(),
-        };
-        Ok(Permit::of(part, departure, true))
+        let departure = Departure::new(start, f64::INFINITY, 1, Ask::default().unused());
+        Ok(Permit::of(part, departure))
     }
 
     fn with_key(&self, key: &Key, f: impl FnOnce(Timestamp, &mut Entry<'_>)) -> Result<(), Full> {

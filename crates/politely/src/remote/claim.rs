@@ -114,13 +114,9 @@ impl Claim {
     }
 
     pub(super) fn into_permit(self) -> Permit {
-        let departure = Departure {
-            start: self.granted.start,
-            rate: f64::INFINITY,
-            slots: 1,
-            // The coordinator knows.
-            unused: Ask::default().unused(),
-        };
+        // What it would give back, the coordinator knows.
+        let unused = Ask::default().unused();
+        let departure = Departure::new(self.granted.start, f64::INFINITY, 1, unused);
         Permit::claimed(Box::new(self), departure)
     }
 

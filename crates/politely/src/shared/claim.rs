@@ -24,7 +24,6 @@ pub(super) struct Claim {
     departure: Departure,
     lasts: Duration,
     pub(super) valid_until: Timestamp,
-    sent: bool,
     /// Bytes of a body whose head was heard.
     body: Option<u64>,
 }
@@ -40,15 +39,9 @@ impl Claim {
         let mut claim = Self {
             inner: Arc::clone(inner),
             parts: SmallVec::new(),
-            departure: Departure {
-                start: granted.start,
-                rate: granted.rate,
-                slots: granted.slots,
-                unused: granted.unused,
-            },
+            departure: Departure::new(granted.start, granted.rate, granted.slots, granted.unused),
             lasts: granted.lasts,
             valid_until: granted.valid_until,
-            sent: false,
             body: None,
         };
         claim.with(key, granted);
@@ -60,15 +53,9 @@ impl Claim {
         Self {
             inner: Arc::clone(inner),
             parts: parts.into(),
-            departure: Departure {
-                start: inner.clock.now(),
-                rate: f64::INFINITY,
-                slots: 1,
-                unused: Ask::default().unused(),
-            },
+            departure: Departure::new(inner.clock.now(), f64::INFINITY, 1, Ask::default().unused()),
             lasts,
             valid_until: Timestamp::NEVER,
-            sent: false,
             body: None,
         }
     }
@@ -113,7 +100,7 @@ impl Held for Claim {
     }
 
     fn sent(&mut self) {
-        self.sent = true;
+        self.departure.sent = true;
     }
 
     fn renew(&self) -> Option<Duration> {
@@ -176,7 +163,6 @@ impl Held for Claim {
                 departure,
                 lasts: self.lasts,
                 valid_until: self.valid_until + later,
-                sent: self.sent,
                 body: None,
             })
         };
@@ -201,13 +187,13 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         for part in &self.parts {
-            let Departure { slots, unused, .. } = self.departure;
-            for (lease, unused) in unused.of_run(part.lease.id(), slots) {
+            let Departure { slots, sent, .. } = self.departure;
+            for (lease, unused) in self.departure.unused().of_run(part.lease.id(), slots) {
                 let event = match self.body {
                     Some(bytes) => Event::Release { lease, bytes },
                     None => Event::Cancel {
                         lease,
-                        unused: (!self.sent).then_some(unused),
+                        unused: (!sent).then_some(unused),
                     },
                 };
                 self.inner.tell(&part.key, event);
