@@ -150,21 +150,21 @@ impl Registry {
     /// The slot at a place that a key remembers, if its state is still the one that was there.
     #[inline]
     fn remembered(&self, place: u64) -> Option<Found<'_>> {
-        let mut found = self.believed(place)?;
-        found.shard.remembered(found.slot, place)?;
-        Some(found)
+        let (shared, slot) = self.believed(place)?;
+        let mut shard = shared.lock();
+        shard.remembered(slot, place)?;
+        Some(Found {
+            shared,
+            shard,
+            slot,
+        })
     }
 
     /// Where a key's [`Key::place`] says that its slot is. Whose it is now is [`Shard::remembered`]'s to say.
     #[inline]
-    pub(crate) fn believed(&self, place: u64) -> Option<Found<'_>> {
+    pub(crate) fn believed(&self, place: u64) -> Option<(&Arc<SharedShard>, u32)> {
         let at = (place as u32).checked_sub(1)?;
-        let shared = &self.shards[at as usize % SHARDS];
-        Some(Found {
-            shared,
-            shard: shared.lock(),
-            slot: at / SHARDS as u32,
-        })
+        Some((&self.shards[at as usize % SHARDS], at / SHARDS as u32))
     }
 
     /// Lets `key` remember where it was found, if that fits into a word.

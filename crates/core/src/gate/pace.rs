@@ -106,25 +106,17 @@ impl Pace {
     /// Counts what has flowed in since the last look.
     #[inline(always)]
     pub fn settle(&mut self, now: Timestamp, rate: &Rate) {
+        let mut tokens = self.tokens;
         // Zero times infinity is not a number.
         if now > self.at {
-            match rate.refill {
-                Refill::Continuous => {
-                    self.tokens += rate.per_s * now.seconds_since(self.at);
-                    self.at = now;
-                }
-                Refill::Interval(period) => self.count_periods(now, *rate, period),
-            }
+            let (came, at) = match rate.refill {
+                Refill::Continuous => (rate.per_s * now.seconds_since(self.at), now),
+                Refill::Interval(period) => whole_periods(self.at, now, *rate, period),
+            };
+            tokens += came;
+            self.at = at;
         }
-        self.tokens = lesser(self.tokens, rate.most());
-    }
-
-    /// The rate by value: a reference would have every call write it to memory, for this.
-    #[cold]
-    fn count_periods(&mut self, now: Timestamp, rate: Rate, period: Duration) {
-        let periods = now.micros_since(self.at) / micros(period);
-        self.tokens += rate.per_interval(period) * periods as f64;
-        self.at = self.at + Duration::from_micros(periods * micros(period));
+        self.tokens = lesser(tokens, rate.most());
     }
 
     /// From now on `new` holds. Departures already handed out keep their times, and the next comes after the
@@ -293,6 +285,14 @@ impl Pace {
 /// would leave with those behind it.
 pub fn grace(interval: Duration) -> Duration {
     (interval / 2).clamp(Duration::from_millis(50), Duration::from_millis(500))
+}
+
+/// What flowed in since `at`, and when the last of it did. All by value: a reference would have every call write to memory, for this.
+#[cold]
+fn whole_periods(at: Timestamp, now: Timestamp, rate: Rate, period: Duration) -> (f64, Timestamp) {
+    let periods = now.micros_since(at) / micros(period);
+    let came = rate.per_interval(period) * periods as f64;
+    (came, at + Duration::from_micros(periods * micros(period)))
 }
 
 /// Whole microseconds, rounded up: a slot is never early.

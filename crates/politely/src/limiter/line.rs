@@ -103,7 +103,10 @@ impl Place {
             return Step::Behind;
         }
         match entry.host.request(now, ask, entry.config) {
-            Decision::Granted(grant) => Step::Served(permit(grant, &entry, &self.shared, false)),
+            Decision::Granted(grant) => {
+                let shared = Arc::clone(&self.shared);
+                Step::Served(permit(grant, entry.slot, entry.born, shared, false))
+            }
             Decision::Wait(wait) => Step::Head(wait),
         }
     }

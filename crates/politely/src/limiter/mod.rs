@@ -17,10 +17,11 @@ use politely_core::host::{Ask, Decision, Grant};
 use politely_core::key::Key;
 
 use crate::asked::{AcquireError, Keys, Refusal, RefusalReason, alone, distinct};
+use crate::birth::Birth;
 use crate::clock::Clock;
 use crate::elsewhere::Elsewhere;
 use crate::permit::{Departure, Part, Permit};
-use crate::registry::{Entry, Registry, SharedShard};
+use crate::registry::{Registry, SharedShard};
 use crate::sync::{AtomicBool, AtomicU64};
 use crate::waiters::{Turn, Waiters};
 
@@ -184,14 +185,18 @@ impl Limiter {
         if self.closed() {
             return None;
         }
-        let mut found = self.0.registry.believed(place)?;
-        let entry = found.shard.remembered(found.slot, place)?;
+        let (shared, slot) = self.0.registry.believed(place)?;
+        let shared = Arc::clone(shared);
+        let mut shard = shared.lock();
+        let entry = shard.remembered(slot, place)?;
         if entry.waiters.is_some() {
             return None;
         }
         let grant = entry.host.pass(now, entry.config)?;
         entry.stats.granted += 1;
-        Some(permit(grant, &entry, found.shared, true))
+        let (slot, born) = (entry.slot, entry.born);
+        drop(shard);
+        Some(permit(grant, slot, born, shared, true))
     }
 
     /// [`Limiter::acquire_in_turn`] that does not wait.
@@ -464,7 +469,8 @@ impl Limiter {
         match entry.host.request(now, ask, entry.config) {
             Decision::Granted(grant) => {
                 entry.stats.granted += u64::from(alone) * u64::from(grant.slots);
-                Ok(permit(grant, &entry, found.shared, alone))
+                let shared = Arc::clone(found.shared);
+                Ok(permit(grant, entry.slot, entry.born, shared, alone))
             }
             Decision::Wait(wait) => {
                 entry.stats.turned_away += 1;
@@ -503,11 +509,11 @@ impl std::fmt::Debug for Limiter {
 }
 
 #[inline(always)]
-fn permit(grant: Grant, entry: &Entry<'_>, shard: &Arc<SharedShard>, given: bool) -> Permit {
+fn permit(grant: Grant, slot: u32, born: Birth, shard: Arc<SharedShard>, given: bool) -> Permit {
     let part = Part {
-        shard: Arc::clone(shard),
-        slot: entry.slot,
-        born: entry.born,
+        shard,
+        slot,
+        born,
         lease: grant.lease,
     };
     let mut departure = Departure::new(grant.start, grant.rate, grant.slots, grant.unused);
