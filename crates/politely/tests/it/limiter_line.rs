@@ -299,3 +299,14 @@ async fn a_full_line_says_so() {
     assert_eq!(limiter.acquire(&host).await.unwrap_err(), full);
     assert!(tasks.join_all().await.iter().all(Result::is_ok));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_limiter_refuses_a_key_that_could_leave() {
+    let limiter = limiter(steady(1_000.0));
+    let host = key("kept.example");
+    limiter.try_acquire(&host).unwrap().report(&ok());
+    tokio::time::advance(Duration::from_secs(1)).await;
+    limiter.close();
+    let refusal = limiter.try_acquire(&host).unwrap_err();
+    assert_eq!(refusal.reason, RefusalReason::Closed);
+}
