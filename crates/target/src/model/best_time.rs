@@ -1,9 +1,13 @@
-//! The exact shortest time in which a number of requests can all be served: what an all-knowing client needs.
+//! The shortest time in which a number of requests can all be served: what an all-knowing client needs.
 //!
 //! Found by sending each request at the first instant at which the limit accepts it. That is the optimum for
 //! every model here, because a request sent later never leaves room for more: buckets and queues that are
 //! full gain nothing while they wait; a fixed or sliding window's slot that is taken later comes back later;
 //! with weighted windows, one request less in the former window makes room for less than one in the next.
+//! Two things are left out. nginx cuts time to milliseconds and what leaks to thousandths of a request, so who
+//! sends where less is cut off is faster by up to a millisecond and a thousandth. And who waits for a faster
+//! limit to step in may overtake who a slow bucket has accepted and delays.
+//!
 //! Of a limit that is shared it takes whatever it can get before others do; what it could get without taking
 //! anything from them is the simulator's question.
 
