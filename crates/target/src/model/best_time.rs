@@ -1,12 +1,13 @@
 //! The shortest time in which a number of requests can all be served: what an all-knowing client needs.
 //!
-//! Found by sending each request at the first instant at which the limit accepts it. That is the optimum for
-//! every model here, because a request sent later never leaves room for more: buckets and queues that are
-//! full gain nothing while they wait; a fixed or sliding window's slot that is taken later comes back later;
-//! with weighted windows, one request less in the former window makes room for less than one in the next.
-//! Two things are left out. nginx cuts time to milliseconds and what leaks to thousandths of a request, so who
-//! sends where less is cut off is faster by up to a millisecond and a thousandth. And who waits for a faster
-//! limit to step in may overtake who a slow bucket has accepted and delays.
+//! Found by sending each request at the first instant at which the limit accepts it. That is the optimum,
+//! because a request sent later never leaves room for more: buckets and queues that are full gain nothing
+//! while they wait; a fixed or sliding window's slot that is taken later comes back later; with weighted
+//! windows, one request less in the former window makes room for less than one in the next.
+//!
+//! Two cases are left out. nginx's bucket counts in milliseconds and thousandths of a request, and who sends
+//! where less is cut off is faster, by at most a millisecond and a thousandth of the whole. And where a
+//! faster limit follows a bucket that delays, who waits for it may be served before who was accepted.
 //!
 //! Of a limit that is shared it takes whatever it can get before others do; what it could get without taking
 //! anything from them is the simulator's question.
