@@ -287,11 +287,6 @@ impl Host {
         self.last_grant
     }
 
-    /// Gives memory of a past rush back.
-    pub fn shrink(&mut self) {
-        self.leases.shrink();
-    }
-
     fn learn(
         &mut self,
         now: Timestamp,

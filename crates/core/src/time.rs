@@ -51,6 +51,12 @@ impl Timestamp {
         self.0.saturating_sub(earlier.0)
     }
 
+    /// Seconds since `earlier`; below zero if `earlier` is later.
+    #[inline]
+    pub(crate) const fn seconds_after(self, earlier: Self) -> f64 {
+        self.0.wrapping_sub(earlier.0).cast_signed() as f64 * 1e-6
+    }
+
     /// Seconds since `earlier`, zero if `earlier` is later.
     #[inline]
     pub fn seconds_since(self, earlier: Self) -> f64 {

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use politely_core::config::Config;
 use politely_core::gate::LeaseId;
-use politely_core::host::Host;
+use politely_core::host::{Grant, Host};
 use politely_core::key::Key;
 use politely_core::{Rng, Timestamp};
 
@@ -365,6 +365,18 @@ impl Shard {
     #[inline]
     pub(crate) fn remembered(&mut self, slot: u32, place: u64) -> Option<Entry<'_>> {
         self.entry(slot).filter(|entry| entry.born.is(place >> 32))
+    }
+
+    /// [`Host::pass`] of the state that a key's `place` tells of, if nobody waits for it and everybody's bounds hold for it.
+    #[inline(always)]
+    pub(crate) fn pass(&mut self, slot: u32, place: u64, now: Timestamp) -> Option<(Birth, Grant)> {
+        let known = self.slots.get_mut(slot)?;
+        if known.own || known.waiters.is_some() || !known.born.is(place >> 32) {
+            return None;
+        }
+        let grant = known.host.pass(now, &self.config)?;
+        self.stats.granted += 1;
+        Some((known.born, grant))
     }
 
     /// The slot of the key born as `born`, unless it was evicted meanwhile.

@@ -125,8 +125,18 @@ impl Leases {
             stage: if probe { Stage::Probe } else { Stage::Sent },
             pressed,
         };
-        self.live.push(lease);
+        if self.live.is_empty() && !self.live.spilled() {
+            // In its place, without a call: the first one's is most grants' way.
+            self.live = SmallVec::from_buf([lease]);
+        } else {
+            self.push(lease);
+        }
         lease
+    }
+
+    #[inline(never)]
+    fn push(&mut self, lease: Lease) {
+        self.live.push(lease);
     }
 
     /// Returns the slot of a request whose outcome is known. `None`: the lease has expired or was
@@ -183,6 +193,7 @@ impl Leases {
             }
             keep
         });
+        self.shrink_if_empty();
         probe = probe && !self.probing();
         let count = before - self.live.len();
         self.expired += count as u64;
@@ -288,19 +299,25 @@ impl Leases {
         self.expired = self.expired.max(other.expired);
     }
 
-    /// Gives memory of a past rush back.
-    pub fn shrink(&mut self) {
-        self.live.shrink_to_fit();
+    /// When nothing is out, the memory of a rush goes back: a state that keeps it waits for it ever after, one cold line more.
+    #[inline]
+    fn shrink_if_empty(&mut self) {
+        if self.live.is_empty() && self.live.spilled() {
+            self.live = SmallVec::new();
+        }
     }
 
     #[inline]
     fn remove(&mut self, id: LeaseId) -> Option<Lease> {
         // Often it is the only one, or the newest.
-        if self.live.last()?.id == id {
-            return self.live.pop();
-        }
-        let at = self.find(id)?;
-        Some(self.live.remove(at))
+        let lease = if self.live.last()?.id == id {
+            self.live.pop()?
+        } else {
+            let at = self.find(id)?;
+            self.live.remove(at)
+        };
+        self.shrink_if_empty();
+        Some(lease)
     }
 
     fn find(&self, id: LeaseId) -> Option<usize> {
@@ -383,10 +400,17 @@ fn end(start: Timestamp, lasts_ms: u32) -> Timestamp {
 fn ms(length: Duration) -> u32 {
     const SECS_MAX: u64 = (u32::MAX / 1_000 - 1) as u64;
     let secs = length.as_secs().min(SECS_MAX) as u32;
-    match length.subsec_nanos() {
-        0 => secs * 1_000,
-        nanos => secs * 1_000 + nanos.div_ceil(1_000_000),
-    }
+    let more = match length.subsec_nanos() {
+        0 => 0,
+        nanos => begun_ms(nanos),
+    };
+    secs * 1_000 + more
+}
+
+/// Most leases last whole seconds, and need no division.
+#[cold]
+const fn begun_ms(nanos: u32) -> u32 {
+    nanos.div_ceil(1_000_000)
 }
 
 #[cfg(test)]
@@ -422,6 +446,25 @@ mod tests {
             }
         );
         assert_eq!(leases.in_flight(), 0);
+    }
+
+    /// Before this, a key that once had two requests out kept their memory for good.
+    #[test]
+    fn a_rush_that_is_over_owns_no_memory() {
+        let mut leases = Leases::default();
+        let rush = |leases: &mut Leases| -> Vec<_> {
+            (0..9)
+                .map(|_| leases.take(at(0), LASTS, false, false).id)
+                .collect()
+        };
+        for id in rush(&mut leases) {
+            assert!(leases.live.spilled());
+            leases.report(id);
+        }
+        assert!(!leases.live.spilled());
+        rush(&mut leases);
+        leases.expire(at(10));
+        assert!(!leases.live.spilled());
     }
 
     #[test]

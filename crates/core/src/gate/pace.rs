@@ -170,15 +170,24 @@ impl Pace {
         Ok(start)
     }
 
-    /// Takes a token for a departure at `now`, if it is there.
+    /// Takes a token for a departure at `now` out of a bucket that is refilled continuously, if it is there.
     #[inline(always)]
-    pub fn take_one(&mut self, now: Timestamp, rate: &Rate) -> bool {
-        self.settle(now, rate);
-        let there = self.tokens >= 1.0 - ROUNDING || rate.per_s == f64::INFINITY;
-        if there {
-            self.take(now, 1.0);
+    pub fn take_one(&mut self, now: Timestamp, per_s: f64, burst: f64) -> bool {
+        let (came, at) = if now > self.at {
+            (per_s * now.seconds_after(self.at), now)
+        } else {
+            (0.0, self.at)
+        };
+        let tokens = lesser(self.tokens + came, burst + per_s * TIMER_SLACK_S);
+        if tokens < 1.0 - ROUNDING && per_s < f64::INFINITY {
+            return false;
         }
-        there
+        *self = Self {
+            tokens: tokens - 1.0,
+            at,
+            newest: now,
+        };
+        true
     }
 
     #[inline(always)]

@@ -12,19 +12,20 @@ use super::{Ask, Decision, Grant, HORIZON, Host, PRESSED_INTERVALS, Reason, Unus
 use crate::Timestamp;
 use crate::config::{Config, Limits};
 use crate::control::{Law, Setpoint};
-use crate::gate::{FirstEnd, Lease, Rate, lesser};
+use crate::gate::{FirstEnd, Lease, Rate, Refill, lesser};
 
 impl Host {
-    /// Grants one departure now where nothing but slots and pace could be in the way, and neither is; nothing else: it is for
-    /// [`Host::request`] to answer, which would have granted the same.
+    /// Grants one departure now where nothing is out and nothing but the pace could be in the way, if it is not; nothing else: it is
+    /// for [`Host::request`] to answer, which would have granted the same.
     #[inline(always)]
     pub fn pass(&mut self, now: Timestamp, config: &Config) -> Option<Grant> {
         let limits = &config.limits;
         if self.rare.is_some()
             || self.strikes > 0
             || self.hold.until() > now
-            || !self.first_end.is_after(now)
+            || self.leases.in_flight() > 0
             || limits.bytes_per_s < f64::INFINITY
+            || limits.refill != Refill::Continuous
         {
             return None;
         }
@@ -33,23 +34,17 @@ impl Host {
             burst,
             in_flight,
         } = within_profile(self.law.setpoint(now, limits), limits);
-        let rate = Rate {
-            per_s: self.within_busy_share(rate, limits),
-            burst,
-            refill: limits.refill,
-        };
-        let taken = self.leases.in_flight() as u32;
-        if taken >= in_flight || !self.pace.take_one(now, &rate) {
+        let rate = self.within_busy_share(rate, limits);
+        if in_flight == 0 || !self.pace.take_one(now, rate, burst) {
             return None;
         }
-        let last = taken > 0 && taken + 1 == in_flight;
-        let lease = self.lease(now, false, last, &rate, config);
-        self.first_end = self.first_end.or(FirstEnd::at(lease.expires()));
+        let lease = self.lease(now, false, false, rate, config);
+        self.first_end = FirstEnd::at(lease.expires());
         Some(Grant {
             lease: lease.id,
             slots: 1,
             start: now,
-            rate: rate.per_s,
+            rate,
             unused: Unused { cost: 1, bytes: 0 },
         })
     }
@@ -88,7 +83,7 @@ impl Host {
         };
         // Who takes the last slot was kept waiting by the slots, if not by the rate; of one slot, nobody can tell.
         let last = free == 1 && cap > 1;
-        let lease = self.lease(start, probe, last, &rate, config);
+        let lease = self.lease(start, probe, last, rate.per_s, config);
         // Those of the same run end later.
         self.first_end = self.first_end.or(FirstEnd::at(lease.expires()));
         let mut granted = 1;
@@ -98,7 +93,7 @@ impl Host {
                 break;
             }
             self.pace.follow(start);
-            self.lease(start, false, false, &rate, config);
+            self.lease(start, false, false, rate.per_s, config);
             granted += 1;
         }
         if ask.bytes > 0 {
@@ -216,12 +211,12 @@ impl Host {
         start: Timestamp,
         probe: bool,
         last: bool,
-        rate: &Rate,
+        per_s: f64,
         config: &Config,
     ) -> Lease {
         // Time on hold is not idle time.
         let free_since = self.last_grant.max(self.hold.until());
-        let intervals = start.seconds_since(free_since) * rate.per_s;
+        let intervals = start.seconds_after(free_since) * per_s;
         let pressed = last || intervals <= PRESSED_INTERVALS;
         self.last_grant = start;
         if probe {

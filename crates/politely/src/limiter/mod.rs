@@ -188,13 +188,7 @@ impl Limiter {
         let (shared, slot) = self.0.registry.believed(place)?;
         let shared = Arc::clone(shared);
         let mut shard = shared.lock();
-        let entry = shard.remembered(slot, place)?;
-        if entry.waiters.is_some() {
-            return None;
-        }
-        let grant = entry.host.pass(now, entry.config)?;
-        entry.stats.granted += 1;
-        let (slot, born) = (entry.slot, entry.born);
+        let (born, grant) = shard.pass(slot, place, now)?;
         drop(shard);
         Some(permit(grant, slot, born, shared, true))
     }
