@@ -112,31 +112,42 @@ pub struct Leases {
 
 impl Leases {
     /// Takes a slot; the caller has compared [`Leases::in_flight`] with its cap.
-    #[inline(always)]
     pub fn take(&mut self, start: Timestamp, lasts: Duration, probe: bool, pressed: bool) -> Lease {
-        let id = LeaseId(self.next);
-        self.next += 1;
         let beside = u16::try_from(self.live.len()).unwrap_or(u16::MAX);
-        let lease = Lease {
+        let stage = if probe { Stage::Probe } else { Stage::Sent };
+        let lease = self.make(start, lasts, beside, stage, pressed);
+        self.live.push(lease);
+        lease
+    }
+
+    /// [`Leases::take`] where no slot is taken, which is most grants' way: in its place, without a call.
+    #[inline(always)]
+    pub(crate) fn take_first(&mut self, start: Timestamp, lasts: Duration, pressed: bool) -> Lease {
+        debug_assert!(self.live.is_empty(), "they would be forgotten");
+        let lease = self.make(start, lasts, 0, Stage::Sent, pressed);
+        self.live = SmallVec::from_buf([lease]);
+        lease
+    }
+
+    #[inline(always)]
+    fn make(
+        &mut self,
+        start: Timestamp,
+        lasts: Duration,
+        beside: u16,
+        stage: Stage,
+        pressed: bool,
+    ) -> Lease {
+        let id = self.next();
+        self.next += 1;
+        Lease {
             id,
             start,
             lasts_ms: ms(lasts),
             beside,
-            stage: if probe { Stage::Probe } else { Stage::Sent },
+            stage,
             pressed,
-        };
-        if self.live.is_empty() && !self.live.spilled() {
-            // In its place, without a call: the first one's is most grants' way.
-            self.live = SmallVec::from_buf([lease]);
-        } else {
-            self.push(lease);
         }
-        lease
-    }
-
-    #[inline(never)]
-    fn push(&mut self, lease: Lease) {
-        self.live.push(lease);
     }
 
     /// Returns the slot of a request whose outcome is known. `None`: the lease has expired or was

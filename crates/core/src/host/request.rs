@@ -38,7 +38,8 @@ impl Host {
         if in_flight == 0 || !self.pace.take_one(now, rate, burst) {
             return None;
         }
-        let lease = self.lease(now, false, false, rate, config);
+        let pressed = self.follows_soon(now, rate);
+        let lease = self.leases.take_first(now, config.lease, pressed);
         self.first_end = FirstEnd::at(lease.expires());
         Some(Grant {
             lease: lease.id,
@@ -83,7 +84,7 @@ impl Host {
         };
         // Who takes the last slot was kept waiting by the slots, if not by the rate; of one slot, nobody can tell.
         let last = free == 1 && cap > 1;
-        let lease = self.lease(start, probe, last, rate.per_s, config);
+        let lease = self.lease(start, probe, last, &rate, config);
         // Those of the same run end later.
         self.first_end = self.first_end.or(FirstEnd::at(lease.expires()));
         let mut granted = 1;
@@ -93,7 +94,7 @@ impl Host {
                 break;
             }
             self.pace.follow(start);
-            self.lease(start, false, false, rate.per_s, config);
+            self.lease(start, false, false, &rate, config);
             granted += 1;
         }
         if ask.bytes > 0 {
@@ -205,24 +206,28 @@ impl Host {
         }
     }
 
-    #[inline(always)]
     fn lease(
         &mut self,
         start: Timestamp,
         probe: bool,
         last: bool,
-        per_s: f64,
+        rate: &Rate,
         config: &Config,
     ) -> Lease {
-        // Time on hold is not idle time.
-        let free_since = self.last_grant.max(self.hold.until());
-        let intervals = start.seconds_after(free_since) * per_s;
-        let pressed = last || intervals <= PRESSED_INTERVALS;
-        self.last_grant = start;
+        let pressed = self.follows_soon(start, rate.per_s) || last;
         if probe {
             self.rare().probe_sent();
         }
         self.leases.take(start, config.lease, probe, pressed)
+    }
+
+    /// Whether a grant that starts then is one of a pressed key: the demand is not what sets the pace.
+    #[inline(always)]
+    fn follows_soon(&mut self, start: Timestamp, per_s: f64) -> bool {
+        // Time on hold is not idle time.
+        let free_since = self.last_grant.max(self.hold.until());
+        self.last_grant = start;
+        start.seconds_after(free_since) * per_s <= PRESSED_INTERVALS
     }
 }
 
