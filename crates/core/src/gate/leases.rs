@@ -123,9 +123,13 @@ impl Leases {
     /// [`Leases::take`] where no slot is taken, which is most grants' way: in its place, without a call.
     #[inline(always)]
     pub(crate) fn take_first(&mut self, start: Timestamp, lasts: Duration, pressed: bool) -> Lease {
-        debug_assert!(self.live.is_empty(), "they would be forgotten");
+        debug_assert!(self.live.is_empty() && !self.live.spilled());
         let lease = self.make(start, lasts, 0, Stage::Sent, pressed);
-        self.live = SmallVec::from_buf([lease]);
+        // None are in place and own no memory (`shrink_if_empty`): not dropped, they leave no call to give it back in a grant's way.
+        std::mem::forget(std::mem::replace(
+            &mut self.live,
+            SmallVec::from_buf([lease]),
+        ));
         lease
     }
 

@@ -20,8 +20,8 @@ impl Host {
     #[inline(always)]
     pub fn pass(&mut self, now: Timestamp, config: &Config) -> Option<Grant> {
         let limits = &config.limits;
+        // Strikes leave one slot: it is free.
         if self.rare.is_some()
-            || self.strikes > 0
             || self.hold.until() > now
             || self.leases.in_flight() > 0
             || limits.bytes_per_s < f64::INFINITY
