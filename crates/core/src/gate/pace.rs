@@ -170,9 +170,10 @@ impl Pace {
         Ok(start)
     }
 
-    /// Takes a token for a departure at `now` out of a bucket that is refilled continuously, if it is there.
+    /// [`Pace::reserve`] of one token for `now` or not at all, out of a bucket that is refilled continuously: `per_s` tokens per
+    /// second, at most `burst`. Written once, and nothing if it is not there; that both grant the same is a test of the host's.
     #[inline(always)]
-    pub fn take_one(&mut self, now: Timestamp, per_s: f64, burst: f64) -> bool {
+    pub(crate) fn take_one(&mut self, now: Timestamp, per_s: f64, burst: f64) -> bool {
         let (came, at) = if now > self.at {
             (per_s * now.seconds_after(self.at), now)
         } else {
