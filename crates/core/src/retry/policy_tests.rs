@@ -14,6 +14,7 @@ fn report(signal: Signal) -> Report {
         bytes: 0,
         retry_after: None,
         quota: None,
+        resource: None,
     }
 }
 

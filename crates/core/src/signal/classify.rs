@@ -86,6 +86,7 @@ impl Classifier {
                 bytes,
                 retry_after: None,
                 quota: None,
+                resource: None,
             },
             Outcome::Answered {
                 status,
@@ -114,6 +115,7 @@ impl Classifier {
                     bytes,
                     retry_after,
                     quota,
+                    resource: None,
                 }
             }
         }

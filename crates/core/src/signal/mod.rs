@@ -9,6 +9,7 @@
 //! | `retry_after.rs` | how long does the server ask to be left alone? |
 //! | `limit_headers/` | what does it say is left of its limits? |
 //! | `block.rs` | is the door shut? |
+//! | `resource.rs` | which URL was it about? |
 //! | `clock.rs` | what time is it for the server? |
 //!
 //! Everything here reads what strangers wrote: nothing panics, work and numbers are bounded, what is malformed is
@@ -18,6 +19,7 @@ mod block;
 mod classify;
 mod clock;
 mod limit_headers;
+mod resource;
 mod retry_after;
 
 use std::time::Duration;
@@ -28,6 +30,7 @@ pub use block::{BODY_SCANNED, block_page};
 pub use classify::{Classifier, classify};
 pub use clock::WallClock;
 pub use limit_headers::{COUNT_MAX, SPAN_MAX, quota};
+pub use resource::Resource;
 pub use retry_after::{WAIT_MAX, retry_after};
 
 /// What an outcome means for the key it was sent to.
@@ -101,6 +104,9 @@ pub struct Report {
     pub retry_after: Option<Duration>,
     /// What the server said is left of its tightest quota.
     pub quota: Option<Quota>,
+    /// The URL that was requested, if the caller knows it. Reports without one count as reports about
+    /// different URLs.
+    pub resource: Option<Resource>,
 }
 
 /// A quota the server named: at most `limit` requests per `window`, `remaining` of them left until `reset`.
@@ -127,6 +133,7 @@ impl Report {
             bytes: 0,
             retry_after: None,
             quota: None,
+            resource: None,
         }
     }
 }

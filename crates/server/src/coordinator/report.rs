@@ -232,6 +232,7 @@ fn judged(told: &Told, meaning: &Meaning, latency: Duration) -> Report {
             .filter(|ms| *ms > 0)
             .map(|ms| Duration::from_millis(ms).min(WAIT_MAX)),
         quota: (quota != Quota::default()).then_some(quota),
+        resource: None,
     }
 }
 
