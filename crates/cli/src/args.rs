@@ -47,7 +47,7 @@ pub(crate) struct ServeArgs {
     /// Keep nothing beyond this run
     #[arg(long)]
     pub(crate) memory: bool,
-    /// Share all keys with other coordinators, in cells of the engine at URL (redis://…; docs/fleet.md); they are kept there, and
+    /// Share all keys with other coordinators, in cells of the engine at URL (redis://…; docs/explanation/fleet.md); they are kept there, and
     /// what was learned also in DIR if --state is given
     #[arg(long, value_name = "URL", conflicts_with = "memory")]
     pub(crate) store: Option<String>,

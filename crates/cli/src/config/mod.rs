@@ -56,7 +56,7 @@ pub(crate) struct Knobs {
     /// share a --store, the next is asked when one has no answer
     #[arg(long, value_name = "URL,…")]
     pub(crate) coordinator: Option<String>,
-    /// Share hosts with other processes: their limits are kept in cells of the engine at URL (redis://…; docs/fleet.md)
+    /// Share hosts with other processes: their limits are kept in cells of the engine at URL (redis://…; docs/explanation/fleet.md)
     #[arg(long, value_name = "URL", conflicts_with = "coordinator")]
     pub(crate) store: Option<String>,
     /// While that engine is away: nothing leaves (closed), or each process goes on with its share, a minute at most

@@ -381,7 +381,9 @@ fn no_beginning(shared_by: &str, why: &str) -> String {
     let hint = match shared_by {
         // The engine's complaints that we know say it themselves.
         _ if why.contains("; ") => "",
-        STORE => "; start it, or correct the URL (docs/fleet.md says what it must allow)",
+        STORE => {
+            "; start it, or correct the URL (docs/explanation/fleet.md says what it must allow)"
+        }
         _ => token::advice(why),
     };
     format!("{shared_by} refuses us: {why}{hint}")

@@ -244,7 +244,8 @@ fn a_reader_that_has_seen_enough_is_no_failure_either() {
 
 #[test]
 fn the_documents_example_can_be_run() {
-    let page = fs::read_to_string(crate::servers::repository().join("docs/simulate.md")).unwrap();
+    let page = fs::read_to_string(crate::servers::repository().join("docs/reference/simulate.md"))
+        .unwrap();
     let example = page
         .split("```json")
         .nth(1)
@@ -256,7 +257,8 @@ fn the_documents_example_can_be_run() {
 /// What the page shows of limits, faults and demands is what can be written.
 #[test]
 fn every_kind_in_the_document_can_be_written() {
-    let page = fs::read_to_string(crate::servers::repository().join("docs/simulate.md")).unwrap();
+    let page = fs::read_to_string(crate::servers::repository().join("docs/reference/simulate.md"))
+        .unwrap();
     let kinds: Vec<&str> = page
         .split('`')
         .filter(|span| span.starts_with("{\"kind\":") && !span.contains('…'))

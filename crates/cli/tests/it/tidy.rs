@@ -250,20 +250,23 @@ fn flags_are_documented_and_documented_flags_exist() {
     for command in ["fetch", "target", "simulate"] {
         let help = run(politely().args([command, "--help"])).out;
         let known = flags(&help);
-        let told = flags(&read(&format!("docs/{command}.md")));
+        let told = flags(&read(&format!("docs/reference/{command}.md")));
         let untold: Vec<_> = known
             .difference(&told)
             .filter(|flag| !["help", "version"].contains(&flag.as_str()))
             .collect();
         assert!(
             untold.is_empty(),
-            "docs/{command}.md does not tell of {untold:?}"
+            "docs/reference/{command}.md does not tell of {untold:?}"
         );
         let cargo = ["release"];
         let unknown: Vec<_> = told
             .difference(&known)
             .filter(|flag| !cargo.contains(&flag.as_str()))
             .collect();
-        assert!(unknown.is_empty(), "docs/{command}.md tells of {unknown:?}");
+        assert!(
+            unknown.is_empty(),
+            "docs/reference/{command}.md tells of {unknown:?}"
+        );
     }
 }

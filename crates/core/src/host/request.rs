@@ -6,7 +6,7 @@
 //! Most requests meet a key without trouble that has nothing out and a token for them: [`Host::pass`] lets them through by the
 //! same numbers, without asking gates that are not there. It is short for a reason: while the processor waits for a key's state, it
 //! goes on to the next call and fetches the key that one names, until what waits for this state leaves no room. Among a million
-//! keys that halves a grant's time (docs/benchmarks.md), so each comparison with what the state says counts.
+//! keys that halves a grant's time (docs/reference/benchmarks.md), so each comparison with what the state says counts.
 
 use super::{Ask, Decision, Grant, HORIZON, Host, PRESSED_INTERVALS, Reason, Unused, Wait};
 use crate::Timestamp;

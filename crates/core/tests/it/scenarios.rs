@@ -263,7 +263,7 @@ fn a_request_that_came_too_early_by_half_a_millisecond_costs_little() {
     }
 }
 
-/// Limits like those of the sixteen real hosts (`docs/discover.md`), met at any moment of their windows. The table:
+/// Limits like those of the sixteen real hosts (`docs/reference/discover-results.md`), met at any moment of their windows. The table:
 /// `cargo test -p politely-core --test it cold_starts -- --nocapture`.
 #[test]
 fn cold_starts_at_limits_like_real_hosts_are_seldom_slow() {

@@ -173,7 +173,7 @@ impl Limiter {
     /// One departure of one key, now, if the key is known here, nobody waits for it, and
     /// [`Host::pass`](politely_core::host::Host::pass) has nothing against it: what most ask for. It is compiled into its caller, so
     /// that the permit is made where it stays: what is written on the way adds to what keeps a processor from fetching the next
-    /// call's key while it waits for this one's state (docs/benchmarks.md).
+    /// call's key while it waits for this one's state (docs/reference/benchmarks.md).
     #[inline(always)]
     fn let_pass(&self, keys: Keys<'_>) -> Option<Permit> {
         let Keys([key]) = keys else {

@@ -267,7 +267,7 @@ fn advice(why: &str) -> &'static str {
         ("invalid HTTP version", "; it may speak TLS: say https://"),
         (
             "UnknownIssuer",
-            "; name a file of whom to trust in SSL_CERT_FILE (docs/coordinator.md)",
+            "; name a file of whom to trust in SSL_CERT_FILE (docs/reference/coordinator.md)",
         ),
         (
             "CaUsedAsEndEntity",

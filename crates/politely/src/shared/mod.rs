@@ -27,7 +27,7 @@
 //!   lease on. Once it says `None` the request must be aborted.
 //!
 //! While the engine is away nobody is let through and permits already given run out, unless [`Away::Share`] was chosen. What is promised when is told in
-//! `docs/fleet.md`.
+//! `docs/explanation/fleet.md`.
 //!
 //! | file | its part |
 //! | --- | --- |

@@ -32,7 +32,7 @@ const USED_SHARE_MIN: f64 = 0.95;
 /// Pages of a host beside what it allows until then.
 const PAGES_MORE: u32 = 10;
 /// Pages of the others: two windows, two that slide, and two limits at once. Where they stand after two minutes is luck, in one process as in
-/// eight; what real hosts of these kinds come to in five is in `docs/fleet.md`.
+/// eight; what real hosts of these kinds come to in five is in `docs/explanation/fleet.md`.
 const PAGES: u32 = 100;
 /// The crawler profile's.
 const RATE_MAX: f64 = 10.0;

@@ -16,7 +16,7 @@ use crate::servers::{RealHost, RealTown, Set, Truth};
 
 /// When it is known how many each host allows, and until when that is used: seconds from its first request.
 const STEADY_S: Range<u64> = 60..120;
-/// The hosts of whose limit this share must be used then. The others take longer to be known, or are luck: `docs/fleet.md`.
+/// The hosts of whose limit this share must be used then. The others take longer to be known, or are luck: `docs/explanation/fleet.md`.
 const KNOWN: [&str; 8] = [
     "express-20in10-draft8",
     "express-20in10-draft7",

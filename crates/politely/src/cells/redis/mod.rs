@@ -156,7 +156,7 @@ fn notice(push: PushInfo) -> Result<Option<Notice>, ParsingError> {
     })
 }
 
-const RIGHTS: &str = "; docs/fleet.md lists what its user needs";
+const RIGHTS: &str = "; docs/explanation/fleet.md lists what its user needs";
 
 impl From<Trouble> for EngineError {
     fn from(why: Trouble) -> Self {

@@ -1,0 +1,35 @@
+# The commands that people repeat. `just` without a name lists them.
+
+# Lists the recipes.
+default:
+    @just --list
+
+# Checks format, lints and unit tests; needs Rust only.
+check:
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets -- -D warnings
+    cargo test --workspace --lib --quiet
+
+# Runs all tests; installs what they need.
+test:
+    scripts/test
+
+# Runs a fleet of real processes on a Redis that fails (seven minutes).
+fleet:
+    scripts/faults
+
+# Runs the benchmarks against peers; NAME selects one.
+bench *NAME:
+    cargo run --release -p politely-benches -- {{NAME}}
+
+# Compares instruction counts of the hot paths with the committed numbers.
+guard:
+    scripts/guard
+
+# Builds the documentation and fails on a broken link.
+docs:
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+
+# Checks licences and sources of all dependencies; needs cargo-deny, works offline.
+deny:
+    cargo deny --offline check licenses bans sources
