@@ -1,7 +1,8 @@
 //! Hosts with known limits: pure limit models, a real HTTP server around them, and a judge.
 //!
-//! Whether a client is polite, and whether it is fast, can only be said of hosts whose limits are known. This
-//! crate has three parts, each usable without the next:
+//! A client can only be called polite or fast against hosts whose limits are known. This crate has
+//! three
+//! parts, and each is usable without the next:
 //!
 //! ```text
 //!   model   a limit as servers enforce it: time in, verdict out. No clock, no I/O; the simulator runs these too
@@ -19,16 +20,15 @@
 //! for host in target.hosts() {
 //!     println!("{} at {}", host.name, host.url());
 //! }
-//! // … let a client loose on them …
+//! // Run a client against these hosts here.
 //! println!("{}", target.shutdown());
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! A town of one's own is a JSON file; `examples/town.json` shows most of it.
+//! A JSON file describes a town of your own; `examples/town.json` shows most fields.
 //!
-//! The judge never asks the client: it counts at the server, so it also counts what the client did not mean
-//! to send.
+//! The judge counts at the server, so it also counts requests that the client did not mean to send.
 
 pub mod judge;
 mod log;

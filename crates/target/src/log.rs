@@ -1,4 +1,4 @@
-//! Every request a host saw, if somebody wants them all.
+//! The log of every request that a host received.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -8,15 +8,15 @@ use parking_lot::Mutex;
 use politely_core::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// What becomes of the single requests. The judge's counters are kept in any case.
+/// Where the single requests are recorded. The judge's counters are kept in every case.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Record {
-    /// Nothing more: memory is bounded.
+    /// Records no single requests, so memory is bounded.
     #[default]
     Counters,
-    /// Kept in memory for [`crate::Target::entries`], about 64 bytes each: for tests.
+    /// Keeps them in memory for [`crate::Target::entries`], about 64 bytes each. Meant for tests.
     Memory,
-    /// Written to this file, one JSON object a line.
+    /// Writes them to this file, one JSON object per line.
     File(PathBuf),
 }
 
@@ -24,15 +24,15 @@ pub enum Record {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Accepted by the limit and answered.
+    /// The limit accepted it, and it was answered.
     Accepted,
-    /// Refused by the limit.
+    /// The limit refused it.
     Refused,
-    /// Given the block page.
+    /// It got the block page.
     Blocked,
-    /// Failed at random or in an outage.
+    /// It failed at random or in an outage.
     Failed,
-    /// Accepted, but its client left before the answer.
+    /// The limit accepted it, but its client left before the answer.
     Left,
 }
 
@@ -41,7 +41,8 @@ pub enum Kind {
 pub struct Entry {
     /// When its head had been read.
     pub arrived_us: u64,
-    /// When its answer was handed to the socket, or its client's leaving noticed.
+    /// When its answer was handed to the socket, or when the server noticed that its client had
+    /// left.
     pub departed_us: u64,
     /// What happened.
     pub kind: Kind,
@@ -49,7 +50,7 @@ pub struct Entry {
     pub status: u16,
     /// N of `/page/N`.
     pub page: Option<u32>,
-    /// How long it was told to stay away.
+    /// The hold that the answer announced.
     pub hold_ms: Option<u64>,
 }
 
@@ -76,7 +77,7 @@ impl LogFile {
         Ok(Self(Mutex::new(BufWriter::new(File::create(path)?))))
     }
 
-    /// A full disk must not stop the server; the loss shows at [`Self::flush`].
+    /// Writes an entry. A full disk must not stop the server; [`Self::flush`] returns the error.
     pub(crate) fn write(&self, host: &str, entry: &Entry) {
         if let Ok(mut line) = serde_json::to_vec(&Line { host, entry }) {
             line.push(b'\n');

@@ -1,4 +1,4 @@
-//! `politely target`: a town until somebody stops it, and the judge's table.
+//! The command `politely target`: serves a town until it is stopped, then prints the judge's table.
 
 use std::future::Future;
 use std::io::Write;
@@ -10,7 +10,7 @@ use crate::log::Record;
 use crate::server::{Target, TargetError};
 use crate::town::Town;
 
-/// What a user may say. `None` keeps what the town says.
+/// The options of the command. `None` keeps the value of the town.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Args {
     /// `demo`, `full`, or a JSON file; empty means `full`.
@@ -21,7 +21,7 @@ pub struct Args {
     pub port: Option<u16>,
     /// A file for one JSON line per request.
     pub log: Option<PathBuf>,
-    /// The report as JSON instead of a table.
+    /// Writes the report as JSON instead of a table.
     pub json: bool,
 }
 

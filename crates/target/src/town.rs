@@ -1,4 +1,4 @@
-//! A town: the hosts a target serves, as a file or a value.
+//! A town: the hosts that a target serves, as a file or a value.
 
 mod demo;
 
@@ -11,22 +11,26 @@ use serde::{Deserialize, Serialize};
 use crate::judge::PAGES_MAX;
 use crate::model::{FaultSpec, LimitSpec, LimitedHost, Quota, Service, SpecError};
 
-/// Hosts and where they listen.
+/// A list of hosts and their addresses.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Town {
-    /// The first host's address. On loopback each host gets the next address (Linux accepts all of
-    /// 127.0.0.0/8), so that a client that keeps limits per address sees different ones; elsewhere all
-    /// hosts share the address and get ports.
+    /// The first host's address.
+    ///
+    /// On loopback each host gets the next address (Linux accepts all of 127.0.0.0/8), so a client
+    /// that keeps
+    /// limits per address sees different ones. Elsewhere all hosts share the address and get ports
+    /// of their own.
     #[serde(default = "loopback")]
     pub bind: Ipv4Addr,
-    /// The port; 0 takes free ones. Off loopback, the first host's port.
+    /// The port; 0 takes free ones. Outside loopback it is the first host's port.
     #[serde(default)]
     pub port: u16,
-    /// Random failures and service times follow from it.
+    /// The seed of random failures and service times.
     #[serde(default = "one")]
     pub seed: u64,
-    /// How long after a Retry-After is sent a request may still arrive that was sent before it was read,
+    /// How long after a Retry-After a request may still arrive that was sent before the client
+    /// could read it,
     /// in milliseconds: a round trip and the client's own delays.
     #[serde(default = "grace_ms")]
     pub grace_ms: u64,
@@ -42,7 +46,7 @@ const fn one() -> u64 {
     1
 }
 
-/// Generous for loopback; a busy machine with two cores stalls a client for tens of milliseconds.
+/// Generous for loopback: a busy machine with two cores delays a client by tens of milliseconds.
 const fn grace_ms() -> u64 {
     100
 }
@@ -51,41 +55,41 @@ const fn grace_ms() -> u64 {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostSpec {
-    /// For people and the judge's table; different from all others.
+    /// A unique name for the judge's table.
     pub name: String,
-    /// What it allows, counted over all requests and clients.
+    /// The limit, counted over all requests and clients.
     pub limit: LimitSpec,
-    /// How it says no, and what it announces.
+    /// How the host refuses, and what it announces.
     #[serde(default)]
     pub signals: Signals,
-    /// What else goes wrong.
+    /// The faults of the host.
     #[serde(default)]
     pub faults: Vec<FaultSpec>,
-    /// How long it works on an accepted request.
+    /// The service time of an accepted request.
     #[serde(default)]
     pub service: Service,
     /// Size of a page's body in bytes.
     #[serde(default = "page_bytes")]
     pub page_bytes: usize,
-    /// `/page/0` to `/page/{pages - 1}` exist; others are answered 404.
+    /// The pages `/page/0` to `/page/{pages - 1}` exist; other paths are answered 404.
     #[serde(default = "pages")]
     pub pages: u32,
-    /// What `/robots.txt` answers. It counts against the limit as everything does.
+    /// The answer to `/robots.txt`. It counts against the limit like every request.
     #[serde(default)]
     pub robots: Robots,
 }
 
-/// The size of the peers' benchmark pages.
+/// The size of the pages in benchmarks of other tools.
 const fn page_bytes() -> usize {
     2048
 }
 
-/// The full town's 150 pages a host.
+/// The pages of a host in the full town.
 const fn pages() -> u32 {
     150
 }
 
-/// How a host says no.
+/// How a host refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Signals {
@@ -93,7 +97,7 @@ pub struct Signals {
     pub status: u16,
     /// The form of Retry-After.
     pub retry_after: RetryAfter,
-    /// The headers on every answer that the limit made.
+    /// The headers on every answer that the limit decided.
     pub headers: Headers,
 }
 
@@ -107,8 +111,9 @@ impl Default for Signals {
     }
 }
 
-/// The form of Retry-After (RFC 9110, 10.2.3). Both round up to a second; a limit that cannot know the time
-/// says one second.
+/// The form of Retry-After (RFC 9110, section 10.2.3). Both forms round up to a second. A limit
+/// that cannot
+/// know the time announces one second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RetryAfter {
@@ -118,13 +123,13 @@ pub enum RetryAfter {
     Seconds,
     /// An HTTP-date.
     Date,
-    /// Ten years in seconds, whatever the limit: what a broken or hostile host says. The judge expects
-    /// nobody to wait for it.
+    /// Ten years in seconds, as a broken or hostile host announces. The judge does not count it as
+    /// a hold.
     Absurd,
 }
 
 impl RetryAfter {
-    /// What [`Self::Absurd`] says.
+    /// The time that [`Self::Absurd`] announces.
     pub const ABSURD: Duration = Duration::from_hours(10 * 365 * 24);
 }
 
@@ -138,12 +143,12 @@ pub enum Headers {
     Ietf,
     /// `X-RateLimit-Limit`, `-Remaining`, `-Reset` (seconds since 1970), as GitHub does.
     X,
-    /// As [`Self::Ietf`], but untrue: twice the limit, and always all of it left.
+    /// Like [`Self::Ietf`], but untrue: twice the limit, and always all of it left.
     Lying,
 }
 
 impl Headers {
-    /// What is announced where `quota` is true.
+    /// Returns what is announced when `quota` is true.
     pub const fn claim(self, quota: Quota) -> Quota {
         match self {
             Self::Lying => {
@@ -159,13 +164,13 @@ impl Headers {
     }
 }
 
-/// What `/robots.txt` answers.
+/// The answer to `/robots.txt`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Robots {
     /// 200 with this text.
     Text(String),
-    /// This status and nothing to read.
+    /// This status without a body.
     Status(u16),
 }
 
@@ -175,7 +180,7 @@ impl Default for Robots {
     }
 }
 
-/// Why there is no town.
+/// Why a town cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum TownError {
     /// The file cannot be read.
@@ -183,35 +188,35 @@ pub enum TownError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// Not the JSON of a town; names an unknown field.
+    /// The file is not the JSON of a town, or names an unknown field.
     #[error("{path}: {source}")]
     Parse {
         /// The file.
         path: PathBuf,
-        /// What and where.
+        /// The place and the fault.
         source: serde_json::Error,
     },
     /// A value out of range.
     #[error("host {host}: {source}")]
     Host {
-        /// Whose.
+        /// The host's name.
         host: String,
-        /// What.
+        /// The value and the rule.
         source: SpecError,
     },
-    /// Two hosts with one name, none at all, or more than addresses.
+    /// Two hosts share a name, there are no hosts, or there are more hosts than addresses.
     #[error("{0}")]
     Hosts(String),
 }
 
-/// The host part of 127.0.0.0/8 has room for more; this bounds listeners and file handles.
+/// Bounds listeners and file handles. The host part of 127.0.0.0/8 has room for more.
 const HOSTS_MAX: usize = 10_000;
 
 impl Town {
-    /// A town on free ports of loopback.
+    /// Creates a town on free ports of loopback.
     pub const fn new(hosts: Vec<HostSpec>) -> Self {
         Self {
             bind: loopback(),
@@ -222,7 +227,7 @@ impl Town {
         }
     }
 
-    /// `demo`, `full`, or a JSON file.
+    /// Loads `demo`, `full`, or a JSON file.
     pub fn named(name: &str) -> Result<Self, TownError> {
         match name {
             "demo" => Ok(Self::demo()),
@@ -245,7 +250,7 @@ impl Town {
         Ok(town)
     }
 
-    /// Checks what the types do not.
+    /// Checks the rules that the types cannot express.
     pub fn validate(&self) -> Result<(), TownError> {
         if !(1..=HOSTS_MAX).contains(&self.hosts.len()) {
             return Err(TownError::Hosts(format!(
@@ -269,7 +274,7 @@ impl Town {
 }
 
 impl HostSpec {
-    /// A host with this limit that says no with a bare 429 and has no faults.
+    /// Creates a host with this limit that refuses with a bare 429 and has no faults.
     pub fn new(name: &str, limit: LimitSpec) -> Self {
         Self {
             name: name.to_owned(),

@@ -1,4 +1,4 @@
-//! What one host has seen so far, in bounded memory.
+//! The counters of one host, in bounded memory.
 
 use std::time::Duration;
 
@@ -8,10 +8,11 @@ use super::holds::Holds;
 use super::rates::Peak;
 use crate::log::{Entry, Kind};
 
-/// Pages above this number are counted as accepted but not told apart: 2 MB a host.
+/// Pages above this number count as accepted but not as different pages. The bits take 2 MB per
+/// host.
 pub(crate) const PAGES_MAX: u32 = 16_000_000;
 
-/// Which pages were served, one bit each.
+/// One bit per page that was served.
 #[derive(Debug, Default)]
 struct PageSet {
     words: Vec<u64>,
@@ -37,7 +38,7 @@ impl PageSet {
     }
 }
 
-/// Fed with arrivals and departures in the order of time.
+/// Counts arrivals and departures, which come in the order of time.
 #[derive(Debug)]
 pub(crate) struct Counters {
     pub(super) arrivals: u64,
@@ -102,7 +103,7 @@ impl Counters {
         self.during_hold += u64::from(self.holds.forbid(now));
     }
 
-    /// A refusal that says when to come back is sent.
+    /// Records a refusal that announces a hold.
     pub(crate) fn announce(&mut self, now: Timestamp, hold: Duration) {
         self.holds.announce(now, hold);
     }

@@ -1,22 +1,24 @@
-//! Requests during a hold: sent although the host had said when to come back.
+//! Requests during a hold: the host had announced when to come back.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use politely_core::Timestamp;
 
-/// How many announcements within one grace are told apart; of more, the youngest ones merge. Only a client
-/// that sends thousands a second into refusals gets there.
+/// How many announcements within one grace are kept apart; beyond it the youngest ones merge. Only
+/// a client
+/// that sends thousands of requests a second into refusals reaches this number.
 const YOUNG_MAX: usize = 1024;
 
-/// Knows the announced holds. A request that was already on its way when a hold was announced is no offence:
-/// each announcement counts only after a grace, which should be a round trip.
+/// The announced holds. A request that was on its way when a hold was announced is allowed, so each
+/// announcement binds only after a grace, which should be a round trip.
 #[derive(Debug)]
 pub(super) struct Holds {
     grace: Duration,
-    /// (binds from, until), by the former; those in whose grace we still are.
+    /// Announcements still in their grace: the time from which one binds, and its end, ordered by
+    /// the first.
     young: VecDeque<(Timestamp, Timestamp)>,
-    /// The latest end of all others.
+    /// The latest end of all other announcements.
     until: Timestamp,
 }
 
@@ -40,7 +42,7 @@ impl Holds {
         }
     }
 
-    /// Whether an arrival at `now` should have stayed away.
+    /// Returns whether an arrival at `now` violates a hold.
     pub(super) fn forbid(&mut self, now: Timestamp) -> bool {
         while let Some(&(from, until)) = self.young.front()
             && from < now
@@ -66,7 +68,7 @@ mod tests {
         assert!(!holds.forbid(ms(0)));
         holds.announce(ms(0), Duration::from_secs(1));
         assert!(!holds.forbid(ms(50)), "on its way");
-        // One of those on its way is refused too, with a hold of its own.
+        // A request that was on its way is refused too, with a hold of its own.
         holds.announce(ms(50), Duration::from_secs(1));
         assert!(holds.forbid(ms(51)));
         assert!(holds.forbid(ms(999)));

@@ -1,8 +1,10 @@
-//! The judge: what the hosts saw, which is the truth about a client.
+//! The judge: what the hosts saw of a client.
 //!
-//! A request counts when its head has been read and until its answer is handed to the socket, so what is in
-//! flight here is never more than what is in flight at the client. All counters are streaming; memory is
-//! bounded by the pages (one bit each) and the arrivals of the last five seconds (16 bytes each).
+//! A request counts from when its head has been read until its answer is handed to the socket. The
+//! number in
+//! flight here is therefore never more than at the client. All counters are streaming. Memory is
+//! bounded by
+//! the pages (one bit each) and the arrivals of the last five seconds (16 bytes each).
 
 mod counters;
 mod holds;
@@ -19,28 +21,28 @@ pub use rates::arrivals_above;
 use crate::model::best_time;
 use crate::town::HostSpec;
 
-/// One host's row.
+/// The row of one host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HostReport {
     /// Its name in the town.
     pub host: String,
-    /// Where it listened.
+    /// Its address and port.
     pub addr: SocketAddr,
-    /// What it allowed, in words.
+    /// Its limit in words.
     pub limit: String,
-    /// All requests, `/robots.txt` among them.
+    /// All requests, `/robots.txt` included.
     pub arrivals: u64,
-    /// Accepted by the limit and answered.
+    /// Requests that the limit accepted and the host answered.
     pub accepted: u64,
-    /// Refused by the limit.
+    /// Requests that the limit refused.
     pub refused: u64,
-    /// Given the block page.
+    /// Requests that got the block page.
     pub blocked: u64,
-    /// Failed at random or in an outage.
+    /// Requests that failed at random or in an outage.
     pub failed: u64,
-    /// Accepted, but the client left before the answer.
+    /// Accepted requests whose client left before the answer.
     pub left: u64,
-    /// Most requests at a time, refused and queued ones among them.
+    /// Most requests in flight at one time, refused and queued ones included.
     pub in_flight_max: u64,
     /// Smallest time between two arrivals.
     pub gap_min_ms: Option<f64>,
@@ -52,7 +54,7 @@ pub struct HostReport {
     pub peak_5s: f64,
     /// Different pages served.
     pub pages: u64,
-    /// Pages served once more.
+    /// Pages that were served again.
     pub duplicates: u64,
     /// Arrival of the first accepted request, in seconds since the target's start.
     pub first_accepted_s: Option<f64>,
@@ -60,8 +62,9 @@ pub struct HostReport {
     pub last_accepted_s: Option<f64>,
     /// From the first arrival to the departure of the last accepted request.
     pub took_s: Option<f64>,
-    /// The shortest time in which this host, from the moment of the first arrival, could have served these
-    /// pages, each in the mean service time. Random failures and blocks are not counted in.
+    /// The shortest time in which this host could have served these pages, from the first arrival
+    /// on, each in the
+    /// mean service time. Random failures and blocks are left out.
     pub best_s: Option<f64>,
 }
 
@@ -104,7 +107,7 @@ impl HostReport {
         }
     }
 
-    /// Refused requests of all, 0 to 1.
+    /// Returns the share of refused requests, 0 to 1.
     pub fn refused_share(&self) -> f64 {
         if self.arrivals == 0 {
             0.0
@@ -114,7 +117,7 @@ impl HostReport {
     }
 }
 
-/// All hosts' rows. `Display` is an aligned table, serde the JSON.
+/// The rows of all hosts. `Display` writes an aligned table, serde the JSON.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// In the town's order.
@@ -122,12 +125,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// The row of the host with this name.
+    /// Returns the row of the host with this name.
     pub fn host(&self, name: &str) -> Option<&HostReport> {
         self.hosts.iter().find(|host| host.host == name)
     }
 
-    /// Refused requests of all, 0 to 1.
+    /// Returns the share of refused requests of all hosts, 0 to 1.
     pub fn refused_share(&self) -> f64 {
         let sum = |of: fn(&HostReport) -> u64| self.hosts.iter().map(of).sum::<u64>();
         let arrivals = sum(|host| host.arrivals);
@@ -138,7 +141,7 @@ impl Report {
         }
     }
 
-    /// The best possible time of the slowest host, in seconds.
+    /// Returns the best possible time of the slowest host, in seconds.
     pub fn best_s(&self) -> f64 {
         self.hosts
             .iter()
@@ -146,7 +149,7 @@ impl Report {
             .fold(0.0, f64::max)
     }
 
-    /// The time the last host took, in seconds.
+    /// Returns the time of the last host to finish, in seconds.
     pub fn took_s(&self) -> f64 {
         self.hosts
             .iter()
@@ -174,7 +177,7 @@ const HEAD: [&str; 16] = [
     "best s",
 ];
 
-/// The first columns are words and stand left; the others are numbers and stand right.
+/// The first columns are words, aligned left. The others are numbers, aligned right.
 const WORDS: usize = 2;
 
 fn cells(host: &HostReport) -> [String; HEAD.len()] {

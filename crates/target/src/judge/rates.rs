@@ -1,11 +1,12 @@
-//! How fast requests came: the peak rates and the smallest gap.
+//! The pace of arrivals: peak rates and the smallest gap.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use politely_core::Timestamp;
 
-/// The most arrivals in any window of one length. Exact; memory is 8 bytes for each arrival in the window.
+/// The most arrivals in any window of one length, exactly. Memory is 8 bytes per arrival in the
+/// window.
 #[derive(Debug)]
 pub(super) struct Peak {
     window: Duration,
@@ -40,10 +41,14 @@ impl Peak {
     }
 }
 
-/// The largest `arrivals - rate x W` over all windows W: by how many requests a sender at `rate` was ever
-/// ahead. A sender with that rate and a burst keeps promise P1 exactly if this is at most `burst + 1`.
+/// Returns the largest `arrivals - rate x W` over all windows W: how many requests a sender at
+/// `rate` was ahead
+/// at most. A sender with that rate and a burst keeps promise P1 exactly if this is at most `burst
+/// + 1`.
 ///
-/// One pass: a bucket that leaks at the rate and takes one per arrival holds this for the windows that end now.
+/// A single pass: a bucket that leaks at the rate, and takes one per arrival, holds this value for
+/// the windows
+/// that end now.
 pub fn arrivals_above(arrivals: impl IntoIterator<Item = Timestamp>, rate: f64) -> f64 {
     let (mut level, mut most) = (0.0_f64, 0.0_f64);
     let mut last = None;

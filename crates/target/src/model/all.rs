@@ -1,4 +1,5 @@
-//! Several limits at once: a request is accepted if all accept it, and only then charged to any.
+//! Several limits at once: a request is accepted if all of them accept it, and only then charged to
+//! any.
 
 use std::time::Duration;
 
@@ -6,19 +7,20 @@ use politely_core::Timestamp;
 
 use super::{Limit, Quota, Verdict};
 
-/// A second's limit and a day's, a rate and a number of slots.
+/// Several limits, for example per second and per day, or a rate and a number of slots.
 #[derive(Clone, Debug, PartialEq)]
 pub struct All {
     of: Vec<Limit>,
 }
 
 impl All {
-    /// At most one of `of` may queue.
+    /// Creates the limit. At most one of `of` may queue.
     pub(super) const fn new(of: Vec<Limit>) -> Self {
         Self { of }
     }
 
-    /// The strictest of all verdicts: a refusal without a time, the latest time, a queue, the longest delay.
+    /// Returns the strictest verdict: a refusal without a time, the latest time, a queue, the
+    /// longest delay.
     pub(super) fn check(&mut self, now: Timestamp) -> Verdict {
         let (mut delay, mut queued) = (Duration::ZERO, false);
         let mut refused: Option<Duration> = None;
@@ -50,7 +52,7 @@ impl All {
     }
 
     pub(super) fn depart(&mut self, now: Timestamp) -> u32 {
-        // Every member hears of it; only the one that queues starts anything.
+        // Every member is notified; only the member that queues starts a request.
         self.of
             .iter_mut()
             .map(|limit| limit.depart(now))
@@ -89,7 +91,7 @@ impl All {
         self.of.iter().map(Limit::queue_len_max).max().unwrap_or(0)
     }
 
-    /// The quota that runs out first.
+    /// Returns the quota that runs out first.
     pub(super) fn quota(&mut self, now: Timestamp) -> Option<Quota> {
         self.of
             .iter_mut()

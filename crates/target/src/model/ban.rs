@@ -1,5 +1,4 @@
-//! A ban for not listening: refusals are free only up to a point (fail2ban's `maxretry` and its
-//! `bantime.increment`, which doubles).
+//! A ban for too many refusals, as fail2ban's `maxretry`, with `bantime.increment`, which doubles.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,20 +6,20 @@ use std::time::Duration;
 use politely_core::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Refusals are counted over this long.
+/// The span over which refusals are counted.
 const COUNTED_OVER: Duration = Duration::from_mins(1);
 
-/// No ban doubles beyond a day, unless it is set longer.
+/// Doubling stops at a day, unless the first ban is longer.
 const DOUBLED_MAX: Duration = Duration::from_hours(24);
 
-/// What whoever is banned gets.
+/// The answer to a banned client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BanAnswer {
     /// The block page.
     #[default]
     Block,
-    /// A refusal such as the limit's, whose Retry-After, if the host sends one, is the ban's end.
+    /// A refusal like the limit's. Its Retry-After, if the host sends one, is the ban's end.
     Refusal,
 }
 
@@ -45,12 +44,12 @@ impl Ban {
         }
     }
 
-    /// How much longer it lasts, if it does.
+    /// Returns how much longer the ban lasts, if it does.
     pub(super) fn left(&self, now: Timestamp) -> Option<Duration> {
         (now < self.until).then(|| self.until.since(now))
     }
 
-    /// The limit has refused a request. What the ban itself answers is not counted: it would never end.
+    /// Counts a refusal by the limit. The ban's own answers do not count, or it would never end.
     pub(super) fn refused(&mut self, now: Timestamp) {
         while (self.refused.front()).is_some_and(|&at| now.since(at) >= COUNTED_OVER) {
             self.refused.pop_front();

@@ -1,4 +1,4 @@
-//! From what a file says of a limit to the limit, every number checked.
+//! Builds a limit from its description in a file, and checks every number.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{
     SpecError, Steps, TokenBucket, Varying,
 };
 
-/// Ten years: far beyond any limit's window, and no sum of microseconds near its end.
+/// Ten years: beyond any limit's window, and far from an overflow of microseconds.
 const SECS_MAX: f64 = 315_360_000.0;
 
 /// A span in seconds from a file.
@@ -42,7 +42,7 @@ fn at_least_one(field: &'static str, value: u32) -> Result<u32, SpecError> {
     }
 }
 
-/// `rate` in whole parts of which `scale` are one request per second.
+/// Returns `rate` in whole parts, `scale` of which are one request per second.
 fn rate(field: &'static str, rate: f64, scale: f64, rule: &'static str) -> Result<u64, SpecError> {
     let parts = (rate * scale).round();
     // NaN is in no range.
@@ -53,7 +53,7 @@ fn rate(field: &'static str, rate: f64, scale: f64, rule: &'static str) -> Resul
     }
 }
 
-/// Keeps the bucket's capacity, counted in 10^-12 of a token, within 64 bits.
+/// Keeps a bucket's capacity, counted in 10^-12 of a token, within 64 bits.
 const BURST_MAX: u32 = 10_000_000;
 
 fn burst(burst: u32) -> Result<u32, SpecError> {
@@ -64,7 +64,8 @@ fn burst(burst: u32) -> Result<u32, SpecError> {
     }
 }
 
-/// Bounds in microtokens per second. From a thousandth on, a token comes within a thousand pieces of a
+/// Returns bounds in microtokens per second. From a thousandth on, a token comes within a thousand
+/// pieces of a
 /// varying rate.
 fn bounds(low: f64, high: f64) -> Result<(u64, u64), SpecError> {
     const RULE: &str = "0.001 to 1e9 per second";
@@ -77,7 +78,7 @@ fn bounds(low: f64, high: f64) -> Result<(u64, u64), SpecError> {
     Ok((rate("low", low, 1e6, RULE)?, rate("high", high, 1e6, RULE)?))
 }
 
-/// `value`, which must be `rule`: `min` to `max`.
+/// Checks that `value` is within `min` and `max`; `rule` says so in words.
 fn within(
     field: &'static str,
     value: f64,
@@ -92,7 +93,8 @@ fn within(
     }
 }
 
-/// Others share a host's whole limit, or the optimum could not say what they leave.
+/// Refuses a shared limit: other clients share a host's whole limit, or the optimum could not be
+/// computed.
 fn not_shared(field: &'static str, limit: &LimitSpec) -> Result<(), SpecError> {
     if matches!(limit, LimitSpec::Shared { .. }) {
         return Err(SpecError::new(
@@ -105,7 +107,7 @@ fn not_shared(field: &'static str, limit: &LimitSpec) -> Result<(), SpecError> {
 }
 
 impl LimitSpec {
-    /// The limit in its fresh state.
+    /// Builds the limit in its fresh state.
     pub fn build(&self) -> Result<Limit, SpecError> {
         Ok(match self {
             Self::TokenBucket {
@@ -181,7 +183,7 @@ impl LimitSpec {
                 burst: most,
                 period_s,
             } => {
-                // Pieces of at least a second.
+                // A piece lasts at least a second.
                 within(
                     "period_s",
                     *period_s,
@@ -227,7 +229,7 @@ fn shared(of: &LimitSpec, others_per_s: f64, seed: u64) -> Result<Limit, SpecErr
     if limit.has_slots() {
         return Err(SpecError::new("of", "a limit without slots", of));
     }
-    // Above it, an hour without a request of ours would take seconds to make up for.
+    // Above this rate, catching up after an hour without a request would take seconds.
     let rule = "0.000001 to 1000 per second";
     let others_per_s = within("others_per_s", others_per_s, 1e-6, 1e3, rule)?;
     Ok(Limit::Shared(Shared::new(limit, others_per_s, seed)))

@@ -1,12 +1,14 @@
-//! So many requests at a time; the next ones are refused (nginx `limit_conn`) or wait (a worker pool and its
-//! listen queue).
+//! A limit on concurrent requests: further ones are refused (nginx `limit_conn`) or wait (a worker
+//! pool and
+//! its listen queue).
 
 use std::time::Duration;
 
 use super::{Quota, Verdict};
 
-/// `slots` run, `queue` wait, the rest are refused. How long until a slot is free is not known, so a refusal
-/// says nothing about when to come back.
+/// `slots` requests run, `queue` wait, and the rest is refused. The time until a slot is free is
+/// unknown, so a
+/// refusal announces no time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Concurrency {
     slots: u32,
@@ -16,7 +18,7 @@ pub struct Concurrency {
 }
 
 impl Concurrency {
-    /// `queue` of 0 refuses whatever finds no slot.
+    /// Creates the limit. A `queue` of 0 refuses every request that finds no slot.
     pub(super) const fn new(slots: u32, queue: u32) -> Self {
         Self {
             slots,
@@ -27,7 +29,7 @@ impl Concurrency {
     }
 
     pub(super) const fn check(&self) -> Verdict {
-        // Nobody overtakes the queue, not even into slots that a step up has just added.
+        // No request overtakes the queue, not even into slots that a step up has just added.
         if self.running < self.slots && self.queued == 0 {
             Verdict::NOW
         } else if self.queued < self.queue {
@@ -39,7 +41,8 @@ impl Concurrency {
         }
     }
 
-    /// A member of several may have a free slot for a request that must queue elsewhere; it holds the slot.
+    /// Takes the place that `verdict` names. A request that queues in another member holds its slot
+    /// here.
     pub(super) const fn take(&mut self, verdict: Verdict) {
         if matches!(verdict, Verdict::Queue { .. }) && self.queue > 0 {
             self.queued += 1;
@@ -57,7 +60,7 @@ impl Concurrency {
         starts
     }
 
-    /// One that was queued here, or held a slot here while it queued elsewhere.
+    /// Removes a request that was queued here, or held a slot here while it queued elsewhere.
     pub(super) const fn abandon(&mut self) {
         if self.queued > 0 {
             self.queued -= 1;

@@ -14,45 +14,49 @@ use super::build::secs;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum FaultSpec {
-    /// A share of the accepted requests fails with `status`, independently. No limit is meant by it, even
-    /// if the status is 429. Also written `flaky`.
+    /// A share of the accepted requests fails with `status`, independently. It stands for no limit,
+    /// even if the
+    /// status is 429. Also written `flaky`.
     #[serde(alias = "flaky")]
     Noise {
         /// 0 to 1.
         share: f64,
-        /// The answer.
+        /// The answer's status.
         status: u16,
     },
-    /// Everything is answered with `status` for a while.
+    /// Every request is answered with `status` for a while.
     Outage {
         /// Seconds since the host's start.
         from_s: f64,
         /// Seconds since the host's start.
         to_s: f64,
-        /// The answer.
+        /// The answer's status.
         status: u16,
     },
-    /// More than `above_rps` requests in a second, of all clients together, and everybody gets a block
-    /// page for `for_s` seconds.
+    /// More than `above_rps` requests in a second, of all clients together, make every answer a
+    /// block page for
+    /// `for_s` seconds.
     Block {
         /// Requests in any second; at least 1.
         above_rps: f64,
         /// Seconds.
         for_s: f64,
     },
-    /// More than `refusals` by the limit within a minute, of all clients together, and everybody is banned
-    /// for `for_s` seconds, the next time for twice as long, up to a day.
+    /// More than `refusals` refusals within a minute, of all clients together, ban every client for
+    /// `for_s`
+    /// seconds. Each further ban is twice as long, up to a day.
     Ban {
         /// Requests; 1 to 1 million.
         refusals: u32,
-        /// Seconds; the first ban.
+        /// The first ban in seconds.
         for_s: f64,
-        /// What everybody gets.
+        /// The answer during the ban.
         #[serde(default)]
         answer: BanAnswer,
     },
-    /// Overload: for a while everything takes longer, and a share of the accepted requests fails with
-    /// `status`, having taken as long. Also written `brown_out`.
+    /// Overload: for a while requests take longer, and a share of the accepted ones fails with
+    /// `status` after the
+    /// same time. Also written `brown_out`.
     #[serde(alias = "brown_out")]
     Brownout {
         /// Seconds since the host's start.
@@ -63,7 +67,7 @@ pub enum FaultSpec {
         slower: f64,
         /// 0 to 1.
         share: f64,
-        /// The answer to those that fail.
+        /// The status of the failing answers.
         #[serde(default = "unavailable")]
         status: u16,
     },
@@ -73,7 +77,7 @@ const fn unavailable() -> u16 {
     503
 }
 
-/// A block with its state: the last arrivals, as many as fit under the rate, and until when it lasts.
+/// A block with its state: the last arrivals, as many as fit under the rate, and its end.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
     above: usize,
@@ -83,8 +87,9 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// Counts an arrival; true if it meets the block page. Arrivals during the block count towards the rate
-    /// after it but do not prolong it.
+    /// Counts an arrival; true if it meets the block page. Arrivals during the block count towards
+    /// the rate after
+    /// it, but do not prolong it.
     pub(super) fn arrive(&mut self, now: Timestamp) -> bool {
         if self.arrivals.len() > self.above {
             self.arrivals.pop_front();
@@ -162,7 +167,7 @@ impl FaultSpec {
                 Fault::Outage { from, to, status }
             }
             Self::Block { above_rps, for_s } => {
-                // The upper bound is the block's memory: 8 bytes each.
+                // The upper bound limits the block's memory to 8 bytes per arrival.
                 if !(1.0..=1e6).contains(&above_rps) {
                     return Err(SpecError::new("above_rps", "1 to 1000000", above_rps));
                 }
@@ -206,7 +211,7 @@ impl FaultSpec {
     }
 }
 
-/// When a fault begins and ends.
+/// Returns when a fault begins and ends.
 fn span(from_s: f64, to_s: f64) -> Result<(Timestamp, Timestamp), SpecError> {
     let (from, to) = (secs("from_s", from_s)?, secs("to_s", to_s)?);
     if to < from {

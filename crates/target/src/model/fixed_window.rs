@@ -1,9 +1,11 @@
-//! The fixed window: a counter that starts again every so often.
+//! The fixed window: a counter that begins again at intervals.
 //!
-//! Aligned windows start at multiples of the window (Flask-Limiter's default, GitHub); first-hit windows
-//! start with the first request after the last one ended (express-rate-limit, a Redis `INCR` + `EXPIRE`).
-//! Either lets twice the count through around a boundary, which is why a client must not take the count per
-//! window for a rate.
+//! Aligned windows start at multiples of the window (Flask-Limiter's default, GitHub). First-hit
+//! windows start
+//! with the first request after the last one ended (express-rate-limit, a Redis `INCR` with
+//! `EXPIRE`). Both
+//! let twice the count through around a boundary, so a client must not use count / window as a
+//! rate.
 
 use std::time::Duration;
 
@@ -17,15 +19,15 @@ pub struct FixedWindow {
     count: u64,
     window: u64,
     aligned: bool,
-    /// What the clock of aligned windows shows at time zero.
+    /// The reading of the clock of aligned windows at time zero.
     phase: u64,
-    /// By that clock.
+    /// The start of the current window by that clock.
     start: u64,
     used: u64,
 }
 
 impl FixedWindow {
-    /// `window`: microseconds.
+    /// Creates the limit; `window` is in microseconds.
     pub(super) const fn new(count: u64, window: u64, aligned: bool) -> Self {
         Self {
             count,
@@ -37,7 +39,7 @@ impl FixedWindow {
         }
     }
 
-    /// Forgets the count if its window is over. A first-hit window with nothing in it has not begun.
+    /// Clears the count if its window is over. A first-hit window without requests has not begun.
     fn roll(&mut self, now: Timestamp) {
         let now = now.as_micros() + self.phase;
         if self.aligned {
@@ -50,7 +52,7 @@ impl FixedWindow {
         }
     }
 
-    /// The clock of aligned windows shows `phase` at time zero.
+    /// Makes the clock of aligned windows read `phase` at time zero.
     pub(super) const fn shift(&mut self, phase: u64) {
         if self.aligned {
             self.phase = phase % self.window;

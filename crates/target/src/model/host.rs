@@ -7,11 +7,12 @@ use politely_core::{Rng, Timestamp};
 use super::fault::Fault;
 use super::{BanAnswer, FaultSpec, Limit, LimitSpec, Service, SpecError, Verdict};
 
-/// What a host does with one request.
+/// What a host does with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// What the limit said. An accepted request takes `service` once it runs, and ends with `noise` for a
-    /// status if that is set.
+    /// The limit's verdict. An accepted request takes `service` once it runs, and ends with the
+    /// status `noise` if
+    /// that is set.
     Limit {
         /// The limit's verdict.
         verdict: Verdict,
@@ -20,16 +21,17 @@ pub enum Answer {
         /// The status of a random failure.
         noise: Option<u16>,
     },
-    /// The block page, with status 403. The limit was not asked.
+    /// The block page, with status 403. The limit was not consulted.
     Blocked,
-    /// The host is down; the limit was not asked.
+    /// The host is down. The limit was not consulted.
     Down {
         /// The answer's status.
         status: u16,
     },
 }
 
-/// A host without its socket: a limit, its faults and its service times. Same seed, same answers.
+/// A host without its socket: a limit, its faults and its service times. The same seed gives the
+/// same answers.
 #[derive(Clone, Debug)]
 pub struct LimitedHost {
     limit: Limit,
@@ -39,7 +41,7 @@ pub struct LimitedHost {
 }
 
 impl LimitedHost {
-    /// A fresh host.
+    /// Creates a fresh host.
     pub fn new(
         limit: &LimitSpec,
         faults: &[FaultSpec],
@@ -59,7 +61,8 @@ impl LimitedHost {
         })
     }
 
-    /// A request arrives: an outage answers before a block or ban, and they before the limit.
+    /// Handles an arriving request. An outage answers before a block or ban, and those before the
+    /// limit.
     pub fn arrive(&mut self, now: Timestamp) -> Answer {
         let mut blocked = false;
         let mut down = None;
@@ -133,7 +136,7 @@ impl LimitedHost {
         }
     }
 
-    /// The limit, to depart from, to abandon, to announce.
+    /// Returns the limit, for departures, abandoned requests and announcements.
     pub const fn limit_mut(&mut self) -> &mut Limit {
         &mut self.limit
     }

@@ -1,10 +1,15 @@
-//! nginx's `limit_req`: a leaky bucket that delays what is above the rate and refuses what is above the queue.
+//! nginx's `limit_req`: a leaky bucket that delays requests above the rate and refuses those above
+//! the queue.
 //!
-//! The arithmetic is nginx's own (`ngx_http_limit_req_module.c`): time in whole milliseconds, the rate and
-//! the *excess* (how far ahead of the rate its client is) in thousandths of a request, products cut off.
-//! A request has `excess = former - rate x elapsed + 1`, not below 0; above `burst` it is refused, otherwise
-//! it is delayed by `excess / rate` unless `nodelay` is set. The first request of all has no excess, so
-//! `burst + 1` fit into an instant.
+//! The arithmetic is nginx's own (`ngx_http_limit_req_module.c`): time in whole milliseconds, the
+//! rate and
+//! the *excess* (how far ahead of the rate its client is) in thousandths of a request, products cut
+//! off.
+//! A request has `excess = former - rate x elapsed + 1`, not below 0. Above `burst` it is refused;
+//! otherwise
+//! it is delayed by `excess / rate` unless `nodelay` is set. The very first request has no excess,
+//! so
+//! `burst + 1` requests fit into an instant.
 
 use std::time::Duration;
 
@@ -33,7 +38,8 @@ const fn millis(at: Timestamp) -> u64 {
 }
 
 impl Leaky {
-    /// `rate_milli`: requests per second, times a thousand, at least 1. `queue`: nginx's `burst`.
+    /// Creates the limit. `rate_milli`: requests per second, times a thousand, at least 1. `queue`:
+    /// nginx's `burst`.
     pub(super) const fn new(rate_milli: u64, queue: u32, nodelay: bool) -> Self {
         Self {
             rate: rate_milli,
@@ -44,7 +50,7 @@ impl Leaky {
         }
     }
 
-    /// The excess of a request at `now`.
+    /// Returns the excess of a request at `now`.
     const fn excess_at(&self, now: Timestamp) -> u64 {
         match self.last {
             None => 0,
@@ -58,7 +64,7 @@ impl Leaky {
     pub(super) fn check(&self, now: Timestamp) -> Verdict {
         let excess = self.excess_at(now);
         if excess > self.burst {
-            // `rate x ms / 1000`, cut off, must reach what stands above the queue.
+            // `rate x ms / 1000`, cut off, must reach the excess above the queue.
             let last = self.last.unwrap_or(0);
             let needed = (self.excess + REQUEST - self.burst) * 1000;
             let opens = Timestamp::from_micros((last + steps_to_reach(needed, self.rate)) * 1000);
@@ -81,9 +87,9 @@ impl Leaky {
 
     pub(super) fn quota(&self, now: Timestamp) -> Quota {
         let size = self.burst + REQUEST;
-        // Above the queue by at most one request: the one this would be for.
+        // Above the queue by at most one request, the one that this request would be.
         let excess = self.excess_at(now);
-        // Whole requests and seconds, long enough to tell the rate within 5 %.
+        // Whole requests and seconds, long enough to express the rate within 5 %.
         let window_ms =
             steps_to_reach(size.max(20 * REQUEST) * 1000, self.rate).next_multiple_of(1000);
         Quota {

@@ -1,13 +1,18 @@
 //! Limits as servers really enforce them, as pure models: time comes in, a [`Verdict`] comes out.
 //!
-//! One file is one kind of limit, written after the server that made the kind popular, with its rounding:
-//! nginx's `limit_req` in milliseconds and thousandths of a request, Cloudflare's weighted two windows, and
-//! so on. The target's server and the simulator run the same models, so what is learned in virtual time is
-//! true on a socket.
+//! One file is one kind of limit, written after the server that made the kind popular, with its
+//! rounding:
+//! nginx's `limit_req` in milliseconds and thousandths of a request, Cloudflare's weighted two
+//! windows, and
+//! so on. The target's server and the simulator run the same models, so results in virtual time
+//! hold for a
+//! socket.
 //!
-//! Two properties hold for all of them and are tested. A refused request costs nothing: only accepted ones
-//! are charged. And `retry_after` is exact: with nobody else about, a request at `now + retry_after` is
-//! accepted and one a microsecond earlier is not.
+//! Two tested properties hold for all of them. A refused request costs nothing: only accepted ones
+//! are
+//! charged. And `retry_after` is exact: without other clients, a request at `now + retry_after` is
+//! accepted,
+//! and one a microsecond earlier is not.
 
 mod all;
 mod ban;
@@ -48,24 +53,27 @@ pub use steps::Steps;
 pub use token_bucket::TokenBucket;
 pub use varying::Varying;
 
-/// What a limit says to one request.
+/// A limit's verdict on one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Accepted; the server starts on it `after` this long (zero except for a leaky bucket that delays).
+    /// Accepted. The server starts on it after this delay, which is zero except for a leaky bucket
+    /// that delays.
     Serve {
         /// From the arrival to the start of the work.
         after: Duration,
     },
-    /// Accepted, but no slot is free: it starts when [`Limit::depart`] says that one was handed on, first
-    /// come first served, and not before `after`.
+    /// Accepted, but no slot is free. It starts when [`Limit::depart`] hands a slot on, first come
+    /// first served,
+    /// and not before `after`.
     Queue {
         /// The earliest start, from the arrival.
         after: Duration,
     },
-    /// Refused, and nothing charged.
+    /// Refused, and nothing was charged.
     Refuse {
-        /// Exactly how long until the same request would be accepted if nobody else came; `None` if that
-        /// depends on others finishing.
+        /// The exact time until the same request would be accepted without other clients. `None` if
+        /// that depends on
+        /// other requests ending.
         retry_after: Option<Duration>,
     },
 }
@@ -76,12 +84,12 @@ impl Verdict {
         after: Duration::ZERO,
     };
 
-    /// Served now or later, not refused.
+    /// Returns whether it is served now or later.
     pub const fn accepted(self) -> bool {
         !matches!(self, Self::Refuse { .. })
     }
 
-    /// Refused until `at`.
+    /// Returns a refusal until `at`.
     fn refuse_until(now: Timestamp, at: Timestamp) -> Self {
         Self::Refuse {
             retry_after: Some(at.since(now)),
@@ -89,20 +97,20 @@ impl Verdict {
     }
 }
 
-/// What a server could honestly announce about a limit in its headers.
+/// What a server could truthfully announce about a limit in its headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
     /// Requests allowed per `window`.
     pub limit: u64,
-    /// Requests that would be accepted right now.
+    /// Requests that would be accepted now.
     pub remaining: u64,
-    /// Until the quota is whole again.
+    /// Time until the quota is full again.
     pub reset: Duration,
-    /// The window `limit` is for; zero for a limit on concurrency.
+    /// The window of `limit`; zero for a limit on concurrency.
     pub window: Duration,
 }
 
-/// One limit with its state. Built from a [`LimitSpec`].
+/// One limit with its state, built from a [`LimitSpec`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Limit {
     /// Tokens at a rate, up to a burst.
@@ -115,7 +123,7 @@ pub enum Limit {
     SlidingCounter(SlidingCounter),
     /// nginx's `limit_req`.
     Leaky(Leaky),
-    /// So many at a time, the next ones refused or queued.
+    /// A number of concurrent requests; further ones are refused or queued.
     Concurrency(Concurrency),
     /// Several limits at once.
     All(All),
@@ -123,14 +131,15 @@ pub enum Limit {
     Steps(Steps),
     /// Tokens at a rate that varies.
     Varying(Varying),
-    /// One that others use too.
+    /// A limit that other clients use too.
     Shared(Shared),
     /// No limit.
     None,
 }
 
 impl Limit {
-    /// A request arrives; it is charged if it is accepted. `now` must not go back between calls.
+    /// Handles an arriving request, and charges it if it is accepted. `now` must not go back
+    /// between calls.
     pub fn arrive(&mut self, now: Timestamp) -> Verdict {
         let verdict = self.check(now);
         if verdict.accepted() {
@@ -139,7 +148,7 @@ impl Limit {
         verdict
     }
 
-    /// What [`Self::arrive`] would say, charging nothing.
+    /// Returns the verdict of [`Self::arrive`] without charging.
     pub fn check(&mut self, now: Timestamp) -> Verdict {
         match self {
             Self::TokenBucket(limit) => limit.check(now),
@@ -156,7 +165,7 @@ impl Limit {
         }
     }
 
-    /// Charges a request that [`Self::check`] has just accepted with `verdict` at the same `now`.
+    /// Charges a request that [`Self::check`] has accepted with `verdict` at the same `now`.
     fn take(&mut self, now: Timestamp, verdict: Verdict) {
         match self {
             Self::TokenBucket(limit) => limit.take(),
@@ -173,8 +182,9 @@ impl Limit {
         }
     }
 
-    /// A served request is done (or its client gone). Returns how many queued requests start now, those
-    /// that have waited longest first.
+    /// Ends a served request, or one whose client has left. Returns how many queued requests start
+    /// now, the
+    /// longest waiting first.
     #[must_use = "queued requests may start now"]
     pub fn depart(&mut self, now: Timestamp) -> u32 {
         match self {
@@ -185,7 +195,7 @@ impl Limit {
         }
     }
 
-    /// A queued request's client has gone before the request started.
+    /// Removes a queued request whose client left before it started.
     pub fn abandon(&mut self) {
         match self {
             Self::Concurrency(limit) => limit.abandon(),
@@ -195,7 +205,7 @@ impl Limit {
         }
     }
 
-    /// What could be announced now; `None` if there is nothing to announce.
+    /// Returns what could be announced now, if anything.
     pub fn quota(&mut self, now: Timestamp) -> Option<Quota> {
         match self {
             Self::TokenBucket(limit) => Some(limit.quota(now)),
@@ -212,8 +222,9 @@ impl Limit {
         }
     }
 
-    /// The clock that aligned windows and days follow shows `phase` at time zero. What is drawn from a
-    /// seed, a walk and others who share the limit, is drawn from both. For a fresh limit.
+    /// Makes the clock of aligned windows and days read `phase` at time zero. Random walks and
+    /// other clients of a
+    /// shared limit are drawn from the seed and this phase. Call it on a fresh limit.
     pub fn shift(&mut self, phase: Duration) {
         match self {
             Self::FixedWindow(limit) => limit.shift(phase.as_micros() as u64),
@@ -226,7 +237,7 @@ impl Limit {
         }
     }
 
-    /// Whether departures matter to it.
+    /// Returns whether departures matter to it.
     pub fn has_slots(&self) -> bool {
         match self {
             Self::Concurrency(_) => true,
@@ -236,7 +247,7 @@ impl Limit {
         }
     }
 
-    /// How many requests it can queue for a slot.
+    /// Returns how many requests it can queue for a slot.
     fn queue_len_max(&self) -> u32 {
         match self {
             Self::Concurrency(limit) => limit.queue_len_max(),
@@ -257,7 +268,7 @@ impl Limit {
     }
 }
 
-/// The earliest integer at which a sum that grows by `per_step` reaches `need`.
+/// Returns the first integer at which a sum that grows by `per_step` reaches `need`.
 const fn steps_to_reach(need: u64, per_step: u64) -> u64 {
     need.div_ceil(per_step)
 }

@@ -76,7 +76,9 @@ fn has_leaky(spec: &LimitSpec) -> bool {
     }
 }
 
-/// Whether who waits for its second limit may be served before who the first has accepted and delays.
+/// Returns whether a request that waits for its second limit may be served before one that the
+/// first limit
+/// accepted and delays.
 fn may_overtake(spec: &LimitSpec) -> bool {
     let LimitSpec::Steps { at } = spec else {
         return false;
@@ -84,7 +86,7 @@ fn may_overtake(spec: &LimitSpec) -> bool {
     matches!(at[0].1, LimitSpec::Leaky { nodelay: false, .. })
 }
 
-/// Arrival times with gaps from none to seconds.
+/// Generates arrival times with gaps from zero to seconds.
 fn arrivals() -> impl Strategy<Value = Vec<Timestamp>> {
     let gap =
         prop_oneof![3 => Just(0), 3 => 0_u64..1_000, 3 => 0_u64..300_000, 1 => 0_u64..9_000_000];
@@ -151,7 +153,7 @@ proptest! {
         }
     }
 
-    /// The source's lines once more, in its own types and order.
+    /// The lines of nginx's source again, in its own types and order.
     #[test]
     fn leaky_is_nginx(milli in 1_i64..100_000, queue in 0_i64..20, nodelay: bool, arrivals in arrivals()) {
         let spec = LimitSpec::Leaky { rate: milli as f64 / 1000.0, queue: queue as u32, nodelay };
@@ -187,9 +189,9 @@ proptest! {
                 pages += 1;
             }
         }
-        // Others may have had everything.
+        // Other clients may have taken everything.
         let took = served.unwrap_or(arrivals[0]).since(arrivals[0]);
-        // What `best_time` says it leaves to nginx's cutting off.
+        // `best_time` documents this slack for nginx's rounding.
         let slack = if has_leaky(&spec) { Duration::from_millis(1) + took / 1000 } else { Duration::ZERO };
         prop_assert!(best_time(&fresh, arrivals[0], pages, Duration::ZERO) <= took + slack, "{spec:?}");
     }

@@ -1,4 +1,4 @@
-//! How long a host works on a request.
+//! The service time of a host.
 
 use std::time::Duration;
 
@@ -11,20 +11,20 @@ use super::SpecError;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Service {
-    /// Mean, in milliseconds; 0 answers at once.
+    /// The mean in milliseconds; 0 answers at once.
     pub mean_ms: f64,
-    /// Standard deviation over mean; 0 makes all times equal.
+    /// The standard deviation over the mean; 0 makes all times equal.
     #[serde(default)]
     pub cv: f64,
 }
 
 impl Service {
-    /// The mean.
+    /// Returns the mean.
     pub fn mean(&self) -> Duration {
         Duration::from_micros((self.mean_ms * 1000.0) as u64)
     }
 
-    /// Mean at most an hour, spread at most tenfold.
+    /// Checks that the mean is at most an hour and the spread at most tenfold.
     pub fn validate(&self) -> Result<(), SpecError> {
         if !(0.0..=3_600_000.0).contains(&self.mean_ms) {
             return Err(SpecError::new("mean_ms", "0 to 3600000", self.mean_ms));
@@ -35,7 +35,7 @@ impl Service {
         Ok(())
     }
 
-    /// One service time. Draws nothing if all are equal.
+    /// Draws one service time. Equal times draw nothing from the generator.
     pub fn sample(&self, rng: &mut Rng) -> Duration {
         if self.mean_ms <= 0.0 || self.cv <= 0.0 {
             return self.mean();

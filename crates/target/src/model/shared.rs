@@ -1,10 +1,12 @@
-//! A limit that others use too: a key that counts all users of a proxy, a tenant's other programs, an address
-//! behind one NAT.
+//! A limit that other clients use too: a proxy's users, a tenant's other programs, one NAT address.
 //!
-//! The others come as a Poisson stream, do not limit themselves and do not try again. They are drawn from a
-//! seed as time passes, whoever asks and however often, so the same seed meets the same others. Of two
-//! requests at the same microsecond, ours is first; so a refusal's time stays exact: until then the others are
-//! refused as we are, and refusals cost nothing.
+//! The others arrive as a Poisson stream, do not limit themselves, and do not retry. They are drawn
+//! from a seed
+//! as time passes, independently of the questions asked, so the same seed gives the same arrivals.
+//! Of two
+//! requests in one microsecond, ours is first. A refusal's time therefore stays exact: until then
+//! the others
+//! are refused too, and refusals cost nothing.
 
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use politely_core::{Rng, Timestamp};
 
 use super::{Limit, Quota, Verdict};
 
-/// When others arrive: without end.
+/// The arrival times of the other clients, without end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Others {
     per_s: f64,
@@ -50,7 +52,7 @@ impl Iterator for Others {
     }
 }
 
-/// A limit without slots, and those who share it.
+/// A limit without slots, and the other clients that share it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shared {
     of: Box<Limit>,
@@ -58,7 +60,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// `of` has no slots: nobody would free those that others take.
+    /// Creates the limit. `of` has no slots, because nothing would free the slots of other clients.
     pub(super) fn new(of: Limit, others_per_s: f64, seed: u64) -> Self {
         Self {
             of: Box::new(of),
@@ -66,17 +68,17 @@ impl Shared {
         }
     }
 
-    /// The limit, as far as it is used by now.
+    /// Returns the limit with all arrivals up to now.
     pub const fn of(&self) -> &Limit {
         &self.of
     }
 
-    /// When the others will arrive who have not yet.
+    /// Returns the future arrivals of the other clients.
     pub fn others(&self) -> Others {
         self.others.clone()
     }
 
-    /// Serves or refuses all others who came before `now`.
+    /// Serves or refuses all other clients that arrived before `now`.
     fn catch_up(&mut self, now: Timestamp) -> &mut Limit {
         while self.others.next < now {
             let _ = self.of.arrive(self.others.next);
@@ -97,7 +99,7 @@ impl Shared {
         self.catch_up(now).quota(now)
     }
 
-    /// Another phase, and other others.
+    /// Applies another phase, which also draws other arrivals.
     pub(super) fn shift(&mut self, phase: Duration) {
         self.of.shift(phase);
         let Others { per_s, seed, .. } = self.others;
@@ -130,7 +132,7 @@ mod tests {
         spec.build().unwrap()
     }
 
-    /// Accepted of one request every `every_s` over 1,000 s.
+    /// Counts the accepted requests of a client that sends one every `every_s` for 1,000 s.
     fn accepted(limit: &mut Limit, every_s: f64) -> usize {
         let times = (0..).map(|index| at(f64::from(index) * every_s));
         times
@@ -155,7 +157,8 @@ mod tests {
 
     #[test]
     fn what_others_take_is_gone() {
-        // Twelve a second want ten: whoever comes regularly gets a little more of them than his share.
+        // Twelve a second want ten: a client with regular requests gets slightly more than its
+        // share.
         let got = accepted(&mut shared(10.0, 10, 4.0), 0.125);
         assert!((6_000..7_500).contains(&got), "{got}");
         assert_eq!(accepted(&mut shared(10.0, 10, 0.001), 0.125), 8_000);

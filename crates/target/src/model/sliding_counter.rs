@@ -1,7 +1,10 @@
-//! The sliding counter: two fixed windows, the former one weighted by how much of it is still in view.
+//! The sliding counter: two fixed windows, the former one weighted by its part that is still in
+//! view.
 //!
-//! Cloudflare's approximation ("How we built rate limiting capable of scaling to millions of domains", 2017):
-//! with `e` of the window elapsed, `former x (1 - e) + current` must be below the count. Exact in integers.
+//! Cloudflare's approximation ("How we built rate limiting capable of scaling to millions of
+//! domains", 2017):
+//! with `e` of the window elapsed, `former x (1 - e) + current` must be below the count. Exact in
+//! integers.
 
 use std::time::Duration;
 
@@ -14,16 +17,17 @@ use super::{Quota, Verdict};
 pub struct SlidingCounter {
     count: u64,
     window: u64,
-    /// What the clock that its windows are cut by shows at time zero.
+    /// The reading at time zero of the clock that separates windows.
     phase: u64,
-    /// By that clock.
+    /// The start of the current window by that clock.
     start: u64,
     former: u64,
     current: u64,
 }
 
 impl SlidingCounter {
-    /// `window`: microseconds. Windows are cut by the clock, at its multiples.
+    /// Creates the limit; `window` is in microseconds. Windows begin at multiples of it by the
+    /// clock.
     pub(super) const fn new(count: u64, window: u64) -> Self {
         Self {
             count,
@@ -35,7 +39,7 @@ impl SlidingCounter {
         }
     }
 
-    /// The clock shows `phase` at time zero.
+    /// Makes the clock read `phase` at time zero.
     pub(super) const fn shift(&mut self, phase: u64) {
         self.phase = phase % self.window;
     }
@@ -53,7 +57,8 @@ impl SlidingCounter {
         }
     }
 
-    /// How many microseconds before its window's end a request is first accepted, with these counts; `None`
+    /// Returns how many microseconds before its window's end a request is first accepted with these
+    /// counts; `None`
     /// if never in this window.
     fn opens_before_end(&self, former: u64, current: u64) -> Option<u64> {
         let room = self.count.checked_sub(current).filter(|&room| room > 0)?;
@@ -71,7 +76,7 @@ impl SlidingCounter {
         let opens = if let Some(left) = self.opens_before_end(self.former, self.current) {
             end - left
         } else {
-            // Full for the rest of this window, which then is the former one.
+            // Full for the rest of this window, which is then the former one.
             let left = self.opens_before_end(self.current, 0).unwrap_or(0);
             end + self.window - left
         };

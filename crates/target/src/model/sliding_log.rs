@@ -7,7 +7,7 @@ use politely_core::Timestamp;
 
 use super::{Quota, Verdict};
 
-/// At most `count` requests in every window. Memory: 8 bytes an accepted request in the window.
+/// At most `count` requests in every window. Memory: 8 bytes per accepted request in the window.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SlidingLog {
     count: usize,
@@ -24,7 +24,7 @@ impl SlidingLog {
         }
     }
 
-    /// An entry leaves exactly one window after it came.
+    /// Removes entries. An entry leaves exactly one window after it came.
     fn forget(&mut self, now: Timestamp) {
         while self.log.front().is_some_and(|&at| at + self.window <= now) {
             self.log.pop_front();

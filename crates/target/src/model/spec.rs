@@ -47,7 +47,8 @@ pub enum LimitSpec {
         rate: f64,
         /// Requests above the rate that are not refused; nginx's `burst`.
         queue: u32,
-        /// Serve these at once instead of delaying them to the rate. An addition to the scenario format.
+        /// Serves these at once instead of delaying them to the rate. Not part of nginx's rate; our
+        /// own field.
         #[serde(default)]
         nodelay: bool,
     },
@@ -73,8 +74,9 @@ pub enum LimitSpec {
         /// In order of time.
         at: Vec<(f64, Self)>,
     },
-    /// A token bucket whose rate wanders: every so often by a random factor, log-uniform, off the walls of
-    /// its bounds, from their geometric mean.
+    /// A token bucket whose rate wanders between its bounds: at intervals by a random factor,
+    /// log-uniform,
+    /// reflected at the bounds, from their geometric mean.
     Walk {
         /// Requests per second; 0.001 to 1e9.
         low: f64,
@@ -86,7 +88,7 @@ pub enum LimitSpec {
         every_s: f64,
         /// The largest change up or down; 1 to 10.
         factor: f64,
-        /// The walk follows from it.
+        /// The seed of the walk.
         #[serde(default = "one")]
         seed: u64,
     },
@@ -101,13 +103,13 @@ pub enum LimitSpec {
         /// The length of a day in seconds; at least 96.
         period_s: f64,
     },
-    /// A limit that others use too. Not within another, and not of slots.
+    /// A limit that other clients use too. Not inside another limit, and not for slots.
     Shared {
-        /// Requests of others per second, a Poisson stream; 0.000001 to 1000.
+        /// Requests of other clients per second, as a Poisson stream; 0.000001 to 1000.
         others_per_s: f64,
         /// The limit.
         of: Box<Self>,
-        /// The others' arrivals follow from it.
+        /// The seed of the other clients' arrivals.
         #[serde(default = "one")]
         seed: u64,
     },
@@ -119,7 +121,7 @@ const fn one() -> u64 {
     1
 }
 
-/// Why a limit, fault or host cannot be as written.
+/// Why a limit, fault or host is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{field} must be {rule}, not {value}")]
 pub struct SpecError {
@@ -135,7 +137,7 @@ impl SpecError {
             field,
             rule,
             value: match value.parse::<f64>() {
-                // 1e308 has more digits than anybody reads.
+                // 1e308 has more digits than a reader wants.
                 Ok(number) if value.len() > DIGITS_MAX => format!("{number:e}"),
                 _ => value,
             },
@@ -143,10 +145,10 @@ impl SpecError {
     }
 }
 
-/// A longer number is written by its power of ten.
+/// A longer number is written with an exponent.
 const DIGITS_MAX: usize = 20;
 
-/// As the judge's table writes it.
+/// Writes the limit as the judge's table shows it.
 impl fmt::Display for LimitSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,7 +1,8 @@
 //! A limit that changes at known times, as when an operator loads a new configuration.
 //!
-//! Each phase starts with a fresh state (full bucket, empty log), as a restarted server does; what runs or
-//! waits in the queue goes on and keeps its slot.
+//! Each phase starts with a fresh state (full bucket, empty log), as a restarted server does.
+//! Requests that
+//! run or wait in the queue go on and keep their slots.
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// `phases`: not empty, the first at zero, in order of time.
+    /// Creates the limit. `phases` is not empty, ordered by time, and the first is at zero.
     pub(super) const fn new(phases: Vec<(Timestamp, Limit)>) -> Self {
         Self {
             phases,
@@ -52,7 +53,8 @@ impl Steps {
         };
         match self.phases.get(self.phase + 1) {
             Some((from, next)) if *from <= now + wait => {
-                // The next phase starts fresh, so it accepts at once, unless all its slots are taken over.
+                // The next phase starts fresh and accepts at once, unless all its slots are taken
+                // over.
                 let mut next = next.clone();
                 next.adopt(self.running, self.queued);
                 match next.check(*from) {
@@ -76,7 +78,7 @@ impl Steps {
         let queued = self.queued;
         let inner = self.roll(now);
         let starts = inner.depart(now);
-        // A phase without slots lets all go on who waited in the phase before.
+        // A phase without slots lets all requests go on that waited in the phase before.
         let starts = if inner.has_slots() { starts } else { queued };
         self.queued -= starts;
         self.running = (self.running + starts).saturating_sub(1);

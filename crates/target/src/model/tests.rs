@@ -1,4 +1,4 @@
-//! The models against sequences worked out by hand.
+//! The models against sequences computed by hand.
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn build(json: &str) -> Limit {
         .unwrap()
 }
 
-/// Verdicts at times in ms: `Ok(delay in ms)` or `Err(retry-after in microseconds)`.
+/// Returns the verdicts at times in ms: `Ok(delay in ms)` or `Err(retry-after in microseconds)`.
 fn run(limit: &mut Limit, at: &[u64]) -> Vec<Result<u128, Option<u128>>> {
     let verdict = |&at| match limit.arrive(ms(at)) {
         Verdict::Serve { after } => Ok(after.as_millis()),
@@ -66,7 +66,8 @@ fn a_rate_of_six_decimals_gathers_no_error_over_a_week() {
             _ => accepted += 1,
         }
     }
-    // floor(0.333333 x 604800 s) + 1, less what rounding each wait up to a microsecond loses (< 0.1 s).
+    // floor(0.333333 x 604800 s) + 1, minus the loss from rounding each wait up to a microsecond (<
+    // 0.1 s).
     assert_eq!(accepted, 201_600);
 }
 
@@ -126,15 +127,18 @@ fn sliding_log_by_hand() {
     assert_eq!(got, [Ok(0), Ok(0), wait(1000), Ok(0), wait(1000), Ok(0)]);
 }
 
-/// Cloudflare's own example: 42 in the former minute, 18 in the current one, 15 s into it: 42 x 0.75 + 18 = 49.5
-/// is below a limit of 50.
+/// Cloudflare's own example. The former minute has 42 requests, the current one 18, and 15 s have
+/// passed.
+/// 42 x 0.75 + 18 = 49.5 is below a limit of 50.
 #[test]
 fn sliding_counter_does_cloudflares_example() {
     let mut limit = build(r#"{"kind":"sliding_counter","count":50,"window_s":60}"#);
     assert!(run(&mut limit, &[30_000; 42]).iter().all(Result::is_ok));
     assert!(run(&mut limit, &[75_000; 18]).iter().all(Result::is_ok));
     let got = run(&mut limit, &[75_000, 75_000]);
-    // The next one needs 42 x left + 19 < 50: less than 44.285714... s left, 285715 microseconds past 75 + 0.4286 s.
+    // The next request needs 42 x left + 19 < 50. That is less than 44.285714... s left, 285715
+    // microseconds past
+    // 75 + 0.4286 s.
     assert_eq!(got, [Ok(0), wait(714_286)]);
 }
 
@@ -153,12 +157,14 @@ fn sliding_counter_forgets_a_window_that_is_not_the_last() {
 fn sliding_counters_are_cut_by_a_clock_of_their_own() {
     let mut limit = build(r#"{"kind":"sliding_counter","count":2,"window_s":10}"#);
     limit.shift(Duration::from_secs(34));
-    // Full at 0 s, the clock's 4: until its window ends at 6 s there is no room, and then half of it at 11 s.
+    // Full at 0 s, where the clock reads 4. There is no room until its window ends at 6 s; half of
+    // it is free at
+    // 11 s.
     let got = run(&mut limit, &[0, 0, 5_999, 6_001, 11_001]);
     assert_eq!(got, [Ok(0), Ok(0), wait(1_001), Ok(0), Ok(0)]);
 }
 
-/// nginx's documentation of `burst` and `delay`, worked through its source's arithmetic.
+/// nginx's documentation of `burst` and `delay`, computed with its source's arithmetic.
 #[test]
 fn leaky_by_hand() {
     let mut limit = build(r#"{"kind":"leaky","rate":10,"queue":2}"#);
@@ -286,11 +292,11 @@ fn steps_keep_who_is_inside() {
     for _ in 0..5 {
         assert!(limit.arrive(ms(0)).accepted());
     }
-    // Three run and two wait; the step leaves two slots, so the first departure starts nobody.
+    // Three run and two wait. The step leaves two slots, so the first departure starts no request.
     assert!(!limit.arrive(ms(5000)).accepted());
     assert_eq!([limit.depart(ms(5000)), limit.depart(ms(5001))], [0, 1]);
     assert!(!limit.arrive(ms(6000)).accepted());
-    // Without slots, whoever still waits goes on with the next departure.
+    // Without slots, all waiting requests start with the next departure.
     assert_eq!(limit.depart(ms(9000)), 1);
     assert_eq!(limit.depart(ms(9001)), 0);
 }

@@ -1,4 +1,4 @@
-//! The token bucket: a request takes a token, tokens come back continuously up to the burst.
+//! The token bucket: a request takes a token, and tokens return continuously up to the burst.
 
 use std::time::Duration;
 
@@ -6,8 +6,9 @@ use politely_core::Timestamp;
 
 use super::{Quota, Verdict, steps_to_reach};
 
-/// A token in the bucket's unit. A rate with up to six decimals is a whole number of these per microsecond,
-/// so refilling is exact and no error gathers over days.
+/// A token in the bucket's unit. A rate with up to six decimals is a whole number of these units
+/// per
+/// microsecond, so refilling is exact and no error accumulates over days.
 const TOKEN: u64 = 1_000_000_000_000;
 
 /// At most `burst + rate x W` requests in every window W. Starts full.
@@ -21,7 +22,9 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// `rate_micro`: tokens per second, times a million, at least 1. `burst`: tokens, 1 to 10 million.
+    /// Creates the limit. `rate_micro`: tokens per second, times a million, at least 1. `burst`:
+    /// tokens, 1 to
+    /// 10 million.
     pub(super) const fn new(rate_micro: u64, burst: u32) -> Self {
         let capacity = burst as u64 * TOKEN;
         Self {
@@ -38,7 +41,7 @@ impl TokenBucket {
         self.refilled = self.refilled.max(now);
     }
 
-    /// Another rate from `now` on; the tokens stay.
+    /// Sets another rate from `now` on; the tokens stay.
     pub(super) fn set_rate(&mut self, now: Timestamp, rate_micro: u64) {
         self.refill(now);
         self.refill = rate_micro;
@@ -61,7 +64,8 @@ impl TokenBucket {
 
     pub(super) fn quota(&mut self, now: Timestamp) -> Quota {
         self.refill(now);
-        // Headers count whole requests and seconds: a window long enough to tell the rate within 5 %.
+        // Headers count whole requests and seconds, so the window is long enough to express the
+        // rate within 5 %.
         let fill = steps_to_reach(self.capacity.max(20 * TOKEN), self.refill).max(1_000_000);
         let fill = fill.next_multiple_of(1_000_000);
         let per_window =

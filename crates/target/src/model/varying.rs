@@ -1,8 +1,11 @@
-//! A token bucket whose rate changes all the time: as its operator's spare capacity wanders, or through a day.
+//! A token bucket whose rate changes all the time: at random, or through a day.
 //!
-//! The rate is constant for a short while and then another one, and the tokens stay: unlike [`super::Steps`],
-//! which starts each phase with a full bucket and so would give away a burst with every small change. Within
-//! a piece the arithmetic is the token bucket's own, so a refusal's time stays exact over any number of pieces.
+//! The rate is constant within a piece of time, and the tokens stay when it changes.
+//! [`super::Steps`] starts
+//! each phase with a full bucket instead, which would give away a burst with every small change.
+//! Within a piece
+//! the arithmetic is the token bucket's own, so a refusal's time is exact over any number of
+//! pieces.
 
 use std::f64::consts::PI;
 use std::time::Duration;
@@ -11,10 +14,10 @@ use politely_core::{Rng, Timestamp};
 
 use super::{Quota, TokenBucket, Verdict};
 
-/// A day in so many pieces: a quarter of an hour each.
+/// The number of pieces of a day: a quarter of an hour each.
 pub(super) const DAY_PIECES: u64 = 96;
 
-/// What the rate does from piece to piece. Rates are in microtokens per second.
+/// How the rate changes from piece to piece. Rates are in microtokens per second.
 #[derive(Clone, Debug, PartialEq)]
 enum Curve {
     Walk {
@@ -29,13 +32,13 @@ enum Curve {
     Day {
         low: f64,
         high: f64,
-        /// Pieces before time zero, and the part of one.
+        /// Pieces before time zero, including a fraction of one.
         phase: f64,
     },
 }
 
 impl Curve {
-    /// The rate of a piece; asked for each in turn.
+    /// Returns the rate of a piece. Pieces are requested in order.
     fn rate(&mut self, piece: u64) -> u64 {
         match self {
             Self::Walk {
@@ -48,7 +51,7 @@ impl Curve {
             } => {
                 if piece > 0 {
                     *at += rng.between(-*step, *step);
-                    // Off the walls: clamped, it would stay at them half of the time.
+                    // Reflected at the bounds: a clamped walk would stay at them half of the time.
                     if *at < *low {
                         *at = 2.0 * *low - *at;
                     }
@@ -61,7 +64,8 @@ impl Curve {
             }
             Self::Day { low, high, phase } => {
                 let pieces = DAY_PIECES as f64;
-                // The middle of the piece; whole days are taken off first, for the cosine's sake.
+                // The middle of the piece. Whole days are removed first, for the precision of the
+                // cosine.
                 let of_day = ((piece % DAY_PIECES) as f64 + 0.5 + *phase) / pieces;
                 let height = (1.0 - libm::cos(2.0 * PI * of_day)) / 2.0;
                 (*high - *low).mul_add(height, *low).round() as u64
@@ -82,8 +86,9 @@ pub struct Varying {
 }
 
 impl Varying {
-    /// Moves every so often by a factor of at most `factor` either way, between `low` and `high` microtokens
-    /// per second, from their geometric mean.
+    /// Changes the rate at intervals by at most `factor` up or down, between `low` and `high`
+    /// microtokens per
+    /// second, from their geometric mean.
     pub(super) fn walk(
         (low, high): (u64, u64),
         factor: f64,
@@ -103,8 +108,9 @@ impl Varying {
         Self::new(curve, every, burst)
     }
 
-    /// From `low` microtokens per second at the beginning of a `period` to `high` in the middle and back, as
-    /// a cosine.
+    /// Changes the rate as a cosine: from `low` microtokens per second at the beginning of a
+    /// `period` to `high` in
+    /// the middle and back.
     pub(super) fn day((low, high): (u64, u64), period: Duration, burst: u32) -> Self {
         let curve = Curve::Day {
             low: low as f64,
@@ -150,7 +156,7 @@ impl Varying {
         }
     }
 
-    /// The token comes in a later piece: goes through them as if time passed.
+    /// Returns a refusal whose token comes in a later piece, found by walking through the pieces.
     fn refuse(&self, now: Timestamp) -> Verdict {
         let mut ahead = self.clone();
         let mut at = self.end();
@@ -172,13 +178,13 @@ impl Varying {
         self.bucket.take();
     }
 
-    /// What the current rate would make of it.
+    /// Returns the quota at the current rate.
     pub(super) fn quota(&mut self, now: Timestamp) -> Quota {
         self.roll(now);
         self.bucket.quota(now)
     }
 
-    /// Another time of day; another walk.
+    /// Applies another time of day, or another walk.
     pub(super) fn shift(&mut self, by: Duration) {
         match &mut self.curve {
             Curve::Walk {
@@ -215,7 +221,7 @@ mod tests {
     }
 
     fn day() -> Varying {
-        // 1 to 3 per second over 96 seconds: a second a piece.
+        // 1 to 3 per second over 96 seconds: a piece lasts a second.
         Varying::day((1_000_000, 3_000_000), Duration::from_secs(96), 1)
     }
 
@@ -280,7 +286,8 @@ mod tests {
         assert_eq!(rates(shifted(5)), rates(shifted(5)));
     }
 
-    /// As steps of fresh buckets, ten-second pieces would give a burst of ten each: twice the rate.
+    /// As steps with fresh buckets, ten-second pieces would give a burst of ten each: twice the
+    /// rate.
     #[test]
     fn a_change_of_rate_gives_no_tokens_away() {
         let spec = LimitSpec::Walk {

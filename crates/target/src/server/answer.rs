@@ -1,4 +1,4 @@
-//! What goes back over the wire.
+//! The responses of a host.
 
 use std::fmt::Write;
 use std::time::{Duration, SystemTime};
@@ -11,13 +11,13 @@ use hyper::{Response, StatusCode};
 use crate::model::Quota;
 use crate::town::{Headers, HostSpec, Robots};
 
-/// Links on the front page, at most; a page of a megabyte helps nobody.
+/// The most links on the front page; more would make a page of megabytes.
 const LINKS_MAX: u32 = 1_000;
 
 /// The block page's status.
 pub(super) const BLOCKED: u16 = 403;
 
-/// What a request is for.
+/// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Path {
     Root,
@@ -47,7 +47,7 @@ impl Path {
     }
 }
 
-/// How a refusal says when to come back.
+/// When a refusal tells its client to come back.
 #[derive(Clone, Copy)]
 pub(super) enum Refusal {
     Bare,
@@ -61,7 +61,7 @@ fn respond(
     body: impl Into<Bytes>,
 ) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(body.into()));
-    // Statuses are validated with the town.
+    // Statuses were validated with the town.
     *response.status_mut() =
         StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response
@@ -73,7 +73,7 @@ fn respond(
 const HTML: &str = "text/html; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// The same request gets the same bytes, on every run.
+/// Returns the page. The same request gets the same bytes in every run.
 pub(super) fn served(path: Path, spec: &HostSpec) -> Response<Full<Bytes>> {
     match path {
         Path::Root => {
@@ -87,7 +87,7 @@ pub(super) fn served(path: Path, spec: &HostSpec) -> Response<Full<Bytes>> {
             let name = &spec.name;
             let mut body =
                 format!("<!doctype html><title>{name}, page {page}</title>\n").into_bytes();
-            // Short pages keep their first words whole.
+            // Short pages keep their first words.
             body.resize(body.len().max(spec.page_bytes), b'.');
             respond(200, HTML, body)
         }
@@ -117,7 +117,7 @@ pub(super) fn failure(status: u16) -> Response<Full<Bytes>> {
     respond(status, TEXT, "something went wrong\n")
 }
 
-/// A challenge page, and the header by which one vendor says so: told from a page we may not read.
+/// Returns a challenge page with one vendor's header, as a client meets it.
 pub(super) fn blocked() -> Response<Full<Bytes>> {
     let body = "<!doctype html><title>Access denied</title>\n<h1>Sorry, you have been blocked</h1>\n\
                 <p>Unusual traffic from your network was detected.</p>\n";

@@ -1,4 +1,4 @@
-//! One host: its model, what it has seen, and the way of a request through it.
+//! One host: its model, its counters, and the way of a request through it.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -30,18 +30,19 @@ pub(super) struct Host {
     state: Mutex<State>,
 }
 
-/// Everything a request changes, behind one lock: the model must see arrivals and departures in order.
+/// Everything that a request changes, behind one lock: the model must see arrivals and departures
+/// in order.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) model: LimitedHost,
-    /// Queued requests by age; the number names one.
+    /// Queued requests by age, each with a number.
     pub(super) waiting: VecDeque<(u64, oneshot::Sender<()>)>,
     next_waiting: u64,
     counters: Counters,
     entries: Option<Vec<Entry>>,
 }
 
-/// What is to be done with a request that has arrived.
+/// What happens to a request that has arrived.
 enum Way {
     /// Work on it.
     Serve {
@@ -104,7 +105,7 @@ impl Host {
         self.state.lock().entries.clone().unwrap_or_default()
     }
 
-    /// The whole way of a request.
+    /// Handles a request from its arrival to its answer.
     pub(super) async fn answer(
         self: &Arc<Self>,
         request: &Request<Incoming>,
@@ -123,7 +124,7 @@ impl Host {
                     tokio::time::sleep(after).await;
                 }
                 if let Some(queued) = queued {
-                    // The sender is in the state until it is used, so this cannot fail.
+                    // The sender stays in the state until it is used, so this cannot fail.
                     let _ = queued.await;
                 }
                 if !service.is_zero() {
@@ -156,14 +157,14 @@ impl Host {
         response
     }
 
-    /// Asks the model, and counts. The time is taken under the lock, so it never goes back.
+    /// Consults the model and counts. The time is read under the lock, so it never goes back.
     fn arrive(self: &Arc<Self>, path: Path) -> (Way, Option<Quota>) {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         let now = self.clock.now();
         state.counters.arrive(now);
         let answer = state.model.arrive(now);
-        // An answer made without asking the limit announces nothing.
+        // An answer without a verdict of the limit announces nothing.
         let quota = match answer {
             Answer::Limit { .. } if self.spec.signals.headers != Headers::None => {
                 state.model.limit_mut().quota(now)
@@ -231,9 +232,9 @@ impl Host {
         (way, quota)
     }
 
-    /// What a refusal says, and the hold that means.
+    /// Returns a refusal's content and the hold that it means.
     fn refusal(&self, retry_after: Option<Duration>) -> (Refusal, Option<Duration>) {
-        // Whole seconds, and rounded up: a client that obeys is not refused again.
+        // Whole seconds, rounded up, so that a client that obeys is not refused again.
         let secs = retry_after.map_or(1, |wait| wait.as_micros().div_ceil(1_000_000) as u64);
         match self.spec.signals.retry_after {
             RetryAfter::None => (Refusal::Bare, None),
@@ -256,7 +257,7 @@ impl Host {
         }
     }
 
-    /// A visit is over, `kind` or not: frees its slot and counts.
+    /// Ends a visit: frees its slot and counts it.
     pub(super) fn depart(&self, visit: &Visit, kind: Kind, status: u16) {
         let mut guard = self.state.lock();
         let state = &mut *guard;

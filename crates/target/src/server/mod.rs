@@ -1,8 +1,10 @@
 //! A town of limited hosts over HTTP/1.1, in this process.
 //!
-//! Each host is a listener of its own on its own loopback address, asks its model under one lock at the moment
-//! a request's head has been read, and keeps what the model says: it delays, queues, refuses, fails, blocks. The
-//! clock is monotonic and starts with the target, so windows are aligned to the target's start.
+//! Each host is a listener on a loopback address of its own. When a request's head has been read,
+//! the host
+//! consults its model under one lock, and delays, queues, refuses, fails or blocks the request
+//! accordingly.
+//! The clock is monotonic and starts with the target, so windows are aligned to the target's start.
 
 #![expect(
     clippy::disallowed_methods,
@@ -47,14 +49,14 @@ pub enum TargetError {
     /// The town is not valid.
     #[error(transparent)]
     Town(#[from] TownError),
-    /// A host's address is not free, or not this machine's.
+    /// A host's address is in use, or does not belong to this machine.
     #[error("cannot listen on {addr} for {host}: {source}")]
     Listen {
-        /// Whose.
+        /// The host's name.
         host: String,
-        /// Where.
+        /// The address.
         addr: SocketAddr,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// The log cannot be created.
@@ -62,7 +64,7 @@ pub enum TargetError {
     Log {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// The table cannot be written.
@@ -70,41 +72,41 @@ pub enum TargetError {
     Output(#[from] io::Error),
 }
 
-/// Where a host is.
+/// The address of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostAddr {
     /// Its name in the town.
     pub name: String,
     /// Its address and port.
     pub addr: SocketAddr,
-    /// How many pages it has.
+    /// The number of its pages.
     pub pages: u32,
 }
 
 impl HostAddr {
-    /// `http://127.0.0.1:1234`.
+    /// Returns a URL such as `http://127.0.0.1:1234`.
     pub fn url(&self) -> String {
         format!("http://{}", self.addr)
     }
 
-    /// The URLs of all its pages.
+    /// Returns the URLs of all its pages.
     pub fn page_urls(&self) -> impl Iterator<Item = String> {
         (0..self.pages).map(|page| format!("{}/page/{page}", self.url()))
     }
 }
 
-/// A running town. Dropped, it stops listening and cuts its connections.
+/// A running town. Dropping it stops the listeners and cuts its connections.
 #[derive(Debug)]
 pub struct Target {
     hosts: Vec<Arc<Host>>,
     addrs: Vec<HostAddr>,
     log: Option<Arc<LogFile>>,
-    /// The listeners' tasks, which own the connections'. Aborted on drop.
+    /// The tasks of the listeners, which own those of the connections. They are aborted on drop.
     _listeners: JoinSet<()>,
 }
 
 impl Target {
-    /// Starts all hosts, on the runtime this is called on, keeping the judge's counters only.
+    /// Starts all hosts on the current runtime, and keeps only the judge's counters.
     pub async fn start(town: Town) -> Result<Self, TargetError> {
         Self::start_with(town, Record::Counters).await
     }
@@ -158,20 +160,21 @@ impl Target {
         })
     }
 
-    /// Where the hosts are, in the town's order.
+    /// Returns the addresses of the hosts, in the town's order.
     pub fn hosts(&self) -> &[HostAddr] {
         &self.addrs
     }
 
-    /// Where the host with this name is.
+    /// Returns the address of the host with this name.
     pub fn host(&self, name: &str) -> Option<&HostAddr> {
         self.addrs.iter().find(|host| host.name == name)
     }
 
-    /// What the hosts have seen so far. Takes each host's best time anew: milliseconds, not for polling.
+    /// Returns what the hosts have seen so far. It computes each host's best time, which takes
+    /// milliseconds.
     pub fn judge(&self) -> Report {
         if let Some(log) = &self.log {
-            // A log that cannot be written is the file's reader's loss; the counters are whole.
+            // A log that cannot be written affects only its readers; the counters are complete.
             let _ = log.flush();
         }
         Report {
@@ -179,7 +182,8 @@ impl Target {
         }
     }
 
-    /// The requests of the host with this name so far, by departure; empty without [`Record::Memory`].
+    /// Returns the requests of the host with this name so far, by departure. Empty without
+    /// [`Record::Memory`].
     pub fn entries(&self, name: &str) -> Vec<Entry> {
         self.hosts
             .iter()
@@ -194,9 +198,9 @@ impl Target {
     }
 }
 
-/// Where the town's host number `index` listens.
+/// Returns the address of host number `index`.
 fn place(town: &Town, index: usize) -> SocketAddr {
-    // Validated to be at most 10,000 hosts.
+    // A valid town has at most 10,000 hosts.
     let index = index as u32;
     if town.bind.is_loopback() {
         let ip = Ipv4Addr::from_bits(town.bind.to_bits().wrapping_add(index));
@@ -211,13 +215,13 @@ fn place(town: &Town, index: usize) -> SocketAddr {
     }
 }
 
-/// How long to wait when no more connections can be accepted: file handles have run out, and come back.
+/// The pause after accepting has failed because file handles have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 async fn listen(listener: TcpListener, host: Arc<Host>) {
     let mut connections = JoinSet::new();
     loop {
-        // Finished connections leave here, or they would pile up.
+        // Removes finished connections, which would pile up otherwise.
         while connections.try_join_next().is_some() {}
         match listener.accept().await {
             Ok((stream, _)) => {
@@ -229,7 +233,7 @@ async fn listen(listener: TcpListener, host: Arc<Host>) {
                         let host = Arc::clone(&host);
                         async move { Ok::<_, std::convert::Infallible>(host.answer(&request).await) }
                     });
-                    // A client that breaks its connection is no error of ours.
+                    // A client may break its connection; that is not an error of the server.
                     let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
                 });
             }

@@ -1,4 +1,4 @@
-//! An accepted request, from its arrival until it leaves, whichever way it does.
+//! An accepted request, from its arrival until it leaves.
 
 use std::sync::Arc;
 
@@ -8,8 +8,9 @@ use super::answer::Path;
 use super::host::Host;
 use crate::log::Kind;
 
-/// Frees its slot or its place in the queue exactly once. When a client breaks its connection, the future that
-/// holds the visit is dropped, and the visit counts as left.
+/// Frees its slot or its place in the queue exactly once. When a client breaks its connection, the
+/// future with
+/// the visit is dropped, and the visit counts as left.
 pub(super) struct Visit {
     host: Arc<Host>,
     pub(super) path: Path,
@@ -35,7 +36,7 @@ impl Visit {
         }
     }
 
-    /// The answer is ready.
+    /// Ends the visit with its answer.
     pub(super) fn finish(&mut self, kind: Kind, status: u16) {
         self.finished = true;
         self.host.depart(self, kind, status);

@@ -1,21 +1,21 @@
-//! The towns that come with politely: sixteen hosts as one meets them, every kind of limit among them.
+//! The towns that come with politely: sixteen hosts with every kind of limit.
 
 use super::{Headers, HostSpec, RetryAfter, Signals, Town};
 use crate::model::{FaultSpec, LimitSpec, Service};
 
-/// As many pages as the peers were measured with (DESIGN.md): about 75 s for the slowest hosts at best.
+/// As many pages as other tools were measured with: about 75 s for the slowest hosts at best.
 const FULL_PAGES: u32 = 150;
 
-/// Little enough to watch: about 22 s for the slowest hosts at best.
+/// Few enough to watch: about 22 s for the slowest hosts at best.
 const DEMO_PAGES: u32 = 45;
 
 impl Town {
-    /// Sixteen hosts of 150 pages; the slowest need about 75 s at best.
+    /// Returns sixteen hosts of 150 pages; the slowest need about 75 s at best.
     pub fn full() -> Self {
         Self::new(hosts(FULL_PAGES))
     }
 
-    /// The same hosts with 45 pages; the slowest need about 22 s at best.
+    /// Returns the same hosts with 45 pages; the slowest need about 22 s at best.
     pub fn demo() -> Self {
         Self::new(hosts(DEMO_PAGES))
     }
@@ -129,7 +129,7 @@ fn hosts(pages: u32) -> Vec<HostSpec> {
 
 fn host(name: &str, limit: LimitSpec, signals: Signals, pages: u32) -> HostSpec {
     let mut host = HostSpec::new(name, limit);
-    // Four slots of 200 ms are 20 pages a second: below that, the slots are no limit.
+    // Four slots of 200 ms serve 20 pages a second, so a limit below that is met first.
     let mean_ms = if name.starts_with("four-slots") {
         200.0
     } else {
