@@ -1,11 +1,17 @@
-//! Brooker's backoff study, run again with the backoff that we ship.
+//! Brooker's study of backoff, repeated with the backoff of politely.
 //!
-//! "Exponential Backoff and Jitter" (AWS Architecture Blog, 2015; aws-arch-backoff-simulator at 66cb169): N clients
-//! contend for one row with optimistic concurrency. Each reads the row, writes it back, and succeeds if nobody wrote
-//! in between; otherwise it backs off and reads again. Every hop takes |N(10, 2)| ms, delays begin at 5 ms and end
-//! at 2 s. At most one client can win per round, so the least work is N calls and contention decides the rest.
+//! "Exponential Backoff and Jitter" (AWS Architecture Blog, 2015; aws-arch-backoff-simulator at
+//! 66cb169): N
+//! clients contend for one row with optimistic concurrency. Each reads the row and writes it back.
+//! The write
+//! succeeds if no other write came in between; otherwise the client backs off and reads again.
+//! Every hop takes
+//! |N(10, 2)| ms, delays begin at 5 ms and end at 2 s. At most one client can win per round, so the least work
+//! is N calls, and contention decides the rest.
 //!
-//! It shows what backoff is for: clients who each want *one* thing. It does not relieve a host of first tries.
+//! The study shows the purpose of backoff: clients that each want *one* thing. Backoff does not
+//! relieve a host
+//! of first tries.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,7 +21,7 @@ use politely_core::Rng;
 use politely_core::retry::{Backoff, Jitter};
 use serde::Serialize;
 
-/// Milliseconds: mean and standard deviation of a hop.
+/// The mean and standard deviation of a hop in milliseconds.
 const HOP_MS: (f64, f64) = (10.0, 2.0);
 const BASE: Duration = Duration::from_millis(5);
 const CAP: Duration = Duration::from_secs(2);
@@ -23,7 +29,7 @@ const CLIENTS: [u32; 10] = [20, 40, 60, 80, 100, 120, 140, 160, 180, 200];
 /// Runs per row.
 const RUNS: u64 = 20;
 
-/// How to back off, by the names of tables.
+/// The kinds of backoff with their names in tables.
 const BACKOFFS: [(&str, Option<Jitter>); 5] = [
     ("none", None),
     ("exponential", Some(Jitter::None)),
@@ -35,17 +41,17 @@ const BACKOFFS: [(&str, Option<Jitter>); 5] = [
 /// One line of the study: means over 20 runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// Which backoff.
+    /// The kind of backoff.
     pub backoff: &'static str,
     /// Clients that contend.
     pub clients: u32,
     /// Writes until all have succeeded.
     pub calls: f64,
-    /// How long that took, seconds.
+    /// The time until then, in seconds.
     pub time_s: f64,
 }
 
-/// The whole study: none, exponential, equal, full and decorrelated; 20 to 200 clients.
+/// Runs the whole study: none, exponential, equal, full and decorrelated; 20 to 200 clients.
 pub fn study(seed: u64) -> Vec<Row> {
     BACKOFFS
         .into_iter()
@@ -91,7 +97,7 @@ enum Hop {
     Got,
     /// At the row, to write it.
     Write,
-    /// At the client: written or not.
+    /// At the client, with the result of the write.
     Wrote,
 }
 
@@ -153,7 +159,8 @@ impl Contest {
             }
             Hop::Wrote if contender.won => {}
             Hop::Wrote => {
-                // Upstream counts a failure before it computes: the first delay is from twice the base.
+                // The published code counts a failure before it computes, so the first delay is
+                // drawn from twice the base.
                 contender.failures += 1;
                 let delay = self.backoff.map_or(Duration::ZERO, |backoff| {
                     backoff.delay(contender.failures, contender.delay, &mut self.rng)
@@ -169,7 +176,7 @@ impl Contest {
 mod tests {
     use super::*;
 
-    /// research/adaptive.md 1.11: calls and seconds of the study's own code, run for the research.
+    /// Calls and seconds of the published code, run on 2026-11-20.
     #[test]
     fn the_published_figures() {
         for (clients, name, calls, time_s) in [
@@ -187,7 +194,8 @@ mod tests {
             let backoff = BACKOFFS.into_iter().find(|b| b.0 == name).unwrap();
             let row = row(backoff, clients, 1);
             assert!((row.calls / calls - 1.0).abs() < 0.05, "{row:?}");
-            // The last client's delays decide the time: much noisier than the calls.
+            // The last client's delays decide the time, which is therefore much noisier than the
+            // calls.
             if let Some(time_s) = time_s {
                 assert!((row.time_s / time_s - 1.0).abs() < 0.15, "{row:?}");
             }

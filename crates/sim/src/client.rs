@@ -1,14 +1,14 @@
-//! Who is simulated: anything that limits itself.
+//! The interface of a simulated client: anything that limits itself.
 
 use std::time::Duration;
 
 use politely_core::signal::Quota;
 use politely_core::{Rng, Timestamp};
 
-/// May one more request leave?
+/// The answer to the question whether one more request may leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Now, and it does; the number comes back with its [`Reply`].
+    /// It leaves now. The number comes back with its [`Reply`].
     Go(u64),
     /// Ask again at this time, or after the next reply, whichever is first.
     At(Timestamp),
@@ -16,10 +16,10 @@ pub enum Answer {
     AfterReply,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Reply {
-    /// What [`Answer::Go`] carried.
+    /// The number that [`Answer::Go`] carried.
     pub ticket: u64,
     /// When it left.
     pub sent: Timestamp,
@@ -27,21 +27,22 @@ pub struct Reply {
     pub latency: Duration,
     /// The response's status.
     pub status: u16,
-    /// How long the server asked to be left alone.
+    /// The Retry-After of the response.
     pub retry_after: Option<Duration>,
-    /// What it announced.
+    /// The quota that the response announced.
     pub quota: Option<Quota>,
-    /// How often this page was tried, this time included.
+    /// How many times this page was tried, this time included.
     pub attempt: u32,
 }
 
 impl Reply {
-    /// Served.
+    /// Returns whether the page was served.
     pub const fn ok(&self) -> bool {
         self.status < 400
     }
 
-    /// Refused for going too fast, or for trouble: what rivals call throttled.
+    /// Returns whether the host refused, because of the pace or of trouble. Rivals call this
+    /// throttled.
     pub const fn throttled(&self) -> bool {
         matches!(self.status, 429 | 503)
     }
@@ -49,19 +50,20 @@ impl Reply {
 
 /// A client that limits itself: one law with its state, for one key.
 pub trait Client {
-    /// May one more request leave at `now`? There is always one more to send.
+    /// Decides whether one more request may leave at `now`. There is always one more to send.
     fn ask(&mut self, now: Timestamp) -> Answer;
 
-    /// Hears what became of one.
+    /// Learns the outcome of a request.
     fn hear(&mut self, now: Timestamp, reply: &Reply, rng: &mut Rng);
 
-    /// How long a connection sleeps after a refusal before its page stands in line again. Zero: at once,
-    /// and the connection is free for another page.
+    /// Returns how long a connection sleeps after a refusal before its page joins the queue again.
+    /// With zero the
+    /// page joins at once, and the connection is free for another page.
     fn backoff(&mut self, _reply: &Reply, _rng: &mut Rng) -> Duration {
         Duration::ZERO
     }
 
-    /// The rate it aims for, requests per second, where it has one: for plots.
+    /// Returns the setpoint in requests per second, if the law has one. Used by plots.
     fn rate(&self, _now: Timestamp) -> Option<f64> {
         None
     }

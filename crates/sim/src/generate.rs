@@ -1,10 +1,12 @@
-//! Random static limits, for tuning a law on and for judging it.
+//! Random static limits, for tuning a law and for judging it.
 //!
-//! A law that was tuned on the scenarios it is judged by proves nothing. So there are two sets, from two seeds:
-//! [`train`] to look at as often as one likes, and [`held_out`], on which nothing is tuned. Both seeds were
-//! written down before tuning began.
+//! A law that is judged by the scenarios it was tuned on proves nothing. So there are two sets from
+//! two seeds:
+//! [`train`] for tuning, and [`held_out`], on which nothing is tuned. Both seeds were written down
+//! before tuning
+//! began.
 //!
-//! What is drawn, for each scenario on its own:
+//! Each scenario draws independently:
 //!
 //! | what | how |
 //! | --- | --- |
@@ -21,8 +23,9 @@
 //! | headers | none in fourteen of sixteen, `RateLimit` in one, `X-RateLimit-*` in one |
 //! | duration | 3,000 s / L, at least 1,800 and at most 7,200: enough requests to tell 0.4 % from 0.5 % |
 //!
-//! Demand is greedy over 64 connections from one worker, so that the limit and nothing else is what there is
-//! to find: at a second of service, 64 connections still carry 60 requests a second.
+//! Demand is greedy over 64 connections of one worker, so that only the limit matters: at a second
+//! of service,
+//! 64 connections still carry 60 requests a second.
 
 use politely_core::Rng;
 use politely_target::model::{LimitSpec, Service};
@@ -30,38 +33,39 @@ use politely_target::{Headers, RetryAfter, Signals};
 
 use crate::scenario::{Demand, Scenario};
 
-/// The seed of the scenarios a law may be tuned on. Written down before tuning began.
+/// The seed of the scenarios for tuning. It was written down before tuning began.
 pub const TRAIN_SEED: u64 = 20_261_120;
 
-/// The seed of the scenarios a law is judged by. Written down before tuning began; nothing is tuned on it.
+/// The seed of the scenarios for judging. It was written down before tuning began; nothing is tuned
+/// on it.
 pub const HELD_OUT_SEED: u64 = 31_415_926_535;
 
-/// How many scenarios a law may be tuned on.
+/// The number of scenarios for tuning.
 const TRAIN_COUNT: usize = 200;
 
-/// How many it is judged by.
+/// The number of scenarios for judging.
 const HELD_OUT_COUNT: usize = 800;
 
-/// Requests under way at most: a large crawler's share for one host, out of the way of every limit drawn.
+/// The most requests in flight: a large crawler's share for one host, above every limit drawn.
 const CONNECTIONS: u32 = 64;
 
-/// A continent away, over TLS that is already set up.
+/// Another continent, over a connection that exists.
 const RTT_MS: f64 = 50.0;
 
-/// Windows that hosts document; a minute is twice as common as any other.
+/// Windows that hosts document. A minute is twice as common as any other.
 const WINDOWS_S: [f64; 9] = [1.0, 5.0, 7.0, 10.0, 30.0, 45.0, 60.0, 60.0, 300.0];
 
-/// The scenarios to tune on.
+/// Returns the scenarios for tuning.
 pub fn train() -> Vec<Scenario> {
     named("train", TRAIN_SEED, TRAIN_COUNT)
 }
 
-/// The scenarios to judge by.
+/// Returns the scenarios for judging.
 pub fn held_out() -> Vec<Scenario> {
     named("held", HELD_OUT_SEED, HELD_OUT_COUNT)
 }
 
-/// `count` scenarios from `seed`. The first of them are the same for every `count`.
+/// Returns `count` scenarios from `seed`. The first of them are the same for every `count`.
 pub fn generate(seed: u64, count: usize) -> Vec<Scenario> {
     match seed {
         TRAIN_SEED => named("train", seed, count),
@@ -74,7 +78,8 @@ fn named(set: &str, seed: u64, count: usize) -> Vec<Scenario> {
     let mut seeds = Rng::new(seed);
     (0..count)
         .map(|index| {
-            // A stream of its own each, so that drawing one thing more changes no other scenario.
+            // Each scenario has a random stream of its own, so that one more draw changes no other
+            // scenario.
             let mut scenario = draw(&mut Rng::new(seeds.next_u64()));
             scenario.name = format!("{set}-{index:04} {}", scenario.name);
             scenario
@@ -82,7 +87,7 @@ fn named(set: &str, seed: u64, count: usize) -> Vec<Scenario> {
         .collect()
 }
 
-/// One scenario, named after its limit.
+/// Draws one scenario, named after its limit.
 fn draw(rng: &mut Rng) -> Scenario {
     let rate = log_uniform(rng, 0.2, 50.0);
     let (kind, limit) = match below(rng, 12) {
@@ -194,7 +199,7 @@ fn log_uniform(rng: &mut Rng, low: f64, high: f64) -> f64 {
     libm::exp(rng.between(libm::log(low), libm::log(high)))
 }
 
-/// To a whole number of `1 / parts`, so that names and files are short.
+/// Rounds to a whole number of `1 / parts`, so that names and files are short.
 fn rounded(value: f64, parts: f64) -> f64 {
     (value * parts).round() / parts
 }
@@ -222,7 +227,7 @@ mod tests {
         }));
     }
 
-    /// Nobody edits the generator after tuning began and calls the result the same set.
+    /// The generator must not change after tuning began; otherwise the set would not be the same.
     #[test]
     fn the_held_out_set_is_the_one_written_down() {
         let mut hash = 0xcbf2_9ce4_8422_2325_u64; // FNV-1a, 64 bits
@@ -255,7 +260,7 @@ mod tests {
         scenarios.iter().filter(|one| of(one)).count() as f64 / scenarios.len() as f64
     }
 
-    /// Within 0.02, four standard deviations of a share of 10,000.
+    /// The tolerance 0.02 is four standard deviations of a share of 10,000.
     #[test]
     fn the_mix_is_as_stated() {
         let all = generate(3, 10_000);
@@ -296,7 +301,7 @@ mod tests {
         near(share(&all, |one| one.service.cv < 0.45), 0.5, "service cv");
         near(
             share(&all, |one| one.duration_s > 1_800.0),
-            // L < 3000 / 1800.
+            // True for L < 3000 / 1800.
             libm::log(3_000.0 / 1_800.0 / 0.2) / libm::log(50.0 / 0.2),
             "long runs",
         );

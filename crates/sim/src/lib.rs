@@ -1,16 +1,17 @@
-//! Deterministic simulation of self-limiting clients against hosts with known limits, in virtual time.
+//! Deterministic simulation of self-limiting clients against hosts with known limits, in virtual
+//! time.
 //!
 //! ```text
-//!   scenario   what is simulated: demand, limit, signals, faults, workers. A JSON array of these is a suite
+//!   scenario   demand, limit, signals, faults, workers; a JSON array of these is a suite
 //!     |
-//!   client     who limits itself: core's host under one of its laws (polite), or a rival after its published law
+//!   client     core's host under one of its laws (polite), or a rival after its published law
 //!     |
-//!   run        the event loop: the same state machine the library runs, the same limit models the target serves
+//!   run        the event loop: the state machine that the library runs, the limit models that the target serves
 //!     |
-//!   score      what came of it, against the exact offline optimum
+//!   score      the result against the exact offline optimum
 //! ```
 //!
-//! Same scenario, law and seed: same bytes, on every machine.
+//! The same scenario, law and seed give the same bytes on every machine.
 
 pub mod backoff;
 pub mod client;

@@ -16,7 +16,7 @@ pub struct Polite {
 }
 
 impl Polite {
-    /// A key never heard of.
+    /// Creates a key in its initial state.
     pub fn new(config: Config, now: Timestamp) -> Self {
         Self {
             host: Host::new(&config, now),
@@ -24,7 +24,7 @@ impl Polite {
         }
     }
 
-    /// The key's state.
+    /// Returns the key's state.
     pub const fn host(&self) -> &Host {
         &self.host
     }
@@ -40,7 +40,7 @@ impl Client for Polite {
     }
 
     fn hear(&mut self, now: Timestamp, reply: &Reply, rng: &mut Rng) {
-        // What `signal::classify` makes of these statuses and headers.
+        // The result of `signal::classify` for these statuses and headers.
         let signal = match reply.status {
             429 => Signal::RateLimited,
             403 if reply.retry_after.is_none() => Signal::Blocked,

@@ -1,7 +1,9 @@
 //! The event loop: virtual time, one host, one or more clients.
 //!
-//! A request reaches the host as it leaves and its answer travels the whole round trip, which to both sides
-//! looks the same as half of it each way. Events at one instant are handled in the order they were made.
+//! A request reaches the host as it leaves, and its answer travels the whole round trip. To both
+//! sides this looks
+//! the same as half of it each way. Events at one instant are handled in the order in which they
+//! were made.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -19,58 +21,59 @@ use crate::scenario::{Demand, Scenario};
 const BLOCKED: u16 = 403;
 /// A round trip varies by this share.
 const RTT_SPREAD: f64 = 0.1;
-/// Days of phase: aligned windows up to a day begin anywhere.
+/// The range of phases: aligned windows up to a day begin anywhere.
 const PHASE_MAX_S: f64 = 86_400.0;
 
-/// What became of one request.
+/// The fate of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// Served.
     Served,
     /// Refused by the limit.
     Refused,
-    /// Accepted by the limit, failed at random.
+    /// Accepted by the limit, and failed at random.
     Noise,
-    /// Met an outage.
+    /// Answered by an outage.
     Down,
-    /// Met the block page.
+    /// Answered by the block page.
     Blocked,
 }
 
 /// One request of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// When it left, and reached the host.
+    /// When it left and reached the host.
     pub sent: Timestamp,
     /// From leaving to the response.
     pub latency: Duration,
-    /// What became of it.
+    /// Its fate.
     pub fate: Fate,
-    /// Whose it was.
+    /// The worker that sent it.
     pub worker: u32,
-    /// It left while a Retry-After that its client had heard was still running.
+    /// It left during a Retry-After that its client knew.
     pub in_hold: bool,
 }
 
-/// What happened in a run.
+/// The events of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
     /// Every answered request, in order of its answer.
     pub requests: Vec<Request>,
-    /// The rate the first client aimed for, from when on.
+    /// The first client's setpoint, and from when it applied.
     pub rates: Vec<(Timestamp, f64)>,
     /// When the run ended.
     pub end: Timestamp,
 }
 
 impl Scenario {
-    /// The host, fresh.
+    /// Creates the scenario's host in its initial state.
     pub fn host(&self, rng: Rng) -> Result<LimitedHost, SpecError> {
         LimitedHost::new(&self.limit, &self.faults, self.service, rng)
     }
 }
 
-/// Runs `scenario` with one client per worker, or one for all if they are coordinated. `plot` keeps rates.
+/// Runs `scenario` with one client per worker, or one for all if they are coordinated. `plot` keeps
+/// setpoints.
 ///
 /// # Panics
 /// If the scenario was not validated.
@@ -83,7 +86,7 @@ pub fn run(
     Run::new(scenario, seed, plot, client).run()
 }
 
-/// Where the clock of aligned windows stands when a run with `seed` begins.
+/// Returns the reading of the clock of aligned windows when a run with `seed` begins.
 pub(crate) fn phase(seed: u64) -> Duration {
     Duration::from_secs_f64(Rng::new(!seed).between(0.0, PHASE_MAX_S))
 }
@@ -91,11 +94,11 @@ pub(crate) fn phase(seed: u64) -> Duration {
 enum Event {
     /// A client may have something to send.
     Ask { client: u32 },
-    /// The host has done with a request.
+    /// The host has finished a request.
     Depart,
     /// An answer arrives.
     Answer { flight: u32 },
-    /// A connection has slept.
+    /// A connection has finished its sleep.
     Wake {
         client: u32,
         worker: u32,
@@ -103,7 +106,7 @@ enum Event {
     },
 }
 
-/// A request under way.
+/// A request in flight.
 #[derive(Clone, Copy)]
 struct Flight {
     sent: Timestamp,
@@ -119,16 +122,16 @@ struct Flight {
     quota: Option<Quota>,
 }
 
-/// A client and those who wait for its word.
+/// A client and the connections that wait for its decision.
 struct Seat {
     client: Box<dyn Client>,
-    /// Idle connections, longest idle first, by worker.
+    /// Idle connections by worker, the longest idle first.
     idle: VecDeque<u32>,
-    /// Pages to try again: how often they were tried.
+    /// Pages to retry, each with its number of tries.
     again: VecDeque<u32>,
     /// When it will be asked next.
     next_ask: Timestamp,
-    /// Until when it was told to stay away.
+    /// The end of the Retry-After that it knows.
     hold: Timestamp,
 }
 
@@ -138,7 +141,7 @@ struct Run<'a> {
     now: Timestamp,
     seq: u64,
     events: BinaryHeap<Reverse<(u64, u64, u32)>>,
-    // Payloads apart: the heap moves three words, not an event.
+    // Payloads are kept apart, so the heap moves three words instead of an event.
     payloads: Vec<Event>,
     free_payloads: Vec<u32>,
     host: LimitedHost,
@@ -175,7 +178,7 @@ impl<'a> Run<'a> {
         let seats = (0..clients)
             .map(|i| Seat {
                 client: client(i),
-                // Connections are dealt to workers in turn.
+                // Connections are assigned to workers in turn.
                 idle: (0..connections.max(workers))
                     .map(|connection| connection % workers)
                     .filter(|worker| worker % clients == i)
@@ -278,7 +281,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Sends as long as there is a connection, a page and leave.
+    /// Sends while there is a connection, a page and leave.
     fn send(&mut self, client: u32) {
         loop {
             let seat = &mut self.seats[client as usize];
@@ -361,7 +364,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The host starts on a request `after` this long.
+    /// Starts the host's work on a request after the delay `after`.
     fn serve(&mut self, index: u32, after: Duration) {
         let flight = &self.flights[index as usize];
         let (served, done) = (flight.fate, after + flight.service);
@@ -432,7 +435,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What a refused client reads of Retry-After: whole seconds, rounded up; one if the limit cannot know.
+/// Returns the Retry-After that a refused client reads: whole seconds, rounded up; one if the limit
+/// cannot know.
 fn said(form: RetryAfter, exact: Option<Duration>) -> Option<Duration> {
     let seconds = exact.map_or(1, |exact| {
         exact.as_micros().div_ceil(1_000_000).max(1) as u64
@@ -444,7 +448,8 @@ fn said(form: RetryAfter, exact: Option<Duration>) -> Option<Duration> {
     }
 }
 
-/// What a client reads of announced headers: windows and resets in whole seconds, rounded up.
+/// Returns the quota that a client reads from headers: windows and resets in whole seconds, rounded
+/// up.
 fn announced(headers: Headers, quota: politely_target::Quota) -> Quota {
     let quota = headers.claim(quota);
     let whole = |span: Duration| Duration::from_secs(span.as_micros().div_ceil(1_000_000) as u64);

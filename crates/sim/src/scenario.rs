@@ -1,4 +1,4 @@
-//! What is simulated, as a file writes it.
+//! Scenarios as files describe them.
 
 use std::collections::BTreeSet;
 
@@ -10,29 +10,29 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// For people and result lines.
+    /// A unique name for result lines.
     pub name: String,
-    /// Virtual seconds. A run of pages ends when the last is fetched, at the latest then.
+    /// The duration in virtual seconds. A run of pages ends when the last is fetched, or then.
     pub duration_s: f64,
-    /// What is to be fetched.
+    /// The demand for pages.
     pub demand: Demand,
-    /// Network time to the host and back, milliseconds; each way varies by a tenth.
+    /// Network time to the host and back in milliseconds; each way varies by a tenth.
     pub rtt_ms: f64,
-    /// Time in the host.
+    /// The service time of the host.
     #[serde(default)]
     pub service: Service,
-    /// What it allows.
+    /// The host's limit.
     pub limit: LimitSpec,
-    /// How it says no.
+    /// How the host refuses.
     #[serde(default)]
     pub signals: Signals,
-    /// What else goes wrong.
+    /// The host's faults.
     #[serde(default)]
     pub faults: Vec<FaultSpec>,
-    /// How many clients share the host.
+    /// The number of clients that share the host.
     #[serde(default = "one")]
     pub workers: u32,
-    /// Whether they share one state, or each knows only its own.
+    /// Whether the clients share one state.
     #[serde(default = "yes")]
     pub coordinated: bool,
 }
@@ -45,33 +45,33 @@ const fn yes() -> bool {
     true
 }
 
-/// Connections of a run of pages, and of a greedy one that does not say.
+/// The default number of connections.
 const fn connections() -> u32 {
     64
 }
 
-/// What is to be fetched.
+/// The demand for pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Demand {
-    /// There is always one more page.
+    /// Pages without end.
     Greedy {
-        /// Requests under way at most, over all workers.
+        /// Most requests in flight, over all workers.
         #[serde(default = "connections")]
         connections: u32,
     },
-    /// So many pages, then the run is over.
+    /// A number of pages; the run ends after them.
     Pages {
         /// Pages.
         count: u32,
-        /// Requests under way at most, over all workers.
+        /// Most requests in flight, over all workers.
         #[serde(default = "connections")]
         connections: u32,
     },
 }
 
 impl Demand {
-    /// Requests under way at most, over all workers.
+    /// Returns the most requests in flight, over all workers.
     pub const fn connections(self) -> u32 {
         match self {
             Self::Greedy { connections } | Self::Pages { connections, .. } => connections,
@@ -82,46 +82,46 @@ impl Demand {
 /// Why a scenario cannot be simulated.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
-    /// Not the JSON of scenarios.
+    /// The file is not the JSON of scenarios.
     #[error("{place}{source}")]
     Parse {
         /// Scenario and field, as far as known, with a colon.
         place: String,
-        /// What, with its line.
+        /// The fault and its line.
         source: serde_json::Error,
     },
-    /// Results could not be told apart.
+    /// Two scenarios share a name, so their results could not be told apart.
     #[error("two scenarios are named {0:?}")]
     SameName(String),
-    /// Another kind of file.
+    /// The file is JSON, but not an array.
     #[error("a JSON array of scenarios is needed, [{{\"name\": …}}, …]")]
     NoArray,
-    /// Nothing to simulate.
+    /// The array is empty.
     #[error("no scenarios in it")]
     Empty,
-    /// A limit or fault out of range.
+    /// A limit or fault is out of range.
     #[error("scenario {name}: {source}")]
     Spec {
-        /// Whose.
+        /// The scenario's name.
         name: String,
-        /// What.
+        /// The value and the rule.
         source: SpecError,
     },
-    /// A number of the scenario itself out of range.
+    /// A number of the scenario itself is out of range.
     #[error("scenario {name}: {field} must be {rule}, not {}", short(*value))]
     Range {
-        /// Whose.
+        /// The scenario's name.
         name: String,
-        /// Which.
+        /// The field.
         field: &'static str,
-        /// What it must be.
+        /// The rule.
         rule: &'static str,
-        /// What it is.
+        /// The value.
         value: f64,
     },
 }
 
-/// 1e308 has more digits than anybody reads.
+/// 1e308 has more digits than a reader wants.
 fn short(value: f64) -> String {
     let text = value.to_string();
     if text.len() > 20 {
@@ -193,7 +193,7 @@ impl Scenario {
     }
 }
 
-/// Where in the file an error is, in the words of whoever wrote it: by the scenario's name if it has one.
+/// Says where in the file an error is, by the scenario's name if it has one.
 fn place(json: &str, error: serde_path_to_error::Error<serde_json::Error>) -> ScenarioError {
     let mut segments = error.path().iter();
     let mut place = Vec::new();

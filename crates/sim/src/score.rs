@@ -1,4 +1,4 @@
-//! What came of a run, against the exact offline optimum.
+//! The score of a run against the exact offline optimum.
 
 use politely_core::Timestamp;
 use politely_target::model::{FaultSpec, LimitSpec};
@@ -8,12 +8,12 @@ use crate::optimum;
 use crate::run::{Fate, Trace, phase};
 use crate::scenario::{Demand, Scenario};
 
-/// Goodput is compared with the optimum's over this long, for the time to 90 %.
+/// The span over which goodput is compared with the optimum's, for the time to 90 %.
 const T90_WINDOW_S: f64 = 10.0;
-/// What is *steady* begins here: the cold start is over.
+/// When the steady part of a run begins: after the cold start.
 pub const STEADY_FROM_S: f64 = 300.0;
 
-/// One run's figures; shares are of 1, times in seconds unless the name says otherwise.
+/// One run's figures. Shares are of 1, times in seconds unless the name says otherwise.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Score {
     /// The scenario's name.
@@ -28,11 +28,12 @@ pub struct Score {
     pub refused_share: f64,
     /// Most refusals in any 60 s.
     pub refused_worst_minute: u64,
-    /// Until goodput over ten seconds first reached 90 % of the optimum's; `None`: never.
+    /// Time until goodput over ten seconds first reached 90 % of the optimum's; `None`: never.
     pub t90_s: Option<f64>,
-    /// Most requests sent in any second over the most the best client got accepted in any.
+    /// Most requests sent in any second over the most that the best client had accepted in any
+    /// second.
     pub overshoot_1s: f64,
-    /// Median latency of what was served.
+    /// Median latency of served requests.
     pub latency_p50_ms: f64,
     /// Its 95th percentile.
     pub latency_p95_ms: f64,
@@ -40,7 +41,7 @@ pub struct Score {
     pub accepted: u64,
     /// Requests refused.
     pub refused: u64,
-    /// Jain's index over what the workers got served.
+    /// Jain's index over the workers' served requests.
     pub jain: f64,
     /// Utilisation after the first five minutes; `None` if the run is shorter.
     pub steady_utilisation: Option<f64>,
@@ -48,20 +49,21 @@ pub struct Score {
     pub steady_refused_share: Option<f64>,
     /// As `overshoot_1s`, over five seconds.
     pub overshoot_5s: f64,
-    /// Median latency over what one unhurried request takes.
+    /// Median latency over the latency of a single request.
     pub latency_inflation: f64,
     /// Requests sent into an outage.
     pub into_outage: u64,
-    /// Requests sent before a Retry-After that was heard had passed.
+    /// Requests sent during a Retry-After that the client knew.
     pub into_hold: u64,
     /// Requests that met the block page.
     pub blocked: u64,
     /// Requests per page served.
     pub attempts_per_page: f64,
-    /// How long the run took.
+    /// The length of the run.
     pub time_s: f64,
-    /// From an outage's end or a new limit until goodput over ten seconds was 90 % of the optimum's: the longest of
-    /// them, at most until the next; `None`: there is none.
+    /// Time from an outage's end or a new limit until goodput over ten seconds was 90 % of the
+    /// optimum's: the longest
+    /// of them, at most until the next; `None`: there is none.
     pub recovery_s: Option<f64>,
 }
 
@@ -83,7 +85,7 @@ pub fn score(scenario: &Scenario, law: &str, seed: u64, trace: &Trace) -> Score 
             }
             Fate::Down => down += 1,
             Fate::Blocked => blocked += 1,
-            // A client cannot tell noise from a refusal, and pays as much.
+            // A client cannot tell noise from a refusal, and loses as much.
             Fate::Refused | Fate::Noise => {}
         }
         if request.fate != Fate::Served {
@@ -155,7 +157,7 @@ fn ratio(part: usize, whole: usize) -> f64 {
     part as f64 / whole as f64
 }
 
-/// The most of `times` (in order) within any `secs` seconds.
+/// Returns the most of `times` (in order) within any `secs` seconds.
 fn most_within(times: &[Timestamp], secs: f64) -> u64 {
     let width = (secs * 1e6) as u64;
     let (mut first, mut most) = (0, 0);
@@ -168,7 +170,7 @@ fn most_within(times: &[Timestamp], secs: f64) -> u64 {
     most as u64
 }
 
-/// The longest return to what the host allows anew.
+/// Returns the longest time of a recovery.
 fn recovery(
     scenario: &Scenario,
     served: &[Timestamp],
@@ -193,13 +195,14 @@ fn recovery(
         .max_by(f64::total_cmp)
 }
 
-/// Seconds from `from` on until ten seconds of goodput were 90 % of the optimum's, if that was before `to`.
+/// Returns the seconds from `from` until ten seconds of goodput were 90 % of the optimum's, if
+/// before `to`.
 fn reached(served: &[Timestamp], best: &[Timestamp], from: f64, to: f64) -> Option<f64> {
     let count = |times: &[Timestamp], from: f64, to: f64| {
         times.partition_point(|t| t.as_secs_f64() < to)
             - times.partition_point(|t| t.as_secs_f64() < from)
     };
-    // The optimum spends a window's quota at once; on average is what can be asked.
+    // The optimum spends a window's quota at once, so a client is compared with its average.
     let average = count(best, from, to) as f64 / (to - from) * T90_WINDOW_S;
     let last = (to - from - T90_WINDOW_S).floor();
     (0..=last as u32)
@@ -216,7 +219,7 @@ fn reached(served: &[Timestamp], best: &[Timestamp], from: f64, to: f64) -> Opti
 mod tests {
     use super::*;
 
-    /// One a second, but none between `from` and `to`.
+    /// One request a second, but none between `from` and `to`.
     fn pause(from: u32, to: u32) -> Vec<Timestamp> {
         (0..1_000)
             .filter(|second| !(from..to).contains(second))

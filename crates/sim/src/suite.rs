@@ -1,14 +1,15 @@
-//! The named suite: one scenario for each thing a host may do that a law can get wrong.
+//! The named suite: one scenario for each thing that a host may do and a law can get wrong.
 //!
-//! Random limits ([`mod@crate::generate`]) say how good a law is; these say what at. Durations and numbers are
-//! those of the study the law came from where it had them, so that its figures can be compared.
+//! Random limits ([`mod@crate::generate`]) show how good a law is; these show where it fails.
+//! Durations and
+//! numbers are those of the study that the law came from, so that figures can be compared.
 
 use crate::scenario::Scenario;
 
-/// The file, for whoever wants to see one or start from it.
+/// The suite's file, as a starting point for scenarios of your own.
 pub const NAMED_JSON: &str = include_str!("../suite/named.json");
 
-/// The named scenarios, in the order of the README's table.
+/// Returns the named scenarios, in the order of the table in the documentation.
 ///
 /// # Panics
 /// Never: a test reads the file.

@@ -1,5 +1,4 @@
-//! What a law did over a set of runs, in figures that a few good runs cannot hide behind: the middle, the
-//! tail and the worst, never a mean.
+//! The results of a law over a set of runs: the middle, the tail and the worst run, never a mean.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +6,12 @@ use serde::Serialize;
 
 use crate::score::Score;
 
-/// A run is good if it uses at least this share of the limit once its cold start is over …
+/// The least share of the limit that a good run uses after its cold start.
 pub const GOOD_UTILISATION: f64 = 0.95;
-/// … and at most this share of its requests is refused then.
+/// The largest share of refused requests of a good run after its cold start.
 pub const GOOD_REFUSED_SHARE: f64 = 0.005;
 
-/// One figure over many runs. What is bad, low or high, depends on the figure.
+/// One figure over many runs. Whether low or high is bad depends on the figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
     /// The best tenth begins here.
@@ -30,20 +29,21 @@ pub struct Spread {
 pub struct Summary {
     /// The law's name.
     pub law: String,
-    /// How many runs; several seeds of a scenario are several runs.
+    /// The number of runs. Several seeds of a scenario are several runs.
     pub runs: usize,
     /// Utilisation; low is bad.
     pub utilisation: Spread,
     /// Refused share; high is bad.
     pub refused_share: Spread,
-    /// The share of runs with [`GOOD_UTILISATION`] and [`GOOD_REFUSED_SHARE`] after their cold start; `None` if
-    /// all were over before.
+    /// The share of runs with [`GOOD_UTILISATION`] and [`GOOD_REFUSED_SHARE`] after their cold
+    /// start; `None` if all
+    /// runs were shorter.
     pub good_share: Option<f64>,
     /// The 95th percentile of each run's refusals in its worst minute.
     pub refused_worst_minute_p95: f64,
 }
 
-/// Each law over its runs, in the order in which the laws first appear.
+/// Summarises each law over its runs, in the order in which the laws first appear.
 pub fn summarise(scores: &[Score]) -> Vec<Summary> {
     let mut order: Vec<&str> = Vec::new();
     let mut of: BTreeMap<&str, Vec<&Score>> = BTreeMap::new();
@@ -90,8 +90,9 @@ fn one(law: &str, runs: &[&Score]) -> Summary {
     }
 }
 
-/// The `q`-quantile, between neighbours in proportion (Hyndman and Fan's type 7, as R and `NumPy` have it);
-/// zero of nothing.
+/// Returns the `q`-quantile, interpolated linearly (Hyndman and Fan's type 7, as in R and `NumPy`);
+/// zero for an
+/// empty slice.
 pub fn quantile(values: &[f64], q: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -100,7 +101,7 @@ pub fn quantile(values: &[f64], q: f64) -> f64 {
     };
     let at = last as f64 * q.clamp(0.0, 1.0);
     let (low, high) = (sorted[at as usize], sorted[(at as usize + 1).min(last)]);
-    // Not a difference of infinities: "never" is one.
+    // Avoids a difference of infinities: "never" is one.
     if low.total_cmp(&high).is_eq() || at.fract() == 0.0 {
         return low;
     }

@@ -1,4 +1,4 @@
-//! The optimum against all there is to try, where that is little.
+//! The optimum against an exhaustive search, for small cases.
 
 use politely_core::Rng;
 use politely_target::model::{FaultSpec, Limit, LimitSpec, Verdict};
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Instants a brute client may choose from, by their index; sending is on or off for each: 4,096 plans.
+/// The number of instants at which a client of the search may send or not: 4,096 plans.
 const INSTANTS: usize = 12;
 
 const TICK_S: f64 = 0.1;
@@ -15,7 +15,8 @@ fn tick(index: usize) -> Timestamp {
     Timestamp::from_micros(1) + Duration::from_millis(100) * index as u32
 }
 
-/// Connections enough, no network, 200 ms of service without spread, until just before the thirteenth tick.
+/// Enough connections, no network time, 200 ms of service without spread, until just before the
+/// thirteenth tick.
 fn scenario(limit: LimitSpec, faults: Vec<FaultSpec>) -> Scenario {
     let json = r#"{"name":"small","duration_s":1.15,"demand":{"kind":"greedy","connections":1000},
         "rtt_ms":0,"service":{"mean_ms":200,"cv":0},"limit":{"kind":"none"}}"#;
@@ -25,7 +26,9 @@ fn scenario(limit: LimitSpec, faults: Vec<FaultSpec>) -> Scenario {
     scenario
 }
 
-/// The most that any plan over `instants` gets accepted. A plan with a refusal is another plan without it.
+/// Returns the most requests that any plan over `instants` has accepted. A plan with a refusal
+/// equals another
+/// plan without that request.
 fn most(instants: &[Timestamp], accepts: impl Fn(&[Timestamp]) -> bool) -> usize {
     let mut best = 0;
     for plan in 0_u32..1 << instants.len() {
@@ -42,7 +45,7 @@ fn most(instants: &[Timestamp], accepts: impl Fn(&[Timestamp]) -> bool) -> usize
     best
 }
 
-/// Whether `limit` accepts all of `times`, each of which takes `service`.
+/// Returns whether `limit` accepts all of `times`, each of which takes `service`.
 fn accepts_all(
     mut limit: Limit,
     times: &[Timestamp],
@@ -65,7 +68,7 @@ fn ticks() -> Vec<Timestamp> {
     (0..INSTANTS).map(tick).collect()
 }
 
-/// Each tick twice, for limits that take several at once: half as many ticks.
+/// Each tick twice, for limits that accept several requests at once: half as many ticks.
 fn double_ticks() -> Vec<Timestamp> {
     (0..INSTANTS).map(|index| tick(index / 2)).collect()
 }
@@ -104,7 +107,8 @@ fn of_ticks() -> impl Strategy<Value = LimitSpec> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// The optimum may use other instants than ticks, so it may be more; but every plan of it is accepted.
+    /// The optimum may use instants other than ticks, so it may have more; but each of its requests
+    /// is accepted.
     #[test]
     fn no_plan_gets_more_and_the_optimum_is_a_plan(limit in of_ticks(), double: bool) {
         let instants = if double { double_ticks() } else { ticks() };
@@ -212,7 +216,7 @@ fn a_varying_rate_is_used_to_the_last_token() {
     scenario.duration_s = 7_200.0;
     let mut rng = Rng::new(1);
     for _ in 0..3 {
-        // Two whole days, whenever they begin: 12.5 per second on average.
+        // Two whole days that begin anywhere: 12.5 per second on average.
         let phase = Duration::from_secs_f64(rng.between(0.0, 86_400.0));
         let got = accepted(&scenario, phase).len();
         assert!((90_008..=90_010).contains(&got), "{got}");
@@ -231,7 +235,7 @@ fn of_slots_in_a_brownout_the_last_waits_for_its_end() {
     let limit = LimitSpec::ConcurrencyReject { slots: 4 };
     let mut scenario = scenario(limit, vec![brownout]);
     scenario.duration_s = 300.0;
-    // 20 a second outside, two inside.
+    // 20 a second outside the outage, two inside.
     let got = accepted(&scenario, Duration::ZERO).len();
     assert!((4_200..=4_204).contains(&got), "{got}");
 }
@@ -250,6 +254,6 @@ fn others_leave_what_they_do_not_take() {
     let mut scenario = scenario(shared, Vec::new());
     scenario.duration_s = 1_800.0;
     let got = accepted(&scenario, Duration::ZERO).len();
-    // Six a second, but for the few tokens that are lost while they are kept for others.
+    // Six a second, minus the few tokens that are lost while they are kept for other clients.
     assert!((10_000..11_000).contains(&got), "{got}");
 }

@@ -1,17 +1,24 @@
-//! What an all-knowing client would get: the exact offline optimum.
+//! The exact offline optimum: the requests that an all-knowing client has accepted.
 //!
-//! It sends each request at the first instant at which the host accepts it, which no client can beat for any
-//! rate limit here: a request sent later never leaves room for more (see [`politely_target::best_time`]).
-//! It knows the limit's phase, its walk and its day, when an outage ends, and how much it may send before it is
-//! blocked; since it is never refused it is never banned. It differs from taking all it can get in two ways:
+//! It sends each request at the first instant at which the host accepts it. No client can beat that
+//! for any rate
+//! limit here, because a later request never leaves room for more (see
+//! [`politely_target::best_time`]). It knows
+//! the limit's phase, its walk and its day, the end of an outage, and the rate above which it is
+//! blocked. It is
+//! never refused, so it is never banned. It differs from taking everything it can in two ways:
 //!
-//! * Slots in a brown-out. A request that begins shortly before the end holds its slot for long after it; once it
-//!   would be done later than one begun at the end, it waits for the end. Exact for slots alone.
-//! * Others. What they would have got without us is theirs ([`room`]). Who takes it from them is above the
-//!   optimum, not at it.
+//! * Slots in a brown-out. A request that begins shortly before the end holds its slot for long
+//!   after it. If it
+//!   would end later than one begun at the end, it waits for the end. This is exact for slots
+//! alone.
+//! * Other clients. Requests that they would have had accepted without us are theirs ([`room`]). A
+//!   client that
+//!   takes these from them is above the optimum.
 //!
-//! Slots are held for the mean service time. Failures of accepted requests, noise and a brown-out's, are not
-//! the client's fault and not deducted.
+//! Slots are held for the mean service time. Failures of accepted requests, by noise or a
+//! brown-out, are not the
+//! client's fault and are not deducted.
 
 #[cfg(test)]
 mod brute;
@@ -26,17 +33,17 @@ use politely_target::model::FaultSpec;
 use self::room::{Room, Word};
 use crate::scenario::{Demand, Scenario};
 
-/// Times of trouble, from when until when.
+/// A time of trouble.
 struct Spell {
     from: Timestamp,
     to: Timestamp,
-    /// Service times are multiplied by it; an outage's does not matter.
+    /// The factor of service times; unused in an outage.
     slower: f64,
 }
 
 impl Spell {
     fn new(from_s: f64, to_s: f64, slower: f64) -> Self {
-        // Rounded as the host rounds them.
+        // Rounded as the host rounds.
         let at = |secs: f64| Timestamp::from_micros((secs * 1e6).round() as u64);
         Self {
             from: at(from_s),
@@ -50,7 +57,7 @@ impl Spell {
     }
 }
 
-/// The host's times of trouble and how long it works.
+/// The host's times of trouble and its service time.
 struct Service {
     mean: Duration,
     outages: Vec<Spell>,
@@ -81,7 +88,7 @@ impl Service {
         }
     }
 
-    /// The first instant from `now` on without an outage.
+    /// Returns the first instant from `now` on without an outage.
     fn up(&self, mut now: Timestamp) -> Timestamp {
         while let Some(outage) = self.outages.iter().find(|outage| outage.covers(now)) {
             now = outage.to;
@@ -89,7 +96,7 @@ impl Service {
         now
     }
 
-    /// How long a request takes that arrives `now`.
+    /// Returns how long a request takes that arrives at `now`.
     fn takes(&self, now: Timestamp) -> Duration {
         let mut micros = self.mean.as_micros() as f64;
         for brownout in &self.brownouts {
@@ -100,7 +107,8 @@ impl Service {
         Duration::from_micros(micros as u64)
     }
 
-    /// The end of a brown-out, if a slot is free sooner for a request that waits for it than for one `now`.
+    /// Returns the end of a brown-out, if a request that waits for it frees its slot sooner than
+    /// one at `now`.
     fn better_at(&self, now: Timestamp) -> Option<Timestamp> {
         let ends = (self.brownouts.iter())
             .filter(|brownout| brownout.covers(now))
@@ -110,7 +118,7 @@ impl Service {
     }
 }
 
-/// When requests are done, in order of time. They hardly ever overtake each other, so a queue is faster than a
+/// The ends of requests in order. They hardly ever overtake each other, so a queue is faster than a
 /// heap.
 #[derive(Default)]
 struct Ends(VecDeque<Timestamp>);
@@ -128,7 +136,7 @@ impl Ends {
         self.0.front().copied()
     }
 
-    /// Whether one has ended by `now`; forgets it.
+    /// Removes one request that has ended by `now`, and returns whether there was one.
     fn ended(&mut self, now: Timestamp) -> bool {
         let ended = self.next().is_some_and(|at| at <= now);
         if ended {
@@ -138,7 +146,7 @@ impl Ends {
     }
 }
 
-/// When the best client's requests are accepted, until the run's end or its last page.
+/// Returns when the best client's requests are accepted, until the run's end or its last page.
 pub(crate) fn accepted(scenario: &Scenario, phase: Duration) -> Vec<Timestamp> {
     let end = Timestamp::from_secs_f64(scenario.duration_s);
     let service = Service::new(scenario);
@@ -158,7 +166,7 @@ pub(crate) fn accepted(scenario: &Scenario, phase: Duration) -> Vec<Timestamp> {
         }
         while under_way.ended(now) {}
         if under_way.0.len() >= connections {
-            // Without a limit, what the connections carry.
+            // Without a limit, the connections bound the requests.
             now = under_way.next().unwrap_or(now);
             continue;
         }

@@ -1,10 +1,14 @@
-//! What a host has room for: its limit, the rate above which it blocks, and what belongs to others.
+//! The room of a host: its limit, the rate above which it blocks, and the share of other clients.
 //!
-//! Others who share a limit are served first, though they may come later: whatever they would have got without
-//! us is theirs, and a request of ours is right only if every later one of theirs is still accepted. Taking
-//! each first right instant is the optimum for buckets, logs and aligned windows: a request moved to an
-//! earlier right instant leaves the room after its old one as it was or larger. (For windows that begin with the
-//! first request it is right, but others' requests move with ours, and it may not be the most.)
+//! Other clients of a shared limit are served first, even if they come later: requests that they
+//! would have had
+//! accepted without us are theirs. A request of ours is right only if every later one of theirs is
+//! still accepted.
+//! Taking each first right instant is the optimum for buckets, logs and aligned windows, because a
+//! request moved to
+//! an earlier right instant leaves at least the same room after its old one. For windows that begin
+//! with the first
+//! request it is right but may not be the most, because others' requests move with ours.
 
 use std::time::Duration;
 
@@ -13,23 +17,24 @@ use politely_target::model::{FaultSpec, Limit, LimitSpec, Verdict};
 
 use crate::scenario::Scenario;
 
-/// May a request be sent?
+/// The answer to the question whether a request may be sent.
 pub(super) enum Word {
-    /// It is accepted, and begins `after` this long.
+    /// It is accepted, and begins after this delay.
     Go {
         /// From the arrival to the start of the work.
         after: Duration,
     },
     /// Not before this.
     NotBefore(Timestamp),
-    /// Not before another is done.
+    /// Not before another request has ended.
     NoSlot,
 }
 
 pub(super) struct Room {
     limit: Limit,
     has_slots: bool,
-    /// Whoever wants no block stays below its rate. Of ours only: a block does not see who shares a limit.
+    /// A client that avoids a block stays below its rate. Only our requests count: a block does not
+    /// see other clients.
     blocks: Vec<Limit>,
     theirs: Option<Theirs>,
 }
@@ -89,7 +94,7 @@ impl Room {
         let displaced =
             (self.theirs.as_ref()).and_then(|theirs| theirs.displaced(now, &self.limit));
         match displaced {
-            // Any later one before it would displace it as well.
+            // Every request before that one would displace it as well.
             Some(at) => Word::NotBefore(at + Duration::from_micros(1)),
             None => Word::Go { after },
         }
@@ -102,15 +107,15 @@ impl Room {
     }
 
     pub(super) fn depart(&mut self, now: Timestamp) {
-        // Nobody queues: who would have to waits outside.
+        // Nothing queues here: a request that would queue waits outside.
         let _ = self.limit.depart(now);
     }
 }
 
-/// The requests of others that are accepted if we send none, in order of time.
+/// The requests of other clients that are accepted if we send none, in order of time.
 struct Theirs {
     times: Vec<Timestamp>,
-    /// How many have arrived.
+    /// The number that have arrived.
     served: usize,
 }
 
@@ -124,7 +129,7 @@ impl Theirs {
         Self { times, served: 0 }
     }
 
-    /// Of two at one instant, ours is first.
+    /// Serves other clients before `now`. Of two requests at one instant, ours is first.
     fn serve_before(&mut self, now: Timestamp, limit: &mut Limit) {
         while let Some(&at) = self.times.get(self.served)
             && at < now
@@ -135,7 +140,7 @@ impl Theirs {
         }
     }
 
-    /// When the first of theirs would be refused if one of ours is accepted `now`.
+    /// Returns when the first of theirs would be refused if one of ours is accepted at `now`.
     fn displaced(&self, now: Timestamp, limit: &Limit) -> Option<Timestamp> {
         let (mut with, mut without) = (limit.clone(), limit.clone());
         serve(&mut with, now);
@@ -153,7 +158,7 @@ impl Theirs {
     }
 }
 
-/// A request that is accepted holds no slot: limits that are shared have none.
+/// Serves a request. It holds no slot, because shared limits have none.
 fn serve(limit: &mut Limit, at: Timestamp) -> bool {
     let accepted = limit.arrive(at).accepted();
     if accepted {

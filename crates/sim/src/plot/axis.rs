@@ -35,7 +35,7 @@ impl Axis {
             .take(100)
     }
 
-    /// As a vertical one: lines from `left` to `right`, numbers left of it.
+    /// Draws a vertical axis: lines from `left` to `right`, numbers left of it.
     pub(super) fn draw_left(self, svg: &mut Svg, left: f64, right: f64) {
         for value in self.ticks(5.0) {
             let y = self.at(value);
@@ -45,7 +45,7 @@ impl Axis {
         }
     }
 
-    /// As a horizontal one: marks at `y`, numbers below.
+    /// Draws a horizontal axis: marks at `y`, numbers below.
     pub(super) fn draw_below(self, svg: &mut Svg, y: f64) {
         for value in self.ticks(8.0) {
             let x = self.at(value);
@@ -64,7 +64,7 @@ fn round_step(rough: f64) -> f64 {
     step.unwrap_or(10.0) * power
 }
 
-/// As few digits as tell it: "0.05", "20", "1,500".
+/// Writes a number with as few digits as possible: "0.05", "20", "1,500".
 pub(super) fn short(value: f64) -> String {
     if value.abs() >= 1e3 {
         let whole = format!("{value:.0}");

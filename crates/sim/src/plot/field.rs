@@ -1,7 +1,8 @@
-//! All laws over one set: how much of the limit they use against how often they are refused.
+//! All laws over one set: how much of the limit they use, against how often they are refused.
 //!
-//! Both scales are stretched towards what is wanted, since the last per cent is what laws differ in: from 90
-//! to 99 % used is as far as from 0 to 90 %, from 0.1 to 1 % refused as far as from 1 to 10 %.
+//! Both scales are stretched towards the goal, because laws differ in the last per cent: from 90 to
+//! 99 % used is
+//! as far as from 0 to 90 %, and from 0.1 to 1 % refused as far as from 1 to 10 %.
 
 use super::svg::{Anchor, Svg, width};
 use crate::summary::{Spread, Summary};
@@ -9,19 +10,19 @@ use crate::summary::{Spread, Summary};
 const WIDTH: f64 = 980.0;
 const HEIGHT: f64 = 662.0;
 const LEFT: f64 = 84.0;
-/// Room for the names of those who are refused nearly always.
+/// Leaves room for the names of laws that are refused nearly always.
 const RIGHT: f64 = WIDTH - 100.0;
 const TOP: f64 = 118.0;
 const BOTTOM: f64 = HEIGHT - 70.0;
 
-/// Below this share, refused is drawn as none; above it used, as all.
+/// A smaller refused share is drawn as none.
 const REFUSED_MIN: f64 = 0.0001;
 const UNUSED_MIN: f64 = 0.001;
-/// What the law must reach on the held-out set: median utilisation and refused share.
+/// The goals on the held-out set: median utilisation and refused share.
 const GOAL_USED: f64 = 0.97;
 const GOAL_REFUSED: f64 = 0.004;
 
-/// A place taken: left, top, right, bottom.
+/// An occupied place: left, top, right, bottom.
 type Box4 = (f64, f64, f64, f64);
 
 /// Draws one mark per law at its medians, with whiskers from the best to the worst tenth. `ours` stand out.
@@ -56,7 +57,7 @@ pub fn field(set: &str, summaries: &[Summary], ours: &[&str]) -> String {
         let own = is_ours(ours, one);
         svg.dot(who(ours, one), place(one), if own { 7.0 } else { 5.0 });
     }
-    // Ours first: the best place is theirs.
+    // Our laws first, so that they get the best places.
     let mut order: Vec<&Summary> = summaries.iter().collect();
     order.sort_by_key(|one| !is_ours(ours, one));
     for one in order {
@@ -87,7 +88,7 @@ fn up(used: f64) -> f64 {
     BOTTOM - decades / -libm::log10(UNUSED_MIN) * (BOTTOM - TOP)
 }
 
-/// Scales, their names, and the corner to reach.
+/// Draws the scales, their names, and the goal.
 fn frame(svg: &mut Svg) {
     let (x, y) = (across(GOAL_REFUSED), up(GOAL_USED));
     svg.rect("goal", (LEFT, TOP), (x - LEFT, y - TOP));

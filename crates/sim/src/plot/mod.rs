@@ -1,13 +1,15 @@
-//! Pictures of runs, as SVG text: what a person would rather look at than read.
+//! Plots of runs as SVG text.
 //!
 //! ```text
-//!   timeline   one run: the limit, what the law aimed for and got, each refusal
+//!   timeline   one run: the limit, the setpoint, accepted requests, each refusal
 //!   field      all laws over a set: how much they use against how often they are refused
 //!   study      Brooker's backoff study: calls and time against clients
 //! ```
 //!
-//! Written by hand because a picture here is forty lines of text and has to be the same bytes everywhere.
-//! Colours follow the reader's light or dark scheme; lines are named where they end, not in a legend.
+//! The SVG is written by hand: a plot here is forty lines of text and must have the same bytes on
+//! every machine.
+//! Colours follow the reader's light or dark scheme. Lines are named where they end instead of in a
+//! legend.
 
 mod axis;
 mod field;

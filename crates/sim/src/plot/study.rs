@@ -1,4 +1,4 @@
-//! Brooker's backoff study: what many clients that met a conflict at once cost each other, by backoff.
+//! The plot of Brooker's backoff study: the cost of contention for each kind of backoff.
 
 use super::axis::Axis;
 use super::svg::{Anchor, Svg};

@@ -1,8 +1,9 @@
-//! The few shapes the pictures are made of.
+//! The few shapes of the plots.
 
 use std::fmt::Write as _;
 
-/// Blue is ours or aimed for, green is got, red is refused; everything else is ink of some strength.
+/// Blue is ours or the setpoint, green is accepted, red is refused; everything else is a shade of
+/// ink.
 const STYLE: &str = "\
 text{font:13px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;fill:#3b424d}\
 .title{font-size:18px;font-weight:600;fill:#14181f}.sub{fill:#5d6675}.tick{font-size:12px;fill:#5d6675}\
@@ -23,7 +24,7 @@ text{fill:#c9d0db}.title,.strong,.t-limit{fill:#f2f5f9}.sub,.tick{fill:#97a1b1}.
 .lead{stroke:#626d7d}.halo{stroke:#15191f}.s0{stroke:#ff6570;fill:#ff6570}.s1{stroke:#f0a93c;fill:#f0a93c}\
 .s2{stroke:#62a6ff;fill:#62a6ff}.s3{stroke:#74cf96;fill:#74cf96}.s4{stroke:#b794f4;fill:#b794f4}.curve{fill:none}.name{stroke:none}}";
 
-/// Where a text begins, ends or has its middle.
+/// The alignment of a text.
 #[derive(Clone, Copy)]
 pub(super) enum Anchor {
     Start,
@@ -31,11 +32,11 @@ pub(super) enum Anchor {
     End,
 }
 
-/// A picture in the making; coordinates in pixels from the upper left.
+/// A plot in progress. Coordinates are pixels from the upper left.
 pub(super) struct Svg(String);
 
 impl Svg {
-    /// An empty sheet. `label` is read out to those who do not see it.
+    /// Creates an empty plot. Screen readers read `label`.
     pub(super) fn new(width: f64, height: f64, label: &str) -> Self {
         let mut svg = Self(String::new());
         let label = escaped(label);
@@ -102,7 +103,7 @@ impl Svg {
     }
 }
 
-/// How wide a text is, about: no font is at hand to ask.
+/// Estimates the width of a text, because no font is available.
 pub(super) fn width(text: &str) -> f64 {
     text.chars().count() as f64 * 7.2
 }
@@ -115,7 +116,7 @@ fn escaped(text: &str) -> String {
             '<' => safe.push_str("&lt;"),
             '>' => safe.push_str("&gt;"),
             '"' => safe.push_str("&quot;"),
-            // XML has no way to write these.
+            // XML cannot express these.
             c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => safe.push('\u{fffd}'),
             c => safe.push(c),
         }

@@ -7,7 +7,7 @@ use crate::polite::Polite;
 use crate::summary::{Spread, Summary};
 use crate::{Scenario, run, score};
 
-/// The texts of a picture; fails if it is not well-formed or a number is none.
+/// Returns the texts of a plot. Fails if it is not well-formed or a number is NaN or infinite.
 fn texts(svg: &str) -> Vec<String> {
     let picture = roxmltree::Document::parse(svg).expect("well-formed");
     for node in picture.descendants() {

@@ -1,4 +1,4 @@
-//! One run over time: the limit, what the law aimed for, what it got, and each refusal.
+//! One run over time: the limit, the setpoint, accepted requests, and each refusal.
 
 use politely_core::Timestamp;
 use politely_target::model::{FaultSpec, LimitSpec, Service};
@@ -13,16 +13,16 @@ use crate::score::Score;
 const WIDTH: f64 = 980.0;
 const HEIGHT: f64 = 444.0;
 const LEFT: f64 = 70.0;
-/// Room for the names of the lines.
+/// Leaves room for the names of the lines.
 const RIGHT: f64 = WIDTH - 120.0;
 const TOP: f64 = 98.0;
 const BOTTOM: f64 = HEIGHT - 92.0;
-/// Refusals stand in a strip of their own under the plot.
+/// Refusals have a strip of their own under the plot.
 const STRIP: (f64, f64) = (BOTTOM + 8.0, BOTTOM + 28.0);
 
-/// Times of accepted requests are counted over at least this share of the run …
+/// The most bins over which accepted requests are counted.
 const BINS_MAX: f64 = 150.0;
-/// … and over about so many requests, so that a slow host's line is not a comb.
+/// The usual number of requests per bin, so that a slow host's line is not a comb.
 const PER_BIN: f64 = 12.0;
 
 /// Draws the run behind `score`. The trace must have been made with its rates kept.
@@ -91,7 +91,7 @@ pub fn timeline(scenario: &Scenario, score: &Score, trace: &Trace) -> String {
     svg.text("tick", (middle, HEIGHT - 18.0), Anchor::Middle, &name);
 
     let last = |line: &[(f64, f64)]| line.last().map(|(_, rate)| y.at(*rate));
-    // What was got at the very end may be half a bin: name it where it mostly is.
+    // The last bin may be incomplete, so the name stands at the bin before.
     let middling = accepted.get(accepted.len().saturating_sub(2)..accepted.len().max(1) - 1);
     let over = (trace.rates.last()).is_some_and(|(_, rate)| *rate > y.to());
     let aimed_for = if over { "aimed for ↑" } else { "aimed for" };
@@ -150,7 +150,7 @@ fn figures(scenario: &Scenario, score: &Score) -> String {
     )
 }
 
-/// Seconds in the unit in which a run of `end_s` is told.
+/// Returns the seconds of the unit in which a run of `end_s` is shown.
 fn unit(end_s: f64) -> (f64, &'static str) {
     match end_s {
         ..240.0 => (1.0, "s"),
@@ -160,7 +160,7 @@ fn unit(end_s: f64) -> (f64, &'static str) {
     }
 }
 
-/// The limit's rate from each time on; nothing if there is none.
+/// Returns the limit's rate from each time on; nothing without a limit.
 fn limit(scenario: &Scenario, seed: u64, end_s: f64) -> Vec<(f64, f64)> {
     let spec = &scenario.limit;
     let written = match spec {
@@ -170,7 +170,7 @@ fn limit(scenario: &Scenario, seed: u64, end_s: f64) -> Vec<(f64, f64)> {
             .collect(),
         spec => rate(spec, scenario.service).map(|rate| vec![(0.0, rate)]),
     };
-    // A limit whose rate no single number tells: what the best client gets of it.
+    // A limit without a single rate is drawn as what the best client gets of it.
     let mut line = written.unwrap_or_else(|| {
         let best = optimum::accepted(scenario, phase(seed));
         binned(best.iter().copied(), best.len(), end_s)
@@ -179,7 +179,7 @@ fn limit(scenario: &Scenario, seed: u64, end_s: f64) -> Vec<(f64, f64)> {
     line
 }
 
-/// Requests per second that a limit allows in the long run, if one number tells it.
+/// Returns the requests per second that a limit allows in the long run, if that is one number.
 fn rate(spec: &LimitSpec, service: Service) -> Option<f64> {
     match spec {
         LimitSpec::TokenBucket { rate, .. } | LimitSpec::Leaky { rate, .. } => Some(*rate),
@@ -199,7 +199,7 @@ fn rate(spec: &LimitSpec, service: Service) -> Option<f64> {
     }
 }
 
-/// Events per second from each bin's begin on.
+/// Returns events per second, from the beginning of each bin.
 fn binned(times: impl Iterator<Item = Timestamp>, count: usize, end_s: f64) -> Vec<(f64, f64)> {
     let bins = (count as f64 / PER_BIN).clamp(1.0, BINS_MAX).ceil();
     let width_s = end_s / bins;
@@ -215,7 +215,7 @@ fn binned(times: impl Iterator<Item = Timestamp>, count: usize, end_s: f64) -> V
         .collect()
 }
 
-/// The aimed-for rates as a line, thinned to its extremes in each pixel.
+/// Returns the setpoints as a line, reduced to the extremes in each pixel.
 fn aimed_for(
     trace: &Trace,
     across: impl Fn(f64) -> f64,
@@ -231,7 +231,7 @@ fn aimed_for(
         let by_height = |a: &&(f64, f64), b: &&(f64, f64)| a.1.total_cmp(&b.1);
         let low = pixel.iter().min_by(by_height).copied().unwrap_or(first);
         let high = pixel.iter().max_by(by_height).copied().unwrap_or(first);
-        // A rate stands until the next one.
+        // A setpoint stands until the next one.
         if let Some(&(_, before)) = line.last() {
             line.push((first.0, before));
         }
@@ -251,7 +251,7 @@ fn aimed_for(
     line
 }
 
-/// Draws them, one stroke for those of one place, higher for more; returns how many there are.
+/// Draws the refusals, one stroke per place, higher for more. Returns their number.
 fn refusals(svg: &mut Svg, trace: &Trace, across: impl Fn(f64) -> f64) -> u64 {
     const PLACE: f64 = 1.5;
     let mut places = std::collections::BTreeMap::<u32, u64>::new();

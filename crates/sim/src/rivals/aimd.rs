@@ -1,9 +1,10 @@
-//! Additive increase, multiplicative decrease of a rate: the textbook law (Chiu and Jain 1989), as hand-written
+//! Additive increase, multiplicative decrease of a rate: the textbook law (Chiu and Jain 1989), as
+//! hand-written
 //! clients have it.
 //!
-//! One request per second at first, 0.1/s more every second, times 0.5 or 0.9 at a refusal, at most once a
-//! second, never below 0.1/s. Not one project's: constants as in the comparison this one began with
-//! (research/adaptive.md section 3, 2026-11-20).
+//! One request per second at first, 0.1/s more every second, times 0.5 or 0.9 at a refusal, at most
+//! once a second,
+//! never below 0.1/s. The constants are typical and not one project's.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ const START: f64 = 1.0;
 const LEAST: f64 = 0.1;
 /// Requests per second, every second.
 const STEP: f64 = 0.1;
-/// Refusals within this long are one event.
+/// Refusals within this span are one event.
 const COOLDOWN: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -31,7 +32,7 @@ pub(super) struct Aimd {
 }
 
 impl Aimd {
-    /// `decrease` is what a refusal multiplies the rate by.
+    /// Creates the law; a refusal multiplies the rate by `decrease`.
     pub(super) fn new(decrease: f64) -> Self {
         Self {
             decrease,

@@ -1,12 +1,16 @@
-//! aimd-bucket, an npm package (gadget-inc/aimd-bucket `src/index.ts` at f5b038f, 2025-07-02; the law read again at
+//! aimd-bucket, an npm package (gadget-inc/aimd-bucket `src/index.ts` at f5b038f, 2025-07-02; the
+//! law read again at
 //! 143806a).
 //!
-//! A token bucket with as many tokens as its rate. On every completion with at least five outcomes in the last
-//! 30 s: more than a fifth of them failed, and the rate halves (at least 1/s); otherwise it grows by 1/s. No
-//! cooldown: while the window remembers a bad spell, each completion halves again. By default it starts at its
-//! maximum, which is by default half the largest safe integer: without limit.
+//! A token bucket with as many tokens as its rate. Every completion with at least five outcomes in
+//! the last 30 s
+//! changes the rate. If more than a fifth of the outcomes failed, the rate halves (at least 1/s);
+//! otherwise it grows
+//! by 1/s. There is no cooldown: each completion halves again while the window contains the
+//! failures. By default
+//! the rate starts at its maximum, half of the largest safe integer: without limit.
 //!
-//! Whoever waits is looked at after a completion or when a timer of `max(100 ms, 1/rate)` runs out.
+//! Waiters are served after a completion, or when a timer of `max(100 ms, 1/rate)` ends.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -23,7 +27,7 @@ const LEAST: f64 = 1.0;
 /// Requests per second, per completion.
 const STEP: f64 = 1.0;
 const DECREASE: f64 = 0.5;
-/// The failed share that is too much.
+/// A larger share of failures halves the rate.
 const THRESHOLD: f64 = 0.2;
 const OUTCOMES_MIN: usize = 5;
 const WINDOW: Duration = Duration::from_secs(30);
@@ -85,7 +89,7 @@ impl Client for AimdBucket {
     }
 
     fn rate(&self, _now: Timestamp) -> Option<f64> {
-        // Without limit at first: nothing to plot.
+        // Without limit at first, so there is nothing to plot.
         (self.bucket.rate < 1e6).then_some(self.bucket.rate)
     }
 }

@@ -1,21 +1,29 @@
-//! Vector's adaptive request concurrency (vectordotdev/vector `src/sinks/util/adaptive_concurrency/controller.rs`,
+//! Vector's adaptive request concurrency (vectordotdev/vector
+//! `src/sinks/util/adaptive_concurrency/controller.rs`,
 //! `retries.rs` and `stats/mod.rs` at c3445d4, 2026-08-21).
 //!
-//! A limit of requests in flight, 1 at first, at most 200. Once per past mean round trip: if the limit was
-//! reached without back pressure and the mean round trip since is at most the past one, one more; else after back
-//! pressure, or if it is 2.5 standard deviations above the past mean, nine tenths, rounded down. The past is an
-//! average with weight 0.4.
+//! The law is a limit on requests in flight, 1 at first, at most 200. It changes once per past mean
+//! round trip. If
+//! the limit was reached without back pressure, and the mean round trip since is at most the past
+//! one, it grows by
+//! one. After back pressure, or if the mean is 2.5 standard deviations above the past one, it
+//! shrinks to nine
+//! tenths, rounded down. The past is an average with weight 0.4.
 //!
-//! A refused request sleeps (Fibonacci from 1 s to 30 s, full jitter) and is tried again until it succeeds. Where
-//! the limiter stands in that makes two laws of one:
+//! A refused request sleeps (Fibonacci from 1 s to 30 s, full jitter) and is retried until it
+//! succeeds. The place of
+//! the limiter makes two laws:
 //!
-//! - [`Stack::Around`] the retries, in sinks with one endpoint, which upstream's own tests measure. The request
-//!   keeps its permit while it sleeps, and its round trip contains the sleeps; that, not the refusal, is the back
-//!   pressure.
-//! - [`Stack::Inside`] the retries, in sinks with several endpoints. Each attempt takes a permit, has a round trip
-//!   if it was served and is back pressure if not.
+//! - [`Stack::Around`] the retries, in sinks with one endpoint, which Vector's own tests measure.
+//!   The request keeps
+//!   its permit while it sleeps, and its round trip contains the sleeps. That, not the refusal, is
+//! the back pressure.
+//! - [`Stack::Inside`] the retries, in sinks with several endpoints. Each attempt takes a permit.
+//!   It has a round trip
+//!   if it was served, and is back pressure if not.
 //!
-//! A branch (05b56b7, not in that snapshot) reports attempts to a limiter around them; it is not simulated.
+//! A branch (05b56b7, not in that snapshot) reports attempts to a limiter around them; it is not
+//! simulated.
 
 use std::time::Duration;
 
@@ -47,7 +55,7 @@ impl Past {
     }
 }
 
-/// Where the limiter stands.
+/// The place of the limiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stack {
     Around,
@@ -58,15 +66,15 @@ pub(super) enum Stack {
 pub(super) struct Arc {
     stack: Stack,
     limit: u32,
-    /// Permits held: requests in flight and, if the limiter is around them, asleep.
+    /// Permits in use: requests in flight and, if the limiter is around the retries, sleeping ones.
     held: u32,
     reached: bool,
     back_pressure: bool,
     past: Option<Past>,
-    /// Mean round trip since the last decision, seconds, over how many.
+    /// Mean round trip since the last decision in seconds, and its number of samples.
     current: (f64, u32),
     next_update: Timestamp,
-    /// Those who hold a permit, by when their first attempt left, which is their ticket.
+    /// Sleeping requests with a permit, by their ticket: when their first attempt left.
     sleepers: Sleepers,
     jitter: bool,
 }
@@ -87,7 +95,7 @@ impl Arc {
         }
     }
 
-    /// A permit comes back; `rtt` in seconds if the request was served.
+    /// Returns a permit; `rtt` is in seconds if the request was served.
     fn done(&mut self, now: Timestamp, rtt: Option<f64>) {
         self.held -= 1;
         if let Some(rtt) = rtt {
@@ -126,7 +134,7 @@ impl Arc {
     }
 }
 
-/// The `n`th sleep, in seconds, from the first on: 1, 2, 3, 5, 8 and so on.
+/// Returns sleep number `n` in seconds: 1, 2, 3, 5, 8 and so on.
 fn fibonacci(n: u32) -> f64 {
     let (mut last, mut this) = (0.0, 1.0);
     for _ in 0..n {
@@ -207,11 +215,11 @@ mod tests {
             arc.done(Timestamp::from_secs_f64(s), Some(rtt));
             (arc.limit, arc.past.unwrap())
         };
-        // The first measures, the next within a mean round trip only counts.
+        // The first request measures; the next within a mean round trip only counts.
         assert_eq!(step(1, 0.0, 0.1).0, 1);
         assert_eq!(step(1, 0.05, 0.1).0, 1);
         assert_eq!(step(1, 0.1, 0.1).0, 2);
-        // Any slower: with no variance yet that is beyond 2.5 deviations.
+        // Any slower round trip is beyond 2.5 deviations while there is no variance yet.
         let (limit, past) = step(19, 0.2, 0.2);
         assert_eq!(limit, 17);
         near(past.mean, 0.14);
@@ -221,13 +229,15 @@ mod tests {
         assert_eq!(step(1, 0.9, 9.0).0, 1);
     }
 
-    /// An attempt, and what becomes of it: `None` wakes it, `Some` answers its ticket, served or not.
+    /// An attempt and its event: `None` wakes it, `Some` answers its ticket, served or not.
     type Event = (u32, Option<(u64, bool)>);
 
-    /// Upstream's `test_arc` sink: 100 ms for an answer, a deferral too, counting every request that arrives.
+    /// The sink of Vector's `test_arc`: 100 ms for an answer, a deferral included, counting every
+    /// arriving request.
     ///
-    /// Everything there happens at whole tenths of a second, in an order that its runtime does not promise;
-    /// here it is drawn.
+    /// Everything there happens at whole tenths of a second, in an order that its runtime does not
+    /// promise. Here the
+    /// order is drawn.
     struct Upstream {
         requests: u32,
         in_flight_max: usize,
@@ -235,7 +245,7 @@ mod tests {
         arc: Arc,
         rng: Rng,
         now: u64,
-        /// What happens when, in drawn order.
+        /// The events by time, in drawn order.
         events: BTreeMap<(u64, u64), Event>,
         /// Requests of the last second.
         recent: VecDeque<u64>,
@@ -246,7 +256,8 @@ mod tests {
     }
 
     impl Upstream {
-        /// Mean in flight and mean rate, weighted with time as upstream's histograms are, over 50 orders.
+        /// Returns the mean in flight and the mean rate, weighted with time as in Vector's
+        /// histograms, over 50 orders.
         fn means(requests: u32, in_flight_max: usize, rate_max: usize) -> (f64, f64) {
             let runs = (0..50).map(|seed| {
                 let mut arc = Arc::new(Stack::Around);
@@ -321,7 +332,7 @@ mod tests {
 
         fn run(mut self) -> (f64, f64) {
             while self.served < self.requests {
-                // Fresh ones after all that happens at this instant.
+                // New requests follow after all other events of this instant.
                 while self.send(1) {}
                 self.now = self.events.first_key_value().unwrap().0.0;
                 while let Some(event) = self.events.first_entry()
@@ -369,8 +380,10 @@ mod tests {
         assert_eq!((arc.limit, arc.held), (9, 9));
     }
 
-    /// Nearly the same hosts through our event loop: there, refusals do not count towards the limit, so more than
-    /// upstream's 75/s is accepted where the rate is limited, and do not take 100 ms where slots are.
+    /// Nearly the same hosts through our event loop. There refusals do not count towards the limit,
+    /// so more than
+    /// Vector's 75/s is accepted where the rate is limited. Refusals also do not take 100 ms where
+    /// slots are.
     #[test]
     fn the_bands_in_our_event_loop() {
         let around = |_| -> Box<dyn Client> {

@@ -1,13 +1,18 @@
-//! ATB, an adaptive token bucket for HTTP 429 (Farkiani, Liu and Crowley, "Rethinking API Rate Limiting: A
+//! ATB, an adaptive token bucket for HTTP 429 (Farkiani, Liu and Crowley, "Rethinking API Rate
+//! Limiting: A
 //! Client-Side Approach", arXiv 2510.04516v3, 2025-11, and the code published with it).
 //!
-//! A bucket of four, one request per minute at first. Every success multiplies the rate by 1.5 below the rate of
-//! the last congestion and by 1.2 above; every 429 or 5xx remembers the rate, halves it and empties the bucket.
-//! Rates are kept to two decimals. As published, the congestion rate begins at 60, meant per minute and used per
-//! second, so the faster factor holds until the first refusal.
+//! A bucket of four, one request per minute at first. Every success multiplies the rate by 1.5
+//! below the rate of the
+//! last congestion and by 1.2 above it. Every 429 or 5xx remembers the rate, halves it and empties
+//! the bucket. Rates
+//! have two decimals. As published, the congestion rate begins at 60, meant per minute and used per
+//! second, so the
+//! faster factor holds until the first refusal.
 //!
-//! Its variant AATB shares counts between clients by UDP and is not simulated. Constants from
-//! research/adaptive.md section 1.12; the authors' repository could not be opened again to compare.
+//! Its variant AATB shares counts between clients by UDP and is not simulated. The constants are
+//! the paper's; the
+//! authors' repository could not be opened again to compare.
 
 use politely_core::{Rng, Timestamp};
 
@@ -17,7 +22,7 @@ use crate::client::{Answer, Client, Reply};
 const SIZE: f64 = 4.0;
 /// Requests per second: one a minute, at two decimals.
 const START: f64 = 0.02;
-/// The smallest rate that two decimals can say.
+/// The smallest rate with two decimals.
 const LEAST: f64 = 0.01;
 const FAST: f64 = 1.5;
 const SLOW: f64 = 1.2;

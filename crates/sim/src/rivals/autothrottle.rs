@@ -1,14 +1,21 @@
-//! Scrapy's `AutoThrottle` (`scrapy/extensions/throttle.py` and `core/downloader/__init__.py` at 11079cb, 2026-08-21,
-//! 2.18.0; the law unchanged in 2.19.0).
+//! Scrapy's `AutoThrottle` (`scrapy/extensions/throttle.py` and `core/downloader/__init__.py` at
+//! 11079cb, 2026-08-21,
+//! 2.18.0; the law is unchanged in 2.19.0).
 //!
-//! A delay between departures: after each response the mean of the delay and `latency / N`, at once the latter if
-//! that is longer, at most 60 s; an answer other than 200 can only lengthen it. 5 s at first, eight connections
-//! per domain, no minimum. A 429 answers fast, so what it says is not heard. Retry-After is not read. A page is
-//! tried twice more at once and then counted lost; here it goes back to the crawler, at once too.
+//! The law is a delay between departures. After each response it is the mean of the delay and
+//! `latency / N`, or at
+//! once the latter if that is longer, at most 60 s. An answer other than 200 can only lengthen it.
+//! The delay begins
+//! at 5 s; there are eight connections per domain and no minimum. A 429 answers fast, so it does
+//! not lengthen the
+//! delay. Retry-After is not read. Scrapy retries a page twice at once and then loses it; here the
+//! page returns to
+//! the crawler, also at once.
 //!
-//! The real gap is the delay times U[0.5, 1.5), drawn anew *each time the timer runs out*: a longer draw sets the
-//! timer again (`_process_queue`, read again in 2.19.0). The mean gap is 1.22 times the delay (measured there,
-//! research/peers.md section 0).
+//! The real gap is the delay times U[0.5, 1.5), drawn anew *each time the timer ends*: a longer
+//! draw sets the timer
+//! again (`_process_queue`, read again in 2.19.0). The mean gap is 1.22 times the delay (measured
+//! with Scrapy).
 
 use politely_core::{Rng, Timestamp};
 
@@ -110,7 +117,7 @@ mod tests {
         }
     }
 
-    /// The trap of research/peers.md, finding 5: a redrawn jitter biases the gap.
+    /// A jitter that is drawn again at each timer lengthens the mean gap.
     #[test]
     fn the_redrawn_gap_is_122_percent_of_the_delay() {
         let mut law = AutoThrottle::new(1.0, Rng::new(4));

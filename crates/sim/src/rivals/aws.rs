@@ -1,23 +1,35 @@
 //! The AWS SDKs' "adaptive" retry mode: a rate that follows CUBIC after the first refusal.
 //!
-//! Law of the rate: botocore `retries/{adaptive,bucket,throttling}.py` at 0e6e240 (2026-08-07), the same in
-//! smithy-rs `client_rate_limiter.rs` at 56ee88c (2026-08-21). Unlimited until the first throttle. Responses are
-//! counted in half seconds, the measured rate is 0.8 of the last half second and 0.2 of what it was. A throttle
-//! takes `min(measured, rate)` as the new maximum and 0.7 of it as the rate; a success puts the rate on a cubic that
-//! is back at the maximum after `cbrt(0.75 maximum)` seconds and grows beyond. Never above twice the measured
-//! rate, never below 0.5/s. Each throttle acts, however many come from one burst.
+//! The law of the rate is in botocore `retries/{adaptive,bucket,throttling}.py` at 0e6e240
+//! (2026-08-07), and the same
+//! in smithy-rs `client_rate_limiter.rs` at 56ee88c (2026-08-21). The rate is unlimited until the
+//! first throttle.
+//! Responses are counted in half seconds; the measured rate is 0.8 of the last half second and 0.2
+//! of its old value.
+//! A throttle takes `min(measured, rate)` as the new maximum and 0.7 of it as the rate. A success
+//! puts the rate on a
+//! cubic that reaches the maximum again after `cbrt(0.75 maximum)` seconds and grows beyond it. The
+//! rate is never
+//! above twice the measured rate and never below 0.5/s. Each throttle acts, even if many come from
+//! one burst.
 //!
-//! Retries, of which a call has two, have their own law, and three of them are in use. An exhausted call fails
-//! and its page goes back to the crawler.
+//! A call has two retries. Their law is separate, and three versions are in use. A call without
+//! retries left fails,
+//! and its page returns to the crawler.
 //!
-//! - [`Spec::V20`], what botocore and most SDKs ship: one token per attempt, sleep `U[0, min(2^i, 20 s))`.
-//! - [`Spec::V20Rust`], smithy-rs before 2.1: a retry pays 10 tokens if it can and sleeps as above; if it cannot, it
+//! - [`Spec::V20`], which botocore and most SDKs ship: one token per attempt, sleep `U[0, min(2^i,
+//!   20 s))`.
+//! - [`Spec::V20Rust`], smithy-rs before 2.1: a retry pays 10 tokens if it can and sleeps as above.
+//!   If it cannot, it
 //!   sleeps until there would be 10, at most 20 s, and pays none.
-//! - [`Spec::V21`], "retry behavior 2.1": as 2.0, but the first sleep is below 1 s for a throttle and below 50 ms
-//!   for another failure, and the retry quota is dearer.
+//! - [`Spec::V21`], "retry behavior 2.1": as 2.0, but the first sleep is below 1 s for a throttle
+//!   and below 50 ms for
+//!   another failure, and the retry quota is dearer.
 //!
-//! The quota of retries: 500; a retry costs 5 (in 2.1 a throttle 5, others 14), a success gives back what its
-//! last retry cost, or 1. 503 counts as a throttle, as with S3's `SlowDown`. Retry-After is not read; 2.1 reads
+//! The quota of retries is 500. A retry costs 5 (in 2.1 a throttle 5, other failures 14), and a
+//! success returns what
+//! its last retry cost, or 1. 503 counts as a throttle, as S3's `SlowDown` does. Retry-After is not
+//! read; 2.1 reads
 //! `x-amz-retry-after`, which no host here sends.
 
 use std::time::Duration;
@@ -41,10 +53,11 @@ const ATTEMPTS_MAX: u64 = 3;
 const BACKOFF_MAX_S: f64 = 20.0;
 const QUOTA: f64 = 500.0;
 const RUST_RETRY_TOKENS: f64 = 10.0;
-/// A ticket is which attempt of its call it is, from 1, and this if the last failure was no throttle.
+/// A ticket is the number of the attempt of its call, from 1, plus this bit if the last failure was
+/// no throttle.
 const OTHER_FAILURE: u64 = 1 << 8;
 
-/// Which retry law.
+/// The version of the retry law.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spec {
     V20,
@@ -52,7 +65,7 @@ pub(super) enum Spec {
     V21,
 }
 
-/// The cubic: where the rate was last throttled, and when.
+/// The cubic: the rate and the time of the last throttle.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cubic {
     max: f64,
@@ -61,7 +74,7 @@ struct Cubic {
 }
 
 impl Cubic {
-    /// Seconds from a throttle until the maximum is reached again.
+    /// Returns the seconds from a throttle until the maximum is reached again.
     fn plateau(self) -> f64 {
         libm::cbrt(self.max * (1.0 - BETA) / SCALE)
     }
@@ -106,7 +119,7 @@ pub(super) struct Aws {
     cubic: Cubic,
     clocker: Clocker,
     quota: f64,
-    /// Calls between attempts, by which attempt comes next.
+    /// Calls between attempts, by the number of the next attempt.
     sleepers: Sleepers,
 }
 
@@ -144,7 +157,7 @@ impl Aws {
         self.bucket.tokens = self.bucket.tokens.min(self.bucket.capacity);
     }
 
-    /// What a retry takes from the quota.
+    /// Returns the cost of a retry.
     fn cost(&self, throttled: bool) -> f64 {
         if self.spec == Spec::V21 && !throttled {
             14.0
@@ -153,7 +166,7 @@ impl Aws {
         }
     }
 
-    /// How long the retry after the `attempt`th attempt sleeps, in seconds.
+    /// Returns how long the retry after attempt number `attempt` sleeps, in seconds.
     fn sleep(&mut self, attempt: u64, throttled: bool, now: Timestamp, rng: &mut Rng) -> f64 {
         if self.spec == Spec::V20Rust && self.enabled {
             self.bucket.refill(now);
@@ -168,7 +181,7 @@ impl Aws {
         } else {
             1.0
         };
-        // At most three attempts.
+        // There are at most three attempts.
         let grown: f64 = if attempt == 1 { base } else { base * 2.0 };
         rng.unit() * grown.min(BACKOFF_MAX_S)
     }
@@ -217,7 +230,7 @@ impl Client for Aws {
     }
 }
 
-/// Which attempt of its call this was, from 1.
+/// Returns the number of this attempt of its call, from 1.
 const fn attempt(reply: &Reply) -> u64 {
     reply.ticket & !OTHER_FAILURE
 }
@@ -348,7 +361,7 @@ mod tests {
         assert!(!aws.backoff(&reply, &mut rng).is_zero());
         reply.ticket = 3;
         assert!(aws.backoff(&reply, &mut rng).is_zero());
-        // They come back in order of waking, as the attempts they are.
+        // Sleeping calls return in the order of their waking, with their attempt numbers.
         let late = Timestamp::from_secs_f64(30.0);
         let mut went = [aws.ask(late), aws.ask(late)].map(|answer| match answer {
             Answer::Go(ticket) => ticket,

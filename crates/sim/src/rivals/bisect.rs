@@ -1,14 +1,21 @@
-//! The throttler proposed for Scrapy (PR #6931 "Throttling", open since 2025-06-29; `scrapy/throttler.py` as read at
-//! 0796879 and, in the fork of `AdrianAtZyte`, 121de60): a bracketing search for the smallest delay that is tolerated.
+//! The throttler proposed for Scrapy (PR #6931 "Throttling", open since 2025-06-29;
+//! `scrapy/throttler.py` as read at
+//! 0796879 and, in the fork of `AdrianAtZyte`, 121de60): a bracketing search for the smallest
+//! tolerated delay.
 //!
-//! A refusal marks the delay in use as unsafe and doubles it (at least 1 s, at most 300 s), or jumps to a delay
-//! known to be safe. Each quiet minute proves the delay safe and tries the middle between it and the highest
-//! unsafe one, which meanwhile decays towards the base by half; within a second of the base the search is over
-//! and forgotten. Retry-After, or else a reset announced, is one hold of at most 300 s on top of the step.
-//! Jitter is 10 % while backing off.
+//! A refusal marks the current delay as unsafe. The delay doubles (at least 1 s, at most 300 s), or
+//! jumps to a delay
+//! known to be safe. Each quiet minute proves the delay safe, and tries the middle between it and
+//! the highest unsafe
+//! one, which decays towards the base by half meanwhile. Within a second of the base the search
+//! ends and is forgotten.
+//! Retry-After, or else an announced reset, is one hold of at most 300 s on top of the step. Jitter
+//! is 10 % while
+//! backing off.
 //!
-//! Its documented defaults: base delay 0, one request in flight. In today's transition period the concurrency
-//! would still be the old setting's 8; that is not simulated. The branch may have moved on since.
+//! Its documented defaults are base delay 0 and one request in flight. In the transition period the
+//! concurrency would
+//! still be the old setting's 8; that is not simulated. The branch may have changed since.
 
 use std::time::Duration;
 
@@ -19,11 +26,11 @@ use crate::client::{Answer, Client, Reply};
 
 const FACTOR: f64 = 2.0;
 const JITTER: f64 = 0.1;
-/// Seconds: the least delay once backing off.
+/// The least delay while backing off, in seconds.
 const DELAY_MIN_S: f64 = 1.0;
 /// Seconds.
 const DELAY_MAX_S: f64 = 300.0;
-/// Without a refusal this long, the delay is safe.
+/// A delay is safe after this span without a refusal.
 const WINDOW: Duration = Duration::from_mins(1);
 
 /// The search: delays in seconds, the base being zero.

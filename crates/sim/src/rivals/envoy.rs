@@ -1,15 +1,22 @@
 //! Envoy's adaptive concurrency filter, the gradient controller
-//! (`extensions/filters/http/adaptive_concurrency/controller/gradient_controller.cc` at 054694f), used as a client.
+//! (`extensions/filters/http/adaptive_concurrency/controller/gradient_controller.cc` at 054694f),
+//! used as a client.
 //!
-//! Ten times a second: `gradient = (least round trip x 1.25) / median round trip`, between 0.5 and 2;
-//! `limit = limit x gradient + sqrt(limit x gradient)`, between 3 and 1000. The least round trip is the median of 50
-//! requests at a limit of 3, measured at the start, every 60 to 69 s, and after five windows at the least limit.
+//! Ten times a second: `gradient = (least round trip x 1.25) / median round trip`, between 0.5 and
+//! 2;
+//! `limit = limit x gradient + sqrt(limit x gradient)`, between 3 and 1000. The least round trip is
+//! the median of 50
+//! requests at a limit of 3. It is measured at the start, every 60 to 69 s, and after five windows
+//! at the least limit.
 //! Only latency counts: a refusal is a fast answer.
 //!
-//! Both intervals are those of the documentation's example (`adaptive_concurrency_filter.rst` at 149521d), since the
-//! filter has no defaults for them; everything else is default. Newer versions can measure without holding back.
-//! As a filter it would answer 503 to what it holds back; a client waits instead. The median is exact, where
-//! Envoy's comes from a log-linear histogram.
+//! Both intervals are those of the documentation's example (`adaptive_concurrency_filter.rst` at
+//! 149521d), since the
+//! filter has no defaults for them; everything else is default. Newer versions can measure without
+//! holding back. As a
+//! filter it would answer 503 to excess requests; a client waits instead. The median is exact here;
+//! Envoy's comes from a
+//! log-linear histogram.
 
 use std::time::Duration;
 
@@ -21,7 +28,7 @@ use crate::client::{Answer, Client, Reply};
 const UPDATE_EVERY: Duration = Duration::from_millis(100);
 /// Seconds.
 const MEASURE_EVERY_S: f64 = 60.0;
-/// The next measurement is later by up to this share.
+/// The next measurement is delayed by up to this share.
 const MEASURE_JITTER: f64 = 0.15;
 const MEASURE_REQUESTS: usize = 50;
 const BUFFER: f64 = 0.25;
@@ -36,7 +43,7 @@ pub(super) struct Envoy {
     /// Round trips, microseconds.
     samples: Vec<u64>,
     least_us: u64,
-    /// The limit to go back to after the measurement under way.
+    /// The limit to restore after the current measurement.
     deferred: Option<u32>,
     /// Requests sent before this are no samples.
     epoch: Timestamp,

@@ -1,4 +1,4 @@
-//! Every rival on every kind of host: it keeps going, and the oracle is never refused.
+//! Every rival on every kind of host: it keeps sending, and the oracle is never refused.
 
 use super::{NAMES, build};
 use crate::scenario::Scenario;
@@ -48,7 +48,7 @@ fn trace(name: &str, scenario: &Scenario) -> Trace {
     })
 }
 
-/// Seconds: the longest anybody here waits on purpose, Crawlee's block, and a little.
+/// Seconds: slightly more than the longest deliberate wait, Crawlee's block.
 const SILENCE_MAX_S: f64 = 70.0;
 
 #[test]

@@ -1,11 +1,11 @@
-//! A fixed rate, as most crawlers are set: what one gets for not finding out.
+//! A fixed rate, as most crawlers are configured.
 
 use politely_core::{Rng, Timestamp};
 
 use super::pace::Pace;
 use crate::client::{Answer, Client, Reply};
 
-/// So many requests per second, whatever the host says.
+/// A number of requests per second, whatever the host answers.
 #[derive(Debug)]
 pub(super) struct Fixed {
     rate: f64,

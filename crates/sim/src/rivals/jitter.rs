@@ -1,8 +1,9 @@
-//! Backoff and nothing else: sixteen connections, each sleeping with full jitter after a refusal.
+//! Backoff alone: sixteen connections, each sleeping with full jitter after a refusal.
 //!
-//! What a client does that follows Brooker, "Exponential Backoff and Jitter" (AWS Architecture Blog, 2015) and
-//! stops there: base 1 s, cap 20 s, no end of attempts, first tries unlimited. The jitter is the one that we
-//! ship.
+//! This is a client that follows Brooker, "Exponential Backoff and Jitter" (AWS Architecture Blog,
+//! 2015) and does
+//! nothing else: base 1 s, cap 20 s, no bound on attempts, first tries unlimited. The jitter is the
+//! library's.
 
 use std::time::Duration;
 

@@ -1,8 +1,10 @@
-//! Other people's laws, each after what was published, to be measured beside ours.
+//! Laws of other projects, each as published, to be measured beside ours.
 //!
-//! Every file names its source: project, file, commit. Where a law leaves something open (a demand, an interval
-//! without a default), the file says what was filled in. Headers and Retry-After are used by those that do use
-//! them. Constants are upstream's unless the file says otherwise.
+//! Every file names its source: project, file, commit. Where a law leaves something open (a demand,
+//! an interval
+//! without a default), the file names the value used here. Rivals read the headers and Retry-After
+//! that their projects
+//! read. Constants are the project's unless the file says otherwise.
 
 mod aimd;
 mod aimd_bucket;
@@ -31,7 +33,7 @@ use politely_core::Rng;
 use crate::client::Client;
 use crate::scenario::Scenario;
 
-/// The names [`build`] knows, in the order of tables.
+/// The names that [`build`] knows, in the order of tables.
 pub const NAMES: &[&str] = &[
     "aws",
     "aws-rust",
@@ -56,7 +58,7 @@ pub const NAMES: &[&str] = &[
     "oracle",
 ];
 
-/// What a name stands for, in one line.
+/// Returns the meaning of a name in one line.
 pub fn about(name: &str) -> Option<&'static str> {
     Some(match name {
         "aws" => "AWS SDK adaptive retries 2.0 (botocore): CUBIC on the rate",
@@ -86,8 +88,9 @@ pub fn about(name: &str) -> Option<&'static str> {
     })
 }
 
-/// The rival called `name`, fresh; `None` if there is none of that name. `scenario` is for the oracle alone; `seed`
-/// for those that draw while they are asked.
+/// Creates the rival called `name`; `None` if there is no such rival. Only the oracle reads
+/// `scenario`. Rivals that draw
+/// random numbers use `seed`.
 pub fn build(name: &str, scenario: &Scenario, seed: u64) -> Option<Box<dyn Client>> {
     let mut rng = Rng::new(seed);
     Some(match name {

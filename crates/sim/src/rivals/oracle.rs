@@ -1,8 +1,12 @@
-//! The oracle: what one gets who is told the limit, and keeps 1 % below it.
+//! The oracle: a client that knows the limit and stays 1 % below it.
 //!
-//! 0.99 of the true long-run rate, evenly spaced: N/W for windows, the current step for steps, the lowest
-//! of a rate that wanders, what others leave of one they share, the tightest of several; as many in flight as there are slots where slots are the limit; no limit where there is none. A ban
-//! above a rate is a limit too. It knows nothing of outages. Uncoordinated workers take equal parts.
+//! It sends at 0.99 of the true long-run rate, evenly spaced: N/W for windows, the current step for
+//! steps, the lowest of
+//! a rate that wanders, the remainder of a shared one, the tightest of several. Where slots are the
+//! limit, it has as many
+//! in flight. Where there is no limit, it has none. A ban above a rate is a limit too. It knows
+//! nothing of outages.
+//! Uncoordinated workers take equal parts.
 
 use politely_core::{Rng, Timestamp};
 use politely_target::model::{FaultSpec, LimitSpec};
@@ -47,7 +51,7 @@ impl Truth {
             LimitSpec::Steps { at } => (at.iter())
                 .rfind(|(from, _)| *from <= now.as_secs_f64())
                 .map_or(UNLIMITED, |(_, limit)| Self::of(limit, now)),
-            // Where it wanders, what always holds.
+            // For a rate that wanders, the rate that always holds.
             LimitSpec::Walk { low, .. } | LimitSpec::Day { low, .. } => rate(*low),
             LimitSpec::Shared {
                 others_per_s, of, ..

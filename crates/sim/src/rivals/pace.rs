@@ -1,4 +1,5 @@
-//! What many rivals have in common: departures at a rate, a token bucket, calls that sleep between attempts.
+//! The common parts of many rivals: departures at a rate, a token bucket, calls that sleep between
+//! attempts.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,7 +14,7 @@ pub(super) fn secs(secs: f64) -> Duration {
     Duration::from_micros((secs * 1e6).ceil() as u64)
 }
 
-/// Evenly spaced departures; time not used is lost.
+/// Evenly spaced departures; unused time is lost.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pace {
     next: Timestamp,
@@ -30,7 +31,7 @@ impl Pace {
     }
 }
 
-/// A token's worth of rounding: a bucket this close to whole is whole.
+/// The tolerance for rounding: a bucket this close to a whole token has a whole token.
 const WHOLE: f64 = 1.0 - 1e-9;
 
 /// A token bucket.
@@ -53,14 +54,14 @@ impl Bucket {
         }
     }
 
-    /// Fills up at the rate so far.
+    /// Refills at the current rate.
     pub(super) fn refill(&mut self, now: Timestamp) {
         let elapsed = now.since(self.at).as_secs_f64();
         self.tokens = self.capacity.min(self.tokens + elapsed * self.rate);
         self.at = now;
     }
 
-    /// Takes one token, or says after how long there will be one.
+    /// Takes one token, or returns the time until there is one.
     pub(super) fn take(&mut self, now: Timestamp) -> Result<(), Duration> {
         self.refill(now);
         if self.tokens < WHOLE {
@@ -71,9 +72,9 @@ impl Bucket {
     }
 }
 
-/// Calls that sleep before their next attempt, each with what its owner wants to remember.
+/// Calls that sleep before their next attempt, each with a number that its owner chooses.
 ///
-/// A page that slept stands in line before fresh ones when it wakes, so the next departure is its.
+/// A page that slept goes before new ones when it wakes, so it gets the next departure.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sleepers(BinaryHeap<Reverse<(Timestamp, u64)>>);
 
@@ -82,13 +83,13 @@ impl Sleepers {
         self.0.push(Reverse((until, memory)));
     }
 
-    /// Who has woken, left in line.
+    /// Returns a call that has woken, and keeps it.
     pub(super) fn woken(&self, now: Timestamp) -> Option<u64> {
         let &Reverse((until, memory)) = self.0.peek()?;
         (until <= now).then_some(memory)
     }
 
-    /// Who has woken, taken out.
+    /// Removes and returns a call that has woken.
     pub(super) fn wake(&mut self, now: Timestamp) -> Option<u64> {
         let memory = self.woken(now)?;
         self.0.pop();

@@ -1,12 +1,17 @@
-//! Adaptive throttling as Google's SRE book has it (Beyer et al., "Site Reliability Engineering", 2016, chapter
-//! 21, "Handling Overload").
+//! Adaptive throttling of Google's SRE book (Beyer et al., "Site Reliability Engineering", 2016,
+//! chapter 21, "Handling
+//! Overload").
 //!
-//! Over two minutes, `requests` the application tried to make and `accepts` that the backend took: the client
-//! drops a new one itself with probability `max(0, (requests - K accepts) / (requests + 1))`, K = 2. A valve for
-//! outages: the backend always sees K times what it accepts, so it refuses 1 - 1/K of it.
+//! Over two minutes, `requests` are those that the application tried to make, and `accepts` those
+//! that the backend
+//! accepted. The client drops a new request itself with probability `max(0, (requests - K accepts)
+//! / (requests + 1))`,
+//! K = 2. It is a valve for outages: the backend always sees K times what it accepts, so it refuses
+//! 1 - 1/K of it.
 //!
-//! The law needs a demand to drop from. It is not part of the law, and greedy here would mean infinite: 50 tries
-//! per second, Poisson, a dropped one lost without cost.
+//! The law needs a demand to drop from, which it does not define, and a greedy one would be
+//! infinite. Here it is 50 tries
+//! per second, Poisson. A dropped try costs nothing.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -1,25 +1,27 @@
-//! Every rival on one host, 10/s with a burst of 10, beside the figures of research/adaptive.md section 3, which
-//! come from another simulator with other code.
+//! Every rival on one host, 10/s with a burst of 10, beside figures from another simulator with
+//! other code.
 
 use super::{NAMES, about, build};
 use crate::scenario::Scenario;
 use crate::{run, score};
 
-/// Seconds, as in the research; its Gradient2 and Vegas ran shorter.
+/// Seconds, as in the other simulator; Gradient2 and Vegas ran shorter there.
 const LONG: u32 = 1800;
 const SHORT: u32 = 300;
 
-/// The name, how long, utilisation and refused share in percent, and by how many points each may differ.
+/// The name, the duration, utilisation and refused share in percent, and the tolerance of each in
+/// points.
 type Line = (&'static str, u32, (f64, f64), (f64, f64));
 
 const RESEARCH: &[Line] = &[
     ("aws", LONG, (99.9, 3.74), (0.5, 0.3)),
     ("aws21", LONG, (99.9, 3.74), (0.5, 0.3)),
     ("arc-inner", LONG, (99.8, 28.5), (0.5, 3.0)),
-    // A chaotic cycle: the research's own code gets 21 to 28 with other seeds, and ours 21 if waiters are looked at
-    // at once as there; the package lets them wait up to 100 ms.
+    // A chaotic cycle: the other simulator gets 21 to 28 with other seeds. Ours gets 21 if waiters
+    // are served at once as
+    // there; the package lets them wait up to 100 ms.
     ("aimd-bucket", LONG, (25.1, 20.7), (7.0, 3.0)),
-    // All of its refusals are from the start, so their number is chance.
+    // All its refusals are from the start, so their number is chance.
     ("netflix-aimd", LONG, (50.1, 0.39), (0.5, 0.5)),
     ("vegas", SHORT, (50.9, 6.5), (2.0, 3.0)),
     ("gradient2", SHORT, (100.0, 99.0), (1.0, 0.5)),
@@ -27,10 +29,12 @@ const RESEARCH: &[Line] = &[
     ("atb", LONG, (94.1, 34.0), (1.5, 0.5)),
     ("aimd50", LONG, (83.5, 0.20), (1.0, 0.02)),
     ("aimd90", LONG, (97.8, 0.91), (0.5, 0.05)),
-    // The research drew Scrapy's jitter once per departure; Scrapy redraws it whenever the timer runs out, which
-    // makes gaps 1.22 times as long: 48.3 / 1.2186.
+    // The other simulator drew Scrapy's jitter once per departure. Scrapy draws it again whenever
+    // the timer ends, which makes
+    // gaps 1.22 times as long: 48.3 / 1.2186.
     ("autothrottle", LONG, (39.6, 0.0), (1.0, 0.0)),
-    // Not in the research's table. Around its retries, ARC sleeps on its permits and does not hear refusals.
+    // Not in the other simulator's table. Around its retries, ARC sleeps on its permits and does
+    // not see refusals.
     ("arc", LONG, (99.9, 63.0), (0.5, 3.0)),
     ("fixed1", LONG, (10.0, 0.0), (0.1, 0.0)),
     ("oracle", LONG, (99.0, 0.0), (0.1, 0.0)),
@@ -76,16 +80,16 @@ fn the_researchs_table() {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
-/// What the others do there, without a figure to compare: where they stand, so that a slip shows.
+/// The rivals without a figure to compare: their present results, so that a change shows.
 #[test]
 fn the_others() {
     for (name, duration_s, utilisation, refused) in [
         ("aws-rust", LONG, 98.0..=100.0, 3.0..=6.0),
-        // 40/s if all were served, and 429s cannot be heard.
+        // 40/s if all were served, and 429s have no effect.
         ("autothrottle8", LONG, 98.0..=100.0, 60.0..=75.0),
         // One at a time, 200 ms each.
         ("bisect", LONG, 49.5..=50.5, 0.0..=0.0),
-        // The pool comes back all at once, is refused, and the block doubles to a minute.
+        // The pool returns all at once, is refused, and the block doubles to a minute.
         ("crawlee", LONG, 1.0..=5.0, 20.0..=50.0),
         // A refusal is a fast answer.
         ("envoy", SHORT, 99.0..=100.5, 98.0..=99.9),

@@ -1,4 +1,4 @@
-//! Replies to hear in tests.
+//! Replies for tests.
 
 use std::time::Duration;
 

@@ -11,7 +11,7 @@ use crate::client::{Answer, Client, Reply};
 use crate::run::{Fate, Trace, phase};
 use crate::{generate, optimum, run};
 
-/// Sends at a steady rate, whatever it hears, and keeps that.
+/// Sends at a steady rate, whatever the answers are.
 struct Steady {
     every: Duration,
     next: Timestamp,
@@ -108,7 +108,7 @@ fn the_same_seed_meets_the_same_host_and_another_another() {
     }
 }
 
-/// Others may be robbed; everybody else's optimum stands.
+/// Other clients may lose their share; every other client's optimum stands.
 #[test]
 fn nobody_gets_more_than_the_optimum() {
     let drawn = generate(11, 30).into_iter().chain(suite());
@@ -118,7 +118,7 @@ fn nobody_gets_more_than_the_optimum() {
         scenario.service.cv = 0.0;
         for per_s in [3.0, 30.0] {
             let (trace, _) = steady(&scenario, 5, per_s);
-            // What noise and a brown-out fail was accepted.
+            // Requests that noise or a brown-out failed had been accepted.
             let got = count(&trace, Fate::Served) + count(&trace, Fate::Noise);
             let best = optimum::accepted(&scenario, phase(5)).len();
             assert!(got <= best, "{}: {got} of {best}", scenario.name);

@@ -1,5 +1,6 @@
-//! `AIMDLimit`: a drop, or a mean round trip above five seconds, takes a tenth; a window that used half the
-//! limit adds one.
+//! `AIMDLimit`: a drop, or a mean round trip above five seconds, removes a tenth; a window that
+//! used half the limit adds
+//! one.
 
 use politely_core::Rng;
 

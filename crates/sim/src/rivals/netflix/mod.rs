@@ -1,12 +1,16 @@
-//! Netflix concurrency-limits (`concurrency-limits-core` at 78a74b9, 2026-01-12): limits of requests in flight.
+//! Netflix concurrency-limits (`concurrency-limits-core` at 78a74b9, 2026-01-12): limits of
+//! requests in flight.
 //!
-//! Each law is fed by `WindowedLimit`: windows of a second, the mean round trip, the most in flight, whether
-//! anything was dropped; a window with fewer than ten answers tells nothing. Refused answers count as drops and
-//! their (short) round trips count too. No law of these goes below one in flight, which is `1/latency` requests
-//! per second.
+//! `WindowedLimit` feeds each law: windows of a second with the mean round trip, the most in
+//! flight, and whether anything
+//! was dropped. A window with fewer than ten answers is ignored. Refused answers count as drops,
+//! and their (short) round
+//! trips count too. None of these laws goes below one in flight, which is `1/latency` requests per
+//! second.
 //!
-//! The library's defaults begin at 20 and keep AIMD and Gradient2 from going below 20. Here all begin at 4 and may
-//! go down to 1: with 20 they are refused far more (research/adaptive.md section 3).
+//! The library's defaults begin at 20 and keep AIMD and Gradient2 from going below 20. Here all
+//! begin at 4 and may go down
+//! to 1: with 20 they are refused far more.
 
 mod aimd;
 mod gradient2;
@@ -27,22 +31,22 @@ const START: f64 = 4.0;
 const WINDOW: Duration = Duration::from_secs(1);
 const ANSWERS_MIN: u32 = 10;
 
-/// What a window saw.
+/// The figures of a window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sample {
     /// Mean round trip, seconds.
     rtt: f64,
-    /// Most requests in flight as one left, itself included.
+    /// The most requests in flight when one left, itself included.
     in_flight: u32,
     dropped: bool,
 }
 
 /// A law for the limit.
 pub(super) trait Law {
-    /// Hears what a window saw.
+    /// Updates the limit after a window.
     fn update(&mut self, sample: Sample, rng: &mut Rng);
 
-    /// Requests in flight, at most.
+    /// Returns the most requests in flight.
     fn limit(&self) -> u32;
 }
 

@@ -1,8 +1,10 @@
-//! `VegasLimit`: the queue guessed from the round trip, as in TCP Vegas.
+//! `VegasLimit`: the queue estimated from the round trip, as in TCP Vegas.
 //!
-//! `queue = ceil(limit (1 - least round trip / round trip))`, `l = log10(limit)`, at least 1: a drop takes `l`; a
-//! queue up to `l` adds `6 l`, below `3 l` adds `l`, above `6 l` takes `l`. Windows that used less than half the
-//! limit change nothing. The least round trip is forgotten every 15 to 30 windows per unit of the limit.
+//! `queue = ceil(limit (1 - least round trip / round trip))`, `l = log10(limit)`, at least 1. A
+//! drop removes `l`; a queue up
+//! to `l` adds `6 l`, below `3 l` adds `l`, above `6 l` removes `l`. Windows that used less than
+//! half the limit change
+//! nothing. The least round trip is forgotten every 15 to 30 windows per unit of the limit.
 
 use politely_core::Rng;
 
