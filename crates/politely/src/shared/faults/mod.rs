@@ -121,16 +121,17 @@ fn schedules() {
     let next = AtomicUsize::new(0);
     let work = || {
         let mut wrong = Vec::new();
-        let (mut granted, mut lines) = (0, 0);
+        let (mut granted, mut lines, mut digest) = (0, 0, 0_u64);
         loop {
             let Some(&seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) else {
-                return (wrong, granted, lines);
+                return (wrong, granted, lines, digest);
             };
             let outcome = std::panic::catch_unwind(|| play(seed, false));
             match outcome {
                 Ok(outcome) => {
                     granted += outcome.granted;
                     lines += outcome.lines;
+                    digest = digest.wrapping_add(outcome.digest);
                     if !outcome.wrongs.is_empty() {
                         wrong.push((seed, outcome));
                     }
@@ -155,10 +156,12 @@ fn schedules() {
             .map(|result| result.expect("panics are caught"))
             .collect()
     });
-    let granted: u64 = results.iter().map(|(_, granted, _)| granted).sum();
-    let lines: u64 = results.iter().map(|(_, _, lines)| lines).sum();
+    let granted: u64 = results.iter().map(|(_, granted, ..)| granted).sum();
+    let lines: u64 = results.iter().map(|(_, _, lines, _)| lines).sum();
+    let digests = results.iter().map(|(.., digest)| *digest);
+    let digest = digests.fold(0, u64::wrapping_add);
     println!(
-        "{} schedules, {granted} permits, {lines} lines",
+        "{} schedules, {granted} permits, {lines} lines, digest {digest:016x}",
         seeds.len()
     );
     let mut wrong: Vec<_> = results.into_iter().flat_map(|(wrong, ..)| wrong).collect();
