@@ -32,6 +32,7 @@
 //! | `trouble.rs` | what servers complain of, and what to do |
 
 mod each;
+pub mod engine;
 mod link;
 mod links;
 mod owners;

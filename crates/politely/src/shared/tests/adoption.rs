@@ -10,10 +10,10 @@ use politely_core::key::Key;
 use politely_core::signal::{Report, Signal};
 
 use super::{Leaving, key, memory, ok, process, started};
-use crate::cells::Memory;
 use crate::limiter::Limiter;
 use crate::shared::Away;
 use crate::sync::sleep;
+use politely_store::Memory;
 
 const SOON: Duration = Duration::from_secs(1);
 

@@ -11,16 +11,17 @@ use politely_core::host::{
     Ask, CrawlDelay, Decision, Directions, Grant, Host, OperatorNumbers, Reason, Unused,
 };
 use politely_core::signal::{Report, Signal};
+use politely_store::NodeId;
 use proptest::prelude::*;
 
 use super::{Shared, driven, key, memory};
-use crate::cells::Engine;
 use crate::clock::Clock;
 use crate::limiter::Limiter;
 use crate::permit::Permit;
-use crate::registry::jitter;
 use crate::shared::Away;
 use crate::sync::sleep;
+use politely_core::Rng;
+use politely_store::Engine;
 
 const SEED: u64 = 7;
 
@@ -148,7 +149,7 @@ impl Keeper for Bare {
     }
 
     fn report(&mut self, (lease, _): Self::Permit, report: &Report) -> Directions {
-        let mut rng = jitter(SEED, lease);
+        let mut rng = Rng::of_lease(SEED, lease);
         self.host
             .report(self.clock.now(), lease, report, &self.config, &mut rng)
     }
@@ -347,7 +348,7 @@ proptest! {
             let engine: Arc<dyn Engine> = Arc::new(memory());
             let (clock, config) = (Clock::tokio(), Arc::new(config.clone()));
             // Whoever makes a cell begins with lease ids of its own; nobody's begin with zero.
-            let shared = Shared::known_as(0, config, clock.clone(), 1 << 10, SEED, Away::Closed);
+            let shared = Shared::with_id(NodeId(0), config, clock.clone(), 1 << 10, SEED, Away::Closed);
             let mut limiter = driven(shared, clock, engine);
             sleep(LATER).await;
             limiter.operate(&Step::Set { rate: None, in_flight: None });

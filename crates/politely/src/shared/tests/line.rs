@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use politely_core::Timestamp;
 use politely_core::config::Config;
+use politely_store::NodeId;
+use politely_store::testing::Record;
 
 use super::upgrade::write;
 use super::{key, memory, ok, process};
 use crate::clock::Clock;
 use crate::limiter::Limiter;
-use crate::shared::cell::{Cell, Who};
 use crate::sync::sleep;
 
 const COORDINATORS: usize = 4;
@@ -68,9 +69,9 @@ async fn waits_behind(others: u32, config: &Config) -> Duration {
     limiter.acquire(&key()).await.unwrap().report(&ok());
     assert!(limiter.settled(Duration::from_secs(1)).await);
     write(&memory, |value| {
-        let (mut cell, _) = Cell::decode(value, Timestamp::ZERO, config).unwrap();
-        cell.head.line.extend((0..others).map(|n| Who(7 + n)));
-        *value = cell.encode(Who(7), 1);
+        let (mut cell, _) = Record::decode(value, Timestamp::ZERO, config).unwrap();
+        cell.head.line.extend((0..others).map(|n| NodeId(7 + n)));
+        *value = cell.encode(NodeId(7), 1);
     })
     .await;
     sleep(Duration::from_secs(2)).await;

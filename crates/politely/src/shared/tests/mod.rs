@@ -1,13 +1,12 @@
 //! Limiters that share cells, on tokio's paused clock.
 
 mod adoption;
+mod commit_latency;
 mod conformance;
 mod frozen;
 mod line;
 mod loss;
 mod refused;
-mod time;
-mod took;
 mod upgrade;
 mod watching;
 
@@ -20,11 +19,11 @@ use politely_core::gate::HoldReason;
 use politely_core::host::CrawlDelay;
 use politely_core::key::Key;
 use politely_core::signal::{Report, Signal};
-
-use super::{Away, Shared, courier, hub};
-use crate::cells::{
-    Engine, EngineError, Memory, OnNotice, Pending, Pulse, Version, Write, Written,
+use politely_store::{
+    Engine, EngineError, Heartbeat, Memory, OnNotice, Pending, Version, Write, Written, cell_name,
 };
+
+use super::{Away, Shared, driver};
 use crate::clock::Clock;
 use crate::limiter::Limiter;
 use crate::sync::sleep;
@@ -42,8 +41,8 @@ fn started(engine: Arc<dyn Engine>, config: Config, away: Away) -> Limiter {
 
 fn driven(shared: Shared, clock: Clock, engine: Arc<dyn Engine>) -> Limiter {
     let inner = Arc::clone(&shared.0);
-    inner.wishes.run_on(tokio::runtime::Handle::current());
-    tokio::spawn(async move { courier::run(&inner, engine).await });
+    inner.prefetches.run_on(tokio::runtime::Handle::current());
+    tokio::spawn(async move { driver::run(&inner, engine).await });
     Limiter::from(Box::new(shared), clock)
 }
 
@@ -261,14 +260,14 @@ async fn what_the_engine_does_not_hear_changes_nothing() {
 
 /// What the engine holds of [`key`].
 async fn held(memory: &Memory) -> Vec<u8> {
-    let held = memory.read(vec![hub::name(&key())]).await.remove(0);
+    let held = memory.read(vec![cell_name(&key())]).await.remove(0);
     held.unwrap().unwrap()
 }
 
 /// Somebody writes `value` there, unseen.
 async fn overwrite(memory: &Memory, value: Vec<u8>) {
     let write = Write {
-        cell: hub::name(&key()),
+        cell: cell_name(&key()),
         expected: Version::of(&held(memory).await),
         before: None,
         value,
@@ -322,12 +321,12 @@ impl Engine for Leaving {
         })
     }
 
-    fn pulse(&self, epoch: Arc<str>) -> Pending<'_, Result<Pulse, EngineError>> {
+    fn heartbeat(&self, epoch: Arc<str>) -> Pending<'_, Result<Heartbeat, EngineError>> {
         self.looks.fetch_add(1, Ordering::Relaxed);
         Box::pin(async move {
             match self.is_away().await {
                 Some(why) => Err(why),
-                None => self.memory.pulse(epoch).await,
+                None => self.memory.heartbeat(epoch).await,
             }
         })
     }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use politely_core::config::Config;
 
 use super::{key, memory, ok, started};
-use crate::cells::{Engine, EngineError, Memory, OnNotice, Pending, Pulse, Write, Written};
 use crate::limiter::Limiter;
 use crate::shared::Away;
 use crate::sync::sleep;
+use politely_store::{Engine, EngineError, Heartbeat, Memory, OnNotice, Pending, Write, Written};
 
 const WHY: &str = "OOM: it holds as much as it may";
 
@@ -42,9 +42,9 @@ impl Engine for Full {
         self.memory.compare_and_set(writes)
     }
 
-    fn pulse(&self, epoch: Arc<str>) -> Pending<'_, Result<Pulse, EngineError>> {
+    fn heartbeat(&self, epoch: Arc<str>) -> Pending<'_, Result<Heartbeat, EngineError>> {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        self.memory.pulse(epoch)
+        self.memory.heartbeat(epoch)
     }
 
     fn listen(&self, hear: OnNotice) {

@@ -8,13 +8,12 @@ use politely_core::config::Config;
 use politely_core::host::Host;
 
 use super::{key, memory, ok, process};
-use crate::cells::{Engine, Memory, Version, Write, Written};
-use crate::shared::cell::Head;
-use crate::shared::hub;
 use crate::sync::sleep;
+use politely_store::testing::Head;
+use politely_store::{Engine, Memory, Version, Write, Written, cell_name};
 
 async fn value(memory: &Memory) -> Vec<u8> {
-    let cells = vec![hub::name(&key())];
+    let cells = vec![cell_name(&key())];
     memory.read(cells).await.remove(0).unwrap().unwrap()
 }
 
@@ -25,7 +24,7 @@ pub(super) async fn write(memory: &Memory, change: impl FnOnce(&mut Vec<u8>)) {
     value[0] ^= 0xff;
     change(&mut value);
     let write = Write {
-        cell: hub::name(&key()),
+        cell: cell_name(&key()),
         expected,
         before: None,
         value,
@@ -114,7 +113,7 @@ async fn a_cell_of_somebody_else_is_left_alone() {
         });
         sleep(if found_nothing { quiet } else { Duration::ZERO }).await;
         let write = Write {
-            cell: hub::name(&key()),
+            cell: cell_name(&key()),
             expected: None,
             before: None,
             value: b"junk".to_vec(),
