@@ -306,7 +306,7 @@ impl Elsewhere for Shared {
         let state = self.0.state.lock();
         let count = state.node.counts();
         Stats {
-            keys: state.node.len() as u64,
+            keys: state.node.keys_len() as u64,
             granted: count.granted,
             reported: count.reported,
             refused: count.refused,

@@ -1,4 +1,4 @@
-//! What an operator sees of all keys, and what outlives a restart.
+//! Questions and settings of an operator, and what outlives a restart.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,62 +9,90 @@ use politely_core::config::Config;
 use politely_core::host::{Explanation, Host, Reason, Wait};
 use politely_core::key::Key;
 
-use super::{AGAIN, Counts, Node, STALE};
+use super::{Counts, Node};
 use crate::replica::Replica;
+use crate::shared_clock::STALE;
+
+/// The wait that is reported for a key whose cell cannot be written or read.
+const AGAIN: Duration = Duration::from_millis(250);
 
 impl Node {
-    /// Has all been written?
+    /// Returns whether all events are written.
     pub fn is_flushed(&self) -> bool {
-        self.replicas.iter().flatten().all(Replica::is_flushed)
+        self.table.all().all(Replica::is_flushed)
     }
 
+    /// Schedules the write of all events now.
+    pub fn flush(&mut self, local: Timestamp) {
+        self.table.change_all(|replica| replica.flush(local));
+    }
+
+    /// Returns the totals of this node.
     pub const fn counts(&self) -> Counts {
-        self.context.count
+        self.context.counts
     }
 
-    /// How long commits took of late: the median and the 99th percentile.
+    /// Adds a permit of another node to the granted ones.
+    pub const fn note_adopted(&mut self) {
+        self.context.counts.granted += 1;
+    }
+
+    /// Returns the median and the 99th percentile of the latency of the latest commits.
     pub fn commit_latency(&self) -> (Duration, Duration) {
-        self.context.took.quantiles()
+        self.context.latency.quantiles()
     }
 
+    /// Returns the keys in memory, in no order.
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
-        self.of.keys()
+        self.table.keys()
     }
 
-    pub fn len(&self) -> usize {
-        self.of.len()
+    /// Returns the number of keys in memory.
+    pub fn keys_len(&self) -> usize {
+        self.table.len()
     }
 
-    /// Bytes held, from capacities; long names and what is under way own a little more.
+    /// Returns the bytes that the keys hold in memory.
     pub fn memory(&self) -> usize {
-        self.replicas.capacity() * size_of::<Option<Replica>>()
-            + self.due_of.capacity() * size_of::<Timestamp>()
-            + self.of.capacity() * size_of::<(Key, usize)>()
-            + self.named.capacity() * size_of::<(Arc<str>, usize)>()
+        self.table.memory()
     }
 
+    /// Returns the number of nodes that share the engine.
+    pub fn members(&self) -> usize {
+        self.context.clock.rank().1
+    }
+
+    /// Returns the shared time at `local`.
+    pub fn shared_time(&self, local: Timestamp) -> Timestamp {
+        self.context.clock.now(local)
+    }
+
+    /// Returns the length of a lease.
+    pub fn lease(&self) -> Duration {
+        self.context.config.lease
+    }
+
+    /// Sets the limits of all keys.
     pub fn set_config(&mut self, config: Arc<Config>, local: Timestamp) {
         self.context.config = config;
-        for id in 0..self.replicas.len() {
-            if let Some(replica) = &mut self.replicas[id] {
-                replica.look_again(local);
-                self.wake(id);
-            }
-        }
+        self.table.change_all(|replica| replica.retry_at(local));
     }
 
-    pub fn position(&self, key: &Key, turn: Arrival) -> usize {
-        let replica = self.of.get(key).and_then(|id| self.replicas[*id].as_ref());
-        replica.map_or(0, |replica| replica.before(turn))
+    /// Returns the number of callers in the queue of `key` that arrived before `arrival`.
+    pub fn position(&self, key: &Key, arrival: Arrival) -> usize {
+        let id = self.table.id_of(key);
+        let replica = id.and_then(|id| self.table.get(id));
+        replica.map_or(0, |replica| replica.waiters_before(arrival))
     }
 
-    /// Why `key` waits, as far as it is known here, its times made our own clock's.
+    /// Explains why `key` waits, as far as this node knows. All times are local.
     pub fn explain(&mut self, key: &Key, local: Timestamp) -> Option<Explanation> {
-        let id = *self.of.get(key)?;
+        let id = self.table.id_of(key)?;
         let now = self.context.clock.now(local);
-        let away = !self.context.clock.is_fresh(local) || self.refused.is_some();
-        let replica = self.replicas[id].as_mut()?;
-        let blind = if away && replica.is_shut() {
+        let is_unavailable =
+            !self.context.clock.is_fresh(local) || self.heartbeats.refused.is_some();
+        let replica = self.table.get_mut(id)?;
+        let reason = if is_unavailable && !replica.has_fallback() {
             Some(Reason::Away)
         } else {
             replica.is_unreadable().then_some(Reason::Unreadable)
@@ -76,88 +104,64 @@ impl Node {
         if let Some(event) = &mut explained.event {
             event.at = self.context.clock.local(event.at);
         }
-        if let Some(reason) = blind
-            && explained.wait.is_none_or(|wait| wait.at < local + AGAIN)
+        let at = local + AGAIN;
+        if let Some(reason) = reason
+            && explained.wait.is_none_or(|wait| wait.at < at)
         {
-            explained.wait = Some(Wait {
-                at: local + AGAIN,
-                reason,
-            });
+            explained.wait = Some(Wait { at, reason });
         }
         Some(explained)
     }
 
+    /// Calls `see` with the state of `key`, as far as this node knows it.
     pub fn with_host<T>(&mut self, key: &Key, see: impl FnOnce(&mut Host) -> T) -> Option<T> {
-        let id = *self.of.get(key)?;
-        self.replicas[id]
-            .as_mut()
-            .map(|replica| see(replica.host()))
+        let id = self.table.id_of(key)?;
+        let replica = self.table.get_mut(id)?;
+        Some(see(replica.host()))
     }
 
-    /// The engine answered, or did not.
+    /// Returns whether the engine has answered or failed at least once.
     pub const fn has_tried(&self) -> bool {
         self.context.last_error.is_some()
-            || self.refused.is_some()
+            || self.heartbeats.refused.is_some()
             || self.context.clock.last_seen().is_some()
     }
 
-    /// Why nothing is written, if nothing is.
+    /// Returns why no event can be written now, `None` if all is well.
     pub fn last_error(&self, local: Timestamp) -> Option<String> {
+        let refused = self.heartbeats.refused.as_ref();
         if self.context.clock.is_fresh(local) {
-            let (since, why) = self.refused.as_ref()?;
+            let (since, why) = refused?;
             let stands = local.since(*since);
             return (stands >= STALE)
                 .then(|| format!("takes no writes for {:.1} s: {why}", stands.as_secs_f64()));
         }
-        if self.stood_still(local) && self.context.last_error.is_none() {
+        if self.was_suspended(local) && self.context.last_error.is_none() {
             return None;
         }
-        let refused = self.refused.as_ref().map(|(_, why)| &**why);
+        let refused = refused.map(|(_, why)| &**why);
         let why = self.context.last_error.as_deref().or(refused);
         let why = why.unwrap_or("no answer yet");
         let seen = self.context.clock.last_seen();
-        let away = seen.map(|seen| local.since(seen).as_secs_f64());
-        let away = away.map_or_else(String::new, |away| format!("away for {away:.1} s: "));
-        let share = if self.is_alone(local) {
+        let silence = seen.map(|seen| local.since(seen).as_secs_f64());
+        let silence = silence.map_or_else(String::new, |s| format!("away for {s:.1} s: "));
+        let share = if self.is_on_fallback(local) {
             format!("; each of {} goes on with its share", self.members())
         } else {
             String::new()
         };
-        Some(format!("{away}{why}{share}"))
+        Some(format!("{silence}{why}{share}"))
     }
 
-    /// A state that an earlier run kept.
+    /// Keeps a state from an earlier run, for a key that the engine turns out not to hold.
     pub fn remember(&mut self, key: &Key, state: &[u8]) {
-        if !self.of.contains_key(key) {
+        if self.table.id_of(key).is_none() {
             self.remembered.insert(key.clone(), state.to_vec());
         }
     }
 
-    /// The states that learned something since this was last called.
+    /// Returns the states that have learned something since the last call.
     pub fn take_learned(&mut self) -> Vec<(Key, Vec<u8>)> {
-        let mut learned = Vec::new();
-        for (key, &id) in &self.of {
-            if let Some(replica) = &mut self.replicas[id]
-                && std::mem::take(&mut replica.learned)
-            {
-                learned.push((key.clone(), replica.host().snapshot()));
-            }
-        }
-        learned
-    }
-
-    /// How many share the engine.
-    pub fn members(&self) -> usize {
-        self.context.clock.place().1
-    }
-
-    /// Lingering reports are written now.
-    pub fn flush(&mut self, local: Timestamp) {
-        for id in 0..self.replicas.len() {
-            if let Some(replica) = &mut self.replicas[id] {
-                replica.flush(local);
-                self.wake(id);
-            }
-        }
+        self.table.take_learned()
     }
 }

@@ -1,12 +1,12 @@
-//! How long commits took, of late.
+//! The latency of the latest commits.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// So many are remembered, 16 KiB at most.
+/// The number of remembered commits, which take 16 KiB.
 const KEPT: usize = 4_096;
 
-/// The last commits' lengths.
+/// The latencies of the latest commits.
 #[derive(Debug, Default)]
 pub(crate) struct CommitLatency {
     micros: VecDeque<u32>,
@@ -21,7 +21,7 @@ impl CommitLatency {
         self.micros.push_back(micros);
     }
 
-    /// The median and the 99th percentile; zero if there were none.
+    /// Returns the median and the 99th percentile, zero if there was no commit.
     pub(crate) fn quantiles(&self) -> (Duration, Duration) {
         let mut sorted: Vec<u32> = self.micros.iter().copied().collect();
         sorted.sort_unstable();
@@ -43,15 +43,18 @@ mod tests {
 
     #[test]
     fn only_the_last_count() {
-        let mut took = CommitLatency::default();
-        assert_eq!(took.quantiles(), (ms(0), ms(0)));
-        took.add(ms(7));
-        assert_eq!(took.quantiles(), (ms(7), ms(7)));
+        let mut latency = CommitLatency::default();
+        assert_eq!(latency.quantiles(), (ms(0), ms(0)));
+        latency.add(ms(7));
+        assert_eq!(latency.quantiles(), (ms(7), ms(7)));
         for i in 0..KEPT as u64 {
-            took.add(ms(i));
+            latency.add(ms(i));
         }
-        assert_eq!(took.quantiles(), (ms(2_048), ms(4_055)));
-        (0..KEPT).for_each(|_| took.add(Duration::MAX));
-        assert_eq!(took.quantiles().0, Duration::from_micros(u32::MAX.into()));
+        assert_eq!(latency.quantiles(), (ms(2_048), ms(4_055)));
+        (0..KEPT).for_each(|_| latency.add(Duration::MAX));
+        assert_eq!(
+            latency.quantiles().0,
+            Duration::from_micros(u32::MAX.into())
+        );
     }
 }

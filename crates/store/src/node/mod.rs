@@ -1,16 +1,34 @@
-//! All shared keys of one process, and the engine's time: no clock, no socket.
+//! All shared keys of one process, without I/O.
 //!
-//! The courier asks what is to be done ([`Node::poll_commands`]), does it, and says what came of it; callers ask and tell at any time.
-//! A simulation does the courier's part in virtual time.
+//! A [`Node`] is driven from outside. Its methods are of four kinds:
+//!
+//! - *Callers* use [`Node::acquire`], [`Node::cancel`] and [`Node::apply`] at any time. If
+//!   [`Node::take_wake`] returns true afterwards, the driver must run before its next wakeup.
+//! - *The driver* carries out the commands of [`Node::poll_commands`], passes on the answers of
+//!   [`Node::poll_replies`], and then sleeps until [`Node::next_wakeup`].
+//! - *Results* of commands go into the `handle_*` method of their kind, in any order.
+//! - *Operators* look at the keys with [`Node::explain`], [`Node::counts`] and their neighbours.
+//!
+//! The time of all arguments is *local*: a clock of the caller that never runs backwards.
+//!
+//! | file | its part |
+//! | --- | --- |
+//! | `heartbeats.rs` | the engine's time, and whether it is available |
+//! | `replies.rs` | the way of a grant to its caller |
+//! | `notices.rs` | subscriptions to cells |
+//! | `admin.rs` | questions and settings of an operator |
+//! | `table.rs` | the replicas and their wakeups |
+//! | `context.rs`, `commit_latency.rs` | the values that all replicas share |
 
 mod admin;
 mod commit_latency;
 mod context;
+mod heartbeats;
 mod notices;
-mod offline;
 mod replies;
+mod table;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,30 +39,24 @@ use politely_core::host::{Ask, Directions, Host};
 use politely_core::key::Key;
 use politely_core::signal::Signal;
 
-use crate::engine::{EngineError, Heartbeat, Write, Written};
+use crate::engine::{EngineError, Write, Written};
 use crate::event::Event;
 use crate::record::NodeId;
 use crate::replica::{Action, PendingGrant, Replica, Waiter};
-use crate::shared_clock::{HEARTBEAT_EVERY, STALE, SharedClock};
 
 pub use self::context::Counts;
 pub use self::replies::{Grant, Reply};
 
 pub(crate) use self::context::NodeContext;
 
-use self::commit_latency::CommitLatency;
+use self::heartbeats::Heartbeats;
 use self::notices::Subscriptions;
+use self::table::ReplicaTable;
 
-/// Writes in one call of the engine.
+/// The number of writes, and of reads, in one call of the engine.
 const BATCH: usize = 512;
-/// When to ask again if nobody can say.
-const AGAIN: Duration = Duration::from_millis(250);
-/// A look follows one that settled nothing after so long, and each further one after twice as long.
-const AGAIN_FIRST: Duration = Duration::from_millis(1);
-/// Where a write failed, a look follows the last one no sooner.
-const SOON: Duration = Duration::from_millis(50);
 
-/// A caller's name for what it asked.
+/// The id of one call of [`Node::acquire`].
 pub type Ticket = u64;
 
 /// The settings of a node.
@@ -62,52 +74,43 @@ pub struct NodeOptions {
     pub shares_when_unavailable: bool,
 }
 
-/// The state of all shared keys here.
+/// All shared keys of one process.
 pub struct Node {
     context: NodeContext,
-    replicas: Vec<Option<Replica>>,
-    of: HashMap<Key, usize, foldhash::fast::RandomState>,
-    named: HashMap<Arc<str>, usize, foldhash::fast::RandomState>,
-    free: Vec<usize>,
-    /// When which replica has something to do, by our own clock.
-    due: BTreeSet<(Timestamp, usize)>,
-    due_of: Vec<Timestamp>,
-    capacity: usize,
-    /// While the engine is away each goes on with its share.
-    shares: bool,
-    /// When it was asked what to do last; nothing from when it stood still until the engine answers.
-    awake: Option<Timestamp>,
-    /// States kept by an earlier run, for an engine that has lost them.
+    table: ReplicaTable,
+    keys_max: usize,
+    shares_when_unavailable: bool,
+    heartbeats: Heartbeats,
+    /// States from an earlier run of this process, for an engine that has lost them.
     remembered: HashMap<Key, Vec<u8>, foldhash::fast::RandomState>,
-    /// Permits of keys that are new to the engine, and since when they wait to be sure that they are.
-    unsure: Vec<(Timestamp, usize, PendingGrant)>,
-    heartbeat_at: Timestamp,
-    /// When the last look was sent.
-    heartbeat_sent: Timestamp,
-    heartbeat_in_flight: bool,
-    /// Looks in a row that did not settle what time it is.
-    unsettled: u32,
-    /// Since when the engine answers, takes no write and says why.
-    refused: Option<(Timestamp, String)>,
-    /// With the replica it is from.
+    /// Grants from cells that are new to the engine, with their replica and the time since which they
+    /// wait for a heartbeat. The heartbeat tells whether an older cell was lost.
+    unconfirmed: Vec<(Timestamp, usize, PendingGrant)>,
+    /// The answers that are ready, with their replica.
     replies: Vec<(usize, Reply)>,
-    /// Something is to be done sooner than was thought when it was last looked at.
-    news: bool,
-    watching: Subscriptions,
-    next: Ticket,
+    /// A replica must be called before the wakeup that the driver knows of.
+    has_news: bool,
+    subscriptions: Subscriptions,
+    last_ticket: Ticket,
 }
 
-/// What the engine is asked next; none of it may be under way already.
+/// The calls of the engine that a driver must make. All of them may be in flight at once.
 #[derive(Debug, Default)]
 pub struct Commands {
+    /// Send a heartbeat that reads this cell, and pass the answer to [`Node::handle_heartbeat`].
     pub heartbeat: Option<Arc<str>>,
+    /// Read these cells, and pass each answer to [`Node::handle_read`].
     pub reads: Vec<Arc<str>>,
+    /// Make these writes, and pass each answer to [`Node::handle_write`].
     pub writes: Vec<Write>,
+    /// Subscribe to these cells, and pass a failure to [`Node::handle_lost_subscription`].
     pub watch: Vec<Arc<str>>,
+    /// End the subscriptions to these cells.
     pub unwatch: Vec<Arc<str>>,
 }
 
 impl Commands {
+    /// Returns whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.heartbeat.is_none()
             && self.reads.is_empty()
@@ -118,105 +121,89 @@ impl Commands {
 }
 
 impl Node {
+    /// Creates a node without keys.
     pub fn new(options: NodeOptions) -> Self {
         let NodeOptions {
-            id: me,
+            id,
             seed,
             config,
-            keys_max: capacity,
-            shares_when_unavailable: shares,
+            keys_max,
+            shares_when_unavailable,
         } = options;
         Self {
-            context: NodeContext {
-                me,
-                clock: SharedClock::new(me),
-                config,
-                seed,
-                number: 0,
-                gone: HashSet::default(),
-                count: Counts::default(),
-                apart_until: Timestamp::ZERO,
-                look: false,
-                last_error: None,
-                took: CommitLatency::default(),
-            },
-            replicas: Vec::new(),
-            of: HashMap::default(),
-            named: HashMap::default(),
-            free: Vec::new(),
-            due: BTreeSet::new(),
-            due_of: Vec::new(),
-            capacity,
-            shares,
-            awake: None,
+            context: NodeContext::new(id, seed, config),
+            table: ReplicaTable::default(),
+            keys_max,
+            shares_when_unavailable,
+            heartbeats: Heartbeats::default(),
             remembered: HashMap::default(),
-            unsure: Vec::new(),
-            heartbeat_at: Timestamp::ZERO,
-            heartbeat_sent: Timestamp::ZERO,
-            heartbeat_in_flight: false,
-            unsettled: 0,
-            refused: None,
+            unconfirmed: Vec::new(),
             replies: Vec::new(),
-            news: false,
-            watching: Subscriptions::default(),
-            next: 0,
+            has_news: false,
+            subscriptions: Subscriptions::default(),
+            last_ticket: 0,
         }
     }
 
-    /// A caller joins the line of `key`; `once`: it wants an answer now, be it no.
+    /// Puts a caller into the queue of `key`. The answer comes from [`Node::poll_replies`].
+    ///
+    /// With `once` the caller gets an answer as soon as one is known, be it a refusal. Otherwise it
+    /// waits until it is served, or until the key is parked.
     pub fn acquire(
         &mut self,
         key: &Key,
-        turn: Arrival,
+        arrival: Arrival,
         ask: Ask,
         once: bool,
         local: Timestamp,
     ) -> Ticket {
-        self.next += 1;
-        let ticket = self.next;
+        self.last_ticket += 1;
+        let ticket = self.last_ticket;
         let id = self.replica(key, local);
-        if let Some(replica) = &mut self.replicas[id] {
-            replica.ask(turn, ticket, Waiter { ask, once });
+        if let Some(replica) = self.table.get_mut(id) {
+            replica.enqueue(arrival, ticket, Waiter { ask, once });
         }
         self.stir(id, Timestamp::ZERO, local);
         ticket
     }
 
-    /// It does not wait any more.
-    pub fn cancel(&mut self, key: &Key, turn: Arrival, ticket: Ticket) {
-        if let Some(&id) = self.of.get(key)
-            && let Some(replica) = &mut self.replicas[id]
+    /// Removes a caller that has left from the queue of `key`. A grant for it is cancelled.
+    pub fn cancel(&mut self, key: &Key, arrival: Arrival, ticket: Ticket) {
+        if let Some(id) = self.table.id_of(key)
+            && let Some(replica) = self.table.get_mut(id)
         {
-            if !replica.cancel(turn, ticket) {
-                // It was served, or is about to be.
-                self.context.gone.insert(ticket);
+            if !replica.dequeue(arrival, ticket) {
+                // A grant for this caller is in flight.
+                self.context.left.insert(ticket);
             }
-            self.wake(id);
+            self.table.wake(id);
         }
     }
 
-    /// Something happened to `key`.
+    /// Applies an event to `key` and returns the key's directions for the caller.
+    ///
+    /// The event is written in the background.
     pub fn apply(&mut self, key: &Key, event: Event, local: Timestamp) -> Directions {
         let id = self.replica(key, local);
-        let count = &mut self.context.count;
+        let counts = &mut self.context.counts;
         match &event {
             Event::Report { report, .. } => {
-                count.reported += 1;
-                count.refused += u64::from(report.signal == Signal::RateLimited);
+                counts.reported += 1;
+                counts.refused += u64::from(report.signal == Signal::RateLimited);
             }
-            Event::Cancel { .. } => count.cancelled += 1,
+            Event::Cancel { .. } => counts.cancelled += 1,
             _ => {}
         }
-        let mut due = Timestamp::ZERO;
-        let replies = self.replicas[id].as_mut().and_then(|replica| {
-            let replies = replica.tell(event, &self.context, local);
-            due = replica.due();
-            replies
+        let mut flush_at = Timestamp::ZERO;
+        let directions = self.table.get_mut(id).and_then(|replica| {
+            let directions = replica.apply(event, &self.context, local);
+            flush_at = replica.flush_at();
+            directions
         });
-        self.stir(id, due, local);
-        let directions = replies.map(|replies| Directions {
-            hold_until: self.context.clock.local(replies.hold_until),
-            ..replies
+        self.stir(id, flush_at, local);
+        let directions = directions.map(|directions| Directions {
+            hold_until: self.context.clock.local(directions.hold_until),
+            ..directions
         });
         let directions = directions.unwrap_or(Directions {
             hold_until: local,
@@ -224,160 +211,69 @@ impl Node {
             event: false,
             late: false,
         });
-        self.context.count.late += u64::from(directions.late);
+        self.context.counts.late += u64::from(directions.late);
         directions
     }
 
-    pub fn shared_time(&self, local: Timestamp) -> Timestamp {
-        self.context.clock.now(local)
-    }
-
-    /// How long leases last.
-    pub fn lease(&self) -> Duration {
-        self.context.config.lease
-    }
-
-    /// A permit granted elsewhere is one of ours.
-    pub const fn note_adopted(&mut self) {
-        self.context.count.granted += 1;
-    }
-
-    /// What is to be done now; without `room`, nothing is asked of keys.
-    pub fn poll_commands(&mut self, local: Timestamp, room: bool) -> Commands {
-        let mut calls = Commands::default();
-        self.stays_awake(local);
+    /// Returns the commands that are due. Without `has_room`, no cell is read or written.
+    pub fn poll_commands(&mut self, local: Timestamp, has_room: bool) -> Commands {
+        let mut commands = Commands::default();
+        self.heartbeats.note_poll(local);
         if self.context.clock.is_fresh(local) {
-            if room {
-                self.ask_desks(&mut calls, local);
+            if has_room {
+                self.step_replicas(&mut commands, local);
             }
-        } else if self.is_alone(local) {
-            self.serve_alone(local);
+        } else if self.is_on_fallback(local) {
+            self.serve_from_fallback(local);
         }
-        if std::mem::take(&mut self.context.look) {
-            self.heartbeat_at = local;
+        if std::mem::take(&mut self.context.needs_heartbeat) {
+            self.heartbeats.next_at = local;
         }
-        if !self.heartbeat_in_flight && self.heartbeat_at <= local {
-            self.heartbeat_in_flight = true;
-            self.heartbeat_sent = local;
-            calls.heartbeat = Some(self.context.clock.cell());
+        if self.heartbeats.is_due(local) {
+            commands.heartbeat = Some(self.context.clock.cell());
         }
-        (calls.watch, calls.unwatch) = self.watched(local);
-        calls
+        (commands.watch, commands.unwatch) = self.take_subscriptions(local);
+        commands
     }
 
-    fn ask_desks(&mut self, calls: &mut Commands, local: Timestamp) {
+    fn step_replicas(&mut self, commands: &mut Commands, local: Timestamp) {
         let mut replies = Vec::new();
-        while calls.writes.len() < BATCH && calls.reads.len() < BATCH {
-            let Some(&(at, id)) = self.due.first().filter(|(at, _)| *at <= local) else {
+        while commands.writes.len() < BATCH && commands.reads.len() < BATCH {
+            let Some(id) = self.table.pop_due(local) else {
                 break;
             };
-            self.due.remove(&(at, id));
-            self.due_of[id] = Timestamp::NEVER;
-            let Some(replica) = &mut self.replicas[id] else {
+            let Some(replica) = self.table.get_mut(id) else {
                 continue;
             };
             match replica.step(&mut self.context, local, &mut replies) {
-                Action::Write(write) => calls.writes.push(write),
-                Action::Read => calls.reads.push(Arc::clone(replica.name())),
-                Action::Wait(until) => self.at(id, until.max(local + Duration::from_micros(1))),
+                Action::Write(write) => commands.writes.push(write),
+                Action::Read => commands.reads.push(Arc::clone(replica.name())),
+                Action::Wait(until) => {
+                    let at = until.max(local + Duration::from_micros(1));
+                    self.table.set_wakeup(id, at);
+                }
             }
-            self.see_to_notices(id);
+            self.update_subscription(id);
             self.collect(id, &mut replies, local);
         }
     }
 
-    /// When [`Node::poll_commands`] has something next; while the engine is away only looks at it.
-    pub fn next_wakeup(&self, local: Timestamp, room: bool) -> Timestamp {
-        let heartbeat = if self.heartbeat_in_flight {
+    /// Returns the time of the next call of [`Node::poll_commands`], [`Timestamp::NEVER`] for none.
+    ///
+    /// While the engine is unavailable, that is the next heartbeat.
+    pub fn next_wakeup(&self, local: Timestamp, has_room: bool) -> Timestamp {
+        let is_fresh = has_room && self.context.clock.is_fresh(local);
+        let replicas = if is_fresh || self.is_on_fallback(local) {
+            self.table.next_wakeup()
+        } else {
             Timestamp::NEVER
-        } else {
-            self.heartbeat_at
         };
-        let due = self.due.first().map(|(at, _)| *at);
-        let fresh = room && self.context.clock.is_fresh(local);
-        let serves = fresh || self.is_alone(local);
-        let due = due.filter(|_| serves).unwrap_or(Timestamp::NEVER);
-        due.min(heartbeat).min(self.watching.again_at)
+        replicas
+            .min(self.heartbeats.next_wakeup())
+            .min(self.subscriptions.renew_at)
     }
 
-    /// What a look at the engine showed; it was sent at that time of our clock.
-    pub fn handle_heartbeat(
-        &mut self,
-        sent: Timestamp,
-        heartbeat: Result<Heartbeat, EngineError>,
-        local: Timestamp,
-    ) -> Option<Write> {
-        self.heartbeat_in_flight = false;
-        self.heartbeat_at = sent.max(local - HEARTBEAT_EVERY / 2) + HEARTBEAT_EVERY;
-        let heartbeat = match heartbeat {
-            Ok(heartbeat) => heartbeat,
-            Err(EngineError(why)) => {
-                self.context.last_error = Some(why);
-                return None;
-            }
-        };
-        self.context.last_error = self.context.clock.strange(&heartbeat);
-        if local.since(sent) >= STALE {
-            // We stood still: what time it was then says little of what time it is.
-            self.heartbeat_at = local;
-            return None;
-        }
-        let was_away = !self.context.clock.is_fresh(sent);
-        let seen_before = self.context.clock.last_seen();
-        let seen = self.context.clock.seen(sent, local, &heartbeat);
-        if seen.again {
-            // At once, unless nobody's word for it is taken.
-            self.heartbeat_at =
-                local + HEARTBEAT_EVERY.min(AGAIN_FIRST * (1 << self.unsettled.min(16)));
-            self.unsettled += 1;
-        } else {
-            self.unsettled = 0;
-        }
-        if seen.new_epoch {
-            for id in 0..self.replicas.len() {
-                if let Some(replica) = &mut self.replicas[id] {
-                    replica.check();
-                    self.wake(id);
-                }
-            }
-        }
-        if !seen.again {
-            self.confirm(sent, local);
-            if !self.unsure.is_empty() {
-                // They came since this look was sent.
-                self.heartbeat_at = local;
-            }
-        }
-        if was_away {
-            self.wake_waiting();
-        }
-        self.is_back(seen_before, sent, local);
-        seen.write
-    }
-
-    /// Keys that were new to the engine were new indeed: its epoch is still the one of before.
-    fn confirm(&mut self, sent: Timestamp, local: Timestamp) {
-        let lost = self.context.clock.lost();
-        let sure = self.unsure.extract_if(.., |(since, ..)| *since <= sent);
-        let sure: Vec<_> = sure.collect();
-        for (_, id, pending) in sure {
-            if pending.unsure == Some(lost) {
-                self.deliver(id, &pending, local);
-            } else {
-                self.take_back(id, &pending, local);
-            }
-        }
-    }
-
-    fn wake_waiting(&mut self) {
-        for id in 0..self.replicas.len() {
-            if self.replicas[id].is_some() && self.due_of[id] != Timestamp::NEVER {
-                self.wake(id);
-            }
-        }
-    }
-
-    /// What came of a write of a key. If it stood: how long that took.
+    /// Handles the answer to a write of `cell`. Returns the latency of the batch if it was confirmed.
     pub fn handle_write(
         &mut self,
         cell: &str,
@@ -385,67 +281,61 @@ impl Node {
         local: Timestamp,
     ) -> Option<Duration> {
         match &result {
-            Ok(Written::Done) => self.refused = None,
+            Ok(Written::Done) => self.heartbeats.note_write_done(),
             Ok(Written::Conflict(_)) => {}
-            Err(EngineError(why)) => {
-                let since = self.refused.take().map_or(local, |(since, _)| since);
-                self.refused = Some((since, why.clone()));
-                let soon = local.max(self.heartbeat_sent + SOON);
-                self.heartbeat_at = self.heartbeat_at.min(soon);
-            }
+            Err(EngineError(why)) => self.heartbeats.note_write_failed(why, local),
         }
-        let id = *self.named.get(cell)?;
+        let id = self.table.id_of_cell(cell)?;
         let mut replies = Vec::new();
-        let replica = self.replicas[id].as_mut();
-        let took = replica
-            .and_then(|replica| replica.written(result, &mut self.context, local, &mut replies));
+        let latency = self.table.get_mut(id).and_then(|replica| {
+            replica.handle_write(result, &mut self.context, local, &mut replies)
+        });
         self.collect(id, &mut replies, local);
-        self.wake(id);
-        took
+        self.table.wake(id);
+        latency
     }
 
-    /// What a look at a key showed.
+    /// Handles the answer to a read of `cell`.
     pub fn handle_read(
         &mut self,
         cell: &str,
         result: Result<Option<Vec<u8>>, EngineError>,
         local: Timestamp,
     ) {
-        if let Some(&id) = self.named.get(cell) {
-            if let Some(replica) = &mut self.replicas[id] {
+        if let Some(id) = self.table.id_of_cell(cell) {
+            if let Some(replica) = self.table.get_mut(id) {
                 replica.handle_read(result, &mut self.context, local);
             }
-            self.wake(id);
+            self.table.wake(id);
         }
     }
 
-    /// What somebody else wrote.
+    /// Handles a notice that `cell` was written and holds `value`.
     pub fn handle_notice(&mut self, cell: &str, value: &[u8], local: Timestamp) {
-        if let Some(&id) = self.named.get(cell) {
-            if let Some(replica) = &mut self.replicas[id] {
+        if let Some(id) = self.table.id_of_cell(cell) {
+            if let Some(replica) = self.table.get_mut(id) {
                 replica.handle_notice(value, &mut self.context, local);
             }
-            self.wake(id);
+            self.table.wake(id);
         }
     }
 
-    /// Nobody is served any more, `tickets` neither.
+    /// Empties all queues. `tickets` are the callers that still wait; grants for them are cancelled.
     pub fn close(&mut self, tickets: impl Iterator<Item = Ticket>) {
-        self.context.gone.extend(tickets);
-        for replica in self.replicas.iter_mut().flatten() {
-            replica.cancel_all(&mut self.context);
-        }
+        self.context.left.extend(tickets);
+        let context = &mut self.context;
+        self.table.for_each(|replica| replica.clear_queue(context));
     }
 
+    /// Returns the replica of `key`, and creates one if there is none.
     fn replica(&mut self, key: &Key, local: Timestamp) -> usize {
-        if let Some(&id) = self.of.get(key) {
+        if let Some(id) = self.table.id_of(key) {
             return id;
         }
-        if self.of.len() >= self.capacity {
-            self.forget_idle();
+        if self.table.len() >= self.keys_max {
+            self.table.drop_idle(self.keys_max / 8 + 1);
         }
-        let name = cell_name(key);
-        let mut replica = Replica::new(Arc::clone(&name), &self.context, local);
+        let mut replica = Replica::new(cell_name(key), &self.context, local);
         if let Some(state) = self.remembered.remove(key) {
             let now = self.context.clock.now(local);
             let host = Host::restore(&state, now, &self.context.config);
@@ -454,73 +344,29 @@ impl Node {
                 Box::new(host)
             });
         }
-        let id = self.free.pop().unwrap_or_else(|| {
-            self.replicas.push(None);
-            self.due_of.push(Timestamp::NEVER);
-            self.replicas.len() - 1
-        });
-        self.replicas[id] = Some(replica);
-        self.of.insert(key.clone(), id);
-        self.named.insert(name, id);
-        id
+        self.table.insert(key, replica)
     }
 
-    /// What nobody here uses is in the engine.
-    fn forget_idle(&mut self) {
-        let most = self.capacity / 8 + 1;
-        let replicas = &self.replicas;
-        let idle = |id: &usize| replicas[*id].as_ref().is_none_or(Replica::is_idle);
-        let idle: Vec<Key> = self
-            .of
-            .iter()
-            .filter(|(_, id)| idle(id))
-            .map(|(key, _)| key.clone())
-            .take(most)
-            .collect();
-        for key in idle {
-            if let Some(id) = self.of.remove(&key) {
-                self.named.remove(&cell_name(&key));
-                self.replicas[id] = None;
-                self.due.remove(&(self.due_of[id], id));
-                self.due_of[id] = Timestamp::NEVER;
-                self.free.push(id);
-            }
-        }
-    }
-
-    /// There is something to be done for a replica at `due`, unless it rests.
+    /// Schedules a replica for `due`, or for when it may write again if that is later.
     fn stir(&mut self, id: usize, due: Timestamp, local: Timestamp) {
-        let rests = self.replicas[id].as_ref().map(Replica::rests_until);
-        let rests = rests.filter(|_| self.context.clock.is_fresh(local));
-        let at = rests.map_or(Timestamp::ZERO, |rests| rests.max(due));
-        if at < self.due_of[id] {
-            self.at(id, at);
-            self.news = true;
+        let rests_until = self.table.get(id).map(Replica::rests_until);
+        let rests_until = rests_until.filter(|_| self.context.clock.is_fresh(local));
+        let at = rests_until.map_or(Timestamp::ZERO, |until| until.max(due));
+        if at < self.table.wakeup_of(id) {
+            self.table.set_wakeup(id, at);
+            self.has_news = true;
         }
     }
 
-    /// Whether [`Node::poll_commands`] should be called sooner than was thought.
+    /// Returns whether [`Node::poll_commands`] must be called before the last wakeup, and resets it.
     pub const fn take_wake(&mut self) -> bool {
-        std::mem::replace(&mut self.news, false)
-    }
-
-    fn wake(&mut self, id: usize) {
-        self.at(id, Timestamp::ZERO);
-    }
-
-    fn at(&mut self, id: usize, at: Timestamp) {
-        let before = self.due_of[id];
-        if before != Timestamp::NEVER {
-            self.due.remove(&(before, id));
-        }
-        self.due_of[id] = at;
-        if at != Timestamp::NEVER {
-            self.due.insert((at, id));
-        }
+        std::mem::replace(&mut self.has_news, false)
     }
 }
 
-/// One key is one cell; the braces keep all of a key's on one server of a cluster.
+/// Returns the name of the cell of `key`.
+///
+/// The braces are a hash tag: a Redis cluster keeps all names with the same tag on one server.
 pub fn cell_name(key: &Key) -> Arc<str> {
     format!("politely:{{{}}}", key.as_str()).into()
 }

@@ -1,4 +1,4 @@
-//! Of which cells the engine is to tell us, and when it is told so again.
+//! The cells whose notices a node subscribes to.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,15 +7,16 @@ use politely_core::Timestamp;
 
 use super::Node;
 
-/// Between two times of telling it all.
+/// The shortest interval between two subscriptions to all cells.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// The changes of subscriptions that the engine has not been told yet.
 pub(super) struct Subscriptions {
     more: Vec<Arc<str>>,
     less: Vec<Arc<str>>,
-    /// When the engine is told of all once more, and when it was last.
-    pub(super) again_at: Timestamp,
-    told_at: Timestamp,
+    /// The time of the next subscription to all cells, [`Timestamp::NEVER`] for none.
+    pub(super) renew_at: Timestamp,
+    renewed_at: Timestamp,
 }
 
 impl Default for Subscriptions {
@@ -23,54 +24,56 @@ impl Default for Subscriptions {
         Self {
             more: Vec::new(),
             less: Vec::new(),
-            again_at: Timestamp::NEVER,
-            told_at: Timestamp::ZERO,
+            renew_at: Timestamp::NEVER,
+            renewed_at: Timestamp::ZERO,
         }
     }
 }
 
 impl Node {
-    /// A replica may want to hear of its cell, or no more.
-    pub(super) fn see_to_notices(&mut self, id: usize) {
-        if let Some(replica) = &mut self.replicas[id] {
-            let wants = replica.wants_notices(self.context.me);
-            if wants != replica.watched {
-                replica.watched = wants;
-                let Subscriptions { more, less, .. } = &mut self.watching;
+    /// Notes whether a replica wants notices of its cell.
+    pub(super) fn update_subscription(&mut self, id: usize) {
+        let me = self.context.me;
+        if let Some(replica) = self.table.get_mut(id) {
+            let wants = replica.wants_notices(me);
+            if wants != replica.is_subscribed {
+                replica.is_subscribed = wants;
+                let Subscriptions { more, less, .. } = &mut self.subscriptions;
                 if wants { more } else { less }.push(Arc::clone(replica.name()));
             }
         }
     }
 
-    /// Which cells the engine is to tell us of, and which no more.
-    pub(super) fn watched(&mut self, local: Timestamp) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
-        let watching = &mut self.watching;
-        let mut more = std::mem::take(&mut watching.more);
-        if watching.again_at <= local {
-            (watching.again_at, watching.told_at) = (Timestamp::NEVER, local);
-            let watched = self
-                .replicas
-                .iter()
-                .flatten()
-                .filter(|replica| replica.watched);
-            more = watched.map(|replica| Arc::clone(replica.name())).collect();
+    /// Returns the cells to subscribe to and the cells whose subscriptions end.
+    pub(super) fn take_subscriptions(
+        &mut self,
+        local: Timestamp,
+    ) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
+        let subscriptions = &mut self.subscriptions;
+        let mut more = std::mem::take(&mut subscriptions.more);
+        if subscriptions.renew_at <= local {
+            (subscriptions.renew_at, subscriptions.renewed_at) = (Timestamp::NEVER, local);
+            let subscribed = self.table.all().filter(|replica| replica.is_subscribed);
+            more = subscribed
+                .map(|replica| Arc::clone(replica.name()))
+                .collect();
         }
-        (more, std::mem::take(&mut watching.less))
+        (more, std::mem::take(&mut subscriptions.less))
     }
 
-    /// Nothing is heard of a cell, or of none, unless the engine is told once more: at once, but not again and again.
+    /// Handles the end of the subscription to `cell`, or to all cells if it is `None`.
+    ///
+    /// The node subscribes to all its cells again, at once but not more often than every 200 ms.
     pub fn handle_lost_subscription(&mut self, cell: Option<&str>, local: Timestamp) {
-        let is_watched = |name| {
-            let replica = self
-                .named
-                .get(name)
-                .and_then(|&id| self.replicas[id].as_ref());
-            replica.is_some_and(|replica| replica.watched)
+        let is_subscribed = |cell| {
+            let id = self.table.id_of_cell(cell);
+            let replica = id.and_then(|id| self.table.get(id));
+            replica.is_some_and(|replica| replica.is_subscribed)
         };
-        if cell.is_none_or(is_watched) {
-            let watching = &mut self.watching;
-            let again_at = local.max(watching.told_at + PAUSE);
-            watching.again_at = watching.again_at.min(again_at);
+        if cell.is_none_or(is_subscribed) {
+            let subscriptions = &mut self.subscriptions;
+            let renew_at = local.max(subscriptions.renewed_at + PAUSE);
+            subscriptions.renew_at = subscriptions.renew_at.min(renew_at);
         }
     }
 }

@@ -45,7 +45,7 @@ impl Node {
         let ready = std::mem::take(&mut self.replies);
         let mut replies = Vec::with_capacity(ready.len());
         for (id, reply) in ready {
-            if !self.context.gone.remove(&reply.ticket) {
+            if !self.context.left.remove(&reply.ticket) {
                 replies.push(reply);
             } else if let Ok(grant) = reply.result {
                 let cancelled = Event::cancelled(grant.lease, grant.slots, grant.unused);
@@ -56,12 +56,12 @@ impl Node {
     }
 
     fn give_back(&mut self, id: usize, cancelled: impl Iterator<Item = Event>, local: Timestamp) {
-        if let Some(replica) = &mut self.replicas[id] {
+        if let Some(replica) = self.table.get_mut(id) {
             cancelled.for_each(|event| {
-                replica.tell(event, &self.context, local);
+                replica.apply(event, &self.context, local);
             });
         }
-        self.wake(id);
+        self.table.wake(id);
     }
 
     /// Turns what a replica says to its waiters into replies to callers.
@@ -70,12 +70,14 @@ impl Node {
             match reply {
                 // A grant must not overtake one that waits for confirmation.
                 WaiterReply::Granted(mut pending)
-                    if pending.unsure.is_some()
-                        || self.unsure.iter().any(|(_, of, _)| *of == id) =>
+                    if pending.unconfirmed_since.is_some()
+                        || self.unconfirmed.iter().any(|(_, of, _)| *of == id) =>
                 {
-                    pending.unsure.get_or_insert(self.context.clock.lost());
-                    self.unsure.push((local, id, pending));
-                    self.heartbeat_at = local;
+                    pending
+                        .unconfirmed_since
+                        .get_or_insert(self.context.clock.loss());
+                    self.unconfirmed.push((local, id, pending));
+                    self.heartbeats.next_at = local;
                 }
                 WaiterReply::Granted(pending) => self.deliver(id, &pending, local),
                 WaiterReply::Refused(ticket, wait) => {
@@ -96,7 +98,7 @@ impl Node {
             self.take_back(id, pending, local);
             return;
         }
-        self.context.count.granted += u64::from(grant.slots);
+        self.context.counts.granted += u64::from(grant.slots);
         // A late start does not extend the lease.
         let late = local.since(start);
         let granted = Grant {
@@ -120,8 +122,8 @@ impl Node {
         let grant = &pending.grant;
         let cancelled = Event::cancelled(grant.lease, grant.slots, grant.unused);
         self.give_back(id, cancelled, local);
-        if let Some(replica) = &mut self.replicas[id] {
-            replica.wait_again(pending, &mut self.context);
+        if let Some(replica) = self.table.get_mut(id) {
+            replica.put_back(pending, &mut self.context);
         }
     }
 }

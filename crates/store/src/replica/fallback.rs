@@ -1,37 +1,44 @@
-//! One process's share of a key while the engine is away.
+//! A node's share of a key while the engine is unavailable.
 //!
-//! Each of the N that were there takes 1/N of the rate and of the slots, and the first of each leave one after the other: so
-//! all together send what the key may, beyond it by N at most. Whoever the slots do not suffice for waits. The state is driven
-//! all the while and joined with the engine's when that is back, so that switching back sets nothing free.
+//! Each of the N nodes that shared the engine takes 1/N of the rate and of the slots. Their first
+//! requests are sent one after the other, so together they exceed the limit of the key by N requests
+//! at most. If there are fewer slots than nodes, some nodes wait. A node goes on with the state that
+//! it knew, and joins that state with the engine's later, so nothing is forgotten.
 //!
-//! What others were granted last is not known here, and starts up to a horizon ahead: nobody leaves until that is over. And
-//! nothing is reserved ahead: of that the others would know nothing when the engine is back.
+//! A node does not know what other nodes were granted last. Those requests start up to a horizon ahead,
+//! so the share begins after that time. Nothing is reserved ahead, since the other nodes would not
+//! know of it when the engine is available again.
 
 use std::time::Duration;
 
 use politely_core::Timestamp;
 use politely_core::config::Config;
 use politely_core::gate::{LeaseId, Rate};
-use politely_core::host::{Ask, HORIZON, Host};
+use politely_core::host::{Ask, Decision, HORIZON, Host};
 
+use super::commit::{PendingGrant, WaiterReply};
+use super::timers::Timer;
+use super::{Replica, known::Known};
+use crate::event::Event;
 use crate::node::NodeContext;
 
-/// So long at most; then nobody leaves until the engine is back.
+/// The longest time for which a share is used. Afterwards nothing is granted until the engine answers.
 pub const LASTS: Duration = Duration::from_mins(1);
 
-pub(crate) struct FallbackShare {
-    pub(crate) host: Host,
-    pub(crate) config: Config,
+/// The state of one node's share of a key.
+pub(super) struct FallbackShare {
+    pub(super) host: Host,
+    config: Config,
 }
 
 impl FallbackShare {
-    /// Our share of what `host` may; none if the slots are too few for all.
-    pub(crate) fn new(mut host: Host, context: &NodeContext, now: Timestamp) -> Option<Self> {
-        let (place, all) = context.clock.place();
+    /// Creates the share of `host`, `None` if there are too few slots for all nodes.
+    fn new(mut host: Host, context: &NodeContext, now: Timestamp) -> Option<Self> {
+        let (rank, all) = context.clock.rank();
         let explained = host.look(now, &context.config);
         let (_, slots) = explained.in_flight;
         let all_slots = all as u32;
-        let mine = slots / all_slots + u32::from((place as u32) < slots % all_slots);
+        let mine = slots / all_slots + u32::from((rank as u32) < slots % all_slots);
         if mine == 0 || explained.rate <= 0.0 {
             return None;
         }
@@ -41,26 +48,86 @@ impl FallbackShare {
         config.limits.rate_start = config.limits.rate_start.min(rate);
         config.limits.burst = 1.0;
         config.limits.in_flight = mine;
-        // Ours must not be named like another's, nor like any before: shared time may be behind the engine's clock, which those go by.
+        // The ids must differ from those of other nodes and from all earlier ones. Shared time may be
+        // behind the engine's clock, which earlier ids follow.
         let later = (host.next_lease().0 >> 32) + 1;
-        host.ids_from(LeaseId((later << 32) | ((place as u64 + 1) << 20)));
-        let turn = Rate::per_second(explained.rate).interval() * place as u32;
+        host.ids_from(LeaseId((later << 32) | ((rank as u64 + 1) << 20)));
+        let turn = Rate::per_second(explained.rate).interval() * rank as u32;
         host.resume_after(now, now + HORIZON + turn, &config);
         Some(Self { host, config })
     }
 
-    /// What is granted of `ask` at a time.
-    pub(crate) fn now_or_not(ask: Ask) -> Ask {
-        Ask {
+    /// Applies an event to the share.
+    pub(super) fn apply(&mut self, event: &Event, now: Timestamp, seed: u64) {
+        event.apply(&mut self.host, now, &self.config, seed);
+    }
+
+    /// Decides on a request for one slot now.
+    fn request(&mut self, now: Timestamp, ask: Ask) -> Decision {
+        let ask = Ask {
             slots: 1,
             horizon: Duration::ZERO,
             ..ask
-        }
+        };
+        self.host.request(now, ask, &self.config)
     }
 
-    /// The state, now that the engine is back at `now`: shared time stood still meanwhile, ours did not.
-    pub(crate) fn back_at(self, now: Timestamp) -> Host {
+    /// Returns the state at `now`, when the engine is available again.
+    ///
+    /// Shared time stood still meanwhile and the share's time did not, so the state is restored anew.
+    fn into_host(self, now: Timestamp) -> Host {
         let restored = Host::restore(&self.host.snapshot(), now, &self.config);
         restored.unwrap_or(self.host)
+    }
+}
+
+impl Replica {
+    /// Serves the queue from this node's share. Returns the local time of the next call.
+    pub(crate) fn step_on_fallback(
+        &mut self,
+        context: &NodeContext,
+        local: Timestamp,
+        replies: &mut Vec<WaiterReply>,
+    ) -> Timestamp {
+        let Known { heard_at, .. } = &self.known;
+        if self.queue.is_empty() || heard_at.is_none() || self.is_unreadable() {
+            return Timestamp::NEVER;
+        }
+        let now = self.known.now(context, local);
+        if self.fallback.is_none() {
+            let host = self.pending.record(&self.known).host.clone();
+            self.fallback = FallbackShare::new(host, context, now).map(Box::new);
+        }
+        let Some(share) = &mut self.fallback else {
+            return Timestamp::NEVER;
+        };
+        while let Some(((arrival, ticket), waiter)) = self.queue.first() {
+            match share.request(now, waiter.ask) {
+                Decision::Granted(grant) => {
+                    self.queue.pop_first();
+                    replies.push(WaiterReply::Granted(PendingGrant {
+                        arrival,
+                        ticket,
+                        waiter,
+                        grant,
+                        starts: context.clock.local(grant.start),
+                        unconfirmed_since: None,
+                    }));
+                }
+                Decision::Wait(wait) => return context.clock.local(wait.at),
+            }
+        }
+        Timestamp::NEVER
+    }
+
+    /// Ends the share, since the engine is available again. Its state becomes a pending event.
+    pub(super) fn end_fallback(&mut self, context: &NodeContext, local: Timestamp) {
+        if let Some(share) = self.fallback.take() {
+            let host = share.into_host(self.known.now(context, local));
+            let join = Event::Join(Box::new(host));
+            self.pending.extend(local, std::iter::once(join));
+            self.timers.set(Timer::Flush, local);
+            self.pending.rebuild(&self.known, context);
+        }
     }
 }

@@ -1,28 +1,33 @@
-//! One shared key, as one process sees it: group commit.
+//! One shared key as one process sees it.
 //!
-//! Everything that happens is applied to the state as it was last seen and written with one compare-and-set; while that is under
-//! way the next batch gathers. Had somebody else written meanwhile, the engine's answer is the state to apply the batch to
-//! again, at once; who gathered a batch while others wrote looks before it writes. A write without an answer may have been made
-//! or not: the next answer tells, since each state names everybody's last write; what it granted leaves only once a later write
-//! of ours is known to stand.
+//! A replica holds the state that it last saw in the key's cell, and applies every event to it at
+//! once. It writes all events and grants of a moment with one compare-and-set, while the next batch
+//! gathers. The engine's answer decides what holds: see `commit.rs`.
 //!
-//! Who has to wait for a slot or against others joins the key's line, which is part of the state: the first in it serves, a
-//! moment's worth, and goes to the end. So nobody starves and one write is made per turn, not one per try.
+//! | file | its part |
+//! | --- | --- |
+//! | `queue.rs` | the callers of this process that wait |
+//! | `line.rs` | the nodes that wait, and what the first of them may grant |
+//! | `pending.rs` | the events that are not written yet |
+//! | `commit.rs` | a write and its result; commits in doubt |
+//! | `known.rs`, `merge.rs` | the state of the cell, and what a new value means |
+//! | `ended_leases.rs` | leases whose end another node may not know of |
+//! | `fallback.rs` | the share of the key while the engine is unavailable |
+//! | `timers.rs` | when to do what |
+//!
+//! Exactly one [`Phase`] holds at a time. A read may be in flight beside any of them ([`ReadState`]),
+//! since a lost answer to a read must not delay a write.
 
 mod commit;
 mod ended_leases;
 pub(crate) mod fallback;
+mod known;
 mod line;
 mod merge;
-mod offline;
+mod pending;
+mod queue;
+mod timers;
 
-pub(crate) use self::commit::{Action, PendingGrant, Waiter, WaiterReply};
-
-use self::commit::Commit;
-use self::ended_leases::EndedLeases;
-use self::fallback::FallbackShare;
-
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,276 +38,235 @@ use politely_core::control::LawConfig;
 use politely_core::gate::LeaseId;
 use politely_core::host::{Directions, HORIZON, Host};
 
-use crate::engine::{Version, Write};
+use crate::engine::Write;
 use crate::event::Event;
-use crate::node::NodeContext;
+use crate::node::{NodeContext, Ticket};
 use crate::record::{NodeId, Record};
 use crate::shared_clock::{QUIET, STALE};
 
-/// Good news waits so long for something to be written with, unless slots are short: where a law learns from it, and where
-/// none does (but for a quarter of its lease at most).
-const LINGER: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
-/// Whose turn it is has so long to take it.
-const CLAIM: Duration = Duration::from_millis(250);
-/// … one after the other, but no more than so many of them: those further behind do not wait for longer. Behind a fleet that was
-/// killed again and again nobody would live to see his turn.
-const HEIRS: usize = 4;
-/// Of those in the key's line each takes what leaves within so long, then it is the next one's turn.
-const QUANTUM: Duration = Duration::from_millis(20);
-/// A notice may be lost: who waits for others looks this often.
+pub use self::commit::CROWD;
+
+pub(crate) use self::commit::{Action, PendingGrant, WaiterReply};
+pub(crate) use self::queue::Waiter;
+
+use self::commit::{Commit, InDoubt, WritePace};
+use self::ended_leases::EndedLeases;
+use self::fallback::FallbackShare;
+use self::known::Known;
+use self::line::Moment;
+use self::pending::PendingEvents;
+use self::queue::WaitQueue;
+use self::timers::{Timer, TimerTable};
+
+/// A good report waits this long for another write of its key if a law learns from it.
+const LINGER_LEARNING: Duration = Duration::from_millis(500);
+/// A good report waits this long if no law learns from it, but at most a quarter of its lease.
+const LINGER_FIXED: Duration = Duration::from_secs(5);
+/// The interval of reads while this node waits for other nodes, in case a notice is lost.
 const POLL: Duration = Duration::from_secs(1);
-/// Until the engine was looked at, a look takes about so long.
-const LOOK: Duration = Duration::from_millis(5);
-/// What is under way at once, at most, in permits.
-const BATCH: usize = 1024;
-/// Events kept while nothing can be written; then the oldest goes. Its lease runs out by itself.
-const EVENTS_MAX: usize = 1 << 14;
-/// Where so many come at once and others write too, the next batch gathers for as long as this one took: who writes small batches all
-/// the time is in everybody's way, and who waits for longer leaves the engine idle …
-pub const CROWD: usize = 16;
-/// … but no longer than this.
-const GATHER_MAX: Duration = Duration::from_millis(2);
-/// What cannot be read may be, after an upgrade.
-const UNREADABLE: Duration = Duration::from_secs(1);
-/// A cell that nobody writes is forgotten.
+/// The typical duration of a heartbeat. A replica that needs one waits this long.
+const HEARTBEAT_WAIT: Duration = Duration::from_millis(5);
+/// The interval of reads of a cell that cannot be decoded. It can be after an upgrade.
+const UNREADABLE_RETRY: Duration = Duration::from_secs(1);
+/// The engine may delete a cell that is not written for this long.
 const KEEP: Duration = Duration::from_hours(24 * 30);
-/// After a write without an answer, doubling up to 64 times as long.
-const RETRY: Duration = Duration::from_millis(10);
-/// Writes that take longer than this would be late for what may leave at once.
+/// If writes take longer than this, grants start after the expected end of their write.
 const SLOW: Duration = Duration::from_millis(20);
-/// … and what takes longer than this was us, standing still: calls are given up before.
+/// The longest latency that counts. A longer one means that this process was suspended.
 const SLOW_MAX: Duration = Duration::from_millis(500);
-/// After so many writes without a pause there is one, as long as a write takes: somebody else who writes as long as we do would be
-/// too late every time, and not even come to stand in line.
-const BREATH: u32 = 16;
-/// Which state was looked at so lately that an answer may be given from it.
+/// A refusal may be based on a state of at most this age.
 const LATELY: Duration = Duration::from_millis(250);
 
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "what is to be done next; each is set and cleared by itself"
-)]
+/// One shared key.
 pub(crate) struct Replica {
+    /// The name of the cell.
     name: Arc<str>,
-    /// What the engine holds, as far as we know; `None`: nothing.
-    base: Option<Arc<[u8]>>,
-    /// When it was heard last, by our own clock; never: `base` is a guess.
-    heard: Option<Timestamp>,
-    reading: ReadState,
-    /// The state at `base`, and the latest time it knows of.
-    view: Record,
-    /// The same with all `events` applied; `None`: there are none.
-    ahead: Option<Box<Record>>,
-    /// … after so many corrections of shared time.
-    ahead_of: u32,
-    at: Timestamp,
-    /// What is granted from while the engine is away and shares are allowed.
-    alone: Option<Box<FallbackShare>>,
-    /// Not written yet, in order, and when each happened by our own clock; and by when the first that lingers must be.
-    events: VecDeque<(Timestamp, Event)>,
-    due: Timestamp,
-    waiting: BTreeMap<(Arrival, u64), Waiter>,
-    under_way: Option<Commit>,
-    /// Since when what is to be written is tried.
-    tried_since: Option<Timestamp>,
-    /// Attempts on `base` of which nobody knows whether they were made.
-    in_doubt: Vec<Commit>,
-    /// Granted by an attempt that was made, as it turned out.
-    late_confirmed: Vec<PendingGrant>,
+    known: Known,
+    pending: PendingEvents,
+    queue: WaitQueue,
+    phase: Phase,
+    read: ReadState,
+    in_doubt: InDoubt,
     ended: EndedLeases,
-    /// Our last write here that stood.
-    last: u64,
-    /// Nothing is tried before then, unless something happens.
-    try_at: Timestamp,
-    /// … and then the cell is read, not written.
-    look: bool,
-    /// Somebody wants an answer that what we know is too old for.
-    ask_first: bool,
-    /// Since when it would have been the turn of those before us.
-    open_since: Option<Timestamp>,
-    /// Met somebody else's write since the last turn.
-    contended: bool,
-    /// The present batch has met somebody else's write.
-    met: bool,
-    /// Nothing is done before then: the next batch gathers.
-    gathers_until: Timestamp,
-    /// … and others write while it does: what is known is too old to write upon, and is read first.
-    outdated: bool,
-    unreadable: bool,
-    /// When the engine was last found to hold less than it did.
-    lost_at: Option<Timestamp>,
-    /// What this process knew of the key before it was started again: for an engine that knows nothing.
+    fallback: Option<Box<FallbackShare>>,
+    timers: TimerTable,
+    attempt: Attempt,
+    pace: WritePace,
+    /// The state from before this process was restarted, for an engine that does not hold the key.
     pub(crate) remembered: Option<Box<Host>>,
-    /// Something was learned since it was last kept.
-    pub(crate) learned: bool,
-    /// How long a write takes, the slow ones remembered for a while.
-    takes: Duration,
-    /// When the last write was answered, and how many were made without a pause.
-    answered: Timestamp,
-    in_a_row: u32,
-    /// Failures in a row; nothing is written before then.
-    failures: u32,
-    not_before: Timestamp,
-    /// Notices of this key are asked for.
-    pub(crate) watched: bool,
+    /// The state has learned something since it was last saved.
+    pub(crate) has_learned: bool,
+    /// Notices of the cell are subscribed to.
+    pub(crate) is_subscribed: bool,
 }
 
-/// Whether a read is on its way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a replica does with its cell.
+enum Phase {
+    /// No write is in flight, and one may start.
+    Idle,
+    /// A large batch was written among writes of other nodes. The next batch gathers until
+    /// [`Timer::Gather`], and then the cell is read before the next write.
+    Gathering,
+    /// This write is in flight.
+    Writing(Box<Commit>),
+    /// The cell cannot be decoded. It is read now and then, and never written.
+    Unreadable,
+}
+
+impl Phase {
+    const fn is_writing(&self) -> bool {
+        matches!(self, Self::Writing(_))
+    }
+
+    /// Ends [`Phase::Writing`] and returns its commit.
+    fn take_commit(&mut self) -> Option<Commit> {
+        match std::mem::replace(self, Self::Idle) {
+            Self::Writing(commit) => Some(*commit),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+}
+
+/// Whether a read is in flight. There is one at most, since its answers carry no order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ReadState {
-    No,
-    Sent,
-    /// It is, but what came meanwhile is newer.
+    #[default]
+    None,
+    InFlight,
+    /// A read is in flight, and a newer value is known already.
     Overtaken,
 }
 
 impl ReadState {
-    fn is_overtaken(&mut self) {
-        if *self == Self::Sent {
+    /// Notes that a newer value is known than a read in flight will return.
+    const fn note_newer(&mut self) {
+        if matches!(self, Self::InFlight) {
             *self = Self::Overtaken;
         }
     }
 }
 
+/// What happens at [`Timer::Attempt`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attempt {
+    /// The queue is served.
+    Serve,
+    /// The cell is read.
+    Read,
+}
+
 impl Replica {
     pub(crate) fn new(name: Arc<str>, context: &NodeContext, local: Timestamp) -> Self {
-        let now = context.clock.now(local);
         Self {
             name,
-            base: None,
-            heard: None,
-            reading: ReadState::No,
-            view: Record::new(Host::new(&context.config, now)),
-            ahead: None,
-            ahead_of: 0,
-            at: now,
-            alone: None,
-            events: VecDeque::new(),
-            due: Timestamp::NEVER,
-            waiting: BTreeMap::new(),
-            under_way: None,
-            tried_since: None,
-            in_doubt: Vec::new(),
-            late_confirmed: Vec::new(),
+            known: Known::new(context, local),
+            pending: PendingEvents::default(),
+            queue: WaitQueue::default(),
+            phase: Phase::Idle,
+            read: ReadState::None,
+            in_doubt: InDoubt::default(),
             ended: EndedLeases::default(),
-            last: 0,
-            try_at: Timestamp::ZERO,
-            look: false,
-            ask_first: false,
-            open_since: None,
-            contended: false,
-            met: false,
-            gathers_until: Timestamp::ZERO,
-            outdated: false,
-            unreadable: false,
-            lost_at: None,
+            fallback: None,
+            timers: TimerTable::new(),
+            attempt: Attempt::Serve,
+            pace: WritePace::default(),
             remembered: None,
-            learned: false,
-            takes: Duration::ZERO,
-            answered: Timestamp::ZERO,
-            in_a_row: 0,
-            failures: 0,
-            not_before: Timestamp::ZERO,
-            watched: false,
+            has_learned: false,
+            is_subscribed: false,
         }
     }
 
-    pub(crate) fn name(&self) -> &Arc<str> {
+    pub(crate) const fn name(&self) -> &Arc<str> {
         &self.name
     }
 
-    /// The state as far as we know it, what is not written yet included.
+    /// Returns the state as far as this process knows it, pending events included.
     pub(crate) fn host(&mut self) -> &mut Host {
-        match (&mut self.alone, &mut self.ahead) {
-            (Some(alone), _) => &mut alone.host,
-            (None, Some(ahead)) => &mut ahead.host,
-            (None, None) => &mut self.view.host,
+        match &mut self.fallback {
+            Some(share) => &mut share.host,
+            None => &mut self.pending.record_mut(&mut self.known).host,
         }
     }
 
-    /// Nothing leaves while the engine is away.
-    pub(crate) fn is_shut(&self) -> bool {
-        self.alone.is_none()
+    pub(crate) const fn has_fallback(&self) -> bool {
+        self.fallback.is_some()
     }
 
     pub(crate) const fn is_unreadable(&self) -> bool {
-        self.unreadable
+        matches!(self.phase, Phase::Unreadable)
     }
 
-    pub(crate) fn before(&self, turn: Arrival) -> usize {
-        self.waiting.range(..(turn, 0)).count()
+    pub(crate) fn waiters_before(&self, arrival: Arrival) -> usize {
+        self.queue.before(arrival)
     }
 
-    /// Others wait with us: we want to hear what they do.
+    /// Returns whether this node is in line, so that writes of other nodes matter to it.
     pub(crate) fn wants_notices(&self, me: NodeId) -> bool {
-        !self.waiting.is_empty() && self.view.head.line.contains(&me)
+        !self.queue.is_empty() && self.is_in_line(me)
     }
 
-    /// Nothing would be lost with it.
+    /// Returns whether the engine holds everything that this replica holds.
     pub(crate) fn is_idle(&self) -> bool {
-        self.waiting.is_empty()
-            && self.events.is_empty()
-            && self.under_way.is_none()
-            && self.in_doubt.is_empty()
-            && self.late_confirmed.is_empty()
-            && self.view.host.in_flight() == 0
+        self.queue.is_empty()
+            && self.is_flushed()
+            && self.in_doubt.late_confirmed.is_empty()
+            && self.known.record.host.in_flight() == 0
     }
 
-    /// Somebody waits for a permit.
-    pub(crate) fn ask(&mut self, turn: Arrival, ticket: u64, waiter: Waiter) {
-        self.waiting.insert((turn, ticket), waiter);
-        if waiter.once
-            || self
-                .waiting
-                .first_key_value()
-                .is_some_and(|(first, _)| first.1 == ticket)
-        {
+    /// Returns whether all events are written.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.pending.is_empty() && !self.phase.is_writing() && self.in_doubt.commits.is_empty()
+    }
+
+    /// Adds a caller to the queue.
+    pub(crate) fn enqueue(&mut self, arrival: Arrival, ticket: Ticket, waiter: Waiter) {
+        let is_first = self.queue.insert(arrival, ticket, waiter);
+        if waiter.once || is_first {
             self.try_now();
         }
     }
 
-    /// … and does no more.
-    pub(crate) fn cancel(&mut self, turn: Arrival, ticket: u64) -> bool {
-        let waited = self.waiting.remove(&(turn, ticket)).is_some();
-        if self.waiting.is_empty() {
+    /// Removes a caller from the queue. Returns whether it was there.
+    pub(crate) fn dequeue(&mut self, arrival: Arrival, ticket: Ticket) -> bool {
+        let was_there = self.queue.remove(arrival, ticket);
+        if self.queue.is_empty() {
             self.try_now();
         }
-        waited
+        was_there
     }
 
-    pub(crate) fn cancel_all(&mut self, context: &mut NodeContext) {
-        for (_, ticket) in std::mem::take(&mut self.waiting).into_keys() {
-            context.gone.remove(&ticket);
+    pub(crate) fn clear_queue(&mut self, context: &mut NodeContext) {
+        for ticket in self.queue.take_all() {
+            context.left.remove(&ticket);
         }
         self.try_now();
     }
 
-    /// Something happened.
-    pub(crate) fn tell(
+    /// Applies an event, and schedules its write.
+    pub(crate) fn apply(
         &mut self,
         event: Event,
         context: &NodeContext,
         local: Timestamp,
     ) -> Option<Directions> {
-        let now = self.now(context, local);
-        if self.ahead.is_none() {
-            self.ahead_of = context.clock.corrections();
-        }
-        let ahead = self
-            .ahead
-            .get_or_insert_with(|| Box::new(self.view.clone()));
-        // Before the event: it is the slot it frees that somebody may wait for.
+        let now = self.known.now(context, local);
+        let host = &mut self.pending.begin(&self.known, context).host;
+        // A slot that the event frees may be waited for, so slots are counted before the event.
         let linger = event.can_linger().and_then(|lease| {
-            let (taken, of) = ahead.host.slots(now, &context.config);
-            let left = ahead.host.lease_ends(lease).map(|ends| ends.since(now));
+            let (taken, of) = host.slots(now, &context.config);
+            let left = host.lease_ends(lease).map(|ends| ends.since(now));
             let left = left.unwrap_or(Duration::MAX).saturating_sub(SLOW_MAX);
             (2 * taken <= of).then(|| linger(&context.config).min(left / 2))
         });
-        let directions = event.apply(&mut ahead.host, now, &context.config, context.seed);
-        if let Some(alone) = &mut self.alone {
-            event.apply(&mut alone.host, now, &alone.config, context.seed);
+        let directions = self.pending.apply(&event, now, context);
+        if let Some(share) = &mut self.fallback {
+            share.apply(&event, now, context.seed);
         }
-        self.due = self.due.min(local + linger.unwrap_or_default());
+        let flush_at = local + linger.unwrap_or_default();
+        self.timers.bring_forward(Timer::Flush, flush_at);
         self.push(local, event);
         if linger.is_none() {
             self.try_now();
@@ -310,296 +274,283 @@ impl Replica {
         directions
     }
 
+    /// Adds an event to the pending ones. Events of a commit in flight or in doubt are never dropped.
     fn push(&mut self, local: Timestamp, event: Event) {
-        let fixed = self.under_way.as_ref().map_or(0, |attempt| attempt.events);
-        let in_doubt = self.in_doubt.iter().map(|attempt| attempt.events).max();
-        let fixed = fixed.max(in_doubt.unwrap_or(0));
-        if self.events.len() >= EVENTS_MAX && fixed < self.events.len() {
-            self.events.remove(fixed);
-        }
-        self.events.push_back((local, event));
+        let in_flight = match &self.phase {
+            Phase::Writing(commit) => commit.events,
+            _ => 0,
+        };
+        let commits = &self.in_doubt.commits;
+        let in_doubt = commits.iter().map(|commit| commit.events).max();
+        let fixed = in_flight.max(in_doubt.unwrap_or(0));
+        self.pending.push(local, event, fixed);
     }
 
-    /// Nothing is done before then, whatever is asked.
+    /// Returns the local time before which nothing is read or written.
     pub(crate) fn rests_until(&self) -> Timestamp {
-        if self.under_way.is_some() || self.outdated && self.reading != ReadState::No {
-            Timestamp::NEVER
-        } else {
-            self.gathers_until
+        match self.phase {
+            Phase::Writing(_) => Timestamp::NEVER,
+            Phase::Gathering if self.read != ReadState::None => Timestamp::NEVER,
+            _ => self.timers.get(Timer::Gather),
         }
     }
 
-    /// By when what happened must be written.
-    pub(crate) const fn due(&self) -> Timestamp {
-        self.due
+    /// Returns the local time by which the pending events must be written.
+    pub(crate) const fn flush_at(&self) -> Timestamp {
+        self.timers.get(Timer::Flush)
     }
 
-    /// Nothing of ours is unwritten.
-    pub(crate) fn is_flushed(&self) -> bool {
-        self.events.is_empty() && self.under_way.is_none() && self.in_doubt.is_empty()
-    }
-
-    /// What lingers is written now.
+    /// Schedules the write of the pending events now.
     pub(crate) fn flush(&mut self, local: Timestamp) {
-        if !self.events.is_empty() {
-            self.due = self.due.min(local);
+        if !self.pending.is_empty() {
+            self.timers.bring_forward(Timer::Flush, local);
         }
     }
 
-    /// The configuration is another.
-    pub(crate) fn look_again(&mut self, local: Timestamp) {
-        if !self.waiting.is_empty() {
-            self.try_at = local;
+    /// Serves the queue at `local`, since the limits may have changed.
+    pub(crate) fn retry_at(&mut self, local: Timestamp) {
+        if !self.queue.is_empty() {
+            self.timers.set(Timer::Attempt, local);
         }
     }
 
-    /// Compares what we know with what the engine holds.
-    pub(crate) fn check(&mut self) {
-        if self.heard.is_some() {
-            self.look = true;
-            self.try_at = Timestamp::ZERO;
+    /// Schedules a read, since the engine may have lost the cell.
+    pub(crate) const fn check(&mut self) {
+        if self.known.heard_at.is_some() {
+            self.attempt = Attempt::Read;
+            self.timers.set(Timer::Attempt, Timestamp::ZERO);
         }
     }
 
-    fn try_now(&mut self) {
-        self.try_at = Timestamp::ZERO;
-        self.look = false;
+    const fn try_now(&mut self) {
+        self.attempt = Attempt::Serve;
+        self.timers.set(Timer::Attempt, Timestamp::ZERO);
     }
 
-    fn try_unless_unreadable(&mut self) {
-        if !self.unreadable {
+    const fn try_unless_unreadable(&mut self) {
+        if !self.is_unreadable() {
             self.try_now();
         }
     }
 
-    fn now(&self, context: &NodeContext, local: Timestamp) -> Timestamp {
-        context.clock.now(local).max(self.at)
-    }
-
-    /// What to do at `mono`.
+    /// Returns what to do at `local`.
     pub(crate) fn step(
         &mut self,
         context: &mut NodeContext,
         local: Timestamp,
         replies: &mut Vec<WaiterReply>,
     ) -> Action {
-        if self.rests_until() > local {
-            return Action::Wait(self.rests_until());
+        let rests_until = self.rests_until();
+        if rests_until > local {
+            return Action::Wait(rests_until);
         }
-        self.rejoin(context, local);
-        let must =
-            self.due <= local || !self.late_confirmed.is_empty() || !self.in_doubt.is_empty();
-        let waits = !self.waiting.is_empty();
-        let asks_again = self.asks_after_loss(context);
-        self.look |= asks_again.is_some_and(|at| at <= local);
-        let tries = (self.try_at <= local && (self.look || waits || self.in_line(context.me)))
-            || (self.ask_first && waits);
-        if self.unreadable && self.try_at > local {
-            return Action::Wait(self.try_at);
+        self.end_fallback(context, local);
+        let must_write = self.timers.is_due(Timer::Flush, local) || self.in_doubt.needs_write();
+        let waits = !self.queue.is_empty();
+        let rereads_at = self.rereads_after_loss(context);
+        if rereads_at.is_some_and(|at| at <= local) {
+            self.attempt = Attempt::Read;
         }
-        if !must && !tries {
-            let try_at = if waits || self.look {
-                self.try_at
-            } else {
-                asks_again.unwrap_or(Timestamp::NEVER)
-            };
-            return Action::Wait(self.due.min(try_at));
+        let reads = self.attempt == Attempt::Read;
+        let is_due = self.timers.is_due(Timer::Attempt, local);
+        let tries = (is_due && (reads || waits || self.is_in_line(context.me)))
+            || (self.queue.needs_read && waits);
+        if self.is_unreadable() && !is_due {
+            return Action::Wait(self.timers.get(Timer::Attempt));
         }
-        if self.unreadable || (self.look && !must && self.heard.is_some()) {
-            self.look = false;
-            self.try_at = local + POLL;
-            return self.read();
+        if !must_write && !tries {
+            let rereads_at = rereads_at.unwrap_or(Timestamp::NEVER);
+            let attempt = (!waits && !reads).then_some(rereads_at);
+            return Action::Wait(self.timers.next_wakeup(attempt));
         }
-        if self.not_before > local {
-            return Action::Wait(self.not_before);
+        if self.is_unreadable() || (reads && !must_write && self.known.heard_at.is_some()) {
+            self.attempt = Attempt::Serve;
+            self.timers.set(Timer::Attempt, local + POLL);
+            return self.start_read();
         }
-        if self.outdated {
-            self.tried_since.get_or_insert(local);
-            return self.read();
+        let backoff = self.timers.get(Timer::Backoff);
+        if backoff > local {
+            return Action::Wait(backoff);
         }
-        // Somebody knows better what time it is, or something was lost of which our epoch does not tell yet; or the engine was away,
-        // and may have been started again from what it had on disk.
-        let doubted = if self.view.head.epoch > context.clock.number() {
-            self.heard
-        } else {
-            self.lost_at
-        };
-        if context.last_error.is_some() || doubted.is_some_and(|at| !context.clock.looked_since(at))
-        {
-            context.look = true;
-            return Action::Wait(local + LOOK);
+        if matches!(self.phase, Phase::Gathering) {
+            self.pace.tried_since.get_or_insert(local);
+            return self.start_read();
         }
-        if self.base.is_none() && context.clock.now(local).since(context.clock.began()) < QUIET {
-            if self.heard.is_none() {
-                return self.read();
+        if context.last_error.is_some() || self.is_clock_in_doubt(context) {
+            context.needs_heartbeat = true;
+            return Action::Wait(local + HEARTBEAT_WAIT);
+        }
+        let began = context.clock.began();
+        let is_quiet = context.clock.now(local).since(began) < QUIET;
+        if self.known.value.is_none() && is_quiet {
+            if self.known.heard_at.is_none() {
+                return self.start_read();
             }
-            // Should it have been lost, whoever remembers it comes first.
-            let at = context.clock.local(context.clock.began() + QUIET);
-            if !self.has_been_lost() {
+            // If the cell was lost, a node that remembers it writes it first.
+            if !self.pending.contains_join() {
+                let at = context.clock.local(began + QUIET);
                 return Action::Wait(at.max(local + Duration::from_millis(1)));
             }
         }
-        self.build(context, local, replies)
+        self.write(context, local, replies)
     }
 
-    /// When all have said what they remember of what was lost, some of it perhaps what we ended.
-    fn asks_after_loss(&self, context: &NodeContext) -> Option<Timestamp> {
-        let heard = self.heard.filter(|_| !self.ended.is_empty())?;
-        let said = context.clock.local(context.clock.began() + 2 * QUIET);
-        (heard < said).then_some(said)
+    /// Returns whether a heartbeat is needed before the next write.
+    ///
+    /// Either another node knows a later epoch, or the engine has lost something that our epoch does
+    /// not tell of yet.
+    fn is_clock_in_doubt(&self, context: &NodeContext) -> bool {
+        let doubted_at = if self.known.record.head.epoch > context.clock.number() {
+            self.known.heard_at
+        } else {
+            self.known.lost_at
+        };
+        doubted_at.is_some_and(|at| !context.clock.looked_since(at))
     }
 
-    /// One at a time: nobody could tell the older answer from the newer.
-    fn read(&mut self) -> Action {
-        if self.reading != ReadState::No {
+    /// Returns when to read the cell after a loss, if this node has ended leases.
+    ///
+    /// By then all nodes have written what they remember, and one may have taken up such a lease.
+    fn rereads_after_loss(&self, context: &NodeContext) -> Option<Timestamp> {
+        let heard_at = self.known.heard_at.filter(|_| !self.ended.is_empty())?;
+        let at = context.clock.local(context.clock.began() + 2 * QUIET);
+        (heard_at < at).then_some(at)
+    }
+
+    /// Starts a read, unless one is in flight.
+    fn start_read(&mut self) -> Action {
+        if self.read != ReadState::None {
             return Action::Wait(Timestamp::NEVER);
         }
-        self.reading = ReadState::Sent;
+        self.read = ReadState::InFlight;
         Action::Read
     }
 
-    /// Of what the engine holds, as far as we know.
-    fn version(&self) -> Option<Version> {
-        self.base.as_deref().and_then(Version::of)
+    fn is_in_line(&self, me: NodeId) -> bool {
+        self.known.record.head.line.contains(&me)
     }
 
-    fn in_line(&self, me: NodeId) -> bool {
-        self.view.head.line.contains(&me)
-    }
-
-    fn build(
+    /// Builds the next state and returns its write, or waits if there is nothing to write.
+    fn write(
         &mut self,
         context: &mut NodeContext,
         local: Timestamp,
         replies: &mut Vec<WaiterReply>,
     ) -> Action {
-        let now = self.now(context, local);
-        if self.ahead.is_some() && self.ahead_of != context.clock.corrections() {
-            // Shared time is not what it was thought to be.
-            self.apply_again(context);
-        }
-        let mut cell = match &self.ahead {
-            Some(ahead) => ahead.as_ref().clone(),
-            None => self.view.clone(),
-        };
-        if self.base.is_none() {
-            if let Some(remembered) = &self.remembered {
-                cell.host.clone_from(remembered);
-                self.apply_events(&mut cell.host, context);
-            }
-            begin(&mut cell, context, now, self.has_been_lost());
-        } else if cell.head.epoch < context.clock.lost() {
-            // What was granted last may not be in it: it is not granted again, nor is a burst. One that was made anew when the
-            // loss was not known yet has nothing of it.
-            let began = context.clock.began();
-            let anew = cell.born + 2 * STALE > began;
-            let newest = began + if anew { HORIZON } else { Duration::ZERO };
-            cell.host.resume_after(now, newest, &context.config);
-        }
-        cell.head.epoch = context.clock.number();
-        let line = cell.head.line.clone();
-        // Where writes are slow, what leaves does so once this one is heard of: before, it would be given back for being late.
-        let now = if self.takes > SLOW {
-            now.max(context.clock.now(local) + self.takes)
+        let now = self.known.now(context, local);
+        self.pending.rebuild_if_corrected(&self.known, context);
+        let mut record = self.pending.record(&self.known).clone();
+        self.begin_record(&mut record, context, now);
+        let line = record.head.line.clone();
+        // If writes are slow, a grant starts when its write is confirmed. An earlier start would be
+        // over by then.
+        let latency = self.pace.latency;
+        let now = if latency > SLOW {
+            now.max(context.clock.now(local) + latency)
         } else {
             now
         };
-        let granted = self.serve(&mut cell, context, now, local, replies);
-        let changed = (self.due <= local && !self.events.is_empty())
+        let moment = Moment { now, local };
+        let granted = self.serve(&mut record, context, moment, replies);
+        let must_flush = self.timers.is_due(Timer::Flush, local) && !self.pending.is_empty();
+        let has_changed = must_flush
             || !granted.is_empty()
-            || !self.late_confirmed.is_empty()
-            || !self.in_doubt.is_empty()
-            || cell.head.line != line;
-        if !changed {
-            self.tried_since = None;
-            if self.events.is_empty() {
-                // Looking has counted tokens and leases: it is not worth a write, but goes with the next.
-                self.view = cell;
-                self.ahead = None;
-                self.at = now;
-                self.due = Timestamp::NEVER;
-            }
-            if std::mem::take(&mut self.ask_first) {
-                self.look = false;
-                self.try_at = local + POLL;
-                return self.read();
-            }
-            let waits = !self.waiting.is_empty();
-            let try_at = if waits { self.try_at } else { Timestamp::NEVER };
-            return Action::Wait(self.due.min(try_at));
+            || self.in_doubt.needs_write()
+            || record.head.line != line;
+        if !has_changed {
+            return self.write_nothing(record, moment);
         }
-        context.number += 1;
-        self.tried_since.get_or_insert(local);
-        let notify = cell.others_wait(context.me);
-        let value = cell.encode(context.me, context.number);
-        self.under_way = Some(Commit {
-            number: context.number,
+        context.write_number += 1;
+        self.pace.tried_since.get_or_insert(local);
+        let notify = record.others_wait(context.me);
+        let value = record.encode(context.me, context.write_number);
+        self.phase = Phase::Writing(Box::new(Commit {
+            number: context.write_number,
             value: value.as_slice().into(),
-            cell,
-            events: self.events.len(),
+            record,
+            events: self.pending.len(),
             granted,
             began: local,
-        });
-        self.at = now;
-        self.due = Timestamp::NEVER;
+        }));
+        self.known.time = now;
+        self.timers.stop(Timer::Flush);
         Action::Write(Write {
             cell: Arc::clone(&self.name),
-            expected: self.version(),
-            before: self.base.clone(),
+            expected: self.known.version(),
+            before: self.known.value.clone(),
             value,
             keep: KEEP,
             notify,
         })
     }
 
-    /// What was known of it is to be joined with what it is now.
-    fn has_been_lost(&self) -> bool {
-        let mut events = self.events.iter();
-        events.any(|(_, event)| matches!(event, Event::Join(_)))
+    /// Ends an attempt that has nothing to write.
+    fn write_nothing(&mut self, record: Record, moment: Moment) -> Action {
+        self.pace.tried_since = None;
+        if self.pending.is_empty() {
+            // The gates have counted tokens and leases up to now. That goes with the next write.
+            self.known.record = record;
+            self.pending.clear_applied();
+            self.known.time = moment.now;
+            self.timers.stop(Timer::Flush);
+        }
+        if std::mem::take(&mut self.queue.needs_read) {
+            self.attempt = Attempt::Serve;
+            self.timers.set(Timer::Attempt, moment.local + POLL);
+            return self.start_read();
+        }
+        let attempt = self.queue.is_empty().then_some(Timestamp::NEVER);
+        Action::Wait(self.timers.next_wakeup(attempt))
     }
 
-    fn apply_again(&mut self, context: &NodeContext) {
-        self.ahead = None;
-        if self.events.is_empty() {
-            return;
+    /// Prepares `record` for a write if the cell is new, or if the engine has lost writes since.
+    fn begin_record(&self, record: &mut Record, context: &NodeContext, now: Timestamp) {
+        if self.known.value.is_none() {
+            if let Some(remembered) = &self.remembered {
+                record.host.clone_from(remembered);
+                self.pending
+                    .apply_all(&mut record.host, &self.known, context);
+            }
+            let is_lost = self.pending.contains_join();
+            begin_cell(record, context, now, is_lost);
+        } else if record.head.epoch < context.clock.loss() {
+            // The last grants may be missing. Neither they nor a burst are granted again. A cell that
+            // was made anew before the loss was known contains none of them.
+            let began = context.clock.began();
+            let is_made_anew = record.born + 2 * STALE > began;
+            let ahead = if is_made_anew {
+                HORIZON
+            } else {
+                Duration::ZERO
+            };
+            record
+                .host
+                .resume_after(now, began + ahead, &context.config);
         }
-        self.ahead_of = context.clock.corrections();
-        let mut ahead = Box::new(self.view.clone());
-        self.apply_events(&mut ahead.host, context);
-        self.ahead = Some(ahead);
-    }
-
-    /// Each as of when it happened, by what shared time is known to have been then.
-    fn apply_events(&self, host: &mut Host, context: &NodeContext) {
-        for (local, event) in &self.events {
-            let now = self.now(context, *local);
-            event.apply(host, now, &context.config, context.seed);
-        }
+        record.head.epoch = context.clock.number();
     }
 }
 
 fn linger(config: &Config) -> Duration {
     match config.law {
-        LawConfig::Fixed | LawConfig::Advice(_) => LINGER.1.min(config.lease / 4),
-        _ => LINGER.0,
+        LawConfig::Fixed | LawConfig::Advice(_) => LINGER_FIXED.min(config.lease / 4),
+        _ => LINGER_LEARNING,
     }
 }
 
-/// A key that nobody knows. After a loss it may be one that was forgotten, whose last permits have yet to leave; one that
-/// `has_been_lost` here is, whether the epoch says so already or not.
-fn begin(cell: &mut Record, context: &NodeContext, now: Timestamp, has_been_lost: bool) {
-    let lost_at = if has_been_lost {
-        now
-    } else {
-        context.clock.began()
-    };
-    cell.born = now;
+/// Begins a cell that the engine does not hold.
+///
+/// After a loss it may be a forgotten one, whose last permits have yet to start. `is_lost` tells that
+/// this one is, even if the epoch does not tell yet.
+fn begin_cell(record: &mut Record, context: &NodeContext, now: Timestamp, is_lost: bool) {
+    let lost_at = if is_lost { now } else { context.clock.began() };
+    record.born = now;
     let newest = lost_at + HORIZON;
     if newest > now {
-        cell.host.resume_after(now, newest, &context.config);
+        record.host.resume_after(now, newest, &context.config);
     }
-    // Whoever else may make it anew, now or after a loss that is not known here yet, names no lease the same.
+    // Another node that makes the cell anew must name its leases differently.
     let maker = u64::from(context.me.0 & 0xf_ffff) << 12;
-    cell.host
-        .ids_from(LeaseId((u64::from(context.clock.number()) << 32) | maker));
+    let epoch = u64::from(context.clock.number()) << 32;
+    record.host.ids_from(LeaseId(epoch | maker));
 }

@@ -44,7 +44,7 @@ impl Engine {
     fn look(&mut self, who: &mut SharedClock, now: u64) {
         for at in (now..).step_by(200).take(5) {
             let (sent, came) = (Timestamp::from_micros(at), Timestamp::from_micros(at + 100));
-            let seen = who.seen(sent, came, &self.heartbeat(at + 50));
+            let seen = who.observe(sent, came, &self.heartbeat(at + 50));
             self.write(seen.write);
             if !seen.again {
                 return;
@@ -94,11 +94,11 @@ fn a_stall_is_no_time_and_is_told_to_whoever_missed_it() {
     let [mut a, mut b] = [1, 2].map(|who| SharedClock::new(NodeId(who)));
     engine.look(&mut a, SECOND);
     engine.look(&mut b, SECOND);
-    let (began, number, lost) = (shared(&a, SECOND), a.number(), a.lost());
+    let (began, number, lost) = (shared(&a, SECOND), a.number(), a.loss());
     engine.look(&mut a, 11 * SECOND);
     near(shared(&a, 11 * SECOND), began);
     assert!(a.number() > number, "b goes by another time until it looks");
-    assert_eq!(a.lost(), lost, "but nothing was lost");
+    assert_eq!(a.loss(), lost, "but nothing was lost");
     engine.look(&mut b, 12 * SECOND);
     near(shared(&b, 12 * SECOND), began + SECOND);
     assert_eq!(b.number(), a.number());

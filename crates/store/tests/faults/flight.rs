@@ -222,7 +222,7 @@ impl World {
         let lasts = lasts.expect("a key");
         let mut renews = Vec::new();
         if !flight.lazy && left < lasts / 2 {
-            renews = flight.parts.clone();
+            renews.clone_from(&flight.parts);
         }
         for part in renews {
             if part.lease.begin_renewal() {
