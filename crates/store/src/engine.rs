@@ -1,13 +1,14 @@
 //! The interface to an engine: a place that stores values by name and changes one atomically.
 //!
-//! A shared key lives in one *cell* of an engine that people already run, such as Redis. Sharing needs four things of
-//! the engine: reading cells, a compare-and-set on the version of a cell, a heartbeat that returns the engine's clock,
-//! and notices of changes where the engine has them. Pacing, leases, holds and laws are not the engine's business.
-//! Every process computes them itself, from the same bytes.
+//! A shared key lives in one *cell* of an engine that people already run, such as Redis. Sharing
+//! needs four things of the engine: reading cells, a compare-and-set on the version of a cell, a
+//! heartbeat that returns the engine's clock, and notices of changes where the engine has them.
+//! Pacing, leases, holds and laws are not the engine's business. Every process computes them
+//! itself, from the same bytes.
 //!
-//! An adapter implements [`Engine`] and knows nothing else of this crate. The caller batches the calls, limits their
-//! time, finds out what a restarted engine may have lost, polls now and then in case a notice is lost, and subscribes
-//! again after a subscription failed or ended.
+//! An adapter implements [`Engine`] and knows nothing else of this crate. The caller batches the
+//! calls, limits their time, finds out what a restarted engine may have lost, polls now and then in
+//! case a notice is lost, and subscribes again after a subscription failed or ended.
 //!
 //! | engine | where |
 //! | --- | --- |
@@ -29,14 +30,16 @@ pub type OnNotice = Arc<dyn Fn(Notice) + Send + Sync>;
 
 /// A store of cells. The first 16 bytes of a value are its [`Version`].
 ///
-/// Several calls may be in flight at once. A call that fails may have been carried out all the same, so its caller
-/// reads the cell afterwards. No call may block a thread. The caller drops a call after one second and counts it as
-/// failed.
+/// Several calls may be in flight at once. A call that fails may have been carried out all the
+/// same, so its caller reads the cell afterwards. No call may block a thread. The caller drops a
+/// call after one second and counts it as failed.
 pub trait Engine: Send + Sync + 'static {
-    /// Returns the values of `cells`, `None` for a cell that does not exist. There is one result per cell, in order.
+    /// Returns the values of `cells`, `None` for a cell that does not exist. There is one result
+    /// per cell, in order.
     fn read(&self, cells: Vec<Arc<str>>) -> Pending<'_, Vec<Result<Option<Vec<u8>>, EngineError>>>;
 
-    /// Changes each cell if it still has the expected version. There is one result per write, in order.
+    /// Changes each cell if it still has the expected version. There is one result per write, in
+    /// order.
     ///
     /// The writes are independent of one another, and all names differ.
     fn compare_and_set(&self, writes: Vec<Write>)
@@ -47,14 +50,15 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Sets the callback for notices. It is called once, before all other methods.
     ///
-    /// The engine calls `on_notice` with the changes of subscribed cells ([`Write::notify`]) and with the end of a
-    /// subscription. A notice may concern our own write, and it may come late, twice or not at all.
+    /// The engine calls `on_notice` with the changes of subscribed cells ([`Write::notify`]) and
+    /// with the end of a subscription. A notice may concern our own write, and it may come late,
+    /// twice or not at all.
     fn listen(&self, on_notice: OnNotice);
 
     /// Subscribes to the cells in `more` and ends the subscriptions to the cells in `less`.
     ///
-    /// An engine without notices does nothing. After an error or [`Notice::Unheard`] the caller subscribes to all its
-    /// cells again.
+    /// An engine without notices does nothing. After an error or [`Notice::Unheard`] the caller
+    /// subscribes to all its cells again.
     fn watch(
         &self,
         more: Vec<Arc<str>>,
@@ -100,7 +104,8 @@ pub struct Write {
     pub cell: Arc<str>,
     /// The version that the cell must have now. `None`: the cell must not exist.
     pub expected: Option<Version>,
-    /// The whole value with that version, if the writer knows it. Some engines compare whole values.
+    /// The whole value with that version, if the writer knows it. Some engines compare whole
+    /// values.
     pub before: Option<Arc<[u8]>>,
     /// The new value. It begins with its version.
     pub value: Vec<u8>,
@@ -124,7 +129,8 @@ pub enum Written {
 pub struct Heartbeat {
     /// The engine's clock.
     pub time: Timestamp,
-    /// The id of the engine's run. It changes after a restart and after a failover, either of which may lose writes.
+    /// The id of the engine's run. It changes after a restart and after a failover, either of which
+    /// may lose writes.
     pub run: u64,
     /// The value of the cell that the heartbeat names.
     pub epoch: Option<Vec<u8>>,

@@ -14,8 +14,8 @@ use crate::held_lease::HeldLease;
 
 /// A change of a key's state.
 ///
-/// A replica applies an event to the state that it knows, and again to the state that the engine turns out to hold.
-/// The same event makes the same state from the same state, in every process.
+/// A replica applies an event to the state that it knows, and again to the state that the engine
+/// turns out to hold. The same event makes the same state from the same state, in every process.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// The outcome of a request.

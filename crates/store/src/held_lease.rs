@@ -6,7 +6,8 @@ use std::time::Duration;
 use politely_core::Timestamp;
 use politely_core::gate::LeaseId;
 
-/// Returns how long a holder relies on a lease. It is a little less than `lease`, for clocks and networks are slow.
+/// Returns how long a holder relies on a lease. It is a little less than `lease`, for clocks and
+/// networks are slow.
 pub(crate) fn safe_length(lease: Duration) -> Duration {
     lease.saturating_sub((lease / 10).min(Duration::from_secs(1)))
 }
@@ -24,7 +25,8 @@ pub struct HeldLease {
 }
 
 impl HeldLease {
-    /// Creates a lease that ends at `until`. [`Timestamp::ZERO`]: it is not known yet whether it exists.
+    /// Creates a lease that ends at `until`. [`Timestamp::ZERO`]: it is not known yet whether it
+    /// exists.
     pub fn new(id: LeaseId, until: Timestamp) -> Self {
         Self {
             id,
@@ -75,8 +77,8 @@ impl HeldLease {
         self.is_present.store(is_present, Ordering::Release);
     }
 
-    /// Ends the renewal in flight, since the state that it was applied to is written: the lease lasts until `until`,
-    /// or is over.
+    /// Ends the renewal in flight, since the state that it was applied to is written: the lease
+    /// lasts until `until`, or is over.
     pub(crate) fn confirm(&self, until: Timestamp) {
         if self.is_present.load(Ordering::Acquire) {
             self.until.fetch_max(until.as_micros(), Ordering::AcqRel);

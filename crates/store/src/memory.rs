@@ -60,7 +60,8 @@ impl Memory {
         }
     }
 
-    /// Loses all cells and all subscriptions, like a server without persistence that is killed. For tests.
+    /// Loses all cells and all subscriptions, like a server without persistence that is killed. For
+    /// tests.
     #[doc(hidden)]
     pub fn forget_all(&self) {
         let mut locked = self.lock();

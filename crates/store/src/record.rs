@@ -4,7 +4,8 @@
 //! | --- | --- |
 //! | 16 | the version: the writer and the writer's sequence number |
 //! | 1 | the layout, [`LAYOUT`] |
-//! | any | the fields of [`Head`] (postcard), the length of the state, the state ([`Host::snapshot`]) |
+//! | any | the fields of [`Head`] (postcard) |
+//! | any | the length of the state (postcard) and the state ([`Host::snapshot`]) |
 //! | any | the time when the cell was made, in microseconds of shared time (postcard) |
 //! | any | additions of a later version of this crate, carried along unread |
 //!
@@ -19,7 +20,8 @@ use crate::engine::Version;
 
 /// The number of this layout. A node does not write to a cell of another layout.
 const LAYOUT: u8 = 1;
-/// The number of remembered writers, about 8 bytes each. The writer with the oldest write is forgotten first.
+/// The number of remembered writers, about 8 bytes each. The writer with the oldest write is
+/// forgotten first.
 const WRITERS_MAX: usize = 64;
 
 /// The id of one process that shares keys. A process draws a new one when it starts.
@@ -33,7 +35,8 @@ pub struct Record {
     pub head: Head,
     /// The state of the key.
     pub host: Host,
-    /// The shared time when the cell was made. It differs for a cell that is made again after a loss.
+    /// The shared time when the cell was made. It differs for a cell that is made again after a
+    /// loss.
     pub(crate) born: Timestamp,
     /// The additions of a later version.
     tail: Vec<u8>,
@@ -90,7 +93,8 @@ impl Record {
         }
     }
 
-    /// Decodes `value`. Also returns the later of `now` and the latest time that the state contains.
+    /// Decodes `value`. Also returns the later of `now` and the latest time that the state
+    /// contains.
     ///
     /// # Errors
     ///
@@ -156,7 +160,7 @@ impl Head {
 
     /// Takes the writers of `lost`, the head of a lost cell that this one replaces.
     ///
-    /// Those writers may still hold leases, but this cell contains none of their writes.
+    /// The writers may still hold leases, but this cell contains none of their writes.
     pub(crate) fn replace_lost(&mut self, lost: &Self) {
         let writers = lost.writers.iter();
         self.writers = writers.map(|(writer, _)| (*writer, 0)).collect();

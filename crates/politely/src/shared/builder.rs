@@ -37,8 +37,8 @@ pub enum Away {
     /// No permit is granted. Permits already granted expire.
     #[default]
     Closed,
-    /// Each of the N processes goes on with 1/N of every key's rate and slots, for at most a minute.
-    /// Once, the target may see up to N requests more than the limit of the key.
+    /// Each of the N processes goes on with 1/N of every key's rate and slots, for at most a
+    /// minute. Once, the target may see up to N requests more than the limit of the key.
     Share,
 }
 

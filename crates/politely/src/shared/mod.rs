@@ -1,4 +1,5 @@
-//! Keys shared by many processes, each in a versioned cell of an [engine](crate::cells): the same [`Limiter`](crate::Limiter), for a fleet.
+//! Keys that many processes share: a [`Limiter`](crate::Limiter) whose keys live in an
+//! [engine](crate::cells).
 //!
 //! ```no_run
 //! # async fn example(key: politely::Key) -> Result<(), Box<dyn std::error::Error>> {
@@ -6,7 +7,8 @@
 //!
 //! use politely::{Clock, Limiter, cells};
 //!
-//! let engine = Arc::new(cells::Memory::new(Clock::system())); // or cells::redis::Redis::connect("redis://…")?
+//! let engine = Arc::new(cells::Memory::new(Clock::system()));
+//! // Or, with the feature `redis`: cells::redis::Redis::connect("redis://127.0.0.1:6379")?
 //! let limiter = Limiter::builder().store(engine).build()?;
 //! let permit = limiter.acquire(&key).await?;
 //! # Ok(())
@@ -24,10 +26,10 @@
 //!   expires, and [`Limiter::ready`](crate::Limiter::ready) returns when to call.
 //!   [`Limiter::request`](crate::Limiter::request) asks the engine and returns yes or no.
 //! - `configure` and `resume` change nothing. `explain`, `each`, `keys`, `snapshot` and
-//!   `take_learned` cover the keys that this process used. `restore` takes effect for a key that the
-//!   engine does not hold.
-//! - [`Permit::renew`](crate::Permit::renew) returns the remaining time, and renews the lease in the
-//!   background from half its length on. Once it returns `None`, the request must be aborted.
+//!   `take_learned` cover the keys that this process used. `restore` takes effect for a key that
+//!   the engine does not hold.
+//! - [`Permit::renew`](crate::Permit::renew) returns the remaining time, and renews the lease in
+//!   the background from half its length on. Once it returns `None`, the request must be aborted.
 //!
 //! While the engine is unavailable, no permit is granted and permits already granted expire, unless
 //! [`Away::Share`] was chosen. `docs/fleet.md` lists the promises.
@@ -78,10 +80,12 @@ pub use self::builder::{Away, StoreBuilder};
 use self::permit_guard::PermitGuard;
 use self::prefetch::Prefetches;
 
-/// The time that a new limiter gives the engine to answer. One lost answer or a short stall is not a failure.
+/// The time that a new limiter gives the engine to answer. One lost answer or a short stall is not
+/// a failure.
 const PING_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A limiter's connection to the keys of an engine. Dropping it writes the pending events and grants nothing more.
+/// A limiter's connection to the keys of an engine. Dropping it writes the pending events and
+/// grants nothing more.
 pub(crate) struct Shared(Arc<Inner>);
 
 /// The state that callers, permits and the driver share.
@@ -185,7 +189,8 @@ impl Shared {
         Ok(guard.expect("a request needs a key").into_permit())
     }
 
-    /// Returns whether `delay` changes `key`, as far as this process knows. A write would be wasted otherwise.
+    /// Returns whether `delay` changes `key`, as far as this process knows. A write would be wasted
+    /// otherwise.
     fn is_news(&self, key: &Key, delay: CrawlDelay) -> bool {
         let local = self.0.clock.now();
         let mut state = self.0.state.lock();
@@ -449,7 +454,8 @@ impl Inner {
                     },
                     Err(Refused::Wait(wait)) if guard.is_some() => {
                         first = index;
-                        // A caller with the same keys in another order must not repeat this dance in step.
+                        // Callers with the same keys in different orders would otherwise block each
+                        // other again.
                         drop(guard);
                         sleep(
                             wait.at

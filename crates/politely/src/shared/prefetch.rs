@@ -57,7 +57,8 @@ impl Prefetches {
         self.of.lock().runtime = Some(runtime);
     }
 
-    /// Returns the prefetched permit of `keys`, or starts to prefetch one and returns when to call again.
+    /// Returns the prefetched permit of `keys`, or starts to prefetch one and returns when to call
+    /// again.
     pub(super) fn call(
         inner: &Arc<Inner>,
         keys: &[Key],

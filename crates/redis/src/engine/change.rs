@@ -1,4 +1,4 @@
-//! The change of one cell: compare its version, set it, tell those who watch.
+//! The change of a cell: compare its version, set it, notify the subscribers.
 
 use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
@@ -9,8 +9,8 @@ use redis::{Cmd, Script, Value};
 use super::{Redis, held};
 use politely_store::{EngineError, Version, Write, Written};
 
-/// A cell that is not there reads as empty, which is what is expected of it then. A server that cannot tell those who
-/// watch still sets.
+/// A cell that does not exist reads as the empty string, which is then the expected version. A
+/// server without sharded pub/sub still sets the cell.
 const CHANGE: &str = "\
 local cell, call = KEYS[1], redis.call
 if call('GETRANGE', cell, '0', '15') ~= ARGV[1] then return call('GET', cell) end
@@ -18,32 +18,34 @@ call('SET', cell, ARGV[2], 'PX', ARGV[3])
 if ARGV[4] then redis.pcall('SPUBLISH', cell, ARGV[2]) end
 return 1";
 
-/// Knows the script's hash.
+/// The script and its hash.
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(CHANGE));
 
-/// Bytes of the arguments beside name and values: `EVALSHA`, the hash, `1`, a version, milliseconds, `1`.
+/// The bytes of the arguments apart from name and values: `EVALSHA`, the hash, `1`, a version,
+/// milliseconds, `1`.
 const REST: usize = 7 + 40 + 1 + Version::LEN + 20 + 1;
 
-/// A thousand years: servers add the time since 1970 in a signed number of milliseconds.
+/// A thousand years. A server adds the time since 1970 to it, in a signed number of milliseconds.
 const KEEP_MS_MAX: u128 = 1000 * 366 * 24 * 3600 * 1000;
 
-/// How it is said.
+/// The form of a change.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum How {
-    /// By the server's own compare-and-set, in words that not every server has.
+    /// The server's own compare-and-set, which not every server has.
     Native,
-    /// By the script, if the server remembers it.
+    /// The script by its hash.
     Plain,
-    /// With the whole script.
+    /// The script in full.
     Whole,
 }
 
 impl Redis {
-    /// Said again, otherwise, where a server did not understand.
+    /// Makes the changes. A change is sent again in another form if the server does not know the
+    /// first.
     pub(super) async fn change(&self, writes: &[Write]) -> Vec<Result<Written, EngineError>> {
         let is_plain = self.plain.load(Ordering::Relaxed);
         let first = |write: &Write| match write.before {
-            // For who knows the whole value and need not tell anybody.
+            // The native form needs the whole value and notifies no subscriber.
             Some(_) if !write.notify && !is_plain => How::Native,
             _ => How::Plain,
         };
@@ -98,7 +100,7 @@ fn say(write: &Write, how: How) -> Cmd {
 fn came(write: &Write, answer: Result<Value, Trouble>) -> Result<Written, EngineError> {
     match answer {
         Ok(answer) if is_done(write, &answer) => Ok(Written::Done),
-        // Nothing to acknowledge.
+        // A conflict changes nothing, so no replica needs to acknowledge it.
         Err(Trouble::Unacknowledged { answer, .. }) if !is_done(write, &answer) => {
             held(Ok(answer)).map(Written::Conflict)
         }
@@ -106,7 +108,8 @@ fn came(write: &Write, answer: Result<Value, Trouble>) -> Result<Written, Engine
     }
 }
 
-/// The script says 1, the server's own words what was there before; a conflict never has the version that was expected.
+/// Returns whether the change was made. The script returns 1. The native form returns the value
+/// before, which has the expected version unless there was a conflict.
 fn is_done(write: &Write, answer: &Value) -> bool {
     match answer {
         Value::Int(_) => true,

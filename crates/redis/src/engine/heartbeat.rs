@@ -1,7 +1,7 @@
-//! The engine's time and run.
+//! The heartbeat: the engine's time and run.
 //!
-//! A run is the `run_id` of the process that is master, which a restart changes and a replica does not share; of a cluster, those of
-//! all masters together, in no order.
+//! The run is the `run_id` of the master's process. A restart changes it, and a replica has another
+//! one. The run of a cluster combines the ids of all its masters, in no order.
 
 use std::sync::atomic::Ordering;
 
@@ -24,7 +24,8 @@ impl Redis {
         Ok(Heartbeat { run, ..owner })
     }
 
-    /// Another run may be a newer server's, which is asked in its own words again.
+    /// Notes the id of the run. Another run may have a newer server, so the native form is tried
+    /// again.
     fn is_in(&self, run: u64) {
         if self.run.swap(run, Ordering::Relaxed) != run {
             self.plain.store(false, Ordering::Relaxed);
@@ -32,7 +33,7 @@ impl Redis {
     }
 }
 
-/// One master's. The cell is not there for those that do not own it.
+/// Returns the heartbeat of one master. Only the owner of the cell has its value.
 fn of(mut answers: Vec<Value>, is_owner: bool) -> RedisResult<Heartbeat> {
     let epoch = answers.pop().filter(|_| is_owner).unwrap_or(Value::Nil);
     let answers = Value::Array(answers).extract_error()?;

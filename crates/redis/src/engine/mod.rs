@@ -1,27 +1,35 @@
-//! Cells in Redis or Valkey: one server, a master that Sentinels name, or a cluster.
+//! The engine of `politely-store` in Redis or Valkey: one server, a master behind Sentinels, or a
+//! cluster.
 //!
-//! | URL | means |
+//! | URL | meaning |
 //! | --- | --- |
 //! | `redis://127.0.0.1:6379/0` | one server, database 0 |
-//! | `redis://user:password@redis.example.com` | … with an ACL user; characters such as `@` as `%40` |
-//! | `redis+sentinel://127.0.0.1:26379,127.0.0.1:26380/mymaster/0` | the master that these Sentinels name; user and password are the master's |
-//! | `redis+cluster://127.0.0.1:7000,127.0.0.1:7001` | a cluster; the servers named are asked for the others |
-//! | `rediss://…`, `rediss+sentinel://…`, `rediss+cluster://…` | the same over TLS; also for the Sentinels |
-//! | `…?wait=1` | a change counts only once so many replicas have it ([`Redis::wait`]) |
-//! | `rediss://…?ca=FILE` | servers' certificates are signed by one of FILE (PEM), not by one the machine trusts |
+//! | `redis://user:password@redis.example.com` | one server, with an ACL user |
+//! | `redis+sentinel://127.0.0.1:26379,127.0.0.1:26380/mymaster/0` | the master of these Sentinels |
+//! | `redis+cluster://127.0.0.1:7000,127.0.0.1:7001` | a cluster that contains these servers |
+//! | `rediss://…`, `rediss+sentinel://…`, `rediss+cluster://…` | the same over TLS |
+//! | `…?wait=1` | a change needs so many replicas' acknowledgement ([`Redis::wait`]) |
+//! | `rediss://…?ca=FILE` | FILE (PEM) signs the servers' certificates |
 //!
-//! A cell is one string under its name, and expires when nobody changed it for [`Write::keep`]. A change is the server's own
-//! compare-and-set (`SET … IFEQ`, Valkey since 8.1, Redis since 8.4), or where it has none, or watchers are to be told, one call
-//! of a five-line script. All changes of a call go to a server as one pipeline. The script is loaded by whoever finds that the server
-//! has forgotten it, unseen by the caller.
+//! A character such as `@` in a password is written as `%40`. User and password are those of the
+//! master, not of its Sentinels. With TLS, Sentinels are reached over TLS too. Without `ca`, the
+//! machine's certificates are trusted.
 //!
-//! Notices are sharded pub/sub on a channel with the cell's name (servers since 7; older ones tell nobody).
+//! A cell is one string. It expires if no node changes it for [`Write::keep`]. A change is the
+//! server's own compare-and-set (`SET … IFEQ`, Valkey since 8.1, Redis since 8.4). If the server
+//! has none, or if subscribers are to be notified, a change is one call of a five-line script. All
+//! changes of a call go to a server as one pipeline. If the server has forgotten the script, the
+//! adapter sends it again.
 //!
-//! An ACL user needs `~*` (or the cells' prefix), the same as `&` for channels, and `+eval +evalsha +get +getrange +set
-//! +spublish +ssubscribe +sunsubscribe +time +info`, for a cluster `+cluster|slots +asking`, for [`Redis::wait`] `+wait`.
+//! Notices are sharded pub/sub on a channel with the cell's name. Servers before version 7 have
+//! none.
 //!
-//! Servers, connections and what becomes of a cell that moves are the crate `politely-redis`; here is what is said to them: `change.rs`
-//! the change of a cell, `heartbeat.rs` time and run.
+//! An ACL user needs `~*` (or the cells' prefix), the same as `&` for channels, and `+eval +evalsha
+//! +get +getrange +set +spublish +ssubscribe +sunsubscribe +time +info`, for a cluster
+//! `+cluster|slots +asking`, and for [`Redis::wait`] `+wait`.
+//!
+//! Connections, owners and moved cells are the business of [`Servers`]. This module has the
+//! commands: `change.rs` changes a cell, and `heartbeat.rs` reads the time and the run.
 
 mod change;
 mod heartbeat;
@@ -38,23 +46,24 @@ pub use crate::UrlError as RedisError;
 
 /// Cells in Redis or Valkey.
 ///
-/// Connections are made when they are needed and again when they broke, so servers may come and go. A call with a broken
-/// connection fails, the next one makes another; each ends within seconds. All calls are to be made on one tokio runtime.
-/// One call should have thousands of cells at most: it has half a second to be answered.
+/// Connections are made when they are needed, and again after they broke, so servers may come and
+/// go. A call on a broken connection fails, and the next call makes another connection. A call ends
+/// within seconds. All calls must be made on one Tokio runtime. One call should have at most some
+/// thousands of cells, since it must be answered within half a second.
 pub struct Redis {
     servers: Servers,
-    /// As last seen.
+    /// The id of the last seen run.
     run: AtomicU64,
-    /// In this run somebody did not understand what not every server does.
+    /// A server of this run does not know the native compare-and-set.
     plain: AtomicBool,
 }
 
 impl Redis {
-    /// Cells behind `url` (see the module). Talks to nobody yet.
+    /// Creates an engine for the servers of `url` (see the module). It connects at the first call.
     ///
     /// # Errors
     ///
-    /// [`RedisError`] if the URL means nothing, or the file of its `ca` cannot be read.
+    /// [`RedisError`] if the URL is invalid, or if the file of its `ca` cannot be read.
     pub fn connect(url: &str) -> Result<Self, RedisError> {
         Ok(Self {
             servers: Servers::connect(url)?,
@@ -63,9 +72,12 @@ impl Redis {
         })
     }
 
-    /// A change counts only once so many replicas have acknowledged it (`WAIT`, at most 0.3 s); one that does not is an error, and
-    /// may be there or not. Default: what the URL says, else 0. Costs a round trip from master to replica per call; while too few
-    /// replicas are there, nothing can be changed.
+    /// Lets a change succeed only after this many replicas have acknowledged it (`WAIT`, at most
+    /// 0.3 s).
+    ///
+    /// A change without enough acknowledgements is an error, and may have been made. The default is
+    /// the number in the URL, or zero. It costs a round trip from master to replica per call. While
+    /// too few replicas are connected, nothing can be changed.
     #[must_use]
     pub fn wait(mut self, replicas: usize) -> Self {
         self.servers = self.servers.wait(replicas);
@@ -112,7 +124,8 @@ impl Engine for Redis {
             let all = left.chain(joined).collect();
             let answers = self.servers.subscribe(all).await;
             answers.into_iter().try_for_each(|answer| match answer {
-                // Too old to tell of changes, or not allowed to: there are no notices.
+                // The server is too old for notices, or this user may not subscribe. The node polls
+                // instead.
                 Err(why) if !matches!(why.code(), Some("ERR" | "NOPERM")) => Err(why.into()),
                 _ => Ok(()),
             })
@@ -120,14 +133,15 @@ impl Engine for Redis {
     }
 }
 
-/// A command without arguments beside the cell.
+/// Returns a command whose only argument is the cell.
 fn simple<'a>(name: &str, cell: &'a str) -> Command<'a> {
     let mut words = Cmd::with_capacity(2, name.len() + cell.len());
     words.arg(name).arg(cell);
     Command { key: cell, words }
 }
 
-/// What a cell holds. What is no string is somebody else's, as is a string too short for a version.
+/// Returns the value of a cell. A value that is not a string is read as one too short for a
+/// version.
 fn held(answer: Result<Value, Trouble>) -> Result<Option<Vec<u8>>, EngineError> {
     match answer {
         Ok(value) => Option::from_redis_value(value).map_err(|odd| EngineError(odd.to_string())),
@@ -136,7 +150,7 @@ fn held(answer: Result<Value, Trouble>) -> Result<Option<Vec<u8>>, EngineError> 
     }
 }
 
-/// What a server says unasked.
+/// Returns the notice in a message that the server pushed.
 fn notice(push: PushInfo) -> Result<Option<Notice>, ParsingError> {
     let data = Value::Array(push.data);
     Ok(match push.kind {
@@ -144,7 +158,7 @@ fn notice(push: PushInfo) -> Result<Option<Notice>, ParsingError> {
             let (cell, value) = from_redis_value(data)?;
             Some(Notice::Written { cell, value })
         }
-        // If nobody asked for it: the channel has moved.
+        // The server ends a subscription by itself if the slot of the channel has moved.
         PushKind::SUnsubscribe => {
             let (cell, _left): (_, u64) = from_redis_value(data)?;
             Some(Notice::Unheard { cell: Some(cell) })

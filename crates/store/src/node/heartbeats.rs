@@ -1,13 +1,13 @@
 //! Heartbeats: when the engine is asked for its time, and what an answer or a silence means.
 //!
 //! A node asks every [`HEARTBEAT_EVERY`]. After [`STALE`] without an answer the engine counts as
-//! unavailable and nothing is written. A node that was suspended itself (a stopped process, a closed
-//! laptop) notices a long gap between two calls of [`Node::poll_commands`], and does not blame the
-//! engine for it.
+//! unavailable and nothing is written. A node that was suspended itself (a stopped process, a
+//! closed laptop) notices a long gap between two calls of [`Node::poll_commands`], and does not
+//! blame the engine for it.
 //!
 //! If fallback shares are allowed, a replica goes on with its share of the key while the engine is
-//! unavailable. Once the engine answers again, each node waits for [`STALE`]: by then all nodes know
-//! of it and have ended their shares.
+//! unavailable. Once the engine answers again, each node waits for [`STALE`]: by then all nodes
+//! know of it and have ended their shares.
 
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ use crate::engine::{EngineError, Heartbeat, Write};
 use crate::replica::fallback;
 use crate::shared_clock::{HEARTBEAT_EVERY, STALE};
 
-/// The delay of the heartbeat after one that did not settle the time. It doubles with each repetition.
+/// The delay of the heartbeat after one that did not settle the time. It doubles with each
+/// repetition.
 const RETRY_MIN: Duration = Duration::from_millis(1);
 /// The shortest interval between two heartbeats after a write failed.
 const AFTER_FAILURE: Duration = Duration::from_millis(50);
@@ -33,8 +34,8 @@ pub(super) struct Heartbeats {
     is_in_flight: bool,
     /// The number of consecutive heartbeats that did not settle the time.
     unsettled: u32,
-    /// The time of the last call of [`Node::poll_commands`]. `None` after this process was suspended,
-    /// until the engine answers.
+    /// The time of the last call of [`Node::poll_commands`]. `None` after this process was
+    /// suspended, until the engine answers.
     awake_at: Option<Timestamp>,
     /// The time since which the engine answers but refuses writes, and its reason.
     pub(super) refused: Option<(Timestamp, String)>,
@@ -72,7 +73,8 @@ impl Heartbeats {
         }
     }
 
-    /// Notes that the node is polled at `local`. A gap since the last poll means that it was suspended.
+    /// Notes that the node is polled at `local`. A gap since the last poll means that it was
+    /// suspended.
     pub(super) fn note_poll(&mut self, local: Timestamp) {
         let before = self.awake_at.filter(|before| local.since(*before) < STALE);
         self.awake_at = before.map(|_| local);
@@ -91,7 +93,8 @@ impl Heartbeats {
 }
 
 impl Node {
-    /// Handles the answer to the heartbeat that was sent at `sent`. Returns a write of the epoch's cell.
+    /// Handles the answer to the heartbeat that was sent at `sent`. Returns a write of the epoch's
+    /// cell.
     pub fn handle_heartbeat(
         &mut self,
         sent: Timestamp,

@@ -1,15 +1,6 @@
 //! All shared keys of one process, without I/O.
 //!
-//! A [`Node`] is driven from outside. Its methods are of four kinds:
-//!
-//! - *Callers* use [`Node::acquire`], [`Node::cancel`] and [`Node::apply`] at any time. If
-//!   [`Node::take_wake`] returns true afterwards, the driver must run before its next wakeup.
-//! - *The driver* carries out the commands of [`Node::poll_commands`], passes on the answers of
-//!   [`Node::poll_replies`], and then sleeps until [`Node::next_wakeup`].
-//! - *Results* of commands go into the `handle_*` method of their kind, in any order.
-//! - *Operators* look at the keys with [`Node::explain`], [`Node::counts`] and their neighbours.
-//!
-//! The time of all arguments is *local*: a clock of the caller that never runs backwards.
+//! The documentation of [`Node`] says how it is driven.
 //!
 //! | file | its part |
 //! | --- | --- |
@@ -75,6 +66,21 @@ pub struct NodeOptions {
 }
 
 /// All shared keys of one process.
+///
+/// A node is driven from outside. Its methods are of four kinds:
+///
+/// - *Callers* use [`Node::acquire`], [`Node::cancel`] and [`Node::apply`] at any time. If
+///   [`Node::take_wake`] returns true afterwards, the driver must run before its next wakeup.
+/// - *The driver* carries out the commands of [`Node::poll_commands`] and passes on the answers of
+///   [`Node::poll_replies`]. It repeats both until there are no more commands. Then it sleeps until
+///   [`Node::next_wakeup`], or until a caller wakes it.
+/// - *Answers of the engine* go into the `handle_*` method of their kind, in any order. A lost
+///   answer is passed on as an error after a time-out of at most one second.
+/// - *Operators* use [`Node::explain`], [`Node::counts`], [`Node::set_config`] and the like.
+///
+/// All times of arguments and results are *local*: the caller's own clock, which never runs back.
+/// The driver must limit the number of calls in flight, and tell by `has_room` whether one more is
+/// possible.
 pub struct Node {
     context: NodeContext,
     table: ReplicaTable,
@@ -83,8 +89,8 @@ pub struct Node {
     heartbeats: Heartbeats,
     /// States from an earlier run of this process, for an engine that has lost them.
     remembered: HashMap<Key, Vec<u8>, foldhash::fast::RandomState>,
-    /// Grants from cells that are new to the engine, with their replica and the time since which they
-    /// wait for a heartbeat. The heartbeat tells whether an older cell was lost.
+    /// Grants from cells that are new to the engine, with their replica and the time since which
+    /// they wait for a heartbeat. The heartbeat tells whether an older cell was lost.
     unconfirmed: Vec<(Timestamp, usize, PendingGrant)>,
     /// The answers that are ready, with their replica.
     replies: Vec<(usize, Reply)>,
@@ -273,7 +279,8 @@ impl Node {
             .min(self.subscriptions.renew_at)
     }
 
-    /// Handles the answer to a write of `cell`. Returns the latency of the batch if it was confirmed.
+    /// Handles the answer to a write of `cell`. Returns the latency of the batch if it was
+    /// confirmed.
     pub fn handle_write(
         &mut self,
         cell: &str,
@@ -320,7 +327,8 @@ impl Node {
         }
     }
 
-    /// Empties all queues. `tickets` are the callers that still wait; grants for them are cancelled.
+    /// Empties all queues. `tickets` are the callers that still wait; grants for them are
+    /// cancelled.
     pub fn close(&mut self, tickets: impl Iterator<Item = Ticket>) {
         self.context.left.extend(tickets);
         let context = &mut self.context;
@@ -358,7 +366,8 @@ impl Node {
         }
     }
 
-    /// Returns whether [`Node::poll_commands`] must be called before the last wakeup, and resets it.
+    /// Returns whether [`Node::poll_commands`] must be called before the last wakeup, and resets
+    /// it.
     pub const fn take_wake(&mut self) -> bool {
         std::mem::replace(&mut self.has_news, false)
     }

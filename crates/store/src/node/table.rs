@@ -154,8 +154,8 @@ impl ReplicaTable {
         Some(id)
     }
 
-    /// Returns the bytes held by the table, from its capacities. Long names and commits in flight are
-    /// not counted.
+    /// Returns the bytes held by the table, from its capacities. Long names and commits in flight
+    /// are not counted.
     pub(super) fn memory(&self) -> usize {
         self.slots.capacity() * size_of::<Option<Replica>>()
             + self.wakeup_of.capacity() * size_of::<Timestamp>()

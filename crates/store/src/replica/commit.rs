@@ -4,11 +4,11 @@
 //! the next batch gathers. There are three results:
 //!
 //! - *Done*: the new state holds, and its grants go to their callers.
-//! - *Conflict*: another node wrote first. The answer contains its state, and the batch is applied to
-//!   that state at once.
-//! - *No answer*: the commit is in doubt. Each state names the last write of every node, so the next
-//!   answer tells whether the commit was made. What it granted is delivered only after a later write of
-//!   this node is confirmed.
+//! - *Conflict*: another node wrote first. The answer contains its state, and the batch is applied
+//!   to that state at once.
+//! - *No answer*: the commit is in doubt. Each state names the last write of every node, so the
+//!   next answer tells whether the commit was made. What it granted is delivered only after a later
+//!   write of this node is confirmed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,8 +46,8 @@ pub(crate) struct PendingGrant {
     /// The local start time as known when the grant was made. Shared time may be put back until the
     /// grant is delivered.
     pub(crate) starts: Timestamp,
-    /// The number of the engine's last loss as known when the grant was made, if the cell was new then.
-    /// The grant stands if the engine has lost nothing since.
+    /// The number of the engine's last loss as known when the grant was made, if the cell was new
+    /// then. The grant stands if the engine has lost nothing since.
     pub(crate) unconfirmed_since: Option<u32>,
 }
 
@@ -135,7 +135,8 @@ impl WritePace {
 }
 
 impl Replica {
-    /// Handles the answer to the write in flight. Returns the latency of the batch if it was confirmed.
+    /// Handles the answer to the write in flight. Returns the latency of the batch if it was
+    /// confirmed.
     pub(crate) fn handle_write(
         &mut self,
         result: Result<Written, EngineError>,

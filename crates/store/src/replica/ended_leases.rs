@@ -1,8 +1,8 @@
 //! Leases whose end another node may not know of.
 //!
 //! After a loss every node writes what it knows of a key, and the taken slots of all are joined
-//! ([`Host::join`]). A node that has not seen the last write takes up a lease again that it ended. The
-//! node that wrote the end ends it once more.
+//! ([`Host::join`]). A node that has not seen the last write takes up a lease again that it ended.
+//! The node that wrote the end ends it once more.
 
 use politely_core::Timestamp;
 use politely_core::gate::{Lease, LeaseId};

@@ -1,13 +1,13 @@
 //! A node's share of a key while the engine is unavailable.
 //!
 //! Each of the N nodes that shared the engine takes 1/N of the rate and of the slots. Their first
-//! requests are sent one after the other, so together they exceed the limit of the key by N requests
-//! at most. If there are fewer slots than nodes, some nodes wait. A node goes on with the state that
-//! it knew, and joins that state with the engine's later, so nothing is forgotten.
+//! requests are sent one after the other, so together they exceed the limit of the key by N
+//! requests at most. If there are fewer slots than nodes, some nodes wait. A node goes on with the
+//! state that it knew, and joins that state with the engine's later, so nothing is forgotten.
 //!
-//! A node does not know what other nodes were granted last. Those requests start up to a horizon ahead,
-//! so the share begins after that time. Nothing is reserved ahead, since the other nodes would not
-//! know of it when the engine is available again.
+//! A node does not know what other nodes were granted last. Those requests start up to a horizon
+//! ahead, so the share begins after that time. Nothing is reserved ahead, since the other nodes
+//! would not know of it when the engine is available again.
 
 use std::time::Duration;
 
@@ -22,7 +22,8 @@ use super::{Replica, known::Known};
 use crate::event::Event;
 use crate::node::NodeContext;
 
-/// The longest time for which a share is used. Afterwards nothing is granted until the engine answers.
+/// The longest time for which a share is used. Afterwards nothing is granted until the engine
+/// answers.
 pub const LASTS: Duration = Duration::from_mins(1);
 
 /// The state of one node's share of a key.
@@ -48,8 +49,8 @@ impl FallbackShare {
         config.limits.rate_start = config.limits.rate_start.min(rate);
         config.limits.burst = 1.0;
         config.limits.in_flight = mine;
-        // The ids must differ from those of other nodes and from all earlier ones. Shared time may be
-        // behind the engine's clock, which earlier ids follow.
+        // The ids must differ from those of other nodes and from all earlier ones. Shared time may
+        // be behind the engine's clock, which earlier ids follow.
         let later = (host.next_lease().0 >> 32) + 1;
         host.ids_from(LeaseId((later << 32) | ((rank as u64 + 1) << 20)));
         let turn = Rate::per_second(explained.rate).interval() * rank as u32;
@@ -74,7 +75,8 @@ impl FallbackShare {
 
     /// Returns the state at `now`, when the engine is available again.
     ///
-    /// Shared time stood still meanwhile and the share's time did not, so the state is restored anew.
+    /// Shared time stood still meanwhile and the share's time did not, so the state is restored
+    /// anew.
     fn into_host(self, now: Timestamp) -> Host {
         let restored = Host::restore(&self.host.snapshot(), now, &self.config);
         restored.unwrap_or(self.host)

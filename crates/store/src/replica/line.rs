@@ -1,12 +1,13 @@
 //! The line of nodes that wait for a key, and what the node at its head may grant.
 //!
 //! The line is part of the shared record. A node joins it if it has to wait for a slot, or competes
-//! with other nodes. The head of the line serves its callers for a moment ([`QUANTUM`]) and goes to the
-//! end. So every node gets a turn, and the engine sees one write per turn instead of one per attempt.
+//! with other nodes. The head of the line serves its callers for a moment ([`QUANTUM`]) and goes to
+//! the end. So every node gets a turn, and the engine sees one write per turn instead of one per
+//! attempt.
 //!
-//! The other nodes watch the head. If it could have gone on for [`TURN_PATIENCE`] and did not, it is
-//! passed over. A node far behind does not wait for each node before it: after a fleet was killed, a
-//! line of dead nodes would block the key.
+//! The other nodes watch the head. If it could have gone on for [`TURN_PATIENCE`] and did not, it
+//! is passed over. A node far behind does not wait for each node before it: after a fleet was
+//! killed, a line of dead nodes would block the key.
 
 use std::time::Duration;
 
@@ -118,7 +119,8 @@ impl Replica {
         granted
     }
 
-    /// Refuses the callers that want an answer now, or asks for a read if the known state is too old.
+    /// Refuses the callers that want an answer now, or asks for a read if the known state is too
+    /// old.
     fn refuse_impatient(&mut self, replies: &mut Vec<WaiterReply>, wait: Wait, local: Timestamp) {
         let heard_at = self.known.heard_at;
         if heard_at.is_none_or(|heard_at| local.since(heard_at) >= LATELY) {
@@ -250,7 +252,8 @@ impl Replica {
             Decision::Wait(wait) => {
                 self.queue.open_since = None;
                 let at = context.clock.local(wait.at);
-                // A slot may come back at any time. All other waits end at a known time, or a notice tells.
+                // A slot may come back at any time. All other waits end at a known time, or a
+                // notice tells.
                 let polls = match wait.reason {
                     Reason::InFlight => before,
                     _ => 10 * before,

@@ -1,9 +1,10 @@
 //! Merging what the engine holds into what a replica knows.
 //!
-//! A replica learns the value of its cell from a read, from a conflict or from a notice. Usually the
-//! value continues the known state, and the pending events are applied to it again. It may also tell
-//! that the engine has lost writes: the last write of this node is missing, or the number of commits
-//! went down. Then the state that this process knows is joined with the engine's as one more event.
+//! A replica learns the value of its cell from a read, from a conflict or from a notice. Usually
+//! the value continues the known state, and the pending events are applied to it again. It may also
+//! tell that the engine has lost writes: the last write of this node is missing, or the number of
+//! commits went down. Then the state that this process knows is joined with the engine's as one
+//! more event.
 
 use std::sync::Arc;
 
@@ -167,7 +168,8 @@ impl Replica {
         }
         if version.is_none() {
             self.known.record.head.replace_lost(&lost);
-            // A join takes the slower of two laws. Joined with a new law, this one would be forgotten.
+            // A join takes the slower of two laws. Joined with a new law, this one would be
+            // forgotten.
             self.known.record.host.clone_from(&before);
         }
         let join = Event::Join(Box::new(before));

@@ -64,7 +64,8 @@ impl PendingEvents {
         event.apply(&mut applied.host, now, &context.config, context.seed)
     }
 
-    /// Adds an event. The first `fixed` events are part of a commit in flight and are never dropped.
+    /// Adds an event. The first `fixed` events are part of a commit in flight and are never
+    /// dropped.
     pub(super) fn push(&mut self, local: Timestamp, event: Event, fixed: usize) {
         if self.events.len() >= EVENTS_MAX && fixed < self.events.len() {
             self.events.remove(fixed);

@@ -1,18 +1,18 @@
 //! The clock that all nodes of one engine agree on, and whether the engine has lost writes.
 //!
-//! One cell holds the *epoch*: a number that grows whenever writes may have been lost (the engine was
-//! restarted, another server took over, or the cell itself is gone), and the offset of shared time
-//! from the engine's clock. The offset absorbs what happens to the engine:
+//! One cell holds the *epoch*: a number that grows whenever writes may have been lost (the engine
+//! was restarted, another server took over, or the cell itself is gone), and the offset of shared
+//! time from the engine's clock. The offset absorbs what happens to the engine:
 //!
-//! - While the engine stalls, shared time stands still for all nodes. No lease expires and no token is
-//!   added meanwhile.
+//! - While the engine stalls, shared time stands still for all nodes. No lease expires and no token
+//!   is added meanwhile.
 //! - If the engine's clock is set, the offset changes by the difference.
-//! - If shared time is put back, the number grows as well. A node that does not know of it, and finds
-//!   a record with a later number, sends a heartbeat before it goes on.
+//! - If shared time is put back, the number grows as well. A node that does not know of it, and
+//!   finds a record with a later number, sends a heartbeat before it goes on.
 //!
-//! Every node sends a heartbeat each [`HEARTBEAT_EVERY`]. It keeps the tightest of its last readings
-//! as a lower bound of the engine's clock. A permit therefore starts at its time or later by a one-way
-//! delay, and never earlier.
+//! Every node sends a heartbeat each [`HEARTBEAT_EVERY`]. It keeps the tightest of its last
+//! readings as a lower bound of the engine's clock. A permit therefore starts at its time or later
+//! by a one-way delay, and never earlier.
 //!
 //! The epoch also lists the nodes that are alive, for fallback shares.
 
@@ -289,7 +289,8 @@ impl SharedClock {
         })
     }
 
-    /// Returns whether this node has not seen the engine for so long that its clock may have done anything.
+    /// Returns whether this node has not seen the engine for so long that its clock may have done
+    /// anything.
     fn was_away(&self, reading: &Reading) -> bool {
         self.last
             .is_none_or(|last| reading.sent.since(last.came) >= STALL)
@@ -300,7 +301,8 @@ impl SharedClock {
         self.last.map_or(0, |last| step(&last, reading))
     }
 
-    /// Returns the stored epoch, or a new one if it is gone or is from an earlier run of the engine.
+    /// Returns the stored epoch, or a new one if it is gone or is from an earlier run of the
+    /// engine.
     fn continued(&self, stored: Option<&Epoch>, reading: &Reading, run: u64) -> Epoch {
         // The stored epoch may be older than what this node saw a moment ago.
         let mine = self.known.as_ref().zip(self.last);
@@ -357,8 +359,8 @@ impl SharedClock {
         } else {
             let left = step.saturating_add(absorbed);
             let hidden = self.last.map_or(0, |last| hidden(&last, reading));
-            // A node that had to put time back raised the number. Time stays put back, since permits
-            // granted afterwards follow it.
+            // A node that had to put time back raised the number. Time stays put back, since
+            // permits granted afterwards follow it.
             let was_put_back = left < 0 && next.number > number(self.known.as_ref());
             let is_unseen =
                 absorbed == 0 || (left.abs() > as_micros(STEP) + hidden && !was_put_back);

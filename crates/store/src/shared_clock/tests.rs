@@ -104,7 +104,8 @@ fn a_stall_is_no_time_and_is_told_to_whoever_missed_it() {
     assert_eq!(b.number(), a.number());
 }
 
-/// Before this, all beyond the longest stall counted, and leases ran out that had been held for three seconds.
+/// Before this, all beyond the longest stall counted, and leases ran out that had been held for
+/// three seconds.
 #[test]
 fn a_clock_that_is_set_far_during_a_stall_makes_it_no_longer() {
     let (mut engine, mut a) = (Engine::new(), SharedClock::new(NodeId(1)));
@@ -117,7 +118,8 @@ fn a_clock_that_is_set_far_during_a_stall_makes_it_no_longer() {
     near(shared(&a, 74 * SECOND), began + 10 * SECOND);
 }
 
-/// Only the replica has stood still since it was cut off; we have seen the other one a moment before.
+/// Only the replica has stood still since it was cut off; we have seen the other one a moment
+/// before.
 #[test]
 fn a_replica_that_was_behind_does_not_set_time_back() {
     let (mut engine, mut a) = (Engine::new(), SharedClock::new(NodeId(1)));

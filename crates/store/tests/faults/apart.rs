@@ -1,4 +1,5 @@
-//! What may happen beyond the limits while not all go by the same state: two masters are there, or each goes on with its share.
+//! The excess that is allowed while not all nodes share one state: with two masters, or with
+//! fallback shares.
 
 use politely_core::host::HORIZON;
 
@@ -6,7 +7,7 @@ use super::books::{Arrival, Books};
 use super::dice::{CALL_TIMEOUT, Micros};
 use super::plan::Plan;
 
-/// Who knew of a permit.
+/// The masters that knew of a permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
     All,
@@ -15,8 +16,12 @@ pub(super) enum Known {
 }
 
 impl Books {
-    /// P7 for two masters: twice is what the old one grants while it is there, as much as the rate allows in that time and a horizon,
-    /// since so far ahead may be reserved. It leaves up to a horizon, and two graces of 0.5 s, after. With `wait` nothing that it grants is ever answered.
+    /// P7 with two masters: the permits that the old master granted while it lived may be granted
+    /// twice.
+    ///
+    /// That is the rate times its life and a horizon, since so far ahead may be reserved. Those
+    /// requests are sent until a horizon and two graces of 0.5 s later. With `wait` the old master
+    /// confirms no grant.
     pub(super) fn granted_apart(&self, plan: &Plan, (from, until): (f64, f64)) -> f64 {
         if plan.waits {
             return 0.0;
@@ -29,7 +34,7 @@ impl Books {
         plan.config.limits.rate_start * length
     }
 
-    /// Beyond the limit by N in all, whenever the engine is away.
+    /// Returns the excess of fallback shares: N requests in each outage of the engine.
     pub(super) fn shared_out(plan: &Plan, (from, until): (f64, f64)) -> f64 {
         let aways = plan.aways().filter(|(began, over)| {
             let (began, over) = (*began as f64 / 1e6, *over as f64 / 1e6);
@@ -38,8 +43,11 @@ impl Books {
         (aways.count() * plan.coordinators) as f64
     }
 
-    /// Whether the other master knew of it: not of what an old one granted or renewed while both were there. What was delivered just when
-    /// the old one ended may be either's. With `wait` nothing that it granted leaves, but what it had granted before it goes on renewing.
+    /// Returns which masters knew of a permit.
+    ///
+    /// The other master does not know what the old one granted or renewed while both lived. A grant
+    /// delivered when the old one ended may be of either. With `wait` the old master confirms no
+    /// grant, but it still renews earlier leases.
     pub(super) fn known_to(&self, plan: &Plan, arrival: &Arrival) -> Known {
         let lease = plan.config.lease.as_micros() as Micros;
         let renewed = arrival.end > arrival.granted + lease;
@@ -56,8 +64,8 @@ impl Books {
         }
     }
 
-    /// Granted as a share of what the engine gives out, by somebody who was gone before the engine was back and had been told: nobody
-    /// else can know of it.
+    /// Returns whether a permit was granted from a fallback share by a process that ended before it
+    /// could write it. No other process knows of such a permit.
     pub(super) fn told_nobody(&self, plan: &Plan, arrival: &Arrival) -> bool {
         plan.aways().any(|(began, over)| {
             let by_itself = (began..=over).contains(&arrival.granted);
@@ -67,7 +75,7 @@ impl Books {
         })
     }
 
-    /// Who heard of something then may have been alone with it.
+    /// Returns whether a process may have been alone with its state in this time.
     pub(super) fn were_apart(&self, plan: &Plan, from: Micros, until: Micros) -> bool {
         let splits = self.splits.iter().map(|split| (split.from, split.until));
         let mut apart = splits.chain(plan.aways());

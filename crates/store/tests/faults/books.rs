@@ -8,16 +8,16 @@ pub(super) struct Arrival {
     pub(super) key: usize,
     pub(super) who: usize,
     pub(super) at: Micros,
-    /// It left so much later than it might have, by its coordinator's own clock.
+    /// The delay of the request after its permit allowed it, by its process's own clock.
     pub(super) late: Micros,
-    /// When it was granted.
+    /// The time of the grant.
     pub(super) granted: Micros,
     pub(super) end: Micros,
-    /// For so long the engine had answered nobody.
+    /// The time for which the engine had answered no process.
     pub(super) away: Micros,
 }
 
-/// A Retry-After that somebody was told.
+/// A Retry-After that was reported.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
     pub(super) key: usize,
@@ -25,7 +25,7 @@ pub(super) struct Held {
     pub(super) told: u64,
     pub(super) at: Micros,
     pub(super) length: Micros,
-    /// When the engine had it.
+    /// The time when the engine had it.
     pub(super) committed: Option<Micros>,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Loss {
     pub(super) grants: u64,
 }
 
-/// Two masters, of which the old one has these clients.
+/// A time with two masters. These clients still reach the old one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Split {
     pub(super) clients: u64,
@@ -45,7 +45,7 @@ pub(super) struct Split {
     pub(super) until: Micros,
 }
 
-/// All that the checks need.
+/// All records that the checks need.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Books {
     pub(super) arrivals: Vec<Arrival>,
@@ -53,10 +53,10 @@ pub(super) struct Books {
     pub(super) losses: Vec<Loss>,
     pub(super) splits: Vec<Split>,
     pub(super) clock_sets: Vec<Micros>,
-    /// Who was killed, frozen or cut off, and when.
+    /// The processes that were killed, frozen or cut off, and when.
     pub(super) gone: Vec<(usize, Micros)>,
     pub(super) commits: Vec<Micros>,
-    /// The longest that somebody did not know whether a write stood.
+    /// The longest time for which a write was in doubt.
     pub(super) doubt: Micros,
     pub(super) granted: u64,
     pub(super) reported: u64,

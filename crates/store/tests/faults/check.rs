@@ -1,4 +1,5 @@
-//! What is promised, checked on what happened, exactly: every bound follows from the schedule's own numbers.
+//! The promises, checked against what happened. Each bound follows from the numbers of the
+//! schedule.
 
 use politely_core::gate::Tally;
 use politely_core::host::HORIZON;
@@ -10,7 +11,7 @@ use super::plan::{Fault, Memory, Plan};
 use politely_store::testing::FALLBACK_MAX as ALONE;
 
 impl Books {
-    /// All that is wrong.
+    /// Returns all broken promises.
     pub(super) fn check(&self, plan: &Plan, tallies: &[Option<Tally>]) -> Vec<String> {
         let mut wrongs = self.wrongs.clone();
         if self.granted == 0 && plan.faults.is_empty() {
@@ -34,11 +35,14 @@ impl Books {
         of.copied().collect()
     }
 
-    /// P1. Starts in shared time are a token bucket's: no window of W holds more than burst + rate x (W + 2 ms), the 2 ms
-    /// being what [`politely_core::gate::Pace`] keeps beyond the burst for timers. A request leaves no earlier than its
-    /// start, but for what its clock drifts from when the engine's was read (2 s of looks, 1 s until they are too old,
-    /// HORIZON ahead: 5 s), and later by what `late` says and by how long the engine's answer to the best look took on
-    /// its way back. Grants that the engine forgot may be given again (P7), see [`Books::forgotten`].
+    /// P1. The starts in shared time are those of a token bucket: no window W holds more than burst
+    /// + rate x (W + 2 ms). The 2 ms are what [`politely_core::gate::Pace`] keeps beyond the burst
+    /// for timers.
+    ///
+    /// A request may be sent before its start by the drift of its clock over 5 s: 2 s of readings,
+    /// 1 s until they are stale, and a horizon of 2 s. It may be sent after its start by `late`,
+    /// and by the time that the answer to the best heartbeat took. Grants that the engine forgot
+    /// may be granted again (P7), see [`Books::forgotten`].
     fn pace(&self, plan: &Plan, key: usize) -> Option<String> {
         let rate = plan.config.limits.rate_start;
         let burst = plan.config.limits.burst;
@@ -52,7 +56,7 @@ impl Books {
                 from = from.min(last.at as f64 / 1e6 - last.late as f64 / 1e6 - way - drift);
                 let until = last.at as f64 / 1e6 + drift;
                 let bound = burst + rate * (until - from + 0.002);
-                // Each grant may be short of a whole token by what Pace takes for rounding.
+                // Each grant may be short of a whole token, since Pace rounds.
                 let count = (j - i + 1) as f64;
                 let over = count * (1.0 - 1e-9) - bound;
                 if over <= 0.0 || worst.as_ref().is_some_and(|(most, _)| over <= *most) {
@@ -75,15 +79,17 @@ impl Books {
         worst.map(|(_, text)| text)
     }
 
-    /// P7: what an engine forgot may be granted again, but never more than was forgotten, nor more than may be reserved
-    /// ahead. With `wait` no failover forgets anything that left; and who finds nothing at all begins with nothing.
+    /// P7. Forgotten grants may be granted again, but no more than were forgotten, and no more than
+    /// may be reserved ahead. With `wait` a failover forgets no grant that was delivered. A new
+    /// cell begins with an empty bucket.
     fn forgotten(&self, plan: &Plan, key: usize, (from, until): (f64, f64)) -> f64 {
         let rate = plan.config.limits.rate_start;
         let horizon = HORIZON.as_secs_f64();
         let losses = self.losses.iter().filter(|loss| loss.key == key);
         let within = losses.filter(|loss| {
             let at = loss.at as f64 / 1e6;
-            // Those granted before may leave until a horizon, and a grace of 0.5 s at most twice, after.
+            // Requests granted before are sent until a horizon and at most two graces of 0.5 s
+            // later.
             at <= until && at + horizon + 1.0 >= from
         });
         let again = within.filter(|loss| loss_of(plan, loss.at) == Kind::Some);
@@ -92,11 +98,11 @@ impl Books {
             .sum()
     }
 
-    /// A clock that was set by less than 0.1 s (STEP) or by what the ways of two looks hide is not told from one that
-    /// was not.
+    /// Returns the excess from steps of the clock that are not seen: shorter than 0.1 s (STEP), or
+    /// hidden by the round trips of two heartbeats.
     fn misjudged(&self, plan: &Plan, (from, until): (f64, f64)) -> f64 {
         let rate = plan.config.limits.rate_start;
-        // A request that is delayed and answered in time hides as much as a call may take.
+        // A delayed heartbeat that is still answered in time hides as much as a call may take.
         let delayed = if plan.wire.delayed > 0.0 {
             CALL_TIMEOUT
         } else {
@@ -110,8 +116,8 @@ impl Books {
         within.count() as f64 * each
     }
 
-    /// P2. Those whose leases the engine forgot are nobody's until their holders say so; where all holders are there and heard,
-    /// they do before anybody is granted a permit from nothing at all.
+    /// P2. A lease that the engine forgot does not count until its holder writes it again. If all
+    /// holders are alive and heard, they do so before a new cell grants a permit.
     fn in_flight(&self, plan: &Plan, key: usize) -> Option<String> {
         let cap = i64::from(plan.config.limits.in_flight);
         let all_there = self.gone.is_empty() && plan.wire.loses_nothing();
@@ -125,10 +131,10 @@ impl Books {
                 Kind::All => !all_there,
             })
             .collect();
-        // What was granted before may be delivered as long as a call takes after.
+        // A grant from before may be delivered until a call times out.
         let known = self.of(key).into_iter().filter(|arrival| {
             let since = losses.iter().map(|loss| loss.at);
-            // Who goes on with a share may not know what was granted last.
+            // A fallback share may not know the last grants.
             let mut since = since.chain(plan.aways().map(|(began, _)| began));
             let forgotten =
                 since.any(|at| arrival.granted <= at + CALL_TIMEOUT && arrival.end >= at);
@@ -146,8 +152,8 @@ impl Books {
         })
     }
 
-    /// P4. Once the engine has it, nothing is granted until it is over; what was granted before holds a lease, of which
-    /// there are no more than the cap.
+    /// P4. Once the engine has the hold, nothing is granted until it is over. Permits granted
+    /// before hold leases, of which there are no more than the cap.
     fn holds(&self, plan: &Plan, key: usize) -> Option<String> {
         let arrivals = self.of(key);
         let cap = plan.config.limits.in_flight as usize;
@@ -189,8 +195,9 @@ impl Books {
         None
     }
 
-    /// P8. The engine's last answer may have taken as long as a call does, what it granted may start a horizon later, or as much
-    /// later as a call takes, and leave up to two graces of 0.5 s after its start.
+    /// P8. Nothing is sent while the engine is unavailable. Its last answer may take as long as a
+    /// call. Its grants may start a horizon later, or a call later, and be sent up to two graces of
+    /// 0.5 s after their start.
     fn away(&self, plan: &Plan, key: usize) -> Option<String> {
         let mut most = HORIZON.as_micros() as Micros + 2 * CALL_TIMEOUT + SECOND;
         if plan.shares {
@@ -204,9 +211,11 @@ impl Books {
         ))
     }
 
-    /// P3. Where nobody was killed or away, nothing forgotten, no request carried out seconds after it was given up and no
-    /// coordinator in doubt for as long as a lease (its permits may be over before anybody hears of them), every permit that was delivered is in the cell as what became of it,
-    /// whether the engine stood still or not; and all that were not were cancelled.
+    /// P3. Every delivered permit is in the cell with what became of it, and all others are
+    /// cancelled.
+    ///
+    /// This holds if no process was killed or cut off, nothing was forgotten, no request was
+    /// carried out long after its time-out, and no commit was in doubt for as long as a lease.
     fn balance(&self, plan: &Plan, tallies: &[Option<Tally>]) -> Option<String> {
         let mut all = Tally::default();
         for tally in tallies.iter().flatten() {
@@ -230,7 +239,7 @@ impl Books {
         {
             return None;
         }
-        // One that its holder gave up for being over may be over before that is written.
+        // A permit that its holder gave up as expired may expire before that is written.
         let over = all.expired + all.live;
         let expired = over.checked_sub(self.abandoned);
         let told = self.reported == all.reported
@@ -246,11 +255,11 @@ impl Books {
     }
 }
 
-/// How many at most, and since when.
+/// Returns the largest number of requests at a time, and when.
 fn most_at_once(arrivals: &[Arrival]) -> Option<(Micros, i64)> {
     let steps = |arrival: &Arrival| [(arrival.at, 1), (arrival.end, -1)];
     let mut steps: Vec<(Micros, i64)> = arrivals.iter().flat_map(steps).collect();
-    // Who ends makes room for who begins.
+    // An end at the same time makes room for a start.
     steps.sort_unstable();
     let at_once = steps.iter().scan(0, |now, (at, step)| {
         *now += step;
@@ -259,10 +268,10 @@ fn most_at_once(arrivals: &[Arrival]) -> Option<(Micros, i64)> {
     at_once.max_by_key(|(at, now)| (*now, std::cmp::Reverse(*at)))
 }
 
-/// How much an engine forgot.
+/// The extent of a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Nothing that left.
+    /// No grant that was sent.
     Nothing,
     Some,
     All,
@@ -282,18 +291,18 @@ fn loss_of(plan: &Plan, at: Micros) -> Kind {
     kinds.next().unwrap_or(Kind::All)
 }
 
-/// When all must be done that was asked for before `plan.load` ended.
+/// Returns the time by which all requests from before the end of `plan.load` must be done.
 pub(super) fn deadline(plan: &Plan) -> Micros {
     let over = plan.faults.iter().map(|(at, fault)| at + fault.lasts());
     let quiet = over.max().unwrap_or(0).max(plan.load);
     if !plan.fixed {
-        // What a law learns to wait is its own to say.
+        // A law that learns may choose to wait.
         return quiet + 30 * SECOND;
     }
     let interval = (1e6 / plan.config.limits.rate_start.min(1.0)) as Micros;
     let waiting = (plan.coordinators * plan.workers * plan.keys) as u64;
-    // Shared time may stand still for a minute; then leases of the dead run out; then each is served in its turn, at worst
-    // after a Retry-After or a rest.
+    // Shared time may stand still for a minute. Then the leases of killed processes expire, and
+    // then each caller gets its turn, at worst after a Retry-After or a rest.
     let lease = plan.config.lease.as_micros() as Micros;
     quiet + 70 * SECOND + 2 * lease + waiting * (4 * interval + 5 * SECOND + plan.work.service.1)
 }

@@ -2,17 +2,17 @@
 
 use politely_core::Rng;
 
-/// True time, microseconds since the schedule began.
+/// True time in microseconds since the schedule began.
 pub(super) type Micros = u64;
 
 pub(super) const MS: Micros = 1_000;
 pub(super) const SECOND: Micros = 1_000 * MS;
-/// A call without an answer is given up by the real adapters after so long.
+/// Real adapters give up a call after this time.
 pub(super) const CALL_TIMEOUT: Micros = 500 * MS;
-/// Clocks of machines run this many millionths too fast or too slow, at most.
+/// The largest drift of a machine's clock, in millionths.
 pub(super) const DRIFT_PPM: u64 = 50;
 
-/// Draws.
+/// A source of draws.
 #[derive(Clone, Debug)]
 pub(super) struct Dice(Rng);
 
@@ -21,7 +21,7 @@ impl Dice {
         Self(Rng::new(seed))
     }
 
-    /// A generator of its own, whose draws do not depend on what else is drawn later.
+    /// Returns a generator whose draws do not depend on later draws of this one.
     pub(super) const fn split(&mut self) -> Self {
         Self::new(self.0.next_u64())
     }
@@ -34,17 +34,17 @@ impl Dice {
         p > 0.0 && self.0.unit() < p
     }
 
-    /// Any of `low..=high`.
+    /// Draws a number of `low..=high`.
     pub(super) fn whole(&mut self, low: u64, high: u64) -> u64 {
         low + (self.0.unit() * (high - low + 1) as f64) as u64
     }
 
-    /// Any of `low..=high`, each order of magnitude as likely.
+    /// Draws from `low..=high`, each order of magnitude being as likely.
     pub(super) fn magnitude(&mut self, low: f64, high: f64) -> f64 {
         low * libm_pow(high / low, self.0.unit())
     }
 
-    /// Anything from `-most` to `most`.
+    /// Draws a number from `-most` to `most`.
     pub(super) fn around_zero(&mut self, most: u64) -> i64 {
         self.whole(0, 2 * most).cast_signed() - most.cast_signed()
     }
@@ -58,7 +58,7 @@ impl Dice {
     }
 }
 
-/// `base` to the power of `share`, by square roots: the same bits on every machine.
+/// Returns `base` to the power of `share`, by square roots: the same bits on every machine.
 fn libm_pow(base: f64, share: f64) -> f64 {
     let (mut power, mut root, mut rest) = (1.0, base, share);
     for _ in 0..20 {

@@ -1,4 +1,4 @@
-//! An engine in virtual time: what [`politely_store::Engine`] asks of one, and what real ones do wrong.
+//! An engine in virtual time, with the faults of real ones. See [`politely_store::Engine`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,37 +9,37 @@ use super::dice::Micros;
 use super::plan::Memory;
 use politely_store::{Heartbeat, Version, Write, Written};
 
-/// An engine's clock when the schedule begins: as of 2026.
+/// The engine's clock when the schedule begins, in 2026.
 pub(super) const EPOCH: u64 = 1_795_000_000_000_000;
 
-/// How it is.
+/// The health of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Health {
     Up,
-    /// Takes requests, answers none.
+    /// It takes requests and answers none.
     Stalled,
     Down,
 }
 
-/// A cell and what it holds.
+/// A cell and its value.
 type Held = (Arc<str>, Arc<[u8]>);
 
-/// One server and its replica, of which only how far it has come needs to be known.
+/// One server and its replica. Of the replica only its lag matters.
 #[derive(Clone)]
 pub(super) struct Engine {
     cells: BTreeMap<Arc<str>, Arc<[u8]>>,
-    /// All that was written and still counts; no cell: all were deleted.
+    /// All writes that still count. `None` stands for the deletion of all cells.
     journal: Vec<(Micros, Option<Held>)>,
     run: u64,
-    /// Connections of before its last start are broken.
+    /// The number of starts. Connections from before the last one are broken.
     pub(super) incarnation: u32,
     offset: i64,
     health: Health,
-    /// Since when it answers nobody.
+    /// The time since when it answers no process.
     pub(super) away_since: Option<Micros>,
     watched: BTreeSet<(Arc<str>, usize)>,
     lag: Micros,
-    /// Since when the replica hears nothing.
+    /// The time since when the replica is cut off.
     cut: Option<Micros>,
 }
 
@@ -108,7 +108,7 @@ impl Engine {
         watching.map(|(_, who)| *who).collect()
     }
 
-    /// The replica has all that was written up to then.
+    /// Returns the time up to which the replica has all writes.
     pub(super) fn replica_has(&self, now: Micros) -> Micros {
         self.cut
             .map_or(now, |cut| cut.min(now))
@@ -128,13 +128,13 @@ impl Engine {
         self.journal.push((now, None));
     }
 
-    /// Killed: whoever is connected is not any more.
+    /// Kills the server and breaks all connections.
     pub(super) fn stop(&mut self, now: Micros) {
         self.fare(Health::Down, now);
         self.incarnation += 1;
     }
 
-    /// What it will remember, once it is up again, of what it holds now.
+    /// Drops what the server will not remember after its restart.
     pub(super) fn forget(&mut self, memory: Memory, now: Micros) {
         match memory {
             Memory::Nothing => self.go_back(None),
@@ -143,7 +143,7 @@ impl Engine {
         }
     }
 
-    /// What the replica has is all there is.
+    /// Replaces the state by the replica's.
     pub(super) fn fail_over(&mut self, now: Micros, clock: i64) {
         self.go_back(Some(self.replica_has(now)));
         self.set_clock(clock);

@@ -1,4 +1,4 @@
-//! What goes wrong, and how it is over.
+//! The faults: how they begin and end.
 
 use super::engine::Health;
 use super::log::What;
@@ -29,7 +29,7 @@ impl World {
                 }
                 self.at(self.now + cut + down, Event::Over(index));
                 if cut > 0 {
-                    // The master dies now; until then it went on by itself.
+                    // The master dies now. Until then it went on without its replica.
                     self.at(self.now + cut, Event::Fault(index + self.plan.faults.len()));
                 }
                 return;
@@ -79,7 +79,7 @@ impl World {
         self.promote(index);
     }
 
-    /// What is granted and forgotten, per key.
+    /// Makes the engine lose state, and notes the forgotten grants of each key.
     fn lose(&mut self, how: impl FnOnce(&mut Self)) {
         let held = |world: &Self| -> Vec<_> {
             let cells = world.keys.iter();
@@ -146,7 +146,7 @@ impl World {
         }
     }
 
-    /// Everything that happened meanwhile happens now.
+    /// Handles everything that was held back while the process was frozen.
     fn thaw(&mut self, who: usize) {
         let seat = &mut self.seats[who];
         if !seat.frozen {

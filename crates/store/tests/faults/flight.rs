@@ -1,4 +1,4 @@
-//! Requests leave when they may, and their workers say what came of them: what `claim.rs` does for real ones.
+//! Requests are sent when they may be, and reported, as `politely`'s `permit_guard.rs` does it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,20 +12,20 @@ use super::log::{End, What};
 use super::world::{Own, World};
 use politely_store::{Event, HeldLease};
 
-/// A permit's claim on one key.
+/// A permit's lease of one key.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub(super) key: usize,
     pub(super) lease: Arc<HeldLease>,
     pub(super) start: Timestamp,
-    /// Its start by everybody's time may be this much earlier: it came late.
+    /// The delay with which the grant was delivered, if its start had passed.
     pub(super) late: Duration,
     pub(super) valid_until: Timestamp,
     pub(super) lasts: Duration,
     pub(super) arrival: Option<usize>,
 }
 
-/// A permit.
+/// A permit in use.
 #[derive(Debug)]
 pub(super) struct Flight {
     pub(super) who: usize,
@@ -42,7 +42,7 @@ pub(super) struct Flight {
 }
 
 impl World {
-    /// Its start has come.
+    /// Sends the request, since its start has come.
     pub(super) fn leaves(&mut self, id: usize) {
         let flight = &self.flights[id];
         let (who, worker) = (flight.who, flight.worker);
@@ -96,7 +96,7 @@ impl World {
         self.looks(id);
     }
 
-    /// How long the target takes, and what it says.
+    /// Draws how long the target takes, and its answer.
     fn fate(&mut self) -> (Micros, End) {
         let work = &self.plan.work;
         let dice = &mut self.dice;
@@ -119,7 +119,7 @@ impl World {
         (takes, end)
     }
 
-    /// The head of the response is there, its body is to come.
+    /// Reports the head of the response, whose body is still coming.
     pub(super) fn is_answered(&mut self, id: usize) {
         let flight = &self.flights[id];
         if !flight.over {
@@ -148,7 +148,7 @@ impl World {
         );
     }
 
-    /// The target has answered, or the worker is killed.
+    /// Ends the request: the target has answered, or the worker is killed.
     pub(super) fn ends(&mut self, id: usize) {
         if self.flights[id].over {
             return;
@@ -205,7 +205,7 @@ impl World {
         self.rests(who, worker);
     }
 
-    /// Is the lease still its own? Half of it over, it asks for more.
+    /// Checks the lease, and renews it from half its length on.
     pub(super) fn looks(&mut self, id: usize) {
         let flight = &self.flights[id];
         if flight.over {
@@ -237,29 +237,29 @@ impl World {
                 self.tell(who, part.key, Event::Renew(part.lease));
             }
         }
-        // … and looks often enough to hear that it is gone.
+        // It checks often enough to learn that the lease is gone.
         let next = (local + lasts / 8).min(local + left);
         let at = self.seats[who].when(next);
         self.to(who, at, Own::Looks(id));
     }
 
-    /// Aborted. Had it stood still until now, nobody counts what it could not do.
+    /// Aborts the request. A frozen process could not do so earlier, and that is not counted.
     fn lease_over(&mut self, id: usize) {
         self.is_over_for(id, End::LeaseOver);
     }
 
-    /// Whoever sits there is killed: its workers with it, or they go on by themselves until they are done or their leases over.
+    /// Kills a process. Its workers die with it, or go on alone until their requests or leases end.
     pub(super) fn kill_all_of(&mut self, who: usize) {
         let life = self.seats[who].life;
-        for errand in &mut self.errands {
-            errand.over |= errand.who == who && errand.life == life;
+        for caller in &mut self.callers {
+            caller.over |= caller.who == who && caller.life == life;
         }
         for id in 0..self.flights.len() {
             let flight = &self.flights[id];
             if flight.over || flight.who != who || flight.life != life {
                 continue;
             }
-            // Of one that stood still they were over before, see `stood_still`.
+            // The leases of a frozen process ended before, see `stood_still`.
             let mut at = self.now.min(flight.served);
             if self.plan.work.outlive {
                 let until = flight.parts.iter().map(|part| part.lease.until()).min();
@@ -278,7 +278,8 @@ impl World {
         }
     }
 
-    /// It stands still: its requests are the target's until they are answered, its leases nobody's once they are over.
+    /// Freezes a process. Its requests stay at the target until they are answered, and its leases
+    /// expire.
     pub(super) fn stood_still(&mut self, who: usize) {
         for id in 0..self.flights.len() {
             let flight = &self.flights[id];

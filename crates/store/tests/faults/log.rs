@@ -1,19 +1,19 @@
-//! What happened, in true time: for the checker, for whoever reads a failure, and for the digest.
+//! A log in true time: for the checks, for the reader of a failure, and for the digest.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Display, Write as _};
 
 use super::dice::Micros;
 
-/// Lines that are kept to be read.
+/// The number of kept lines.
 const KEPT: usize = 60;
 
-/// One thing that happened.
+/// One line of the log.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum What {
     Fault(super::plan::Fault),
     Over(super::plan::Fault),
-    /// Who was with a zombie master is with the other.
+    /// The clients of a zombie master reach the new one.
     Joins,
     Asks {
         ticket: u64,
@@ -61,12 +61,12 @@ pub(super) enum What {
     Heartbeat {
         run: u64,
         ok: bool,
-        /// How far shared time is ahead of the engine's clock as it was set first, in microseconds.
+        /// The offset of shared time from the engine's clock at the beginning, in microseconds.
         ahead: i64,
     },
 }
 
-/// How a request ended.
+/// The end of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Ok,
@@ -118,7 +118,7 @@ impl Log {
         }
     }
 
-    /// Any bytes that must be the same the next time.
+    /// Adds bytes to the digest.
     pub(super) fn take_in(&mut self, bytes: &[u8]) {
         for chunk in bytes.chunks(8) {
             let mut word = [0; 8];
@@ -145,7 +145,7 @@ impl Log {
     }
 }
 
-/// For the digest: cheaper than words.
+/// Returns a line as numbers for the digest, which is faster than as text.
 fn numbers(what: &What) -> (u64, u64, u64) {
     match *what {
         What::Fault(fault) => (1, fault.lasts(), 0),

@@ -1,7 +1,8 @@
-//! Everything that can go wrong between coordinators and their engine, in virtual time, over the real node.
+//! Faults between nodes and their engine, in virtual time, around the real
+//! [`politely_store::Node`].
 //!
-//! A seed is a schedule: who shares what, how the wire is, what happens when. The same seed runs the same way to the byte; one
-//! that breaks a promise says how to run it again. What is modelled and what is checked is told where it is done:
+//! A seed stands for a schedule: the nodes, the network, and the faults with their times. The same
+//! seed runs the same way to the byte. A seed that breaks a promise prints how to run it again.
 //!
 //! | file | what |
 //! | --- | --- |
@@ -9,7 +10,7 @@
 //! | `engine.rs` | an engine, its replica and its clock |
 //! | `wire.rs` | calls, their latency, and how they are lost |
 //! | `seat.rs` | a coordinator's place: node, clock, timer |
-//! | `errand.rs`, `flight.rs` | workers: they ask, leave and report |
+//! | `caller.rs`, `flight.rs` | workers: they ask, leave and report |
 //! | `fault.rs`, `zombie.rs` | what goes wrong |
 //! | `world.rs` | what happens next |
 //! | `log.rs` | what happened |
@@ -17,10 +18,10 @@
 
 mod apart;
 mod books;
+mod caller;
 mod check;
 mod dice;
 mod engine;
-mod errand;
 mod fault;
 mod flight;
 mod log;
@@ -39,19 +40,20 @@ use politely_store::testing::Record;
 use plan::{Plan, WIDER};
 use world::World;
 
-/// Schedules in one run of the tests, unless `FAULT_SCHEDULES` says otherwise; and a tenth as many from [`WIDER`] on.
+/// The number of schedules in one run, unless `FAULT_SCHEDULES` is set. A tenth as many run from
+/// [`WIDER`] on.
 const SCHEDULES: u64 = 10_000;
-/// Schedules that broke a promise once: what `git log -S` of the number tells.
+/// The seeds that broke a promise once. `git log -S` of the number tells how.
 const ONCE_WRONG: [u64; 34] = [
     100_051, 100_684, 101_595, 113_692, 113_837, 115_435, 117_184, 124_081, 124_610, 127_785,
     132_843, 137_182, 139_036, 144_291, 145_870, 148_767, 150_867, 156_895, 157_111, 411_630,
     440_176, 600_281, 615_294, 1_000_342, 1_001_873, 1_004_000, 1_006_621, 1_006_665, 1_013_301,
     1_018_309, 1_036_109, 1_048_565, 1_510_465, 3_002_839,
 ];
-/// Seeds are tried on so many threads.
+/// The number of threads.
 const THREADS: u64 = 2;
 
-/// What a schedule came to.
+/// The result of a schedule.
 struct Outcome {
     digest: u64,
     granted: u64,

@@ -1,4 +1,4 @@
-//! What a seed stands for: who is there, what they do, and what goes wrong when.
+//! What a seed stands for: the nodes, their work, and the faults.
 
 use std::time::Duration;
 
@@ -6,34 +6,34 @@ use politely_core::config::Config;
 
 use super::dice::{Dice, MS, Micros, SECOND};
 
-/// In schedules from this seed on a zombie master comes as well, or shares are allowed. Those before are what they always were, so that a
-/// seed that was wrong once stays the schedule that was.
+/// From this seed on, a schedule may have a zombie master or fallback shares. Earlier seeds stay
+/// the schedules that they were, for those that failed once.
 pub(super) const WIDER: u64 = 1_000_000;
 
-/// What an engine remembers when it starts again.
+/// What a restarted engine remembers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Memory {
     Nothing,
-    /// What it held so long ago.
+    /// Its state from this long ago.
     Snapshot(Micros),
     Everything,
 }
 
-/// A master whose place another took goes on for so long, for those whose bits are set.
+/// A replaced master goes on for this long, for the clients whose bits are set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lives {
     pub(super) clients: u64,
     pub(super) lasts: Micros,
 }
 
-/// What goes wrong.
+/// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// The engine stands still for so long; what it is asked meanwhile it does afterwards.
+    /// The engine stalls for this long and then carries out what it was asked.
     Stall(Micros),
-    /// It is killed, and starts again after so long.
+    /// The engine is killed and starts again after this long.
     Restart(Memory, Micros),
-    /// Its replica, cut off this long before, takes its place after so long, with a clock that far from its own.
+    /// The replica, cut off this long before, takes over after this long with another clock.
     Failover {
         cut: Micros,
         down: Micros,
@@ -44,16 +44,16 @@ pub(super) enum Fault {
     Flush,
     /// The engine's clock is set.
     Clock(i64),
-    /// A coordinator is killed; another takes its place after so long.
+    /// A process is killed, and another takes its place after this long.
     Kill(usize, Micros),
-    /// A coordinator stands still for so long.
+    /// A process is frozen for this long.
     Freeze(usize, Micros),
-    /// A coordinator does not reach the engine for so long.
+    /// A process does not reach the engine for this long.
     Cut(usize, Micros),
 }
 
 impl Fault {
-    /// How long it takes from its beginning until all is as it should be, recovery not counted.
+    /// Returns the time from the beginning of the fault to its end, without the recovery.
     pub(super) const fn lasts(self) -> Micros {
         match self {
             Self::Stall(long)
@@ -72,22 +72,22 @@ impl Fault {
     }
 }
 
-/// The way between coordinators and engine.
+/// The network between processes and engine.
 #[derive(Clone, Debug)]
 pub(super) struct Wire {
-    /// One way, as a rule and at most.
+    /// The usual and the largest one-way delay.
     pub(super) latency: (Micros, Micros),
-    /// Now and then it takes up to so long.
+    /// The chance and the length of a spike.
     pub(super) spike: (f64, Micros),
     pub(super) lost_request: f64,
     pub(super) lost_reply: f64,
-    /// A request may be carried out long after its caller gave it up.
+    /// The chance that a request is carried out long after its time-out.
     pub(super) delayed: f64,
-    /// Of several writes in a call the first few are made, then the connection breaks.
+    /// The chance that a connection breaks after the first few writes of a call.
     pub(super) broken: f64,
-    /// Nobody overtakes on one connection.
+    /// Messages of one connection stay in order.
     pub(super) ordered: bool,
-    /// What a coordinator that is cut off sends arrives once it is not.
+    /// The messages of a process that is cut off arrive later.
     pub(super) cut_keeps: bool,
     pub(super) lost_notice: f64,
 }
@@ -102,13 +102,13 @@ impl Wire {
         (self.delayed, self.broken) = (0.0, 0.0);
     }
 
-    /// No answer that is heard took longer on its way back.
+    /// Returns the largest delay of an answer that arrives in time.
     pub(super) fn longest(&self) -> Micros {
         self.spike.1.max(self.latency.1)
     }
 }
 
-/// What workers do.
+/// The work of the callers.
 #[derive(Clone, Debug)]
 pub(super) struct Work {
     pub(super) think: Micros,
@@ -124,7 +124,7 @@ pub(super) struct Work {
     pub(super) refused: f64,
     pub(super) retry_after: f64,
     pub(super) timeout: f64,
-    /// Workers go on when their coordinator is killed.
+    /// Workers go on when their process is killed.
     pub(super) outlive: bool,
 }
 
@@ -135,23 +135,23 @@ pub(super) struct Plan {
     pub(super) coordinators: usize,
     pub(super) workers: usize,
     pub(super) keys: usize,
-    /// Workers ask for so long.
+    /// The time for which workers ask for permits.
     pub(super) load: Micros,
     pub(super) wire: Wire,
     pub(super) work: Work,
-    /// Each goes on with its share while the engine is away.
+    /// Fallback shares are allowed.
     pub(super) shares: bool,
     /// A write is answered only once the replica has it.
     pub(super) waits: bool,
-    /// How far the replica is behind.
+    /// The lag of the replica.
     pub(super) lag: Micros,
     pub(super) faults: Vec<(Micros, Fault)>,
-    /// What the rest is drawn from.
+    /// The generator for everything else.
     pub(super) dice: Dice,
 }
 
 impl Plan {
-    /// Nothing goes wrong, and no answer takes so long that what it grants is late.
+    /// Returns whether there is no fault and no delay that makes a grant late.
     pub(super) fn is_calm(&self) -> bool {
         let wire = &self.wire;
         let tame = wire.loses_nothing() && wire.spike.0 == 0.0 && !self.waits;
@@ -184,10 +184,10 @@ impl Plan {
             faults: Vec::new(),
             dice: dice.split(),
         };
-        // One in eight is spared, so that what goes wrong by itself is seen.
+        // One schedule in eight has no fault, so that errors without a fault are seen.
         let count = dice.among(&[0, 1, 1, 2, 2, 3, 4, 6]);
         for _ in 0..count {
-            // The first seconds belong to those who find one another.
+            // The first seconds are for the nodes to find one another.
             let at = dice.whole(3 * SECOND / 2, load);
             let fault = fault(&mut dice, coordinators);
             plan.faults.push((at, fault));
@@ -212,7 +212,8 @@ impl Plan {
         self.faults.push((at, failover(dice, Some(zombie))));
     }
 
-    /// The engine is away from all of them: of who alone does not reach it nothing is promised but that it is its share.
+    /// Returns the outages for all processes. For a process that alone is cut off, only its share
+    /// is promised.
     fn share(&mut self, dice: &mut Dice) {
         self.shares = true;
         self.load += 60 * SECOND;
@@ -228,7 +229,7 @@ impl Plan {
         }
     }
 
-    /// From when until when the engine answers nobody.
+    /// Returns the times at which the engine answers no process.
     pub(super) fn aways(&self) -> impl Iterator<Item = (Micros, Micros)> {
         self.faults
             .iter()

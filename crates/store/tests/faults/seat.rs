@@ -1,4 +1,4 @@
-//! A coordinator's place: its node, its clock, and what it waits for.
+//! The place of one process: its node, its clock, and its calls in flight.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::dice::{Dice, MS, Micros};
 use super::world::Event;
 use politely_store::{Node, Ticket};
 
-/// What a call was about.
+/// The subject of a call.
 #[derive(Debug)]
 pub(super) enum Call {
     Heartbeat(Timestamp),
@@ -19,25 +19,25 @@ pub(super) enum Call {
 }
 
 pub(super) struct Seat {
-    /// Counts those who sat here: what was for one of them is not for the next.
+    /// The number of processes at this place so far. A message to an earlier one is dropped.
     pub(super) life: u32,
     pub(super) node: Node,
     pub(super) alive: bool,
     pub(super) frozen: bool,
-    /// What happens to it while it stands still.
+    /// The events that wait while it is frozen.
     pub(super) held: Vec<Event>,
     pub(super) cut: bool,
-    /// What it sent while it was cut off.
+    /// The requests that it sent while it was cut off.
     pub(super) backlog: Vec<u64>,
     pub(super) under_way: usize,
     pub(super) calls: BTreeMap<u64, Call>,
-    /// Since when it does not know what the engine holds of a key.
+    /// The times since when writes of cells are in doubt.
     pub(super) doubts: BTreeMap<Arc<str>, Micros>,
-    /// Its errands by what they wait for.
+    /// The callers by their tickets.
     pub(super) waits: BTreeMap<Ticket, usize>,
-    /// Its next timer, and which of those that are set is the last.
+    /// The number of its last timer. Earlier timers are ignored.
     pub(super) timer: u64,
-    /// On an ordered connection nothing arrives before this.
+    /// The earliest arrival on an ordered connection.
     pub(super) sent: Micros,
     pub(super) answered: Micros,
     origin: u64,
@@ -68,14 +68,14 @@ impl Seat {
         }
     }
 
-    /// Its own clock.
+    /// Returns its own clock at `now`.
     pub(super) const fn local(&self, now: Micros) -> Timestamp {
         let passed = (now - self.born).cast_signed();
         let passed = passed + passed * self.ppm / 1_000_000;
         Timestamp::from_micros(self.origin + passed.cast_unsigned())
     }
 
-    /// When its own clock first shows `mono`.
+    /// Returns when its own clock first shows `local`.
     pub(super) fn when(&self, local: Timestamp) -> Micros {
         let passed = local.as_micros().saturating_sub(self.origin).min(1 << 50);
         let passed = passed.cast_signed();

@@ -1,4 +1,4 @@
-//! The way from coordinators to the engine and back.
+//! The network between processes and the engine.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::seat::Call;
 use super::world::{Event, Own, World};
 use politely_store::{Commands, EngineError, Heartbeat, Version, Write, Written};
 
-/// What a request asks.
+/// The content of a request.
 #[derive(Clone, Debug)]
 enum Asked {
     Heartbeat(Arc<str>),
@@ -20,26 +20,26 @@ enum Asked {
     Watch(Vec<Arc<str>>, Vec<Arc<str>>),
 }
 
-/// … and who.
+/// A request and its sender.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     pub(super) who: usize,
     life: u32,
     call: u64,
     incarnation: u32,
-    /// Sent after this many events.
+    /// The number of events before it was sent.
     built: u64,
     asked: Asked,
 }
 
-/// What the engine says.
+/// An answer of the engine.
 #[derive(Clone, Debug)]
 pub(super) enum Answer {
     Heartbeat(Heartbeat),
     Writes(Vec<Written>),
     Reads(Vec<Option<Vec<u8>>>),
     Watched,
-    /// Refused, or given up.
+    /// The engine refused, or the call timed out.
     None,
 }
 
@@ -120,7 +120,7 @@ impl World {
         self.dice.whole(least, most)
     }
 
-    /// A request is there.
+    /// Handles the arrival of a request at the engine.
     pub(super) fn receive(&mut self, id: u64) {
         let Some(request) = self.requests.remove(&id) else {
             return;
@@ -148,7 +148,7 @@ impl World {
             }
         }
         let answer = self.carry_out(&request);
-        // A conflict is answered at once: nothing of its connection has yet to reach the replica.
+        // A conflict changes nothing, so it is answered without waiting for the replica.
         let wrote = matches!(&answer, Answer::Writes(results) if results.contains(&Written::Done));
         if self.plan.waits && wrote {
             let at = self.now + self.plan.lag;
@@ -160,7 +160,7 @@ impl World {
         }
     }
 
-    /// The replica has it, if it hears anything: only now is a write answered.
+    /// Answers a write once the replica has it.
     pub(super) fn copied(&mut self, id: u64, written: Micros, answer: Answer) {
         let Some(request) = self.requests.remove(&id) else {
             return;
@@ -261,7 +261,7 @@ impl World {
         self.to(request.who, at, Own::Answer(request.call, answer));
     }
 
-    /// A coordinator hears what came of a call.
+    /// Handles the arrival of an answer at a process.
     pub(super) fn answered(&mut self, who: usize, call: u64, answer: Answer) {
         let local = self.local(who);
         let seat = &mut self.seats[who];

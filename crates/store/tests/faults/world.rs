@@ -1,4 +1,4 @@
-//! The loop: what happens next, to whom.
+//! The event loop.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,9 +8,9 @@ use politely_core::config::Config;
 use politely_core::key::Key;
 
 use super::books::Books;
+use super::caller::Caller;
 use super::dice::{Dice, MS, Micros, SECOND};
 use super::engine::Engine;
-use super::errand::Errand;
 use super::flight::Flight;
 use super::log::{Log, What};
 use super::plan::Plan;
@@ -19,27 +19,27 @@ use super::wire::{Answer, Request};
 use super::zombie::Zombie;
 use politely_store::{Node, NodeId, NodeOptions, cell_name};
 
-/// So many keys fit without any being forgotten.
+/// The number of keys that fit without dropping any.
 const CAPACITY: usize = 64;
-/// A timer goes off late by this much, at most: tokio's are that coarse.
+/// The largest delay of a timer, as coarse as Tokio's.
 const TIMER: Micros = 1_200;
 
-/// What happens.
+/// An event.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// To whoever sits there, if it still is that one.
+    /// An event of a process, if it is still the same one.
     To(usize, u32, Own),
     /// A request reaches the engine.
     Request(u64),
-    /// The replica has what was written.
+    /// The replica has a write.
     Copied(u64, Micros, Answer),
     Fault(usize),
     Over(usize),
-    /// A zombie master is gone.
+    /// A zombie master ends.
     Joins,
 }
 
-/// What happens to one process.
+/// An event of one process.
 #[derive(Debug)]
 pub(super) enum Own {
     Timer(u64),
@@ -63,11 +63,11 @@ pub(super) struct World {
     pub(super) keys: Vec<(Key, Arc<str>)>,
     pub(super) engine: Engine,
     pub(super) zombie: Option<Zombie>,
-    /// What the engine has to answer once it goes on.
+    /// The requests that a stalled engine will answer.
     pub(super) backlog: Vec<u64>,
     pub(super) requests: BTreeMap<u64, Request>,
     pub(super) seats: Vec<Seat>,
-    pub(super) errands: Vec<Errand>,
+    pub(super) callers: Vec<Caller>,
     pub(super) flights: Vec<Flight>,
     pub(super) books: Books,
     pub(super) log: Log,
@@ -92,7 +92,7 @@ impl World {
             backlog: Vec::new(),
             requests: BTreeMap::new(),
             seats: Vec::new(),
-            errands: Vec::new(),
+            callers: Vec::new(),
             flights: Vec::new(),
             books: Books::new(plan.keys),
             log: Log::default(),
@@ -112,7 +112,7 @@ impl World {
         world
     }
 
-    /// Whoever sits down next.
+    /// Creates the next process of a place.
     pub(super) fn newcomer(&mut self, life: u32) -> Seat {
         let who = self.dice.bits() as u32;
         let node = Node::new(NodeOptions {
@@ -125,7 +125,7 @@ impl World {
         Seat::new(node, life, self.now, &mut self.dice)
     }
 
-    /// … and begins to work.
+    /// Lets the workers of a process begin.
     pub(super) fn begin(&mut self, who: usize) {
         for worker in 0..self.plan.workers {
             let at = self.now + self.dice.whole(0, SECOND);
@@ -143,7 +143,7 @@ impl World {
         self.at(at, Event::To(who, self.seats[who].life, own));
     }
 
-    /// Until all is done, or `end`.
+    /// Runs until all is done, or until `end`.
     pub(super) fn run(&mut self, end: Micros) {
         while let Some(entry) = self.queue.first_entry() {
             let at = entry.key().0;
@@ -156,7 +156,7 @@ impl World {
         }
     }
 
-    /// Nobody works or waits, and nothing more goes wrong.
+    /// Returns whether no worker works or waits and no fault is left.
     fn is_done(&self) -> bool {
         let settled = self.seats.iter().all(|seat| {
             seat.alive
@@ -166,7 +166,7 @@ impl World {
                 && seat.node.is_flushed()
         });
         settled
-            && self.errands.iter().all(|errand| errand.over)
+            && self.callers.iter().all(|caller| caller.over)
             && self.flights.iter().all(|flight| flight.over)
             && self.books.faults_left == 0
     }
@@ -210,8 +210,8 @@ impl World {
                 self.seats[who].node.handle_notice(&cell, &value, local);
             }
             Own::Asks(worker) => self.asks(who, worker),
-            Own::AsksOn(errand) => self.asks_on(errand),
-            Own::GivesUp(errand) => self.gives_up(errand),
+            Own::AsksOn(caller) => self.asks_on(caller),
+            Own::GivesUp(caller) => self.gives_up(caller),
             Own::Leaves(flight) => self.leaves(flight),
             Own::Answered(flight) => self.is_answered(flight),
             Own::Ends(flight) => self.ends(flight),
@@ -219,10 +219,10 @@ impl World {
         }
     }
 
-    /// What the courier does when it wakes.
+    /// Does what the driver does when it wakes.
     pub(super) fn serve(&mut self, who: usize) {
         for round in 0.. {
-            assert!(round < 10_000, "the courier never sleeps");
+            assert!(round < 10_000, "the driver never sleeps");
             let local = self.local(who);
             let seat = &mut self.seats[who];
             let calls = seat.node.poll_commands(local, seat.under_way < 4);
@@ -253,7 +253,7 @@ impl World {
         self.log.note(self.now, Some(who), what);
     }
 
-    /// What the engine holds of a key, as somebody reads it a day later.
+    /// Returns the index of the key of `cell`.
     pub(super) fn key_of(&self, cell: &str) -> Option<usize> {
         self.keys.iter().position(|(_, name)| **name == *cell)
     }
@@ -264,12 +264,12 @@ impl World {
 }
 
 impl World {
-    /// P5: whoever kept waiting is served once nothing goes wrong any more.
+    /// P5: every caller that kept waiting is served after the last fault.
     pub(super) fn starved(&mut self, end: Micros) -> Option<String> {
         if !self.plan.fixed || self.now <= self.plan.load || self.is_done() {
             return None;
         }
-        let waiting: Vec<_> = self.errands.iter().filter(|errand| !errand.over).collect();
+        let waiting: Vec<_> = self.callers.iter().filter(|caller| !caller.over).collect();
         let first = waiting.first();
         let mut told = String::new();
         for who in 0..self.seats.len() {

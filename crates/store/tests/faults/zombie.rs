@@ -1,4 +1,5 @@
-//! A master that does not know that another has taken its place: it goes on serving those who still reach it and not the other.
+//! A master that does not know that another took its place. It serves the clients that still reach
+//! it.
 
 use super::dice::Micros;
 use super::engine::{Engine, Health};
@@ -6,7 +7,7 @@ use super::log::What;
 use super::plan::Lives;
 use super::world::{Event, World};
 
-/// The old master, and until when it lasts.
+/// The old master, and when it ends.
 pub(super) struct Zombie {
     engine: Engine,
     clients: u64,
@@ -14,7 +15,7 @@ pub(super) struct Zombie {
 }
 
 impl World {
-    /// The engine as `who` sees it.
+    /// Returns the engine that `who` reaches.
     pub(super) fn engine_of(&mut self, who: usize) -> &mut Engine {
         match &mut self.zombie {
             Some(zombie) if zombie.clients >> who & 1 == 1 => &mut zombie.engine,
@@ -22,7 +23,7 @@ impl World {
         }
     }
 
-    /// Neither master tells `who` of changes any more.
+    /// Ends all subscriptions of `who`.
     pub(super) fn hears_no_more(&mut self, who: usize) {
         self.engine.forget_watcher(who);
         if let Some(zombie) = &mut self.zombie {
@@ -30,7 +31,7 @@ impl World {
         }
     }
 
-    /// Whether both see the same engine.
+    /// Returns whether both processes reach the same engine.
     pub(super) fn are_joined(&self, one: usize, other: usize) -> bool {
         self.zombie.as_ref().is_none_or(|zombie| {
             let [one, other] = [one, other].map(|who| zombie.clients >> who & 1);
@@ -38,7 +39,7 @@ impl World {
         })
     }
 
-    /// The replica is about to take the master's place, which goes on without it.
+    /// Keeps the old master alive beside the replica that takes its place.
     pub(super) fn part(&mut self, Lives { clients, lasts }: Lives) {
         if self.engine.health() != Health::Up {
             return;
@@ -56,13 +57,13 @@ impl World {
         self.at(until, Event::Joins);
     }
 
-    /// The old master is gone; its clients find the other.
+    /// Ends the old master. Its clients find the other one.
     pub(super) fn joins(&mut self) {
         self.books.faults_left -= 1;
         self.books.quiet_since = self.now;
         if self.zombie.take_if(|old| old.until <= self.now).is_some() {
             self.books.clock_set(self.now);
-            // Until now its clients were answered.
+            // Until now its clients got answers.
             self.engine.away_since = self.engine.away_since.map(|_| self.now);
             self.log.note(self.now, None, What::Joins);
         }

@@ -1,4 +1,4 @@
-//! What commits cost, and that it is told how long they take.
+//! The cost and the reported latency of commits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use politely_store::{Engine, EngineError, Heartbeat, Memory, OnNotice, Pending, 
 
 const WRITE: Duration = Duration::from_millis(30);
 
-/// Takes its time for every write.
+/// An engine that delays every write.
 struct Slow(Memory);
 
 impl Engine for Slow {
@@ -65,13 +65,13 @@ async fn a_commit_takes_as_long_as_all_its_attempts() {
         assert!(limiter.settled(Duration::from_secs(1)).await);
         let commits = limiter.commits().unwrap();
         assert_eq!((commits.took_p50, commits.took_p99), (WRITE, took));
-        // The next attempt meets it.
+        // The next attempt conflicts with it.
         somebody_else_writes(&memory).await;
         sleep(Duration::from_secs(2)).await;
     }
 }
 
-/// What was known when a batch began to gather is old by the time it is written.
+/// Before this, a batch that had gathered was written upon an old state and conflicted.
 #[tokio::test(start_paused = true)]
 async fn where_others_write_all_the_time_who_gathered_looks_first() {
     let memory = memory();

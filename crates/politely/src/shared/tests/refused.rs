@@ -1,4 +1,5 @@
-//! An engine that answers and takes no writes: out of memory, too few replicas, a user who may only read.
+//! An engine that answers and takes no writes: out of memory, too few replicas, or a read-only
+//! user.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -33,7 +34,7 @@ impl Engine for Full {
         self.calls.fetch_add(1, Ordering::Relaxed);
         if self.at_limit.load(Ordering::Relaxed) {
             let no = vec![Err(EngineError(WHY.to_owned())); writes.len()];
-            // As soon as a server on the same machine would say so.
+            // The delay of a server on the same machine.
             return Box::pin(async move {
                 sleep(Duration::from_micros(50)).await;
                 no
@@ -71,7 +72,7 @@ fn full_from(begin: bool, memory: Memory) -> (Limiter, Arc<AtomicBool>, Arc<Atom
     (limiter, full, calls)
 }
 
-/// Some dozens of calls a second at most, and the reason is told.
+/// There are at most some dozens of calls a second, and the reason is reported.
 async fn is_told_and_left_in_peace(limiter: &Limiter, calls: &AtomicUsize) {
     sleep(Duration::from_secs(5)).await;
     let before = calls.load(Ordering::Relaxed);

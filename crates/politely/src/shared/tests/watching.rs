@@ -1,4 +1,4 @@
-//! Whoever waits is told of changes, and asks to be told again where that failed or ended.
+//! A waiting node is notified of changes, and subscribes again after a failure.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,10 +16,10 @@ use politely_store::{
     Engine, EngineError, Heartbeat, Memory, Notice, OnNotice, Pending, Write, Written, cell_name,
 };
 
-/// When it was asked, and of which cells it was to tell.
+/// The time of each subscription, and its cells.
 type Asked = Vec<(Timestamp, Vec<Arc<str>>)>;
 
-/// An engine that may fail to tell of changes, and counts who asks it to.
+/// An engine whose subscriptions may fail. It counts them.
 #[derive(Clone)]
 struct Deaf {
     memory: Memory,

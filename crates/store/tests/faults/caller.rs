@@ -1,4 +1,4 @@
-//! Workers ask, and hear yes or no: what `mod.rs` does for real ones.
+//! Callers acquire permits and get replies, as `politely`'s `shared/mod.rs` does it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,18 +13,18 @@ use super::world::{Own, World};
 use politely_core::arrival::Arrival;
 use politely_store::{Event, Grant, HeldLease, Reply, Ticket};
 
-/// Nobody keeps a place for who wants several keys at once: where all are wanted all the time, some other is always first. After
-/// so long they give up.
+/// A caller with several keys gives up after this time. No key reserves a permit for it, so another
+/// caller may always be first.
 const PATIENCE: Micros = 20 * SECOND;
 
-/// One worker's wish for a permit.
+/// One worker's call for a permit.
 #[derive(Debug)]
-pub(super) struct Errand {
+pub(super) struct Caller {
     pub(super) who: usize,
     pub(super) life: u32,
     worker: usize,
     keys: Vec<usize>,
-    /// The key that was in the way last is asked first.
+    /// The key that refused last is asked first.
     first: usize,
     got: Vec<Part>,
     ask: Ask,
@@ -60,8 +60,8 @@ impl World {
             ..Ask::default()
         };
         let once = single && dice.chance(once);
-        let errand = self.errands.len();
-        self.errands.push(Errand {
+        let caller = self.callers.len();
+        self.callers.push(Caller {
             who,
             life: self.seats[who].life,
             worker,
@@ -76,45 +76,45 @@ impl World {
         });
         if self.dice.chance(self.plan.work.give_up) {
             let at = self.now + self.dice.span(MS, 4 * SECOND);
-            self.to(who, at, Own::GivesUp(errand));
+            self.to(who, at, Own::GivesUp(caller));
         }
-        self.asks_on(errand);
+        self.asks_on(caller);
     }
 
-    /// The key it asks next.
+    /// Asks the next key.
     pub(super) fn asks_on(&mut self, id: usize) {
-        let errand = &mut self.errands[id];
-        if errand.over || errand.asked.is_some() {
+        let caller = &mut self.callers[id];
+        if caller.over || caller.asked.is_some() {
             return;
         }
-        let done = errand.got.len();
+        let done = caller.got.len();
         let index = match done {
-            0 => errand.first,
-            _ if done <= errand.first => done - 1,
+            0 => caller.first,
+            _ if done <= caller.first => done - 1,
             _ => done,
         };
-        let key = errand.keys[index];
-        let once = errand.once || done > 0;
-        let who = errand.who;
-        let (turn, ask) = (errand.turn, errand.ask);
+        let key = caller.keys[index];
+        let once = caller.once || done > 0;
+        let who = caller.who;
+        let (turn, ask) = (caller.turn, caller.ask);
         let local = self.local(who);
         let ticket = self.seats[who]
             .node
             .acquire(&self.keys[key].0, turn, ask, once, local);
-        self.errands[id].asked = Some((key, ticket));
+        self.callers[id].asked = Some((key, ticket));
         self.seats[who].waits.insert(ticket, id);
         self.note(who, What::Asks { ticket, key, once });
     }
 
     pub(super) fn gives_up(&mut self, id: usize) {
-        let errand = &mut self.errands[id];
-        if errand.over {
+        let caller = &mut self.callers[id];
+        if caller.over {
             return;
         }
-        errand.over = true;
-        let (who, worker, turn) = (errand.who, errand.worker, errand.turn);
-        let got = std::mem::take(&mut errand.got);
-        if let Some((key, ticket)) = errand.asked.take() {
+        caller.over = true;
+        let (who, worker, turn) = (caller.who, caller.worker, caller.turn);
+        let got = std::mem::take(&mut caller.got);
+        if let Some((key, ticket)) = caller.asked.take() {
             self.seats[who].waits.remove(&ticket);
             let key = self.keys[key].0.clone();
             self.seats[who].node.cancel(&key, turn, ticket);
@@ -161,7 +161,7 @@ impl World {
         self.to(who, at, Own::Asks(worker));
     }
 
-    /// What the node has to say to those who wait; whether it had anything.
+    /// Passes on the node's replies. Returns whether there were any.
     pub(super) fn deliver(&mut self, who: usize) -> bool {
         let local = self.local(who);
         let deliveries = self.seats[who].node.poll_replies(local);
@@ -174,7 +174,7 @@ impl World {
                 ));
                 continue;
             };
-            let asked = self.errands[id].asked.take();
+            let asked = self.callers[id].asked.take();
             let key = asked.expect("it waited").0;
             match result {
                 Ok(grant) => self.is_granted(id, key, ticket, &grant),
@@ -185,8 +185,8 @@ impl World {
     }
 
     fn is_granted(&mut self, id: usize, key: usize, ticket: Ticket, granted: &Grant) {
-        let errand = &self.errands[id];
-        let who = errand.who;
+        let caller = &self.callers[id];
+        let who = caller.who;
         self.note(
             who,
             What::Granted {
@@ -212,10 +212,10 @@ impl World {
             lasts: granted.lasts,
             arrival: None,
         };
-        let errand = &mut self.errands[id];
-        if errand.keys.len() == 1 {
-            errand.over = true;
-            let (worker, place) = (errand.worker, (errand.turn, ticket));
+        let caller = &mut self.callers[id];
+        if caller.keys.len() == 1 {
+            caller.over = true;
+            let (worker, place) = (caller.worker, (caller.turn, ticket));
             if self.plan.is_calm() {
                 self.is_first(who, key, place);
             }
@@ -225,22 +225,22 @@ impl World {
             }
             return;
         }
-        errand.got.push(part);
-        if errand.got.len() < errand.keys.len() {
+        caller.got.push(part);
+        if caller.got.len() < caller.keys.len() {
             self.asks_on(id);
             return;
         }
-        errand.over = true;
-        let (worker, got) = (errand.worker, std::mem::take(&mut errand.got));
+        caller.over = true;
+        let (worker, got) = (caller.worker, std::mem::take(&mut caller.got));
         self.takes_off(who, worker, got);
     }
 
-    /// P5: nobody who came before is still waiting.
+    /// P5: no caller that arrived earlier is still waiting.
     fn is_first(&mut self, who: usize, key: usize, place: (Arrival, Ticket)) {
         let earlier = self.seats[who].waits.iter().find(|(ticket, id)| {
-            let errand = &self.errands[**id];
-            let waits = errand.keys == [key] && !errand.once;
-            waits && (errand.turn, **ticket) < place
+            let caller = &self.callers[**id];
+            let waits = caller.keys == [key] && !caller.once;
+            waits && (caller.turn, **ticket) < place
         });
         if let Some((ticket, _)) = earlier {
             let at = self.now as f64 / 1e6;
@@ -250,25 +250,25 @@ impl World {
     }
 
     fn is_refused(&mut self, id: usize, ticket: Ticket, wait: Wait) {
-        let errand = &mut self.errands[id];
-        let (who, worker) = (errand.who, errand.worker);
+        let caller = &mut self.callers[id];
+        let (who, worker) = (caller.who, caller.worker);
         let reason = wait.reason;
-        let done = errand.got.len();
+        let done = caller.got.len();
         if done > 0 {
-            let index = if done <= errand.first { done - 1 } else { done };
-            errand.first = index;
-            let got = std::mem::take(&mut errand.got);
+            let index = if done <= caller.first { done - 1 } else { done };
+            caller.first = index;
+            let got = std::mem::take(&mut caller.got);
             self.note(who, What::Refused { ticket, reason });
             self.give_back(who, &got);
             if self.now > self.plan.load + PATIENCE {
-                self.errands[id].over = true;
+                self.callers[id].over = true;
                 return;
             }
             let at = self.now + self.dice.whole(1, 5 * MS);
             self.to(who, at, Own::AsksOn(id));
             return;
         }
-        errand.over = true;
+        caller.over = true;
         self.note(who, What::Refused { ticket, reason });
         let at = self.now + self.dice.span(MS, SECOND);
         self.to(who, at, Own::Asks(worker));
@@ -295,7 +295,7 @@ impl World {
     }
 }
 
-/// One permit of a run.
+/// Returns one permit of a run.
 fn one_of(part: &Part, i: u16, rate: f64) -> Part {
     let after = politely_core::gate::Rate::per_second(rate).interval() * u32::from(i);
     let start = part.start + after;
