@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use super::Inner;
 use crate::sync::sleep;
 
-/// Commands with writes or reads under way at once: while they are, the next gathers.
+/// The number of calls with reads or writes in flight. Meanwhile the next batch gathers.
 const CALLS_MAX: usize = 4;
 /// A call without an answer counts as failed after this time.
 const CALL_TIMEOUT: Duration = Duration::from_secs(1);
@@ -62,9 +62,9 @@ pub(super) async fn run(inner: &Arc<Inner>, engine: Arc<dyn Engine>) {
                     return;
                 }
             }
-            let commands = state.node.poll_commands(now, driver.under_way < CALLS_MAX);
+            let commands = state.node.poll_commands(now, driver.in_flight < CALLS_MAX);
             if commands.is_empty() {
-                state.node.next_wakeup(now, driver.under_way < CALLS_MAX)
+                state.node.next_wakeup(now, driver.in_flight < CALLS_MAX)
             } else {
                 drop(state);
                 driver.send(commands, now);
@@ -96,7 +96,7 @@ struct Driver<'a> {
     inner: &'a Arc<Inner>,
     engine: Arc<dyn Engine>,
     calls: JoinSet<Done>,
-    under_way: usize,
+    in_flight: usize,
     notices: mpsc::UnboundedReceiver<Notice>,
 }
 
@@ -110,7 +110,7 @@ impl<'a> Driver<'a> {
             inner,
             engine,
             calls: JoinSet::new(),
-            under_way: 0,
+            in_flight: 0,
             notices,
         }
     }
@@ -134,7 +134,7 @@ impl<'a> Driver<'a> {
             self.write(writes);
         }
         if !reads.is_empty() {
-            self.under_way += 1;
+            self.in_flight += 1;
             let engine = Arc::clone(&self.engine);
             let names = reads.clone();
             self.calls.spawn(async move {
@@ -153,7 +153,7 @@ impl<'a> Driver<'a> {
     }
 
     fn write(&mut self, writes: Vec<Write>) {
-        self.under_way += 1;
+        self.in_flight += 1;
         let engine = Arc::clone(&self.engine);
         let names: Vec<_> = writes.iter().map(|write| Arc::clone(&write.cell)).collect();
         self.calls.spawn(async move {
@@ -176,7 +176,7 @@ impl<'a> Driver<'a> {
                 }
             }
             Done::Writes(names, results) => {
-                self.under_way -= 1;
+                self.in_flight -= 1;
                 for (name, result) in names.iter().zip(results) {
                     if let Some(took) = node.handle_write(name, result, now) {
                         metrics::histogram!("politely_commit_seconds").record(took.as_secs_f64());
@@ -184,7 +184,7 @@ impl<'a> Driver<'a> {
                 }
             }
             Done::Reads(names, results) => {
-                self.under_way -= 1;
+                self.in_flight -= 1;
                 for (name, result) in names.iter().zip(results) {
                     node.handle_read(name, result, now);
                 }

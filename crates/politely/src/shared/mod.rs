@@ -224,7 +224,7 @@ impl Elsewhere for Shared {
 
     fn try_acquire(&self, keys: &[Key], ask: Ask) -> Result<Permit, Refusal> {
         assert!(!keys.is_empty(), "a request needs a key");
-        let found = Prefetches::call(&self.0, keys, ask);
+        let found = Prefetches::take_or_start(&self.0, keys, ask);
         found
             .map(PermitGuard::into_permit)
             .map_err(|(reason, at)| Refusal {

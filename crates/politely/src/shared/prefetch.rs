@@ -28,12 +28,12 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(super) struct Prefetches {
-    of: Mutex<Of>,
+    entries: Mutex<Entries>,
     ready: Notify,
 }
 
 #[derive(Default)]
-struct Of {
+struct Entries {
     prefetches: HashMap<Arc<[Key]>, Prefetch, foldhash::fast::RandomState>,
     ready: Vec<Key>,
     /// The runtime on which permits are acquired.
@@ -42,48 +42,48 @@ struct Of {
 }
 
 struct Prefetch {
-    touched: Timestamp,
+    called_at: Timestamp,
     state: State,
 }
 
 enum State {
-    Asked(Option<AbortHandle>),
-    Kept(PermitGuard),
+    Acquiring(Option<AbortHandle>),
+    Ready(PermitGuard),
     Refused(RefusalReason, Timestamp),
 }
 
 impl Prefetches {
     pub(super) fn run_on(&self, runtime: Handle) {
-        self.of.lock().runtime = Some(runtime);
+        self.entries.lock().runtime = Some(runtime);
     }
 
     /// Returns the prefetched permit of `keys`, or starts to prefetch one and returns when to call
     /// again.
-    pub(super) fn call(
+    pub(super) fn take_or_start(
         inner: &Arc<Inner>,
         keys: &[Key],
         ask: Ask,
     ) -> Result<PermitGuard, (RefusalReason, Timestamp)> {
         let now = inner.clock.now();
         let mut lapsed = None;
-        let mut of = inner.prefetches.of.lock();
-        if of.closed {
+        let mut entries = inner.prefetches.entries.lock();
+        if entries.closed {
             return Err((RefusalReason::Closed, Timestamp::NEVER));
         }
-        if let Some(prefetch) = of.prefetches.get_mut(keys) {
-            prefetch.touched = now;
+        if let Some(prefetch) = entries.prefetches.get_mut(keys) {
+            prefetch.called_at = now;
             match &prefetch.state {
-                State::Asked(_) => return Err((RefusalReason::Asked, now + AGAIN)),
+                State::Acquiring(_) => return Err((RefusalReason::Asked, now + AGAIN)),
                 State::Refused(reason, at) if *at > now => return Err((*reason, *at)),
-                State::Kept(guard) if guard.start() > now => {
+                State::Ready(guard) if guard.start() > now => {
                     return Err((RefusalReason::Asked, guard.start()));
                 }
-                State::Refused(..) | State::Kept(_) => {}
+                State::Refused(..) | State::Ready(_) => {}
             }
             if let Some(Prefetch {
-                state: State::Kept(guard),
+                state: State::Ready(guard),
                 ..
-            }) = of.prefetches.remove(keys)
+            }) = entries.prefetches.remove(keys)
             {
                 if now <= guard.valid_until {
                     return Ok(guard);
@@ -91,30 +91,30 @@ impl Prefetches {
                 lapsed = Some(guard);
             }
         }
-        if of.prefetches.len() >= PREFETCHES_MAX {
+        if entries.prefetches.len() >= PREFETCHES_MAX {
             return Err((RefusalReason::Asked, now + AGAIN));
         }
-        let Some(runtime) = of.runtime.clone() else {
+        let Some(runtime) = entries.runtime.clone() else {
             return Err((RefusalReason::Asked, now + Duration::from_millis(1)));
         };
         let keys: Arc<[Key]> = keys.into();
-        let state = State::Asked(None);
-        of.prefetches.insert(
+        let state = State::Acquiring(None);
+        entries.prefetches.insert(
             Arc::clone(&keys),
             Prefetch {
-                touched: now,
+                called_at: now,
                 state,
             },
         );
         let asking = runtime.spawn(acquire(Arc::downgrade(inner), Arc::clone(&keys), ask));
         if let Some(Prefetch {
-            state: State::Asked(abort),
+            state: State::Acquiring(abort),
             ..
-        }) = of.prefetches.get_mut(&keys)
+        }) = entries.prefetches.get_mut(&keys)
         {
             *abort = Some(asking.abort_handle());
         }
-        drop(of);
+        drop(entries);
         drop(lapsed);
         Err((RefusalReason::Asked, now + AGAIN))
     }
@@ -122,14 +122,14 @@ impl Prefetches {
     /// Cancels the permits that expired and drops the prefetches that no call asks for.
     pub(super) fn sweep(&self, now: Timestamp) {
         let mut gone = Vec::new();
-        self.of.lock().prefetches.retain(|_, prefetch| {
+        self.entries.lock().prefetches.retain(|_, prefetch| {
             let keep = match &prefetch.state {
-                State::Kept(guard) => now <= guard.valid_until,
-                State::Refused(_, at) => now < *at || now.since(prefetch.touched) < KEEP,
-                State::Asked(_) => now.since(prefetch.touched) < KEEP,
+                State::Ready(guard) => now <= guard.valid_until,
+                State::Refused(_, at) => now < *at || now.since(prefetch.called_at) < KEEP,
+                State::Acquiring(_) => now.since(prefetch.called_at) < KEEP,
             };
             if !keep {
-                let state = std::mem::replace(&mut prefetch.state, State::Asked(None));
+                let state = std::mem::replace(&mut prefetch.state, State::Acquiring(None));
                 gone.push(state);
             }
             keep
@@ -143,7 +143,7 @@ impl Prefetches {
     pub(super) async fn ready(&self) -> Vec<Key> {
         loop {
             let came = self.ready.notified();
-            let ready = std::mem::take(&mut self.of.lock().ready);
+            let ready = std::mem::take(&mut self.entries.lock().ready);
             if !ready.is_empty() {
                 return ready;
             }
@@ -152,18 +152,18 @@ impl Prefetches {
     }
 
     pub(super) fn close(&self) {
-        let mut of = self.of.lock();
-        of.closed = true;
-        let all = std::mem::take(&mut of.prefetches);
-        drop(of);
+        let mut entries = self.entries.lock();
+        entries.closed = true;
+        let all = std::mem::take(&mut entries.prefetches);
+        drop(entries);
         for prefetch in all.into_values() {
             prefetch.state.end();
         }
     }
 
-    fn came(&self, keys: &Arc<[Key]>, now: Timestamp, result: Result<PermitGuard, AcquireError>) {
+    fn finish(&self, keys: &Arc<[Key]>, now: Timestamp, result: Result<PermitGuard, AcquireError>) {
         let state = match result {
-            Ok(guard) => State::Kept(guard),
+            Ok(guard) => State::Ready(guard),
             Err(AcquireError::Parked(_, rest)) => {
                 let reason = politely_core::host::Reason::Parked(
                     politely_core::gate::HoldReason::RetryAfter,
@@ -172,16 +172,16 @@ impl Prefetches {
             }
             Err(_) => State::Refused(RefusalReason::Closed, Timestamp::NEVER),
         };
-        let mut of = self.of.lock();
-        let left = match of.prefetches.get_mut(keys) {
+        let mut entries = self.entries.lock();
+        let left = match entries.prefetches.get_mut(keys) {
             Some(prefetch) => {
                 prefetch.state = state;
-                of.ready.push(keys[0].clone());
+                entries.ready.push(keys[0].clone());
                 None
             }
             None => Some(state),
         };
-        drop(of);
+        drop(entries);
         drop(left);
         self.ready.notify_one();
     }
@@ -189,7 +189,7 @@ impl Prefetches {
 
 impl State {
     fn end(self) {
-        if let Self::Asked(Some(asking)) = self {
+        if let Self::Acquiring(Some(asking)) = self {
             asking.abort();
         }
     }
@@ -199,5 +199,5 @@ async fn acquire(inner: Weak<Inner>, keys: Arc<[Key]>, ask: Ask) {
     let Some(inner) = inner.upgrade() else { return };
     let turn = Turn::from_micros(inner.clock.now().as_micros());
     let result = inner.acquire(&keys, ask, turn).await;
-    inner.prefetches.came(&keys, inner.clock.now(), result);
+    inner.prefetches.finish(&keys, inner.clock.now(), result);
 }

@@ -59,3 +59,31 @@ impl TimerTable {
         self.get(Timer::Flush).min(attempt)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(micros: u64) -> Timestamp {
+        Timestamp::from_micros(micros)
+    }
+
+    #[test]
+    fn a_new_replica_may_be_called_at_once_and_has_nothing_to_write() {
+        let timers = TimerTable::new();
+        assert!(timers.is_due(Timer::Attempt, Timestamp::ZERO));
+        assert!(!timers.is_due(Timer::Flush, at(u64::MAX - 1)));
+    }
+
+    #[test]
+    fn the_earlier_of_flush_and_attempt_is_the_next_wakeup() {
+        let mut timers = TimerTable::new();
+        timers.set(Timer::Attempt, at(5));
+        assert_eq!(timers.next_wakeup(None), at(5));
+        timers.bring_forward(Timer::Flush, at(7));
+        timers.bring_forward(Timer::Flush, at(9));
+        assert_eq!(timers.next_wakeup(Some(Timestamp::NEVER)), at(7));
+        timers.stop(Timer::Flush);
+        assert_eq!(timers.next_wakeup(None), at(5));
+    }
+}

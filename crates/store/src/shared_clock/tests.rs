@@ -1,4 +1,4 @@
-//! Shared time: what several who look at one engine make of its clock.
+//! Shared time as several nodes derive it from one engine's clock.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ impl Engine {
         }
     }
 
-    /// `who` looks until it knows what time it is.
+    /// Sends heartbeats until `who` knows the shared time.
     fn look(&mut self, who: &mut SharedClock, now: u64) {
         for at in (now..).step_by(200).take(5) {
             let (sent, came) = (Timestamp::from_micros(at), Timestamp::from_micros(at + 100));
