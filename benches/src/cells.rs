@@ -23,7 +23,7 @@ const BATCH: usize = 256;
 const AT_ONCE: usize = 4;
 const ROUNDS: usize = 3;
 const COMMITS_PER_ROUND: usize = 300_000;
-/// What stands around the state, beside the version: who wrote, who waits, when it was made (`shared/cell.rs`, one writer).
+/// What stands around the state, beside the version: who wrote, who waits, when it was made (`crates/store/src/record.rs`, one writer).
 const HEAD: usize = 20;
 
 /// Runs everything and prints the table.

@@ -13,7 +13,9 @@
 //! | [`control`] | what should the limits be? |
 //! | [`retry`] | what becomes of a refused request? |
 //! | [`queue`] | which host is next? |
+//! | [`arrival`] | which caller came first? |
 
+pub mod arrival;
 pub mod config;
 pub mod control;
 pub mod gate;

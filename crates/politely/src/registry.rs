@@ -483,7 +483,7 @@ pub(crate) struct Entry<'a> {
 impl Entry<'_> {
     /// What is random about a permit's report.
     pub(crate) fn rng(&self, lease: LeaseId) -> Rng {
-        jitter(self.seed, lease)
+        Rng::of_lease(self.seed, lease)
     }
 
     /// There is something to save.
@@ -494,13 +494,6 @@ impl Entry<'_> {
             self.learned.push(self.slot);
         }
     }
-}
-
-/// What is random about a permit's report is the same wherever and however often it is applied: another process that
-/// shares the key, or a second try, comes to the same state.
-pub(crate) const fn jitter(seed: u64, lease: LeaseId) -> Rng {
-    // A shared key's leases are named by its epoch and maker above this.
-    Rng::new(seed ^ (lease.0 & 0xfff))
 }
 
 /// The hash of the key in a slot that the index knows.

@@ -6,28 +6,13 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::sync::Notify;
 
+pub use politely_core::arrival::Arrival as Turn;
+
 /// One in the line.
 pub(crate) type Ticket = Arc<Notify>;
-
-/// When somebody came, as microseconds that count up. Who waits for several keys goes from line to line and
-/// keeps it, so that nobody who came later is served before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Turn(pub(crate) u64);
-
-impl Turn {
-    /// Behind all who wait.
-    pub const LAST: Self = Self(u64::MAX);
-
-    /// As if one had come so much earlier: what priority is, since nobody can be overtaken for longer.
-    #[must_use]
-    pub fn earlier(self, by: Duration) -> Self {
-        Self(self.0.saturating_sub(by.as_micros() as u64))
-    }
-}
 
 /// The line of one key, in order of turn.
 #[derive(Debug, Default)]

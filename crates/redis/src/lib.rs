@@ -30,8 +30,10 @@
 //! | `owners.rs` | which server owns a key |
 //! | `each.rs` | a call's commands, sent there, again if a key moved |
 //! | `trouble.rs` | what servers complain of, and what to do |
+//! | [`engine`] | shared keys of `politely-store` in these servers |
 
 mod each;
+pub mod engine;
 mod link;
 mod links;
 mod owners;

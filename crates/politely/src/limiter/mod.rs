@@ -265,7 +265,7 @@ impl Limiter {
         let later = |came: u64| Some(now.max(came.saturating_add(1)));
         let came = &self.0.came;
         let before = came.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
-        Turn(now.max(before.unwrap_or_default().saturating_add(1)))
+        Turn::from_micros(now.max(before.unwrap_or_default().saturating_add(1)))
     }
 
     /// [`Limiter::acquire`] with a place in line kept from before, so that who asks again after giving up is served as if it

@@ -1,4 +1,4 @@
-//! How a limiter comes to share its keys.
+//! The builder of a limiter whose keys are shared through an engine.
 
 use std::fmt;
 use std::hash::BuildHasher;
@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use politely_core::config::InvalidConfig;
 
-use super::{Shared, courier};
-use crate::cells::Engine;
+use politely_store::Engine;
+
+use super::{Shared, driver};
 use crate::clock::Clock;
 use crate::limiter::{Builder, Limiter};
 
 impl Builder {
-    /// Keys are shared with all who use the same `engine`.
+    /// Shares the keys with all processes that use the same `engine`.
     pub const fn store(self, engine: Arc<dyn Engine>) -> StoreBuilder {
         StoreBuilder {
             builder: self,
@@ -22,7 +23,7 @@ impl Builder {
     }
 }
 
-/// Makes a [`Limiter`] whose keys live in an engine's cells.
+/// Builds a [`Limiter`] whose keys live in the cells of an engine.
 #[derive(Clone)]
 pub struct StoreBuilder {
     builder: Builder,
@@ -30,29 +31,29 @@ pub struct StoreBuilder {
     away: Away,
 }
 
-/// What those who share an engine do while it is away.
+/// What a process does while the engine is unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Away {
-    /// Nobody leaves; permits already given run out.
+    /// No permit is granted. Permits already granted expire.
     #[default]
     Closed,
-    /// Each of the N that were there goes on with 1/N of every key's rate and slots, for a minute at most. The target may see up to
-    /// N requests more than the key's limit allows, once.
+    /// Each of the N processes goes on with 1/N of every key's rate and slots, for at most a
+    /// minute. Once, the target may see up to N requests more than the limit of the key.
     Share,
 }
 
 impl StoreBuilder {
-    /// What to do while the engine is away. Default [`Away::Closed`].
+    /// Sets what to do while the engine is unavailable. Default: [`Away::Closed`].
     #[must_use]
     pub const fn when_away(mut self, away: Away) -> Self {
         self.away = away;
         self
     }
 
-    /// The limiter. The engine need not be there yet.
+    /// Builds the limiter. The engine need not be reachable yet.
     ///
     /// # Errors
-    /// The first number of the configuration that makes no sense.
+    /// [`InvalidConfig`] for the first invalid number of the configuration.
     ///
     /// # Panics
     /// If the system has no thread left.
@@ -74,7 +75,7 @@ impl StoreBuilder {
             seed,
             self.away,
         );
-        courier::start(Arc::clone(&shared.0), self.engine);
+        driver::start(Arc::clone(&shared.0), self.engine);
         Ok(Limiter::from(Box::new(shared), clock))
     }
 }

@@ -1,4 +1,5 @@
-//! Keys shared by many processes, each in a versioned cell of an [engine](crate::cells): the same [`Limiter`](crate::Limiter), for a fleet.
+//! Keys that many processes share: a [`Limiter`](crate::Limiter) whose keys live in an
+//! [engine](crate::cells).
 //!
 //! ```no_run
 //! # async fn example(key: politely::Key) -> Result<(), Box<dyn std::error::Error>> {
@@ -6,56 +7,51 @@
 //!
 //! use politely::{Clock, Limiter, cells};
 //!
-//! let engine = Arc::new(cells::Memory::new(Clock::system())); // or cells::redis::Redis::connect("redis://…")?
+//! let engine = Arc::new(cells::Memory::new(Clock::system()));
+//! // Or, with the feature `redis`: cells::redis::Redis::connect("redis://127.0.0.1:6379")?
 //! let limiter = Limiter::builder().store(engine).build()?;
 //! let permit = limiter.acquire(&key).await?;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! What differs from a limiter of one's own:
+//! How it differs from a limiter of one process:
 //!
-//! - All who share an engine are to have the same configuration; a state goes by the one of whoever changes it.
-//! - Reports are written in the background, good ones with whatever comes next of their key (half a second later at most, five where no
-//!   law learns from it).
-//! - [`Limiter::try_acquire`](crate::Limiter::try_acquire) cannot ask: the first refusal makes a wish, which is asked for in the background; the permit is
-//!   kept until the next call takes it or it lapses, and [`Limiter::ready`](crate::Limiter::ready) says when to call.
-//!   [`Limiter::request`](crate::Limiter::request) asks and says yes or no.
-//! - `configure` and `resume` change nothing; `explain`, `each`, `keys`, `snapshot` and `take_learned` know the keys that were
-//!   used here. What `restore` is given is used for a key of which the engine knows nothing (any more).
-//! - [`Permit::renew`](crate::Permit::renew) answers how much is left, and asks for more in the background from half the
-//!   lease on. Once it says `None` the request must be aborted.
+//! - All processes that share an engine should have the same configuration. A key follows the
+//!   configuration of the process that changes it.
+//! - Reports are written in the background. A good report waits for the next write of its key, at
+//!   most half a second, or five seconds if no law learns from it.
+//! - [`Limiter::try_acquire`](crate::Limiter::try_acquire) cannot ask the engine. Its first refusal
+//!   starts a prefetch in the background. The permit is kept until the next call takes it or it
+//!   expires, and [`Limiter::ready`](crate::Limiter::ready) returns when to call.
+//!   [`Limiter::request`](crate::Limiter::request) asks the engine and returns yes or no.
+//! - `configure` and `resume` change nothing. `explain`, `each`, `keys`, `snapshot` and
+//!   `take_learned` cover the keys that this process used. `restore` takes effect for a key that
+//!   the engine does not hold.
+//! - [`Permit::renew`](crate::Permit::renew) returns the remaining time, and renews the lease in
+//!   the background from half its length on. Once it returns `None`, the request must be aborted.
 //!
-//! While the engine is away nobody is let through and permits already given run out, unless [`Away::Share`] was chosen. What is promised when is told in
-//! `docs/explanation/fleet.md`.
+//! While the engine is unavailable, no permit is granted and permits already granted expire, unless
+//! [`Away::Share`] was chosen. `docs/explanation/fleet.md` lists the promises.
+//!
+//! The protocol is the crate `politely-store`, which does no I/O. This module connects it to the
+//! limiter and to a runtime:
 //!
 //! | file | its part |
 //! | --- | --- |
-//! | `desk/` | one key: group commit, whose turn it is |
-//! | `cell.rs`, `event.rs` | a key's state as it is stored; what changes it |
-//! | `alone.rs` | a share of a key while the engine is away |
-//! | `epoch.rs` | the time all agree on, and whether anything was lost |
-//! | `hub/` | all keys of a process: what the engine is asked next, what its answers mean |
-//! | `courier.rs` | the thread that asks it |
-//! | `claim.rs`, `lease.rs` | a permit's end here |
-//! | `adopt.rs` | a permit whose end was elsewhere |
+//! | `driver.rs` | the thread that carries out the commands of the [`Node`] |
+//! | `permit_guard.rs` | the caller's handle of a shared permit |
+//! | `prefetch.rs` | permits acquired in the background for `try_acquire` |
+//! | `adopt.rs` | permits that another process was granted |
+//! | `builder.rs` | [`StoreBuilder`] |
 
 mod adopt;
-mod alone;
 mod builder;
-mod cell;
-mod claim;
-mod courier;
-mod desk;
-mod epoch;
-mod event;
-#[cfg(test)]
-mod faults;
-mod hub;
-mod lease;
+mod driver;
+mod permit_guard;
+mod prefetch;
 #[cfg(test)]
 mod tests;
-mod wish;
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -68,6 +64,7 @@ use politely_core::config::Config;
 use politely_core::gate::LeaseId;
 use politely_core::host::{Ask, CrawlDelay, Explanation, HORIZON, Host, OperatorNumbers, Wait};
 use politely_core::key::Key;
+use politely_store::{Event, Grant, HEARTBEAT_EVERY, Node, NodeId, NodeOptions, Ticket};
 use tokio::sync::{Notify, oneshot};
 
 use crate::asked::{AcquireError, Refusal, RefusalReason, alone, distinct};
@@ -80,66 +77,64 @@ use crate::waiters::Turn;
 
 pub use self::builder::{Away, StoreBuilder};
 
-use self::claim::Claim;
-use self::epoch::PULSE;
-use self::event::Event;
-use self::hub::{Delivery, Granted, Hub, Ticket};
-use self::wish::Wishes;
+use self::permit_guard::PermitGuard;
+use self::prefetch::Prefetches;
 
-/// One lost answer is no refusal, nor is a server that is busy for a moment: an engine has so long to answer whoever begins.
-const GREETED_WITHIN: Duration = Duration::from_secs(3);
+/// The time that a new limiter gives the engine to answer. One lost answer or a short stall is not
+/// a failure.
+const PING_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A limiter's end of an engine. Dropped, it writes what is left to be written and asks for nothing more.
+/// A limiter's connection to the keys of an engine. Dropping it writes the pending events and
+/// grants nothing more.
 pub(crate) struct Shared(Arc<Inner>);
 
-/// What callers, permits and the courier share.
+/// The state that callers, permits and the driver share.
 struct Inner {
     state: Mutex<State>,
     clock: Clock,
-    /// There is something for the courier to do.
+    /// Wakes the driver.
     wake: Notify,
-    /// Something was written, or could not be.
-    said: Notify,
-    wishes: Wishes,
+    /// Signals that the engine answered or failed to.
+    progress: Notify,
+    prefetches: Prefetches,
 }
 
 struct State {
-    hub: Hub,
-    answers: HashMap<Ticket, oneshot::Sender<Answer>, foldhash::fast::RandomState>,
+    node: Node,
+    callers: HashMap<Ticket, oneshot::Sender<Result<Grant, Wait>>, foldhash::fast::RandomState>,
     closed: bool,
-    /// Of those who waited.
+    /// The waits of all callers so far.
     stats: Stats,
 }
 
-/// What one key says to one caller.
+/// The reason why a key granted no permit.
 #[derive(Debug)]
-enum Answer {
-    Granted(Granted),
-    No(Wait),
+enum Refused {
+    Wait(Wait),
     Closed,
 }
 
-/// A caller in a key's line; leaves it when dropped.
-struct Asking<'a> {
+/// A caller in a key's queue, which it leaves when this is dropped.
+struct Waiting<'a> {
     inner: &'a Arc<Inner>,
     key: &'a Key,
     turn: Turn,
     ticket: Ticket,
-    comes: oneshot::Receiver<Answer>,
-    heard: bool,
+    reply: oneshot::Receiver<Result<Grant, Wait>>,
+    has_reply: bool,
 }
 
 impl Shared {
     fn new(config: Arc<Config>, clock: Clock, capacity: usize, seed: u64, away: Away) -> Self {
-        // Who we are must differ from process to process, whatever seed makes jitter repeatable.
+        // The node id must differ between processes, even if the seed makes jitter repeatable.
         let drawn =
             foldhash::fast::RandomState::default().hash_one((std::process::id(), clock.now()));
-        let who = (drawn >> 32) as u32 ^ drawn as u32;
-        Self::known_as(who, config, clock, capacity, seed, away)
+        let id = (drawn >> 32) as u32 ^ drawn as u32;
+        Self::with_id(NodeId(id), config, clock, capacity, seed, away)
     }
 
-    fn known_as(
-        who: u32,
+    fn with_id(
+        id: NodeId,
         config: Arc<Config>,
         clock: Clock,
         capacity: usize,
@@ -148,23 +143,29 @@ impl Shared {
     ) -> Self {
         Self(Arc::new(Inner {
             state: Mutex::new(State {
-                hub: Hub::new(who, seed, config, capacity, away == Away::Share),
-                answers: HashMap::default(),
+                node: Node::new(NodeOptions {
+                    id,
+                    seed,
+                    config,
+                    keys_max: capacity,
+                    shares_when_unavailable: away == Away::Share,
+                }),
+                callers: HashMap::default(),
                 closed: false,
                 stats: Stats::default(),
             }),
             clock,
             wake: Notify::new(),
-            said: Notify::new(),
-            wishes: Wishes::default(),
+            progress: Notify::new(),
+            prefetches: Prefetches::default(),
         }))
     }
 
-    /// One try: as many as may leave now.
+    /// Tries once and returns the permit or the first refusal.
     async fn try_once(&self, keys: &[Key], ask: Ask, turn: Turn) -> Result<Permit, Refusal> {
         let inner = &self.0;
         let ask = if keys.len() == 1 { ask } else { alone(ask) };
-        let mut claim: Option<Claim> = None;
+        let mut guard: Option<PermitGuard> = None;
         for (index, key) in distinct(keys) {
             let refuse = |reason, at| Refusal {
                 key: key.clone(),
@@ -173,35 +174,40 @@ impl Shared {
                 index,
             };
             match inner.ask(key, ask, turn, true).await {
-                Answer::Granted(granted) => match &mut claim {
-                    None => claim = Some(Claim::new(inner, key, &granted)),
-                    Some(claim) => claim.with(key, &granted),
+                Ok(grant) => match &mut guard {
+                    None => guard = Some(PermitGuard::new(inner, key, &grant)),
+                    Some(guard) => guard.add(key, &grant),
                 },
-                Answer::No(wait) => return Err(refuse(RefusalReason::Wait(wait.reason), wait.at)),
-                Answer::Closed => return Err(refuse(RefusalReason::Closed, Timestamp::NEVER)),
+                Err(Refused::Wait(wait)) => {
+                    return Err(refuse(RefusalReason::Wait(wait.reason), wait.at));
+                }
+                Err(Refused::Closed) => {
+                    return Err(refuse(RefusalReason::Closed, Timestamp::NEVER));
+                }
             }
         }
-        Ok(claim.expect("a request needs a key").into_permit())
+        Ok(guard.expect("a request needs a key").into_permit())
     }
 
-    /// Does `key` not go by it yet, as far as we know? What is no news is not worth a write.
+    /// Returns whether `delay` changes `key`, as far as this process knows. A write would be wasted
+    /// otherwise.
     fn is_news(&self, key: &Key, delay: CrawlDelay) -> bool {
-        let mono = self.0.clock.now();
+        let local = self.0.clock.now();
         let mut state = self.0.state.lock();
-        let now = state.hub.shared_time(mono);
+        let now = state.node.shared_time(local);
         let is_news = |host: &mut Host| host.crawl_delay_is_news(now, delay);
-        state.hub.with_host(key, is_news).unwrap_or(true)
+        state.node.with_host(key, is_news).unwrap_or(true)
     }
 
-    async fn quiet(&self) {
+    async fn flushed(&self) {
         loop {
-            let said = self.0.said.notified();
-            tokio::pin!(said);
-            said.as_mut().enable();
-            if self.0.state.lock().hub.is_quiet() {
+            let progress = self.0.progress.notified();
+            tokio::pin!(progress);
+            progress.as_mut().enable();
+            if self.0.state.lock().node.is_flushed() {
                 return;
             }
-            said.await;
+            progress.await;
         }
     }
 }
@@ -218,9 +224,9 @@ impl Elsewhere for Shared {
 
     fn try_acquire(&self, keys: &[Key], ask: Ask) -> Result<Permit, Refusal> {
         assert!(!keys.is_empty(), "a request needs a key");
-        let found = Wishes::call(&self.0, keys, ask);
+        let found = Prefetches::take_or_start(&self.0, keys, ask);
         found
-            .map(Claim::into_permit)
+            .map(PermitGuard::into_permit)
             .map_err(|(reason, at)| Refusal {
                 key: keys[0].clone(),
                 reason,
@@ -247,7 +253,7 @@ impl Elsewhere for Shared {
     }
 
     fn ready(&self) -> Later<'_, Vec<Key>> {
-        Box::pin(self.0.wishes.ready())
+        Box::pin(self.0.prefetches.ready())
     }
 
     fn operate(&self, key: &Key, operation: Operation) {
@@ -259,68 +265,68 @@ impl Elsewhere for Shared {
             Operation::Unpark => Event::Unpark,
             Operation::Forget => Event::Forget,
         };
-        self.0.tell(key, event);
+        self.0.apply(key, event);
     }
 
     fn reconfigure(&self, config: &Config) {
         let now = self.0.clock.now();
         let config = Arc::new(config.clone());
-        self.0.state.lock().hub.set_config(config, now);
+        self.0.state.lock().node.set_config(config, now);
         self.0.wake.notify_one();
     }
 
     fn explain(&self, key: &Key) -> Option<Explanation> {
         let now = self.0.clock.now();
-        self.0.state.lock().hub.explain(key, now)
+        self.0.state.lock().node.explain(key, now)
     }
 
     fn keys(&self) -> Vec<Key> {
-        self.0.state.lock().hub.keys().cloned().collect()
+        self.0.state.lock().node.keys().cloned().collect()
     }
 
     fn position(&self, key: &Key, turn: Turn) -> usize {
-        self.0.state.lock().hub.position(key, turn)
+        self.0.state.lock().node.position(key, turn)
     }
 
     fn numbers(&self, key: &Key) -> OperatorNumbers {
         let numbers = |host: &mut Host| host.operator_numbers();
         let mut state = self.0.state.lock();
-        state.hub.with_host(key, numbers).unwrap_or_default()
+        state.node.with_host(key, numbers).unwrap_or_default()
     }
 
     fn snapshot(&self, key: &Key) -> Option<Vec<u8>> {
         let snapshot = |host: &mut Host| host.snapshot();
-        self.0.state.lock().hub.with_host(key, snapshot)
+        self.0.state.lock().node.with_host(key, snapshot)
     }
 
     fn remember(&self, key: &Key, state: &[u8]) {
-        self.0.state.lock().hub.remember(key, state);
+        self.0.state.lock().node.remember(key, state);
     }
 
     fn take_learned(&self) -> Vec<(Key, Vec<u8>)> {
-        self.0.state.lock().hub.take_learned()
+        self.0.state.lock().node.take_learned()
     }
 
     fn stats(&self) -> Stats {
         let state = self.0.state.lock();
-        let count = state.hub.count();
+        let count = state.node.counts();
         Stats {
-            keys: state.hub.len() as u64,
+            keys: state.node.keys_len() as u64,
             granted: count.granted,
             reported: count.reported,
             refused: count.refused,
             cancelled: count.cancelled,
             late: count.late,
-            waiting: state.answers.len() as u64,
-            memory: state.hub.memory() as u64,
+            waiting: state.callers.len() as u64,
+            memory: state.node.memory() as u64,
             ..state.stats
         }
     }
 
     fn commits(&self) -> Option<Commits> {
         let state = self.0.state.lock();
-        let count = state.hub.count();
-        let (took_p50, took_p99) = state.hub.took();
+        let count = state.node.counts();
+        let (took_p50, took_p99) = state.node.commit_latency();
         Some(Commits {
             commits: count.commits,
             conflicts: count.conflicts,
@@ -328,7 +334,7 @@ impl Elsewhere for Shared {
             reads: count.reads,
             items: count.items,
             lost: count.lost,
-            coordinators: state.hub.members() as u64,
+            coordinators: state.node.members() as u64,
             took_p50,
             took_p99,
         })
@@ -336,27 +342,27 @@ impl Elsewhere for Shared {
 
     fn settled(&self, patience: Duration) -> Later<'_, bool> {
         let now = self.0.clock.now();
-        self.0.state.lock().hub.flush(now);
+        self.0.state.lock().node.flush(now);
         self.0.wake.notify_one();
-        Box::pin(async move { tokio::time::timeout(patience, self.quiet()).await.is_ok() })
+        Box::pin(async move { tokio::time::timeout(patience, self.flushed()).await.is_ok() })
     }
 
     fn greet(&self) -> Later<'_, Result<(), String>> {
         Box::pin(async {
             let began = self.0.clock.now();
             loop {
-                let said = self.0.said.notified();
-                tokio::pin!(said);
-                said.as_mut().enable();
+                let progress = self.0.progress.notified();
+                tokio::pin!(progress);
+                progress.as_mut().enable();
                 let now = self.0.clock.now();
                 let answered = {
                     let state = self.0.state.lock();
-                    state.hub.has_tried().then(|| state.hub.trouble(now))
+                    state.node.has_tried().then(|| state.node.last_error(now))
                 };
                 match answered {
                     Some(None) => return Ok(()),
-                    Some(Some(why)) if now.since(began) >= GREETED_WITHIN => return Err(why),
-                    _ => drop(tokio::time::timeout(PULSE, said).await),
+                    Some(Some(why)) if now.since(began) >= PING_TIMEOUT => return Err(why),
+                    _ => drop(tokio::time::timeout(HEARTBEAT_EVERY, progress).await),
                 }
             }
         })
@@ -364,7 +370,7 @@ impl Elsewhere for Shared {
 
     fn trouble(&self) -> Option<String> {
         let now = self.0.clock.now();
-        self.0.state.lock().hub.trouble(now)
+        self.0.state.lock().node.last_error(now)
     }
 
     fn close(&self) {
@@ -378,9 +384,9 @@ impl Inner {
         keys: &[Key],
         ask: Ask,
         turn: Turn,
-    ) -> Result<Claim, AcquireError> {
+    ) -> Result<PermitGuard, AcquireError> {
         let began = self.clock.now();
-        let claim = match keys {
+        let guard = match keys {
             [] => return Err(AcquireError::NoKey),
             [key] => self.acquire_one(key, ask, turn).await?,
             keys => {
@@ -393,7 +399,7 @@ impl Inner {
         let stats = &mut self.state.lock().stats;
         stats.waits += 1;
         stats.waited += waited;
-        Ok(claim)
+        Ok(guard)
     }
 
     async fn acquire_one(
@@ -401,55 +407,56 @@ impl Inner {
         key: &Key,
         ask: Ask,
         turn: Turn,
-    ) -> Result<Claim, AcquireError> {
+    ) -> Result<PermitGuard, AcquireError> {
         let asked = Ask {
             horizon: ask.horizon.max(HORIZON),
             ..ask
         };
         loop {
-            let granted = match self.ask(key, asked, turn, false).await {
-                Answer::Granted(granted) => granted,
-                Answer::No(wait) => {
+            let grant = match self.ask(key, asked, turn, false).await {
+                Ok(grant) => grant,
+                Err(Refused::Wait(wait)) => {
                     let rest = wait.at.since(self.clock.now());
                     return Err(AcquireError::Parked(key.clone(), rest));
                 }
-                Answer::Closed => return Err(AcquireError::Closed),
+                Err(Refused::Closed) => return Err(AcquireError::Closed),
             };
-            let (start, valid_until) = (granted.start, granted.valid_until);
-            let claim = Claim::new(self, key, &granted);
+            let (start, valid_until) = (grant.start, grant.valid_until);
+            let guard = PermitGuard::new(self, key, &grant);
             let early = start.since(self.clock.now()).saturating_sub(ask.horizon);
             if !early.is_zero() {
                 sleep(early).await;
             }
-            // One that was slept over goes back, and another is asked for.
+            // A permit that expired while this task slept goes back, and the key is asked again.
             if self.clock.now() <= valid_until {
-                return Ok(claim);
+                return Ok(guard);
             }
         }
     }
 
-    /// Waits for the key that is in the way, then tries the others at once.
+    /// Waits for the key that refused last, then tries the other keys without waiting.
     async fn acquire_all(
         self: &Arc<Self>,
         keys: &[&Key],
         ask: Ask,
         turn: Turn,
-    ) -> Result<Claim, AcquireError> {
+    ) -> Result<PermitGuard, AcquireError> {
         let mut first = 0;
         'again: loop {
-            let mut claim: Option<Claim> = None;
+            let mut guard: Option<PermitGuard> = None;
             let others = (0..keys.len()).filter(|index| *index != first);
             for index in std::iter::once(first).chain(others) {
                 let key = keys[index];
-                match self.ask(key, ask, turn, claim.is_some()).await {
-                    Answer::Granted(part) => match &mut claim {
-                        None => claim = Some(Claim::new(self, key, &part)),
-                        Some(claim) => claim.with(key, &part),
+                match self.ask(key, ask, turn, guard.is_some()).await {
+                    Ok(grant) => match &mut guard {
+                        None => guard = Some(PermitGuard::new(self, key, &grant)),
+                        Some(guard) => guard.add(key, &grant),
                     },
-                    Answer::No(wait) if claim.is_some() => {
+                    Err(Refused::Wait(wait)) if guard.is_some() => {
                         first = index;
-                        // Not to go round in circles with somebody who wants the same in another order.
-                        drop(claim);
+                        // Callers with the same keys in different orders would otherwise block each
+                        // other again.
+                        drop(guard);
                         sleep(
                             wait.at
                                 .since(self.clock.now())
@@ -458,113 +465,114 @@ impl Inner {
                         .await;
                         continue 'again;
                     }
-                    Answer::No(wait) => {
+                    Err(Refused::Wait(wait)) => {
                         let rest = wait.at.since(self.clock.now());
                         return Err(AcquireError::Parked(key.clone(), rest));
                     }
-                    Answer::Closed => return Err(AcquireError::Closed),
+                    Err(Refused::Closed) => return Err(AcquireError::Closed),
                 }
             }
-            let mut claim = claim.ok_or(AcquireError::NoKey)?;
-            // The first may be over by the time the last is there.
-            if self.clock.now() > claim.valid_until {
+            let mut guard = guard.ok_or(AcquireError::NoKey)?;
+            // The first grant may have expired before the last one came.
+            if self.clock.now() > guard.valid_until {
                 continue;
             }
-            claim.in_order(keys[0]);
-            return Ok(claim);
+            guard.put_first(keys[0]);
+            return Ok(guard);
         }
     }
 
-    async fn ask(self: &Arc<Self>, key: &Key, ask: Ask, turn: Turn, once: bool) -> Answer {
-        let (answer, comes) = oneshot::channel();
-        let (mut asking, news) = {
+    async fn ask(
+        self: &Arc<Self>,
+        key: &Key,
+        ask: Ask,
+        turn: Turn,
+        once: bool,
+    ) -> Result<Grant, Refused> {
+        let (sender, reply) = oneshot::channel();
+        let (mut waiting, wake) = {
             let mut state = self.state.lock();
             if state.closed {
-                return Answer::Closed;
+                return Err(Refused::Closed);
             }
             let now = self.clock.now();
-            let ticket = state.hub.ask(key, turn, ask, once, now);
-            state.answers.insert(ticket, answer);
-            let asking = Asking {
+            let ticket = state.node.acquire(key, turn, ask, once, now);
+            state.callers.insert(ticket, sender);
+            let waiting = Waiting {
                 inner: self,
                 key,
                 turn,
                 ticket,
-                comes,
-                heard: false,
+                reply,
+                has_reply: false,
             };
-            (asking, state.hub.take_news())
+            (waiting, state.node.take_wake())
         };
-        if news {
+        if wake {
             self.wake.notify_one();
         }
-        let answer = (&mut asking.comes).await;
-        asking.heard = true;
-        answer.unwrap_or(Answer::Closed)
+        let reply = (&mut waiting.reply).await;
+        waiting.has_reply = true;
+        // Closing the limiter drops the sender.
+        reply.map_err(|_| Refused::Closed)?.map_err(Refused::Wait)
     }
 
-    fn tell(&self, key: &Key, event: Event) -> politely_core::host::Directions {
+    fn apply(&self, key: &Key, event: Event) -> politely_core::host::Directions {
         let now = self.clock.now();
         let mut state = self.state.lock();
-        let directions = state.hub.tell(key, event, now);
-        let news = state.hub.take_news();
+        let directions = state.node.apply(key, event, now);
+        let wake = state.node.take_wake();
         drop(state);
-        if news {
+        if wake {
             self.wake.notify_one();
         }
         directions
     }
 
-    /// A permit that nobody came to take.
-    fn give_back(&self, key: &Key, granted: &Granted) {
-        for event in Event::cancelled(granted.lease, granted.slots, granted.unused) {
-            self.tell(key, event);
+    /// Cancels a grant that no caller took.
+    fn give_back(&self, key: &Key, grant: &Grant) {
+        for event in Event::cancelled(grant.lease, grant.slots, grant.unused) {
+            self.apply(key, event);
         }
     }
 
     fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
-        let answers = std::mem::take(&mut state.answers);
-        state.hub.close(answers.keys().copied());
-        state.hub.flush(self.clock.now());
+        let callers = std::mem::take(&mut state.callers);
+        state.node.close(callers.keys().copied());
+        state.node.flush(self.clock.now());
         drop(state);
-        for answer in answers.into_values() {
-            let _ = answer.send(Answer::Closed);
-        }
-        self.wishes.close();
+        drop(callers);
+        self.prefetches.close();
         self.wake.notify_one();
     }
 
-    /// Tells who waited.
+    /// Passes the node's replies on to the callers.
     fn deliver(&self) {
         let mut state = self.state.lock();
         let now = self.clock.now();
-        for delivery in state.hub.take_deliveries(now) {
-            let (ticket, answer) = match delivery {
-                Delivery::Granted(ticket, granted) => (ticket, Answer::Granted(granted)),
-                Delivery::No(ticket, wait) => (ticket, Answer::No(wait)),
-            };
-            if let Some(sender) = state.answers.remove(&ticket) {
-                // Whoever waits is there: they take the sender out before they go.
-                let _ = sender.send(answer);
+        for reply in state.node.poll_replies(now) {
+            if let Some(sender) = state.callers.remove(&reply.ticket) {
+                // The receiver exists: a caller removes its sender before it leaves.
+                let _ = sender.send(reply.result);
             }
         }
     }
 }
 
-impl Drop for Asking<'_> {
+impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if self.heard {
+        if self.has_reply {
             return;
         }
         let mut state = self.inner.state.lock();
-        if state.answers.remove(&self.ticket).is_some() {
-            state.hub.give_up(self.key, self.turn, self.ticket);
+        if state.callers.remove(&self.ticket).is_some() {
+            state.node.cancel(self.key, self.turn, self.ticket);
         }
         drop(state);
-        if let Ok(Answer::Granted(granted)) = self.comes.try_recv() {
-            self.inner.give_back(self.key, &granted);
+        if let Ok(Ok(grant)) = self.reply.try_recv() {
+            self.inner.give_back(self.key, &grant);
         }
         self.inner.wake.notify_one();
     }

@@ -1,4 +1,4 @@
-//! Permits of processes that are gone.
+//! Adoption of permits whose process is gone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,14 +10,14 @@ use politely_core::key::Key;
 use politely_core::signal::{Report, Signal};
 
 use super::{Leaving, key, memory, ok, process, started};
-use crate::cells::Memory;
 use crate::limiter::Limiter;
 use crate::shared::Away;
 use crate::sync::sleep;
+use politely_store::Memory;
 
 const SOON: Duration = Duration::from_secs(1);
 
-/// Two processes; of each key one request may be in flight.
+/// Starts two processes. Each key allows one request in flight.
 async fn two(memory: &Memory) -> [Limiter; 2] {
     let mut config = Config::fixed(1_000.0, 4.0);
     config.limits.in_flight = 1;
@@ -26,7 +26,7 @@ async fn two(memory: &Memory) -> [Limiter; 2] {
     two
 }
 
-/// The leases of a permit that was granted by a process which then was killed.
+/// Returns the leases of a permit whose process was then killed.
 async fn orphaned(by: &Limiter, keys: &[Key]) -> Vec<(Key, LeaseId)> {
     let permit = by.acquire(keys).await.unwrap();
     let leases = permit.leases();
@@ -39,7 +39,7 @@ async fn orphaned(by: &Limiter, keys: &[Key]) -> Vec<(Key, LeaseId)> {
 async fn it_is_reported_by_another_and_counts_once() {
     let [one, other] = two(&memory()).await;
     let leases = orphaned(&one, &[key()]).await;
-    // It has never seen the key.
+    // This process has never seen the key.
     let adopted = other.adopt(&leases, SOON).await.unwrap();
     assert!(adopted.renew().is_some());
     assert!(!adopted.report(&ok()).late);
@@ -49,7 +49,7 @@ async fn it_is_reported_by_another_and_counts_once() {
     assert_eq!((books.granted, books.reported, books.expired), (2, 2, 0));
     assert_eq!((other.stats().granted, other.stats().reported), (2, 2));
 
-    // Brought once more, to whoever granted it.
+    // The same report reaches the process that granted the permit.
     let again = one.adopt(&leases, SOON).await.unwrap();
     assert_eq!(again.renew(), None);
     let mut refused = Report::of(Signal::RateLimited);
@@ -70,7 +70,7 @@ async fn all_its_keys_are_freed_and_only_when_it_ends() {
     let keys = [key(), Key::custom("account-7").unwrap()];
     let leases = orphaned(&one, &keys).await;
     for _ in 0..2 {
-        // Nobody waited for the answer: nothing is cancelled.
+        // The caller dropped the future, and nothing is cancelled.
         let adopting = other.adopt(&leases, SOON);
         let ended = tokio::time::timeout(Duration::ZERO, adopting).await;
         assert!(ended.is_err());

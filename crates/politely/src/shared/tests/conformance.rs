@@ -1,4 +1,5 @@
-//! The same events leave the same state, byte for byte, and say the same: in a bare [`Host`], in the registry, and in a cell.
+//! The same events make the same bytes and the same answers in a bare [`Host`], in the registry,
+//! and in a cell.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,22 +12,23 @@ use politely_core::host::{
     Ask, CrawlDelay, Decision, Directions, Grant, Host, OperatorNumbers, Reason, Unused,
 };
 use politely_core::signal::{Report, Signal};
+use politely_store::NodeId;
 use proptest::prelude::*;
 
 use super::{Shared, driven, key, memory};
-use crate::cells::Engine;
 use crate::clock::Clock;
 use crate::limiter::Limiter;
 use crate::permit::Permit;
-use crate::registry::jitter;
 use crate::shared::Away;
 use crate::sync::sleep;
+use politely_core::Rng;
+use politely_store::Engine;
 
 const SEED: u64 = 7;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// So many ticks.
+    /// The number of ticks.
     Wait(u64),
     Ask {
         slots: u16,
@@ -101,7 +103,7 @@ fn byte_budget() -> Config {
     config
 }
 
-/// What a permit or the lack of one said.
+/// The answer to a request.
 #[derive(Debug, PartialEq)]
 enum Said {
     Granted(u16, Timestamp),
@@ -109,14 +111,14 @@ enum Said {
     Heard(Directions),
 }
 
-/// Somebody who keeps the key's state.
+/// A keeper of the key's state.
 trait Keeper {
     type Permit;
     async fn ask(&mut self, ask: Ask) -> (Said, Vec<Self::Permit>);
     fn report(&mut self, permit: Self::Permit, report: &Report) -> Directions;
     fn cancel(&mut self, permit: Self::Permit, sent: bool);
     fn operate(&mut self, step: &Step);
-    /// Nothing is on its way.
+    /// Waits until nothing is in flight.
     async fn settle(&mut self) {}
 }
 
@@ -148,7 +150,7 @@ impl Keeper for Bare {
     }
 
     fn report(&mut self, (lease, _): Self::Permit, report: &Report) -> Directions {
-        let mut rng = jitter(SEED, lease);
+        let mut rng = Rng::of_lease(SEED, lease);
         self.host
             .report(self.clock.now(), lease, report, &self.config, &mut rng)
     }
@@ -193,7 +195,7 @@ fn numbers(rate: Option<f64>, in_flight: Option<u32>) -> OperatorNumbers {
     }
 }
 
-/// The registry, or cells: whatever a limiter keeps its keys in.
+/// A limiter, with its keys in the registry or in cells.
 impl Keeper for Limiter {
     type Permit = Permit;
 
@@ -244,14 +246,14 @@ impl Keeper for Limiter {
     }
 }
 
-/// What `keeper` says to `steps`; time passes as they say.
+/// Returns the answers of `keeper` to `steps`. Time passes as the steps say.
 async fn said<K: Keeper>(keeper: &mut K, steps: &[Step]) -> Vec<Said> {
     let mut out: Vec<K::Permit> = Vec::new();
     let mut all = Vec::new();
     let clock = Clock::tokio();
     let (began, mut next) = (clock.now(), Duration::ZERO);
     for step in steps {
-        // A call of the engine may take a moment: the next step is taken when its time has come, for all.
+        // A call of the engine takes a moment, so each step begins at a fixed time.
         next += TICK;
         sleep((began + next).since(clock.now())).await;
         match step {
@@ -306,7 +308,7 @@ async fn said<K: Keeper>(keeper: &mut K, steps: &[Step]) -> Vec<Said> {
     all
 }
 
-/// Each begins at the same second of a clock of its own, so that all see the same times.
+/// Runs `of` with a clock of its own that begins at the same second, so all see the same times.
 fn alone<T>(run: impl AsyncFnOnce() -> T) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -317,7 +319,7 @@ fn alone<T>(run: impl AsyncFnOnce() -> T) -> T {
 }
 
 const TICK: Duration = Duration::from_millis(10);
-/// Past the epoch's quiet beginning, when a new key is a new key.
+/// The time after the quiet beginning of the epoch.
 const LATER: Duration = Duration::from_secs(10);
 
 proptest! {
@@ -346,8 +348,8 @@ proptest! {
         let shared = alone(async || {
             let engine: Arc<dyn Engine> = Arc::new(memory());
             let (clock, config) = (Clock::tokio(), Arc::new(config.clone()));
-            // Whoever makes a cell begins with lease ids of its own; nobody's begin with zero.
-            let shared = Shared::known_as(0, config, clock.clone(), 1 << 10, SEED, Away::Closed);
+            // A node begins a cell with lease ids of its own. Those of node 0 begin with zero.
+            let shared = Shared::with_id(NodeId(0), config, clock.clone(), 1 << 10, SEED, Away::Closed);
             let mut limiter = driven(shared, clock, engine);
             sleep(LATER).await;
             limiter.operate(&Step::Set { rate: None, in_flight: None });
@@ -356,7 +358,7 @@ proptest! {
             (said, limiter.snapshot(&key()).unwrap())
         });
         prop_assert_eq!(registry, bare(0));
-        // In a cell leases are named by the epoch they are from, here the first.
+        // The upper bits of a lease id are the epoch, here the first.
         prop_assert_eq!(shared, bare(1 << 32));
     }
 }

@@ -1,16 +1,16 @@
-//! A process that stood still (SIGSTOP, a laptop's lid) and goes on.
+//! A process that was suspended (SIGSTOP, a closed laptop) and goes on.
 
 use std::sync::atomic::AtomicU64;
 
 use super::*;
 
-/// Its clock is ahead of Tokio's by what it stood still.
+/// Returns a clock that is ahead of Tokio's by the time of the suspension.
 fn frozen_for(offset: &Arc<AtomicU64>) -> Clock {
     let (clock, offset) = (Clock::tokio(), Arc::clone(offset));
     Clock::given(move || clock.now() + Duration::from_secs(offset.load(Ordering::Relaxed)))
 }
 
-/// That nothing was heard meanwhile is not the engine's fault.
+/// Before this, the silence was reported as an outage of the engine.
 #[tokio::test(start_paused = true)]
 async fn who_stood_still_does_not_blame_the_engine() {
     let (offset, memory) = (Arc::default(), memory());

@@ -1,22 +1,23 @@
-//! Very many wait for one key, in several processes.
+//! Very many callers wait for one key in several processes.
 
 use std::time::Duration;
 
 use politely_core::Timestamp;
 use politely_core::config::Config;
+use politely_store::NodeId;
+use politely_store::testing::Record;
 
 use super::upgrade::write;
 use super::{key, memory, ok, process};
 use crate::clock::Clock;
 use crate::limiter::Limiter;
-use crate::shared::cell::{Cell, Who};
 use crate::sync::sleep;
 
 const COORDINATORS: usize = 4;
 const WAITERS: usize = 10_000;
 
-/// Nobody starves, order is kept within a process, all processes get on alike, and a permit costs hardly more than one call of the
-/// engine.
+/// No caller starves, order is kept within a process, all processes advance alike, and a permit
+/// costs little more than one call of the engine.
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_wait_for_one_permit_a_second() {
     let memory = memory();
@@ -60,7 +61,7 @@ async fn ten_thousand_wait_for_one_permit_a_second() {
     assert!(each <= 1.5, "{each} engine operations a permit");
 }
 
-/// How long a permit of a known key takes behind so many others, of whom nobody hears again.
+/// Returns how long a permit takes behind this many nodes that are gone.
 async fn waits_behind(others: u32, config: &Config) -> Duration {
     let (memory, clock) = (memory(), Clock::tokio());
     let limiter = process(&memory, config.clone());
@@ -68,9 +69,9 @@ async fn waits_behind(others: u32, config: &Config) -> Duration {
     limiter.acquire(&key()).await.unwrap().report(&ok());
     assert!(limiter.settled(Duration::from_secs(1)).await);
     write(&memory, |value| {
-        let (mut cell, _) = Cell::decode(value, Timestamp::ZERO, config).unwrap();
-        cell.head.line.extend((0..others).map(|n| Who(7 + n)));
-        *value = cell.encode(Who(7), 1);
+        let (mut cell, _) = Record::decode(value, Timestamp::ZERO, config).unwrap();
+        cell.head.line.extend((0..others).map(|n| NodeId(7 + n)));
+        *value = cell.encode(NodeId(7), 1);
     })
     .await;
     sleep(Duration::from_secs(2)).await;
@@ -79,16 +80,16 @@ async fn waits_behind(others: u32, config: &Config) -> Duration {
     clock.now().since(began)
 }
 
-/// Before this, a process waited a quarter of a second for each; with one killed every sixth of a second nobody lived that long, and two
-/// hosts of sixteen were not asked again for ten minutes.
+/// Before this, a process waited a quarter of a second for each node in line. When one was killed
+/// every sixth of a second, two hosts of sixteen were not asked for ten minutes.
 #[tokio::test(start_paused = true)]
 async fn a_line_of_the_dead_is_waited_for_no_longer_than_four() {
     let waited = waits_behind(200, &Config::fixed(1.0, 1.0)).await;
     assert!(waited <= Duration::from_secs(2), "{waited:?}");
 }
 
-/// Before this, whoever came second to a key that lets everybody go wrote once to join its line and once to be served, and all were told of
-/// every write.
+/// Before this, the second caller of an open key wrote once to join the line and once to be served,
+/// and each write sent a notice.
 #[tokio::test(start_paused = true)]
 async fn nobody_stands_in_line_where_there_is_plenty() {
     let mut plenty = Config::fixed(1_000.0, 100.0);

@@ -1,4 +1,4 @@
-//! What an engine forgets, those who share it remember.
+//! A loss of the engine is repaired from what the nodes remember.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use crate::limiter::Limiter;
 use crate::shared::Away;
 use crate::sync::sleep;
 
-/// Each key has one slot, for two minutes if its holder is not heard of.
+/// Each key has one slot. A lease lasts two minutes.
 fn one_slot() -> Config {
     let mut config = Config::fixed(10.0, 1.0);
     config.limits.in_flight = 1;
@@ -28,8 +28,10 @@ async fn is_served_soon(limiter: &Limiter) {
     served.expect("the slot is free").unwrap().report(&ok());
 }
 
-/// One of two had the slot; the other saw it taken and not that it was given back, when the engine lost all: what it remembers takes
-/// it again. Each looks at the engine four times a second, and either may be the first to find out.
+/// Returns two processes after a loss. One had the slot and gave it back. The other saw it taken
+/// and not given back, so its memory takes it again.
+///
+/// Each sends a heartbeat four times a second, and either may be the first to notice.
 async fn lost_soon_after_a_report(after: Duration) -> [Limiter; 2] {
     let memory = memory();
     let one = process(&memory, one_slot());
@@ -82,7 +84,8 @@ async fn a_slot_that_is_taken_is_taken_after_a_loss() {
     is_served_soon(&other).await;
 }
 
-/// Restarted from what it had on disk. A permit that leaves before the new epoch is known bears an id that was given before.
+/// Before this, a permit that started before the new epoch was known had an id that was used
+/// already. The engine was restarted from its disk.
 #[tokio::test(start_paused = true)]
 async fn who_meets_an_older_state_looks_at_the_engine_before_anything_leaves() {
     let (memory, looks) = (memory(), Arc::<AtomicUsize>::default());

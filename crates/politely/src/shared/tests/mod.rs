@@ -1,13 +1,12 @@
-//! Limiters that share cells, on tokio's paused clock.
+//! Limiters that share cells, on Tokio's paused clock.
 
 mod adoption;
+mod commit_latency;
 mod conformance;
 mod frozen;
 mod line;
 mod loss;
 mod refused;
-mod time;
-mod took;
 mod upgrade;
 mod watching;
 
@@ -20,16 +19,16 @@ use politely_core::gate::HoldReason;
 use politely_core::host::CrawlDelay;
 use politely_core::key::Key;
 use politely_core::signal::{Report, Signal};
-
-use super::{Away, Shared, courier, hub};
-use crate::cells::{
-    Engine, EngineError, Memory, OnNotice, Pending, Pulse, Version, Write, Written,
+use politely_store::{
+    Engine, EngineError, Heartbeat, Memory, OnNotice, Pending, Version, Write, Written, cell_name,
 };
+
+use super::{Away, Shared, driver};
 use crate::clock::Clock;
 use crate::limiter::Limiter;
 use crate::sync::sleep;
 
-/// A process of its own, as far as the engine can tell.
+/// Starts a process of its own, as far as the engine can tell.
 fn process(memory: &Memory, config: Config) -> Limiter {
     started(Arc::new(memory.clone()), config, Away::Closed)
 }
@@ -42,8 +41,8 @@ fn started(engine: Arc<dyn Engine>, config: Config, away: Away) -> Limiter {
 
 fn driven(shared: Shared, clock: Clock, engine: Arc<dyn Engine>) -> Limiter {
     let inner = Arc::clone(&shared.0);
-    inner.wishes.run_on(tokio::runtime::Handle::current());
-    tokio::spawn(async move { courier::run(&inner, engine).await });
+    inner.prefetches.run_on(tokio::runtime::Handle::current());
+    tokio::spawn(async move { driver::run(&inner, engine).await });
     Limiter::from(Box::new(shared), clock)
 }
 
@@ -103,7 +102,7 @@ async fn a_crawl_delay_that_one_read_holds_for_all() {
         let [(_, ended), (began, _)] = [pair[0], pair[1]];
         assert!(began.since(ended) >= Duration::from_secs(1), "{times:?}");
     }
-    // What is no news is not written.
+    // A delay that is known already is not written.
     let commits = |limiter: &Limiter| limiter.commits().unwrap().commits;
     let before = commits(&limiters[1]);
     limiters[1].crawl_delay(&key(), delay).unwrap();
@@ -236,7 +235,7 @@ async fn a_request_keeps_its_slot_everywhere_as_long_as_it_takes() {
     assert!(!permit.report(&ok()).late);
     let next = there.acquire(&key).await.unwrap();
     let lasts = next.lease();
-    // Its process is killed: nobody renews it.
+    // Its process is killed, so no renewal comes.
     next.abandon();
     let began = here.now();
     here.acquire(&key).await.unwrap().report(&ok());
@@ -247,7 +246,7 @@ async fn a_request_keeps_its_slot_everywhere_as_long_as_it_takes() {
     );
 }
 
-/// Before this, each made a key here that nobody asked, and the second found no room.
+/// Before this, each call made a key here, and the second found no room.
 #[tokio::test(start_paused = true)]
 async fn what_the_engine_does_not_hear_changes_nothing() {
     let limiter = process(&memory(), Config::fixed(1.0, 1.0));
@@ -259,16 +258,16 @@ async fn what_the_engine_does_not_hear_changes_nothing() {
     assert_eq!(limiter.keys(), []);
 }
 
-/// What the engine holds of [`key`].
+/// Returns the engine's value of [`key`].
 async fn held(memory: &Memory) -> Vec<u8> {
-    let held = memory.read(vec![hub::name(&key())]).await.remove(0);
+    let held = memory.read(vec![cell_name(&key())]).await.remove(0);
     held.unwrap().unwrap()
 }
 
-/// Somebody writes `value` there, unseen.
+/// Writes `value` there without a notice.
 async fn overwrite(memory: &Memory, value: Vec<u8>) {
     let write = Write {
-        cell: hub::name(&key()),
+        cell: cell_name(&key()),
         expected: Version::of(&held(memory).await),
         before: None,
         value,
@@ -278,12 +277,12 @@ async fn overwrite(memory: &Memory, value: Vec<u8>) {
     memory.compare_and_set(vec![write]).await.remove(0).unwrap();
 }
 
-/// An engine that can be away: calls end with an error after half a second, or never.
+/// An engine that can be unavailable: calls fail after half a second, or never end.
 struct Leaving {
     memory: Memory,
     away: Arc<AtomicBool>,
     hangs: bool,
-    /// How often it was looked at.
+    /// The number of heartbeats.
     looks: Arc<AtomicUsize>,
 }
 
@@ -322,12 +321,12 @@ impl Engine for Leaving {
         })
     }
 
-    fn pulse(&self, epoch: Arc<str>) -> Pending<'_, Result<Pulse, EngineError>> {
+    fn heartbeat(&self, epoch: Arc<str>) -> Pending<'_, Result<Heartbeat, EngineError>> {
         self.looks.fetch_add(1, Ordering::Relaxed);
         Box::pin(async move {
             match self.is_away().await {
                 Some(why) => Err(why),
-                None => self.memory.pulse(epoch).await,
+                None => self.memory.heartbeat(epoch).await,
             }
         })
     }
@@ -345,8 +344,8 @@ impl Engine for Leaving {
     }
 }
 
-/// When permits left, in seconds, while two processes at 2/s ask for all they can get and the engine is away from
-/// second 10 to 100.
+/// Returns when permits were granted, in seconds. Two processes at 2/s ask for all they can get,
+/// and the engine is unavailable from second 10 to 100.
 async fn left_while_away(away: Away, hangs: bool) -> Vec<f64> {
     let (memory, gone) = (memory(), Arc::new(AtomicBool::new(false)));
     let clock = Clock::tokio();
@@ -399,7 +398,7 @@ async fn nobody_leaves_while_the_engine_is_away() {
     for hangs in [false, true] {
         let left = left_while_away(Away::Closed, hangs).await;
         assert_within_rate(&left, 0);
-        // What was granted may start up to two seconds later.
+        // A grant may start up to two seconds later.
         assert_eq!(between(&left, 12.1, 100.0), 0, "{left:?}");
         assert!(between(&left, 100.0, 120.0) >= 30, "{left:?}");
     }
@@ -417,7 +416,7 @@ async fn each_goes_on_with_its_share_for_a_minute() {
     }
 }
 
-/// It would wait for the slot that it has itself.
+/// Before this, the caller waited for the slot that it held itself.
 #[tokio::test(start_paused = true)]
 async fn a_key_named_twice_is_one_key() {
     let memory = memory();

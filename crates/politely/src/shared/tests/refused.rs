@@ -1,4 +1,5 @@
-//! An engine that answers and takes no writes: out of memory, too few replicas, a user who may only read.
+//! An engine that answers and takes no writes: out of memory, too few replicas, or a read-only
+//! user.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -7,10 +8,10 @@ use std::time::Duration;
 use politely_core::config::Config;
 
 use super::{key, memory, ok, started};
-use crate::cells::{Engine, EngineError, Memory, OnNotice, Pending, Pulse, Write, Written};
 use crate::limiter::Limiter;
 use crate::shared::Away;
 use crate::sync::sleep;
+use politely_store::{Engine, EngineError, Heartbeat, Memory, OnNotice, Pending, Write, Written};
 
 const WHY: &str = "OOM: it holds as much as it may";
 
@@ -33,7 +34,7 @@ impl Engine for Full {
         self.calls.fetch_add(1, Ordering::Relaxed);
         if self.at_limit.load(Ordering::Relaxed) {
             let no = vec![Err(EngineError(WHY.to_owned())); writes.len()];
-            // As soon as a server on the same machine would say so.
+            // The delay of a server on the same machine.
             return Box::pin(async move {
                 sleep(Duration::from_micros(50)).await;
                 no
@@ -42,9 +43,9 @@ impl Engine for Full {
         self.memory.compare_and_set(writes)
     }
 
-    fn pulse(&self, epoch: Arc<str>) -> Pending<'_, Result<Pulse, EngineError>> {
+    fn heartbeat(&self, epoch: Arc<str>) -> Pending<'_, Result<Heartbeat, EngineError>> {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        self.memory.pulse(epoch)
+        self.memory.heartbeat(epoch)
     }
 
     fn listen(&self, hear: OnNotice) {
@@ -71,7 +72,7 @@ fn full_from(begin: bool, memory: Memory) -> (Limiter, Arc<AtomicBool>, Arc<Atom
     (limiter, full, calls)
 }
 
-/// Some dozens of calls a second at most, and the reason is told.
+/// There are at most some dozens of calls a second, and the reason is reported.
 async fn is_told_and_left_in_peace(limiter: &Limiter, calls: &AtomicUsize) {
     sleep(Duration::from_secs(5)).await;
     let before = calls.load(Ordering::Relaxed);

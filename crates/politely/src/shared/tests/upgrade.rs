@@ -1,4 +1,4 @@
-//! Coordinators of several versions share keys while they are upgraded one by one.
+//! Nodes of several versions share keys during an upgrade.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,24 +8,23 @@ use politely_core::config::Config;
 use politely_core::host::Host;
 
 use super::{key, memory, ok, process};
-use crate::cells::{Engine, Memory, Version, Write, Written};
-use crate::shared::cell::Head;
-use crate::shared::hub;
 use crate::sync::sleep;
+use politely_store::testing::Head;
+use politely_store::{Engine, Memory, Version, Write, Written, cell_name};
 
 async fn value(memory: &Memory) -> Vec<u8> {
-    let cells = vec![hub::name(&key())];
+    let cells = vec![cell_name(&key())];
     memory.read(cells).await.remove(0).unwrap().unwrap()
 }
 
-/// Somebody of a later version writes what `change` makes of the cell.
+/// Writes what `change` makes of the cell, as a later version would.
 pub(super) async fn write(memory: &Memory, change: impl FnOnce(&mut Vec<u8>)) {
     let mut value = value(memory).await;
     let expected = Version::of(&value);
     value[0] ^= 0xff;
     change(&mut value);
     let write = Write {
-        cell: hub::name(&key()),
+        cell: cell_name(&key()),
         expected,
         before: None,
         value,
@@ -52,7 +51,7 @@ async fn what_a_later_version_adds_is_carried_along() {
     assert_eq!(limiter.explain(&key()).unwrap().tally.reported, 4);
 }
 
-/// As a coordinator wrote it that has not been upgraded yet: the same fields as postcard writes them.
+/// Rewrites the cell as an earlier version wrote it: the same fields as postcard writes them.
 fn in_the_layout_before(value: &mut Vec<u8>, config: &Config) {
     let (head, rest): (Head, _) = postcard::take_from_bytes(&value[Version::LEN + 1..]).unwrap();
     let state: &[u8] = postcard::from_bytes(rest).unwrap();
@@ -78,7 +77,7 @@ async fn what_an_earlier_version_writes_is_read() {
     assert_eq!(limiter.commits().unwrap().lost, 0);
 }
 
-/// It is not overwritten, nobody is let through, and once it can be read again all goes on.
+/// The cell is not overwritten, nothing is granted, and all goes on once it can be decoded.
 #[tokio::test(start_paused = true)]
 async fn a_cell_of_another_layout_is_left_alone() {
     let memory = memory();
@@ -99,13 +98,13 @@ async fn a_cell_of_another_layout_is_left_alone() {
     waiting.await.unwrap();
 }
 
-/// Too short for a version: there before anybody looked, or since a look found nothing.
+/// The value is too short for a version. It was there before, or came after a read found nothing.
 #[tokio::test(start_paused = true)]
 async fn a_cell_of_somebody_else_is_left_alone() {
     for found_nothing in [false, true] {
         let memory = memory();
         let limiter = process(&memory, Config::fixed(1.0, 1.0));
-        // A new epoch is quiet for a second: who asks meanwhile looks and waits.
+        // A new epoch is quiet for a second. A caller reads and waits meanwhile.
         let quiet = Duration::from_millis(if found_nothing { 500 } else { 5_000 });
         let asking = limiter.clone();
         let waiting = tokio::spawn(async move {
@@ -114,7 +113,7 @@ async fn a_cell_of_somebody_else_is_left_alone() {
         });
         sleep(if found_nothing { quiet } else { Duration::ZERO }).await;
         let write = Write {
-            cell: hub::name(&key()),
+            cell: cell_name(&key()),
             expected: None,
             before: None,
             value: b"junk".to_vec(),

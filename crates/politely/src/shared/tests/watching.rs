@@ -1,4 +1,4 @@
-//! Whoever waits is told of changes, and asks to be told again where that failed or ended.
+//! A waiting node is notified of changes, and subscribes again after a failure.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,15 +9,17 @@ use politely_core::Timestamp;
 use politely_core::config::Config;
 
 use super::{key, memory, ok, process, started};
-use crate::cells::{Engine, EngineError, Memory, Notice, OnNotice, Pending, Pulse, Write, Written};
 use crate::clock::Clock;
-use crate::shared::{Away, hub};
+use crate::shared::Away;
 use crate::sync::sleep;
+use politely_store::{
+    Engine, EngineError, Heartbeat, Memory, Notice, OnNotice, Pending, Write, Written, cell_name,
+};
 
-/// When it was asked, and of which cells it was to tell.
+/// The time of each subscription, and its cells.
 type Asked = Vec<(Timestamp, Vec<Arc<str>>)>;
 
-/// An engine that may fail to tell of changes, and counts who asks it to.
+/// An engine whose subscriptions may fail. It counts them.
 #[derive(Clone)]
 struct Deaf {
     memory: Memory,
@@ -51,8 +53,8 @@ impl Engine for Deaf {
         self.memory.compare_and_set(writes)
     }
 
-    fn pulse(&self, epoch: Arc<str>) -> Pending<'_, Result<Pulse, EngineError>> {
-        self.memory.pulse(epoch)
+    fn heartbeat(&self, epoch: Arc<str>) -> Pending<'_, Result<Heartbeat, EngineError>> {
+        self.memory.heartbeat(epoch)
     }
 
     fn listen(&self, hear: OnNotice) {
@@ -100,7 +102,7 @@ async fn who_is_not_told_asks_again() {
         }
     });
     sleep(Duration::from_secs(5)).await;
-    let name = hub::name(&key());
+    let name = cell_name(&key());
     let asked = std::mem::take(&mut *deaf.asked.lock());
     assert!(
         (20..=26).contains(&asked.len()),

@@ -252,13 +252,13 @@ pub(crate) async fn who_watches_is_told_and_nobody_else(running: &impl Running) 
 
 pub(crate) async fn time_goes_on_and_the_run_stays(running: &impl Running) {
     let (ann, bob) = (running.client(), running.client());
-    let one = ann.pulse("epoch".into()).await.expect("a pulse");
+    let one = ann.heartbeat("epoch".into()).await.expect("a heartbeat");
     assert_eq!(one.epoch, None);
     let epoch = value(7, b"epoch");
     set(&*bob, write("epoch", None, epoch.clone()))
         .await
         .expect("an answer");
-    let two = bob.pulse("epoch".into()).await.expect("a pulse");
+    let two = bob.heartbeat("epoch".into()).await.expect("a heartbeat");
     assert_eq!((two.run, two.epoch), (one.run, Some(epoch)));
     assert!(two.time >= one.time);
 }

@@ -16,7 +16,7 @@ async fn a_slot_that_moves_takes_its_cells_along() {
     set(&*engine, write("cell", None, value(1, b"")))
         .await
         .expect("an answer");
-    let before = run(&*engine).await.expect("a pulse");
+    let before = run(&*engine).await.expect("a heartbeat");
     let from = cluster.owner("cell");
     let to = (from + 1) % cluster.nodes.len();
     // The new owner does not know the script, and answers only who was asked to ask.
@@ -45,12 +45,12 @@ async fn the_epochs_owner_may_change() {
     set(&*engine, write("epoch", None, value(1, b"")))
         .await
         .expect("an answer");
-    let before = engine.pulse("epoch".into()).await.expect("a pulse");
+    let before = engine.heartbeat("epoch".into()).await.expect("a heartbeat");
     let from = cluster.owner("epoch");
     let to = (from + 1) % cluster.nodes.len();
     cluster.begin_move("epoch", from, to);
     cluster.end_move("epoch", from, to);
-    let after = settled(async || engine.pulse("epoch".into()).await).await;
+    let after = settled(async || engine.heartbeat("epoch".into()).await).await;
     assert_eq!((after.run, after.epoch), (before.run, before.epoch));
 }
 
@@ -63,7 +63,7 @@ async fn a_promoted_replica_is_another_run() {
     watch(&*engine, "cell").await;
     let written = set(&*engine, write("cell", None, value(1, b""))).await;
     assert_eq!(written, Ok(Written::Done), "the replica has it");
-    let before = run(&*engine).await.expect("a pulse");
+    let before = run(&*engine).await.expect("a heartbeat");
     cluster.nodes[owner].kill();
     replica.wait_for_info("role:master");
     let after = settled(async || run(&*engine).await).await;

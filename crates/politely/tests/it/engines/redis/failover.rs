@@ -14,7 +14,7 @@ async fn a_promoted_replica_is_found_and_is_another_run() {
     watch(&*engine, "cell").await;
     let written = set(&*engine, write("cell", None, value(1, b""))).await;
     assert_eq!(written, Ok(Written::Done), "the replica has it");
-    let before = run(&*engine).await.expect("a pulse");
+    let before = run(&*engine).await.expect("a heartbeat");
     servers.master.kill();
     servers.wait_for_promotion();
     let after = settled(async || run(&*engine).await).await;
@@ -39,7 +39,7 @@ async fn a_master_that_became_a_replica_is_left() {
     set(&*engine, write("cell", None, value(1, b"")))
         .await
         .expect("an answer");
-    let before = run(&*engine).await.expect("a pulse");
+    let before = run(&*engine).await.expect("a heartbeat");
     wait_for("the Sentinel knows the replica well enough", || {
         servers.sentinel.cli(&["sentinel", "failover", "mymaster"]) == "OK"
     });

@@ -48,7 +48,7 @@ async fn a_restart_is_another_run_and_watchers_are_told_again() {
     set(&*engine, write("cell", None, value(1, b"")))
         .await
         .expect("an answer");
-    let before = run(&*engine).await.expect("a pulse");
+    let before = run(&*engine).await.expect("a heartbeat");
     server.kill();
     let why = read(&*engine, "cell").await.expect_err("nobody is there");
     assert!(why.0.contains(&server.address.to_string()), "{why}");

@@ -126,7 +126,7 @@ async fn ends<T>(call: impl Future<Output = T>) -> T {
 }
 
 async fn run(engine: &dyn Engine) -> Result<u64, EngineError> {
-    Ok(engine.pulse("epoch".into()).await?.run)
+    Ok(engine.heartbeat("epoch".into()).await?.run)
 }
 
 /// Watches a cell of servers that are there.

@@ -1,0 +1,23 @@
+//! The engines that store shared keys: the interface from `politely-store`, and the adapters.
+//!
+//! | engine | feature |
+//! | --- | --- |
+//! | [`Memory`]: one process, for tests and simulations | |
+//! | `redis::Redis`: Redis and Valkey | `redis` |
+
+pub use politely_store::{
+    Engine, EngineError, Heartbeat, Memory, Notice, OnNotice, Pending, TimeSource, Version, Write,
+    Written,
+};
+
+/// Redis and Valkey: one server, a master behind Sentinels, or a cluster.
+#[cfg(feature = "redis")]
+pub mod redis {
+    pub use politely_redis::engine::*;
+}
+
+impl TimeSource for crate::clock::Clock {
+    fn now(&self) -> politely_core::Timestamp {
+        Self::now(self)
+    }
+}

@@ -1,0 +1,119 @@
+//! The events that change a shared key, apart from a grant.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use politely_core::Rng;
+use politely_core::Timestamp;
+use politely_core::config::Config;
+use politely_core::gate::{HoldReason, LeaseId};
+use politely_core::host::{CrawlDelay, Directions, Host, OperatorNumbers, Unused};
+use politely_core::signal::{Report, Signal};
+
+use crate::held_lease::HeldLease;
+
+/// A change of a key's state.
+///
+/// A replica applies an event to the state that it knows, and again to the state that the engine
+/// turns out to hold. The same event makes the same state from the same state, in every process.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// The outcome of a request.
+    Report {
+        /// The lease of the request.
+        lease: LeaseId,
+        /// The outcome.
+        report: Report,
+        /// The slot stays taken until the body has come.
+        body_coming: bool,
+    },
+    /// The end of a slot: the body has come, or the key only limited the request.
+    Release {
+        /// The lease of the request.
+        lease: LeaseId,
+        /// The size of the body in bytes.
+        bytes: u64,
+    },
+    /// The end of a permit without an outcome.
+    Cancel {
+        /// The lease of the permit.
+        lease: LeaseId,
+        /// The refund, `None` if the request may have been sent.
+        unused: Option<Unused>,
+    },
+    /// The holder needs the lease for longer.
+    Renew(Arc<HeldLease>),
+    /// Nothing is sent for this long.
+    Hold(Duration, HoldReason),
+    /// The crawl delay of a robots.txt.
+    CrawlDelay(CrawlDelay),
+    /// The numbers that an operator sets.
+    Set(OperatorNumbers),
+    /// An operator lifts hold, breaker and quarantine.
+    Unpark,
+    /// An operator drops what the law learned.
+    Forget,
+    /// A state from before the engine lost it, or one that a fallback share kept.
+    Join(Box<Host>),
+}
+
+impl Event {
+    /// Returns one cancellation per permit of a run of which no request was sent.
+    pub fn cancelled(first: LeaseId, slots: u16, unused: Unused) -> impl Iterator<Item = Self> {
+        (unused.of_run(first, slots)).map(|(lease, unused)| Self::Cancel {
+            lease,
+            unused: Some(unused),
+        })
+    }
+
+    /// Applies the event to `host` at `now`. The jitter follows from `seed` and the lease alone.
+    pub(crate) fn apply(
+        &self,
+        host: &mut Host,
+        now: Timestamp,
+        config: &Config,
+        seed: u64,
+    ) -> Option<Directions> {
+        match self {
+            Self::Report {
+                lease,
+                report,
+                body_coming,
+            } => {
+                let mut rng = Rng::of_lease(seed, *lease);
+                return Some(if *body_coming {
+                    host.hear(now, *lease, report, config, &mut rng)
+                } else {
+                    host.report(now, *lease, report, config, &mut rng)
+                });
+            }
+            Self::Release { lease, bytes } => host.release(now, *lease, *bytes, config),
+            Self::Cancel { lease, unused } => host.cancel(now, *lease, *unused, config),
+            Self::Renew(lease) => lease.note_renewed(host.renew(now, lease.id(), config)),
+            Self::Hold(length, reason) => {
+                host.hold(now, now + *length, *reason);
+            }
+            Self::CrawlDelay(delay) => {
+                host.crawl_delay(now, *delay, config);
+            }
+            Self::Set(numbers) => host.set(now, *numbers, config),
+            Self::Unpark => host.unpark(),
+            Self::Forget => host.forget(now, config),
+            Self::Join(other) => host.join(other, now, config),
+        }
+        None
+    }
+
+    /// Returns the lease of an event that may wait for the next write, `None` for an urgent event.
+    ///
+    /// The event must be written before that lease expires.
+    pub(crate) fn can_linger(&self) -> Option<LeaseId> {
+        match self {
+            Self::Report { lease, report, .. } => {
+                matches!(report.signal, Signal::Ok | Signal::UrlError).then_some(*lease)
+            }
+            Self::Release { lease, .. } | Self::Cancel { lease, .. } => Some(*lease),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The way of a grant from a confirmed write to its caller, and back if the caller has left.
+
+use std::time::Duration;
+
+use politely_core::Timestamp;
+use politely_core::gate::{LeaseId, grace};
+use politely_core::host::{Unused, Wait};
+
+use super::{Node, Ticket};
+use crate::event::Event;
+use crate::held_lease::safe_length;
+use crate::replica::{PendingGrant, WaiterReply};
+
+/// A permit that the engine has confirmed. All times are local.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Grant {
+    /// The lease of the first request. Further requests have the ids that follow.
+    pub lease: LeaseId,
+    /// The number of requests.
+    pub slots: u16,
+    /// The time from which the first request may be sent.
+    pub start: Timestamp,
+    /// The time until which the first request may be sent.
+    pub valid_until: Timestamp,
+    /// The rate of the key in requests per second, which spaces the requests of a run.
+    pub rate: f64,
+    /// The time after its start for which a holder may rely on the lease.
+    pub lasts: Duration,
+    /// The refund of the first request if it is not sent.
+    pub unused: Unused,
+}
+
+/// The answer to one caller.
+#[derive(Debug)]
+pub struct Reply {
+    /// The caller's ticket.
+    pub ticket: Ticket,
+    /// The permit, or how long the key must wait. The time is local.
+    pub result: Result<Grant, Wait>,
+}
+
+impl Node {
+    /// Returns the answers that are ready. Permits of callers that have left are cancelled.
+    pub fn poll_replies(&mut self, local: Timestamp) -> Vec<Reply> {
+        let ready = std::mem::take(&mut self.replies);
+        let mut replies = Vec::with_capacity(ready.len());
+        for (id, reply) in ready {
+            if !self.context.left.remove(&reply.ticket) {
+                replies.push(reply);
+            } else if let Ok(grant) = reply.result {
+                let cancelled = Event::cancelled(grant.lease, grant.slots, grant.unused);
+                self.give_back(id, cancelled, local);
+            }
+        }
+        replies
+    }
+
+    fn give_back(&mut self, id: usize, cancelled: impl Iterator<Item = Event>, local: Timestamp) {
+        if let Some(replica) = self.table.get_mut(id) {
+            cancelled.for_each(|event| {
+                replica.apply(event, &self.context, local);
+            });
+        }
+        self.table.wake(id);
+    }
+
+    /// Turns what a replica says to its waiters into replies to callers.
+    pub(super) fn collect(&mut self, id: usize, replies: &mut Vec<WaiterReply>, local: Timestamp) {
+        for reply in replies.drain(..) {
+            match reply {
+                // A grant must not overtake one that waits for confirmation.
+                WaiterReply::Granted(mut pending)
+                    if pending.unconfirmed_since.is_some()
+                        || self.unconfirmed.iter().any(|(_, of, _)| *of == id) =>
+                {
+                    pending
+                        .unconfirmed_since
+                        .get_or_insert(self.context.clock.loss());
+                    self.unconfirmed.push((local, id, pending));
+                    self.heartbeats.next_at = local;
+                }
+                WaiterReply::Granted(pending) => self.deliver(id, &pending, local),
+                WaiterReply::Refused(ticket, wait) => {
+                    let at = self.context.clock.local(wait.at);
+                    let result = Err(Wait { at, ..wait });
+                    self.replies.push((id, Reply { ticket, result }));
+                }
+            }
+        }
+    }
+
+    pub(super) fn deliver(&mut self, id: usize, pending: &PendingGrant, local: Timestamp) {
+        let grant = &pending.grant;
+        let start = self.context.clock.local(grant.start).min(pending.starts);
+        let grace = grace(grant.interval());
+        if start + grace < local {
+            // The confirmation took too long. Sent now, the request would be one of a burst.
+            self.take_back(id, pending, local);
+            return;
+        }
+        self.context.counts.granted += u64::from(grant.slots);
+        // A late start does not extend the lease.
+        let late = local.since(start);
+        let granted = Grant {
+            lease: grant.lease,
+            slots: grant.slots,
+            start: start.max(local),
+            valid_until: start.max(local) + grace,
+            rate: grant.rate,
+            lasts: safe_length(self.context.config.lease).saturating_sub(late),
+            unused: grant.unused,
+        };
+        let reply = Reply {
+            ticket: pending.ticket,
+            result: Ok(granted),
+        };
+        self.replies.push((id, reply));
+    }
+
+    /// Cancels a grant that cannot be used, and puts its caller back into the queue.
+    pub(super) fn take_back(&mut self, id: usize, pending: &PendingGrant, local: Timestamp) {
+        let grant = &pending.grant;
+        let cancelled = Event::cancelled(grant.lease, grant.slots, grant.unused);
+        self.give_back(id, cancelled, local);
+        if let Some(replica) = self.table.get_mut(id) {
+            replica.put_back(pending, &mut self.context);
+        }
+    }
+}
