@@ -140,12 +140,14 @@ impl Host {
             self.before_cut(report);
         }
         if let Some(lease) = lease {
-            if fault == Fault::Host {
-                self.learn(now, &lease, report, fresh, &old);
+            match fault {
+                Fault::Host => self.learn(now, &lease, report, report.signal, fresh, &old),
+                Fault::Page => self.learn(now, &lease, report, Signal::Ok, false, &old),
+                Fault::Outage | Fault::Url => {}
             }
             self.judge(now, &lease, report, fault, config, rng);
         }
-        if fault == Fault::Url {
+        if fault.is_the_urls() {
             self.undo_cuts(now, config);
         }
         if fresh {
@@ -161,7 +163,7 @@ impl Host {
                     .map(|after| u32::try_from(after.as_secs()).unwrap_or(u32::MAX)),
             };
         }
-        if fault != Fault::Url {
+        if !fault.is_the_urls() {
             self.hold_after(now, report, fresh, config, rng);
         }
         self.charge_bytes(now, report.bytes, config);
@@ -172,7 +174,7 @@ impl Host {
             rate: new.rate.per_s,
             event: fresh,
             late: lease.is_none(),
-            url_fault: fault == Fault::Url,
+            url_fault: fault.is_the_urls(),
         }
     }
 
@@ -309,6 +311,7 @@ impl Host {
         now: Timestamp,
         lease: &Lease,
         report: &Report,
+        signal: Signal,
         fresh: bool,
         bounds: &Bounds,
     ) {
@@ -318,7 +321,7 @@ impl Host {
         self.law.on_sample(&Sample {
             now,
             sent: lease.start,
-            signal: report.signal,
+            signal,
             fresh,
             last_event: self
                 .rare
@@ -357,7 +360,7 @@ impl Host {
             self.refused = self.refused.saturating_add(1);
         }
         let in_trouble = !served || report.status.is_some_and(|status| status >= 500);
-        if in_trouble && fault == Fault::Url {
+        if in_trouble && fault.is_the_urls() {
             // The probe of a breaker says nothing about the host: the next request is the probe.
             if let Some(rare) = &mut self.rare
                 && lease.is_probe()

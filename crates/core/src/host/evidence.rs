@@ -13,8 +13,8 @@
 //! | any other, on a host that never served | from the second on, for the breaker alone |
 //!
 //! Two things correct a first sight. If the URL is refused again although others were served in between, the
-//! law gets back what it knew before the cut. And the host's record says what a first sight is worth: after
-//! [`OWN_FAULTS`] URLs proved to be at fault themselves, refusals of further URLs need company as well;
+//! law gets back what it knew before the cut. And the host's record says what a first sight is worth: once
+//! a URL proved to be at fault itself, refusals of further URLs need company as well, until one recovers;
 //! after [`TRANSIENTS`] URLs that failed and were then served, every first failure counts.
 //!
 //! A healthy host has no such state, and a success costs it one comparison.
@@ -30,6 +30,8 @@ use crate::signal::{Report, Resource, Signal};
 
 /// URLs whose failures are remembered, per host.
 const URLS_MAX: usize = 8;
+/// A URL that failed so many requests ago is not asked any more.
+const STALE_LEASES: u64 = 1_000;
 /// A run of failures is evidence if it is rarer than this among failures that are independent.
 const RARE_RUN: f64 = 1e-3;
 /// The same for plain 500s, which say little about a host.
@@ -40,8 +42,8 @@ const LONE_FAILURES: u8 = 4;
 const PRIOR: (f64, f64) = (0.5, 5.5);
 /// The counts behind that share are halved here, so that old failures fade.
 const TRIES_MAX: u8 = 200;
-/// URLs that proved to be at fault themselves, and none of late that recovered.
-const OWN_FAULTS: i8 = 2;
+/// URLs that proved to be at fault themselves, and none since that recovered.
+const OWN_FAULTS: i8 = 1;
 /// URLs that failed and were then served.
 const TRANSIENTS: i8 = -2;
 /// The record's bounds: it follows a host that changes.
@@ -54,8 +56,17 @@ pub(super) enum Fault {
     Host,
     /// The breaker: a host that never served teaches nothing about its rate.
     Outage,
-    /// Its URL alone.
+    /// Its URL alone, and whether the host was well says another.
     Url,
+    /// Its URL alone, and the host was well: to the law the request was served.
+    Page,
+}
+
+impl Fault {
+    /// The URL alone is at fault.
+    pub(super) const fn is_the_urls(self) -> bool {
+        matches!(self, Self::Url | Self::Page)
+    }
 }
 
 /// How telling a failure is.
@@ -153,11 +164,17 @@ impl Host {
             };
         };
         let known = self.rare.as_mut().and_then(|rare| rare.evidence.as_mut());
+        // After a refusal, only a page that is served tells whether it is over.
+        let no_strike = self.strikes == 0;
+        let told = |fault| match fault {
+            Fault::Url if no_strike => Fault::Page,
+            fault => fault,
+        };
         if kind == Kind::Answer {
             if let (Some(evidence), Some(_)) = (known, lease) {
                 evidence.answered(url);
             }
-            return Fault::Url;
+            return told(Fault::Url);
         }
         let Some(lease) = lease else {
             return match known {
@@ -174,7 +191,13 @@ impl Host {
                 ..Evidence::default()
             })
         });
-        evidence.failed(url, kind, lease.id, next, served_before)
+        let refuses_urls = evidence.record >= OWN_FAULTS || evidence.is_proven(url);
+        let fault = evidence.failed(url, kind, lease.id, next, served_before);
+        match kind {
+            Kind::Refusal | Kind::Block if !refuses_urls => fault,
+            _ if !served_before => fault,
+            _ => told(fault),
+        }
     }
 
     /// Before the law cuts the rate for `report`: keeps what it knows, should the URL prove to be at fault.
@@ -210,6 +233,11 @@ impl Evidence {
         standing.is_some_and(|failed| failed.standing != Standing::Unclear)
     }
 
+    /// Did `url` fail again although others were served?
+    fn is_proven(&self, url: u32) -> bool {
+        (self.failed.iter()).any(|failed| failed.url == url && failed.standing == Standing::Proven)
+    }
+
     /// A page was served. `was_open`: the breaker was not closed, so failures until now were the host's.
     fn served(&mut self, url: Option<u32>, lease: LeaseId, was_open: bool) {
         if let Some(at) = url.and_then(|url| self.find(url)) {
@@ -219,7 +247,7 @@ impl Evidence {
                 self.keep_cuts();
             }
         }
-        if was_open {
+        if was_open && usize::from(self.run) >= URLS_MAX {
             self.failed
                 .retain(|failed| failed.standing != Standing::Unclear);
         } else if !self.is_rare(RARE_RUN) {
@@ -266,8 +294,8 @@ impl Evidence {
             failed.since = next.0;
             self.repeats = self.repeats.saturating_add(1);
         } else {
-            if self.failed.len() >= URLS_MAX && self.failed.remove(0).cut {
-                self.keep_cuts();
+            if self.failed.len() >= URLS_MAX {
+                self.make_room(next);
             }
             self.failed.push(FailedUrl {
                 since: next.0,
@@ -303,6 +331,22 @@ impl Evidence {
         if rare { Fault::Host } else { Fault::Url }
     }
 
+    /// Forgets a URL: one that told all that it can tell, or that is not asked any more, or the newest.
+    ///
+    /// The oldest of the others are asked again soonest, and so are the first to tell whose fault it is.
+    fn make_room(&mut self, next: LeaseId) {
+        let proven = |failed: &FailedUrl| failed.standing == Standing::Proven;
+        let stale = |failed: &FailedUrl| next.0.saturating_sub(failed.since) > STALE_LEASES;
+        let at = match self.failed.iter().position(proven) {
+            Some(at) => at,
+            None if self.failed.first().is_some_and(stale) => 0,
+            None => self.failed.len() - 1,
+        };
+        if self.failed.remove(at).cut {
+            self.keep_cuts();
+        }
+    }
+
     fn is_rare(&self, below: f64) -> bool {
         let lone = self.repeats.saturating_sub(LONE_FAILURES);
         self.is_rare_run(self.run.saturating_add(lone), below)
@@ -324,7 +368,6 @@ impl Evidence {
         self.failures = self.failures.saturating_add(failures);
         if self.tries >= TRIES_MAX {
             (self.tries, self.failures) = (self.tries / 2, self.failures / 2);
-            self.record -= self.record.signum();
         }
     }
 
