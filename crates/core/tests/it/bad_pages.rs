@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use politely_core::config::Config;
 use politely_core::gate::LeaseId;
-use politely_core::host::{Ask, Decision, Host};
+use politely_core::host::{Ask, Decision, Directions, Host, Reason};
 use politely_core::signal::{Failure, Report, Resource, Signal};
 use politely_core::{Rng, Timestamp};
 use proptest::prelude::*;
@@ -260,32 +260,162 @@ fn profiles() -> [Config; 3] {
     [Config::crawler(), api, aimd]
 }
 
-/// The pace is kept in crawls of six thousand pages, about ten minutes at ten a second: the first
-/// refusals cost seconds, until two pages have shown that they alone are refused.
+/// The pace is kept in crawls of six thousand pages, five to ten minutes at the full rate: the first
+/// refusals cost seconds, until a page has shown that it alone is refused.
 #[test]
 fn no_kind_of_bad_page_slows_the_good_ones() {
-    for config in [Config::crawler(), Config::fixed(5.0, 1.0)] {
-        for bad in BAD {
-            for (name, pages) in mixes(6_000, bad) {
-                let (share, crawl) = pace(&pages, &config, 1);
-                assert!(share >= 0.9, "{name}: {share:.3}, blamed {}", crawl.blamed);
-            }
-        }
-    }
-}
-#[test]
-fn print_paces() {
     for config in profiles() {
         for bad in BAD {
             for (name, pages) in mixes(6_000, bad) {
                 let (share, crawl) = pace(&pages, &config, 1);
-                if share < 0.9 {
-                    eprintln!(
-                        "{} {name}: {share:.3}, blamed {}",
-                        config.limits.rate_start, crawl.blamed
-                    );
-                }
+                // Five URLs in a row that are refused look like a limit, and are taken for one once.
+                let least = if name.ends_with("five") { 0.8 } else { 0.9 };
+                assert!(
+                    share >= least,
+                    "{name}: {share:.3}, blamed {}",
+                    crawl.blamed
+                );
             }
         }
+    }
+}
+
+/// Twenty-four pages, every second a plain 500: the twelve good ones come, and the breaker never rests.
+#[test]
+fn plain_500s_rest_no_host_that_serves() {
+    let bad = |i| (i % 2 == 1).then_some(Page::Status(500, 0));
+    let (share, crawl) = pace(&pages(24, bad), &Config::crawler(), 1);
+    assert_eq!((crawl.served, crawl.blamed), (12, 0));
+    assert!(share >= 0.9, "{share:.3}");
+}
+
+/// A host whose pages are reported one by one.
+struct Told {
+    crawl: Crawl,
+}
+
+impl Told {
+    fn new() -> Self {
+        let config = Config::fixed(10.0, 1.0);
+        Self {
+            crawl: Crawl::of(Vec::new(), config, 1),
+        }
+    }
+
+    /// Sends a request for `url` as soon as it may leave, and reports `page`.
+    fn tell(&mut self, url: &str, page: Page) -> Directions {
+        let crawl = &mut self.crawl;
+        let lease = loop {
+            match crawl.host.request(crawl.now, Ask::default(), &crawl.config) {
+                Decision::Granted(grant) => break grant.lease,
+                Decision::Wait(wait) => crawl.now = wait.at.max(crawl.now),
+            }
+        };
+        crawl.now = crawl.now + ROUND_TRIP;
+        let report = page.report(url);
+        (crawl.host).report(crawl.now, lease, &report, &crawl.config, &mut crawl.rng)
+    }
+
+    fn serve(&mut self, count: usize) {
+        for i in 0..count {
+            let told = self.tell(&format!("good {i}"), Page::Good);
+            assert!(!told.url_fault && !told.event);
+        }
+    }
+
+    fn held(&self, told: Directions) -> bool {
+        told.hold_until > self.crawl.now
+    }
+}
+
+#[test]
+fn a_refusal_counts_at_first_sight_and_then_for_its_url_alone() {
+    let refused = Page::Status(429, 30);
+    let mut host = Told::new();
+    host.serve(20);
+    let first = host.tell("bad", refused);
+    assert!(first.event && !first.url_fault && host.held(first));
+    host.serve(1);
+    for _ in 0..9 {
+        let again = host.tell("bad", refused);
+        assert!(again.url_fault && !again.event && !host.held(again));
+        host.serve(1);
+    }
+    // Served, the URL is as good as any.
+    host.tell("bad", Page::Good);
+    let anew = host.tell("bad", refused);
+    assert!(!anew.url_fault && host.held(anew));
+}
+
+#[test]
+fn a_real_limit_is_noticed_at_its_first_refusal() {
+    let mut host = Told::new();
+    host.serve(20);
+    for i in 0..3 {
+        let told = host.tell(&format!("page {i}"), Page::Status(429, 2));
+        assert!(told.event && !told.url_fault && host.held(told), "{i}");
+    }
+}
+
+#[test]
+fn two_urls_in_a_row_are_trouble_of_a_host_that_seldom_fails() {
+    for bad in [Page::Status(504, 0), Page::Status(502, 0), Page::Reset] {
+        let mut host = Told::new();
+        host.serve(20);
+        assert!(host.tell("a", bad).url_fault);
+        assert!(host.tell("a", bad).url_fault, "the same URL counts once");
+        let second = host.tell("b", bad);
+        assert!(second.event && !second.url_fault, "{bad:?}");
+    }
+}
+
+#[test]
+fn a_host_that_never_served_rests_after_one_url() {
+    let mut host = Told::new();
+    let began = host.crawl.now;
+    for i in 0..6 {
+        assert_eq!(host.tell("only", Page::Status(504, 0)).url_fault, i == 0);
+    }
+    let (now, config) = (host.crawl.now, host.crawl.config.clone());
+    assert!(now.since(began) < Duration::from_secs(1));
+    let wait = host.crawl.host.explain(now, &config).wait;
+    assert_eq!(wait.map(|wait| wait.reason), Some(Reason::Breaker));
+}
+
+/// A client that polls one URL: its host's outage is noticed although no second URL is asked.
+#[test]
+fn a_lone_url_that_was_served_rests_its_host_in_the_end() {
+    let mut host = Told::new();
+    for _ in 0..20 {
+        host.tell("only", Page::Good);
+    }
+    let blamed = (0..8).filter(|_| !host.tell("only", Page::Reset).url_fault);
+    assert_eq!(blamed.count(), 3);
+}
+
+#[test]
+fn a_page_that_is_gone_holds_nobody() {
+    for status in [404, 410, 301] {
+        let mut host = Told::new();
+        let told = host.tell("gone", Page::Status(status, 7_200));
+        assert!(!host.held(told), "{status}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// P11: a third of the pages at most are bad, each in a way of its own.
+    #[test]
+    fn any_mix_of_bad_pages_leaves_the_good_ones_their_pace(
+        bad in proptest::collection::vec((0..3_000_usize, 0..BAD.len()), 1..1_000),
+        seed in any::<u64>(),
+    ) {
+        let mut pages = vec![Page::Good; 3_000];
+        for (at, kind) in bad {
+            pages[at] = BAD[kind];
+        }
+        let (share, crawl) = pace(&pages, &Config::crawler(), seed);
+        prop_assert!(share >= 0.9, "{share:.3}, blamed {}", crawl.blamed);
     }
 }
