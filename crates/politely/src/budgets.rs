@@ -85,6 +85,12 @@ impl Budgets {
         }
         Some(next)
     }
+
+    /// [`Policy::put_off`]: puts off one request whose failure counts against its URL only.
+    #[must_use]
+    pub fn put_off(&self, policy: &Policy, next: Next, attempt: &Attempt, report: &Report) -> Next {
+        policy.put_off(next, attempt, report, &mut self.state.lock().rng)
+    }
 }
 
 #[cfg(test)]

@@ -154,6 +154,8 @@ class Outcome:
     """How many times the request was sent, this time included."""
     refused: int = 0
     """How many of the times before were refused."""
+    resource: str | None = None
+    """The URL that was requested, so that its trouble slows no other URL. Default: the URL that was asked for."""
 
     def body(self, permit: str, slot: int, latency: float) -> Json:
         body: Json = {"permit": permit, "latency_ms": round(1000 * latency, 3)}
@@ -174,6 +176,8 @@ class Outcome:
             body["attempt"] = self.attempt
         if self.refused:
             body["refused"] = self.refused
+        if self.resource is not None:
+            body["resource"] = self.resource
         return body
 
 
@@ -192,6 +196,8 @@ class Next:
     """Requests per second for the key from now on."""
     hold: float = 0.0
     """Seconds in which nothing leaves for the key. Permits wait it out by themselves."""
+    url_fault: bool = False
+    """The failure counts against its URL alone: other URLs of the key go on as before."""
 
     @property
     def retry(self) -> bool:
@@ -209,6 +215,7 @@ class Next:
             "late": answer.get("late", False),
             "rate": answer.get("rate", 0.0),
             "hold": answer.get("hold_ms", 0) / 1000,
+            "url_fault": answer.get("url_fault", False),
         }
         match answer["next"]:
             case {"retry": retry}:

@@ -287,6 +287,8 @@ class Talk:
         latency = outcome.latency
         if latency is None:
             latency = max(0.0, self.now() - permit.start)
+        if outcome.resource is None and "://" in permit.target:
+            outcome = replace(outcome, resource=permit.target)
         return outcome.body(permit.name, permit.slot, latency)
 
     def _heard(

@@ -234,14 +234,14 @@ fn of_a_crawl_delay_and_an_operators_number_the_slower_counts() {
     }
 }
 
-/// Those without one are written as they were before: processes of the version before read them.
+/// A state with a Crawl-delay has a layout of its own.
 #[test]
 fn a_crawl_delay_is_kept_with_the_state() {
     let mut key = Told::new();
-    assert_eq!(key.host.snapshot()[0], 3);
+    assert_eq!(key.host.snapshot()[0], 5);
     key.told(0, 2_000, DAY);
     let state = key.host.snapshot();
-    assert_eq!(state[0], 4);
+    assert_eq!(state[0], 6);
     key.host = Host::restore(&state, Told::at(0), &key.config).expect("a state");
     assert_eq!(key.host.snapshot(), state);
     assert_eq!(key.rate(1), 5);

@@ -246,6 +246,29 @@ impl Policy {
         }
     }
 
+    /// Puts off this request alone: what [`Policy::decide`] answered about a failure that counts against its
+    /// URL only ([`crate::host::Directions::url_fault`]), so that no hold of its key makes it wait.
+    ///
+    /// A refused request waits its Retry-After, and no less than a backoff that grows with each refusal, so
+    /// that one refused URL does not take its neighbours' turns. All other answers stand.
+    #[must_use]
+    pub fn put_off(&self, next: Next, attempt: &Attempt, report: &Report, rng: &mut Rng) -> Next {
+        let Next::Retry {
+            after,
+            requeue: true,
+        } = next
+        else {
+            return next;
+        };
+        let own = self
+            .backoff
+            .delay(attempt.refusals, attempt.previous_delay, rng);
+        Next::Retry {
+            after: after.max(own).max(report.retry_after.unwrap_or_default()),
+            requeue: false,
+        }
+    }
+
     /// Why no further attempt could be right, however few there were.
     fn hopeless(&self, attempt: &Attempt, report: &Report) -> Option<GiveUpReason> {
         if report.signal == Signal::Blocked {

@@ -10,7 +10,8 @@
 //! 4. is reported at once, so that the next request knows; the in-flight slot stays taken until the body has
 //!    come or is dropped, because servers count a request until they are rid of it,
 //! 5. is judged by the [`Policy`]: a refused request goes back to its key's line, a failed one waits out its
-//!    backoff, and what is hopeless is returned to the caller, response or error, as it came.
+//!    backoff, and what is hopeless is returned to the caller, response or error, as it came. A request whose
+//!    URL alone is refused, while others of its key are served, waits by itself and holds nobody up.
 //!
 //! # What is sent again
 //! Whatever the policy allows: by default GET, HEAD, OPTIONS and TRACE, refused or failed for now, within its
@@ -40,9 +41,10 @@ use std::time::Duration;
 
 use http::{HeaderMap, Method, Response, StatusCode};
 use http_body::Body;
+use politely_core::host::Directions;
 use politely_core::key::{Key, KeyError};
 use politely_core::retry::{Attempt, BudgetRule, Next, Policy};
-use politely_core::signal::{Classifier, Failure, Outcome, Report};
+use politely_core::signal::{Classifier, Failure, Outcome, Report, Resource};
 use tracing::Instrument;
 use tracing::field::Empty;
 use url::Url;
@@ -163,7 +165,10 @@ impl Attempts {
         exchange: &mut X,
         mut request: X::Request,
     ) -> Result<Response<PacedBody<X::Body>>, Ended<X::Error>> {
-        let keys = self.keys_of::<X>(&request).map_err(NotSent::from)?;
+        let url = X::url(&request).map_err(NotSent::from)?;
+        let resource = Some(Resource::of(url.as_str()));
+        let keys = self.keys_of::<X>(&request, &url).map_err(NotSent::from)?;
+        drop(url);
         let mut attempt = Attempt::first(X::method(&request).clone());
         loop {
             let copy = self.copy_of::<X>(&request);
@@ -184,11 +189,11 @@ impl Attempts {
             let sending = exchange.send(request).instrument(span.clone());
             let result = permit.during(sending).await;
             let latency = self.limiter.now().since(sent);
-            let (report, came) = match result {
+            let (report, url_fault, came) = match result {
                 Ok(response) => {
-                    let hearing = self.hear(response, permit, latency, &keys[0]);
-                    let (report, response) = hearing.instrument(span.clone()).await;
-                    (report, Ok(response))
+                    let hearing = self.hear(response, permit, latency, &keys[0], resource);
+                    let (report, told, response) = hearing.instrument(span.clone()).await;
+                    (report, told.url_fault, Ok(response))
                 }
                 Err(error) => {
                     let Some(failure) = X::failure(&error) else {
@@ -196,14 +201,16 @@ impl Attempts {
                     };
                     let outcome = Outcome::Failed(failure);
                     let report = self.classifier.classify(&outcome, wall_clock(), latency, 0);
-                    span.in_scope(|| permit.report(&report));
-                    (report, Err(Ended::Failed(error)))
+                    let report = Report { resource, ..report };
+                    let told = span.in_scope(|| permit.report(&report));
+                    (report, told.url_fault, Err(Ended::Failed(error)))
                 }
             };
             span.record("status", report.status);
             span.record("signal", tracing::field::debug(report.signal));
             drop(span);
-            let Some((after, copy)) = self.again(&attempt, &report, &keys[0], copy) else {
+            let Some((after, copy)) = self.again(&attempt, &report, url_fault, &keys[0], copy)
+            else {
                 return came;
             };
             let Some(after) = self.judged(judge, after, &keys[0]).await else {
@@ -224,11 +231,10 @@ impl Attempts {
         repeatable.then(|| X::copy(request)).flatten()
     }
 
-    fn keys_of<X: Exchange>(&self, request: &X::Request) -> Result<Vec<Key>, KeyError> {
-        let url = X::url(request)?;
+    fn keys_of<X: Exchange>(&self, request: &X::Request, url: &Url) -> Result<Vec<Key>, KeyError> {
         let mut keys = (self.keys)(&Asked {
             method: X::method(request),
-            url: &url,
+            url,
             headers: X::headers(request),
         })?;
         keys.extend_from_slice(&self.and_keys);
@@ -249,7 +255,8 @@ impl Attempts {
         permit: Permit,
         latency: Duration,
         key: &Key,
-    ) -> (Report, Response<PacedBody<B>>) {
+        resource: Option<Resource>,
+    ) -> (Report, Directions, Response<PacedBody<B>>) {
         let (head, body) = response.into_parts();
         let mut body = Peeked::new(body);
         if self.classifier.reads_bodies() || may_be_block_page(head.status) {
@@ -261,13 +268,14 @@ impl Attempts {
             body_start: body.start(),
         };
         let report = self.classifier.classify(&outcome, wall_clock(), latency, 0);
+        let report = Report { resource, ..report };
         let (directions, slot): (_, Slot) = permit.heard(&report);
         let hold = directions.hold_until.since(self.limiter.now());
         if !hold.is_zero() {
             tracing::debug!(%key, signal = ?report.signal, hold_ms = hold.as_millis() as u64, "hold");
         }
         let response = Response::from_parts(head, body.holding(slot));
-        (report, response)
+        (report, directions, response)
     }
 
     /// Whether there is another attempt: after which delay, with which request.
@@ -275,14 +283,18 @@ impl Attempts {
         &self,
         attempt: &Attempt,
         report: &Report,
+        url_fault: bool,
         key: &Key,
         copy: Option<R>,
     ) -> Option<(Duration, R)> {
         let now = self.limiter.now();
-        match self
-            .budgets
-            .decide(&self.policy, attempt, report, key, now, copy.is_some())?
-        {
+        let (budgets, policy) = (&self.budgets, &self.policy);
+        let mut next = budgets.decide(policy, attempt, report, key, now, copy.is_some())?;
+        if url_fault {
+            // The key is not held for this failure: the request waits by itself.
+            next = budgets.put_off(policy, next, attempt, report);
+        }
+        match next {
             Next::Retry { after, .. } => Some((after, copy?)),
             Next::GiveUp(reason) => {
                 tracing::debug!(%key, attempt = attempt.number, %reason, "given up");

@@ -20,6 +20,7 @@ pub(super) fn told(permit: &str, report: &Report, body_coming: bool) -> Told {
         bytes: report.bytes,
         body_coming,
         attempt: 1,
+        resource: report.resource.map(|resource| resource.to_string()),
         meaning: Some(Meaning {
             signal: report.signal.into(),
             retry_after_ms: retry_after,

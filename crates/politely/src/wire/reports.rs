@@ -88,6 +88,10 @@ pub struct Told {
         deserialize_with = "whole"
     )]
     pub refused: u16,
+    /// The URL that was requested, or its hash as 16 hexadecimal digits. With it, the trouble of one URL slows no other;
+    /// reports without one count as reports about different URLs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<String>,
     /// What the worker made of the answer, if it judges answers itself: then status, error, headers and body are
     /// not looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -256,6 +260,9 @@ pub struct ToldAnswer {
     /// Nothing leaves for its key this long.
     #[serde(default, skip_serializing_if = "is_zero_64")]
     pub hold_ms: u64,
+    /// The failure counts against its URL only: the key's rate, breaker and hold did not change.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub url_fault: bool,
     /// What is wrong with the report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Error>,

@@ -243,3 +243,44 @@ async fn a_soft_block_in_a_body_is_a_signal() {
     let key = Key::host(&server.url("/")).unwrap();
     assert!(limiter.explain(&key).unwrap().event.is_some());
 }
+
+/// P11: through the layer, one page that is always refused costs its neighbours one Retry-After.
+#[tokio::test(start_paused = true)]
+async fn a_refused_page_waits_alone() {
+    let inner = tower::service_fn(|request: Request<Empty<Bytes>>| async move {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let mut response = http::Response::new(Empty::<Bytes>::new());
+        if request.uri().path() == "/bad" {
+            *response.status_mut() = http::StatusCode::TOO_MANY_REQUESTS;
+            let wait = http::HeaderValue::from_static("2");
+            response.headers_mut().insert("retry-after", wait);
+        }
+        Ok::<_, std::convert::Infallible>(response)
+    });
+    let limiter = Limiter::builder()
+        .clock(politely::Clock::tokio())
+        .config(politely::Config::fixed(10.0, 1.0))
+        .build()
+        .unwrap();
+    let service = PoliteLayer::new(limiter).layer(inner);
+    let call = |path: String| {
+        let url = format!("http://a.example{path}");
+        let request = Request::get(url).body(Empty::new()).unwrap();
+        service.clone().oneshot(request)
+    };
+    let refused = tokio::spawn(call("/bad".to_owned()));
+    let began = tokio::time::Instant::now();
+    let pages: Vec<_> = (0..100)
+        .map(|page| tokio::spawn(call(format!("/{page}"))))
+        .collect();
+    for page in pages {
+        assert_eq!(page.await.unwrap().unwrap().status(), 200);
+    }
+    // A hundred departures at ten a second, one hold, and what the refused page's own retries took.
+    let took = began.elapsed();
+    assert!(
+        took < Duration::from_millis(10_000 + 2_200 + 1_000),
+        "{took:?}"
+    );
+    refused.abort();
+}

@@ -17,6 +17,7 @@ pub(crate) struct Answered {
     pub(crate) next: Next,
     pub(crate) rate: f64,
     pub(crate) hold_until: Timestamp,
+    pub(crate) url_fault: bool,
 }
 
 #[derive(Default)]
@@ -63,6 +64,7 @@ mod tests {
             next: Next::Done,
             rate,
             hold_until: Timestamp::ZERO,
+            url_fault: false,
         };
         let first = 1_u64 << 34;
         for number in first..first + 5_000 {

@@ -7,7 +7,7 @@ use politely::core::Timestamp;
 use politely::core::key::Key;
 use politely::core::retry::{Attempt, Next as Decided};
 use politely::core::signal::{
-    BODY_SCANNED, COUNT_MAX, Failure, Outcome, Quota, Report, SPAN_MAX, Signal, WAIT_MAX,
+    BODY_SCANNED, COUNT_MAX, Failure, Outcome, Quota, Report, Resource, SPAN_MAX, Signal, WAIT_MAX,
 };
 use politely::wall_clock;
 use politely::wire::{self, Meaning, Next, Told, ToldAnswer};
@@ -90,11 +90,12 @@ impl Coordinator {
         } else {
             (permit.report(&report), None)
         };
-        let next = self.next(&attempt, &report, &key, now);
+        let next = self.next(&attempt, &report, &key, now, directions.url_fault);
         let answered = Answered {
             next,
             rate: directions.rate,
             hold_until: directions.hold_until,
+            url_fault: directions.url_fault,
         };
         let answer = answered.clone().answer(told, now, directions.late);
         if let (Some(body), Some(Entry::Out(out))) = (body, shard.get(number)) {
@@ -144,17 +145,29 @@ impl Coordinator {
             Key::custom("unknown-permits").map_err(|why| error("permit", &why.to_string()))?;
         Ok(ToldAnswer {
             permit: told.permit.clone(),
-            next: self.next(&attempt, &report, &key, now),
+            next: self.next(&attempt, &report, &key, now, false),
             late: true,
             ..ToldAnswer::default()
         })
     }
 
-    fn next(&self, attempt: &Attempt, report: &Report, key: &Key, now: Timestamp) -> Next {
+    /// `url_fault`: the key is not held for this failure, so the request waits by itself.
+    fn next(
+        &self,
+        attempt: &Attempt,
+        report: &Report,
+        key: &Key,
+        now: Timestamp,
+        url_fault: bool,
+    ) -> Next {
         let Inner {
             budgets, policy, ..
         } = &*self.0;
-        match budgets.decide(policy, attempt, report, key, now, true) {
+        let mut next = budgets.decide(policy, attempt, report, key, now, true);
+        if url_fault {
+            next = next.map(|next| budgets.put_off(policy, next, attempt, report));
+        }
+        match next {
             None | Some(Decided::Done) => Next::Done,
             Some(Decided::Retry { after, .. }) => Next::Retry {
                 after_ms: after.as_millis() as u64,
@@ -173,8 +186,10 @@ impl Coordinator {
         let latency = Duration::try_from_secs_f64(latency_s)
             .unwrap_or(LATENCY_MAX)
             .min(LATENCY_MAX);
+        let resource = told.resource.as_deref().map(Resource::of);
         if let Some(meaning) = &told.meaning {
-            return Ok(judged(told, meaning, latency));
+            let report = judged(told, meaning, latency);
+            return Ok(Report { resource, ..report });
         }
         let headers;
         let outcome = match (told.status, told.error) {
@@ -195,7 +210,8 @@ impl Coordinator {
             (None, None) => return Err(error("status", "a status or an error must be told")),
         };
         let classifier = &self.0.classifier;
-        Ok(classifier.classify(&outcome, wall_clock(), latency, told.bytes))
+        let report = classifier.classify(&outcome, wall_clock(), latency, told.bytes);
+        Ok(Report { resource, ..report })
     }
 }
 
@@ -207,6 +223,7 @@ impl Answered {
             late,
             rate: finite(self.rate),
             hold_ms: ms_up(self.hold_until.since(now)),
+            url_fault: self.url_fault,
             error: None,
         }
     }

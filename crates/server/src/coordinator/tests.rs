@@ -322,6 +322,41 @@ async fn the_slot_of_a_body_that_is_coming_stays_taken() {
         .granted();
 }
 
+/// P11: one refused URL does not slow its neighbours, and the answer says so.
+#[tokio::test(start_paused = true)]
+async fn a_url_that_alone_is_refused_waits_alone() {
+    let coordinator = coordinator(Config::fixed(10.0, 1.0));
+    let worker = coordinator.worker("a");
+    let tell = async |url: &str, refused: bool| {
+        let wait = Duration::from_secs(5);
+        let grant = coordinator.one(&worker, item("h.example", ""), wait).await;
+        let grant = grant.granted();
+        let said = if refused {
+            refusal(&grant, "2")
+        } else {
+            told(&grant)
+        };
+        let resource = Some(format!("https://h.example/{url}"));
+        coordinator.tell(&worker, &Told { resource, ..said })
+    };
+    tell("a", false).await;
+    let first = tell("bad", true).await;
+    assert!(!first.url_fault && first.hold_ms >= 2_000);
+    let began = tokio::time::Instant::now();
+    tell("b", false).await;
+    for page in 0..20 {
+        let again = tell("bad", true).await;
+        assert!(again.url_fault && again.hold_ms == 0, "{again:?}");
+        let Next::Retry { after_ms } = again.next else {
+            panic!("{again:?}");
+        };
+        assert!(after_ms >= 2_000, "the refused page waits by itself");
+        tell(&format!("page {page}"), false).await;
+    }
+    // One hold, then forty-one departures at ten a second.
+    assert!(began.elapsed() < Duration::from_millis(2_200 + 4_200));
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_cancelled_gives_its_token_back() {
     let coordinator = coordinator(Config::fixed(0.1, 1.0));

@@ -216,6 +216,7 @@ impl Node {
             rate: 0.0,
             event: false,
             late: false,
+            url_fault: false,
         });
         self.context.counts.late += u64::from(directions.late);
         directions

@@ -112,7 +112,7 @@ class PolitelyMiddleware:
     ) -> Request | None:
         """Reports; the request once more if it is to be sent again."""
         try:
-            next = await permit.report(**outcome)
+            next = await permit.report(resource=request.url, **outcome)
         except PolitelyError as why:  # a page that came is not lost for it; Scrapy's own retries do the rest
             log.warning("%s: not reported: %s", request.url, why)
             return None

@@ -1,0 +1,523 @@
+//! Is a failure evidence against the host, or the trouble of its URL alone?
+//!
+//! A 429 or a 504 may be about one URL (RFC 6585, section 4). A report that names its URL is weighed here
+//! before the law, the breaker and the hold see it. Evidence against a host needs two different URLs, or
+//! no success at all; repeated failures of one URL between successes of others count once.
+//!
+//! | a failure | counts against the host |
+//! | --- | --- |
+//! | in a report without a URL | always: the report counts as one about a URL of its own |
+//! | a refusal (429, 503, 529, any Retry-After) or a block page | at first sight |
+//! | of a URL that failed before another URL was served | never, until that URL itself is served |
+//! | any other, on a host that served before | if so many different URLs in a row seldom fail there |
+//! | any other, on a host that never served | from the second on, for the breaker alone |
+//!
+//! Two things correct a first sight. If the URL is refused again although others were served in between, the
+//! law gets back what it knew before the cut. And the host's record says what a first sight is worth: once
+//! a URL proved to be at fault itself, refusals of further URLs need company as well, until one recovers;
+//! after [`TRANSIENTS`] URLs that failed and were then served, every first failure counts.
+//!
+//! A healthy host has no such state, and a success costs it one comparison.
+
+use serde::{Deserialize, Serialize};
+
+use super::Host;
+use crate::Timestamp;
+use crate::config::Config;
+use crate::control::{KeyLaw, Law};
+use crate::gate::{Lease, LeaseId};
+use crate::signal::{Report, Resource, Signal};
+
+/// URLs whose failures are remembered, per host.
+const URLS_MAX: usize = 8;
+/// A URL that failed so many requests ago is not asked any more.
+const STALE_LEASES: u64 = 1_000;
+/// A run of failures is evidence if it is rarer than this among failures that are independent.
+const RARE_RUN: f64 = 1e-3;
+/// The same for plain 500s, which say little about a host.
+const RARE_RUN_OF_ERRORS: f64 = 1e-4;
+/// Failures in a row of a single URL, nothing else asked, that count once.
+const LONE_FAILURES: u8 = 4;
+/// The share of failing URLs before any is known: half a URL of five and a half.
+const PRIOR: (f64, f64) = (0.5, 5.5);
+/// The counts behind that share are halved here, so that old failures fade.
+const TRIES_MAX: u8 = 200;
+/// URLs that proved to be at fault themselves, and none since that recovered.
+const OWN_FAULTS: i8 = 1;
+/// URLs that failed and were then served.
+const TRANSIENTS: i8 = -2;
+/// The record's bounds: it follows a host that changes.
+const RECORD: (i8, i8) = (-3, 3);
+
+/// What a failure counts against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The law, the breaker and the hold: or it is no failure.
+    Host,
+    /// The breaker: a host that never served teaches nothing about its rate.
+    Outage,
+    /// Its URL alone, and whether the host was well says another.
+    Url,
+    /// Its URL alone, and the host was well: to the law the request was served.
+    Page,
+}
+
+impl Fault {
+    /// The URL alone is at fault.
+    pub(super) const fn is_the_urls(self) -> bool {
+        matches!(self, Self::Url | Self::Page)
+    }
+}
+
+/// How telling a failure is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// The host answered soundly, though not with the page: 403, a body that cannot be decoded.
+    Answer,
+    /// The host said no.
+    Refusal,
+    /// The host shows that it is shut.
+    Block,
+    /// No answer, or a gateway's.
+    Trouble,
+    /// A plain 500.
+    Error,
+}
+
+/// The failures of one host's URLs of late.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Evidence {
+    /// In order: the one whose last failure is oldest comes first.
+    failed: Vec<FailedUrl>,
+    /// Different URLs that failed since the last success, other than by their own fault.
+    run: u8,
+    /// Failures beyond those, of the same URLs.
+    repeats: u8,
+    /// First tries of URLs, and how many failed.
+    tries: u8,
+    failures: u8,
+    /// Above zero: URLs that proved to be at fault; below: URLs that recovered.
+    record: i8,
+    /// The law before the cuts whose causes are marked so.
+    undo: Option<KeyLaw>,
+}
+
+/// A URL that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct FailedUrl {
+    /// First lease granted after the failure was noticed.
+    since: u64,
+    url: u32,
+    standing: Standing,
+    /// Its failure cut the rate.
+    cut: bool,
+}
+
+/// What is known of a URL that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+enum Standing {
+    /// No other URL was served since.
+    Unclear,
+    /// Another URL was served since.
+    Suspect,
+    /// It failed again after that.
+    Proven,
+}
+
+impl Kind {
+    fn of(report: &Report) -> Self {
+        match (report.signal, report.status) {
+            (Signal::RateLimited, _) | (Signal::Overloaded, Some(503 | 529)) => Self::Refusal,
+            (Signal::Overloaded, _) if report.retry_after.is_some() => Self::Refusal,
+            (Signal::Overloaded | Signal::Unreachable, _) => Self::Trouble,
+            (Signal::Blocked, _) => Self::Block,
+            (Signal::UrlError, Some(500..)) => Self::Error,
+            (Signal::Ok | Signal::UrlError, _) => Self::Answer,
+        }
+    }
+}
+
+impl Host {
+    /// Says what `report` counts against. A late one, without a `lease`, changes nothing here.
+    #[inline]
+    pub(super) fn weigh(&mut self, lease: Option<&Lease>, report: &Report) -> Fault {
+        if report.signal == Signal::Ok {
+            if let Some(rare) = &mut self.rare
+                && let Some(evidence) = &mut rare.evidence
+                && let Some(lease) = lease
+            {
+                let was_open = rare.breaker.open_until().is_some();
+                evidence.served(report.resource.map(Resource::short), lease.id, was_open);
+            }
+            return Fault::Host;
+        }
+        self.weigh_failure(lease, report)
+    }
+
+    #[cold]
+    fn weigh_failure(&mut self, lease: Option<&Lease>, report: &Report) -> Fault {
+        let kind = Kind::of(report);
+        let Some(url) = report.resource.map(Resource::short) else {
+            return match (kind, report.status) {
+                (Kind::Answer, _) => Fault::Url,
+                _ => Fault::Host,
+            };
+        };
+        let known = self.rare.as_mut().and_then(|rare| rare.evidence.as_mut());
+        // After a refusal, only a page that is served tells whether it is over.
+        let no_strike = self.strikes == 0;
+        let told = |fault| match fault {
+            Fault::Url if no_strike => Fault::Page,
+            fault => fault,
+        };
+        if kind == Kind::Answer {
+            if let (Some(evidence), Some(_)) = (known, lease) {
+                evidence.answered(url);
+            }
+            return told(Fault::Url);
+        }
+        let Some(lease) = lease else {
+            return match known {
+                Some(evidence) if evidence.suspects(url) => Fault::Url,
+                _ => Fault::Host,
+            };
+        };
+        let (next, reported) = (self.leases.next(), self.leases.tally().reported);
+        let served_before = self.latency.p50().is_some();
+        let evidence = self.rare().evidence.get_or_insert_with(|| {
+            Box::new(Evidence {
+                // This report is counted already.
+                tries: (reported.saturating_sub(1)).min(u64::from(TRIES_MAX / 2)) as u8,
+                ..Evidence::default()
+            })
+        });
+        let refuses_urls = evidence.record >= OWN_FAULTS || evidence.is_proven(url);
+        let fault = evidence.failed(url, kind, lease.id, next, served_before);
+        match kind {
+            Kind::Refusal | Kind::Block if !refuses_urls => fault,
+            _ if !served_before => fault,
+            _ => told(fault),
+        }
+    }
+
+    /// Before the law cuts the rate for `report`: keeps what it knows, should the URL prove to be at fault.
+    pub(super) fn before_cut(&mut self, report: &Report) {
+        let law = &self.law;
+        if let Some(rare) = &mut self.rare
+            && let Some(evidence) = &mut rare.evidence
+        {
+            evidence.before_cut(report.resource.map(Resource::short), law);
+        }
+    }
+
+    /// Gives the law back what it knew before cuts that were all made for URLs which are at fault themselves.
+    pub(super) fn undo_cuts(&mut self, now: Timestamp, config: &Config) {
+        let evidence = self.rare.as_mut().and_then(|rare| rare.evidence.as_mut());
+        if let Some(mut before) = evidence.and_then(|evidence| evidence.undo_cuts()) {
+            let rate = |law: &mut KeyLaw| law.setpoint(now, &config.limits).rate;
+            if rate(&mut before) >= rate(&mut self.law) {
+                self.law = before;
+            }
+        }
+    }
+}
+
+impl Evidence {
+    fn find(&mut self, url: u32) -> Option<usize> {
+        self.failed.iter().position(|failed| failed.url == url)
+    }
+
+    /// Does `url` fail although others are served?
+    fn suspects(&self, url: u32) -> bool {
+        let standing = (self.failed.iter()).find(|failed| failed.url == url);
+        standing.is_some_and(|failed| failed.standing != Standing::Unclear)
+    }
+
+    /// Did `url` fail again although others were served?
+    fn is_proven(&self, url: u32) -> bool {
+        (self.failed.iter()).any(|failed| failed.url == url && failed.standing == Standing::Proven)
+    }
+
+    /// A page was served. `was_open`: the breaker was not closed, so failures until now were the host's.
+    fn served(&mut self, url: Option<u32>, lease: LeaseId, was_open: bool) {
+        if let Some(at) = url.and_then(|url| self.find(url)) {
+            self.record = (self.record.min(0) - 1).max(RECORD.0);
+            let recovered = self.failed.remove(at);
+            if recovered.cut {
+                self.keep_cuts();
+            }
+        }
+        if was_open && usize::from(self.run) >= URLS_MAX {
+            self.failed
+                .retain(|failed| failed.standing != Standing::Unclear);
+        } else if !self.is_rare(RARE_RUN) {
+            self.count(self.run, self.run);
+        }
+        self.count(1, 0);
+        (self.run, self.repeats) = (0, 0);
+        for failed in &mut self.failed {
+            // A success that was under way before the failure says nothing about what came after it.
+            if failed.standing == Standing::Unclear && lease.0 >= failed.since {
+                failed.standing = Standing::Suspect;
+            }
+        }
+    }
+
+    /// The host answered `url` soundly, though not with a page.
+    fn answered(&mut self, url: u32) {
+        if let Some(at) = self.find(url)
+            && self.failed.remove(at).cut
+        {
+            self.keep_cuts();
+        }
+        (self.run, self.repeats) = (0, 0);
+    }
+
+    /// `url` failed; `next`: the first lease that will be granted after it.
+    fn failed(
+        &mut self,
+        url: u32,
+        kind: Kind,
+        lease: LeaseId,
+        next: LeaseId,
+        served_before: bool,
+    ) -> Fault {
+        if let Some(at) = self.find(url) {
+            let failed = &mut self.failed[at];
+            if failed.standing != Standing::Unclear {
+                if failed.standing == Standing::Suspect && lease.0 >= failed.since {
+                    failed.standing = Standing::Proven;
+                    self.record = (self.record + 1).min(RECORD.1);
+                }
+                return Fault::Url;
+            }
+            failed.since = next.0;
+            self.repeats = self.repeats.saturating_add(1);
+        } else {
+            if self.failed.len() >= URLS_MAX {
+                self.make_room(next);
+            }
+            self.failed.push(FailedUrl {
+                since: next.0,
+                url,
+                standing: Standing::Unclear,
+                cut: false,
+            });
+            self.run = self.run.saturating_add(1);
+        }
+        self.failed.sort_unstable();
+        let at_first_sight = match kind {
+            Kind::Block => true,
+            Kind::Refusal => self.record < OWN_FAULTS,
+            Kind::Trouble => served_before && self.record <= TRANSIENTS,
+            Kind::Error | Kind::Answer => false,
+        };
+        if at_first_sight {
+            return Fault::Host;
+        }
+        if !served_before && kind != Kind::Refusal {
+            let enough = match kind {
+                Kind::Error => {
+                    self.is_rare_run(self.run.saturating_add(self.repeats), RARE_RUN_OF_ERRORS)
+                }
+                _ => self.run.saturating_add(self.repeats) >= 2,
+            };
+            return if enough { Fault::Outage } else { Fault::Url };
+        }
+        let rare = match kind {
+            Kind::Error => self.is_rare(RARE_RUN_OF_ERRORS),
+            _ => self.is_rare(RARE_RUN),
+        };
+        if rare { Fault::Host } else { Fault::Url }
+    }
+
+    /// Forgets a URL: one that told all that it can tell, or that is not asked any more, or the newest.
+    ///
+    /// The oldest of the others are asked again soonest, and so are the first to tell whose fault it is.
+    fn make_room(&mut self, next: LeaseId) {
+        let proven = |failed: &FailedUrl| failed.standing == Standing::Proven;
+        let stale = |failed: &FailedUrl| next.0.saturating_sub(failed.since) > STALE_LEASES;
+        let at = match self.failed.iter().position(proven) {
+            Some(at) => at,
+            None if self.failed.first().is_some_and(stale) => 0,
+            None => self.failed.len() - 1,
+        };
+        if self.failed.remove(at).cut {
+            self.keep_cuts();
+        }
+    }
+
+    fn is_rare(&self, below: f64) -> bool {
+        let lone = self.repeats.saturating_sub(LONE_FAILURES);
+        self.is_rare_run(self.run.saturating_add(lone), below)
+    }
+
+    /// Is a run of this length less likely than `below`, if URLs fail independently at the host's usual share?
+    fn is_rare_run(&self, length: u8, below: f64) -> bool {
+        let share = (f64::from(self.failures) + PRIOR.0) / (f64::from(self.tries) + PRIOR.1);
+        let mut likely = 1.0;
+        for _ in 0..length {
+            likely *= share;
+        }
+        likely < below
+    }
+
+    /// Counts first tries of URLs, and how many of them failed.
+    fn count(&mut self, tries: u8, failures: u8) {
+        self.tries = self.tries.saturating_add(tries);
+        self.failures = self.failures.saturating_add(failures);
+        if self.tries >= TRIES_MAX {
+            (self.tries, self.failures) = (self.tries / 2, self.failures / 2);
+        }
+    }
+
+    /// The law is about to cut the rate for `url`.
+    fn before_cut(&mut self, url: Option<u32>, law: &KeyLaw) {
+        match url.and_then(|url| self.find(url)) {
+            Some(at) => {
+                self.undo.get_or_insert_with(|| law.clone());
+                self.failed[at].cut = true;
+            }
+            None => self.keep_cuts(),
+        }
+    }
+
+    /// No cut is undone any more: one was right, so those that came with it stand as well.
+    pub(super) fn keep_cuts(&mut self) {
+        self.undo = None;
+        for failed in &mut self.failed {
+            failed.cut = false;
+        }
+    }
+
+    /// The law before the cuts, once each URL that one was made for has proven to be at fault.
+    fn undo_cuts(&mut self) -> Option<KeyLaw> {
+        self.undo.as_ref()?;
+        for failed in &mut self.failed {
+            failed.cut &= failed.standing != Standing::Proven;
+        }
+        if self.failed.iter().any(|failed| failed.cut) {
+            return None;
+        }
+        self.undo.take()
+    }
+
+    /// The configuration is another, or the clock was set back: the law that would be put back follows.
+    pub(super) fn adopt(&mut self, adopt: impl FnOnce(&mut KeyLaw)) {
+        if let Some(law) = &mut self.undo {
+            adopt(law);
+        }
+    }
+
+    /// Could reports have led here? Bytes read back may be anything.
+    pub(super) fn is_plausible(&self) -> bool {
+        self.failed.len() <= URLS_MAX
+            && (RECORD.0..=RECORD.1).contains(&self.record)
+            && self.failures <= self.tries
+    }
+
+    /// The latest failures of both; the record that blames the host sooner.
+    pub(super) fn join(&mut self, other: &Self) {
+        for theirs in &other.failed {
+            match self.find(theirs.url) {
+                Some(at) => self.failed[at] = self.failed[at].max(*theirs),
+                None => self.failed.push(*theirs),
+            }
+        }
+        self.failed.sort_unstable();
+        let surplus = self.failed.len().saturating_sub(URLS_MAX);
+        self.failed.drain(..surplus);
+        self.run = self.run.max(other.run);
+        self.repeats = self.repeats.max(other.repeats);
+        self.tries = self.tries.max(other.tries);
+        self.failures = self.failures.max(other.failures);
+        self.record = self.record.min(other.record);
+        if self.undo != other.undo {
+            self.keep_cuts();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fails(evidence: &mut Evidence, url: u32, kind: Kind, at: u64) -> Fault {
+        evidence.failed(url, kind, LeaseId(at), LeaseId(at + 1), true)
+    }
+
+    fn seasoned() -> Evidence {
+        Evidence {
+            tries: 40,
+            ..Evidence::default()
+        }
+    }
+
+    #[test]
+    fn a_success_under_way_before_the_failure_makes_no_suspect() {
+        let mut evidence = seasoned();
+        fails(&mut evidence, 1, Kind::Refusal, 10);
+        evidence.served(Some(2), LeaseId(9), false);
+        assert!(!evidence.suspects(1));
+        evidence.served(Some(2), LeaseId(11), false);
+        assert!(evidence.suspects(1));
+    }
+
+    #[test]
+    fn few_urls_are_remembered_and_a_proven_one_makes_room() {
+        let mut evidence = seasoned();
+        fails(&mut evidence, 1, Kind::Refusal, 0);
+        evidence.served(Some(99), LeaseId(1), false);
+        fails(&mut evidence, 1, Kind::Refusal, 2);
+        assert!(evidence.is_proven(1));
+        for url in 2..30 {
+            fails(&mut evidence, url, Kind::Trouble, u64::from(url) + 2);
+        }
+        assert_eq!(evidence.failed.len(), URLS_MAX);
+        assert!(!evidence.suspects(1) && evidence.is_plausible());
+    }
+
+    #[test]
+    fn where_every_second_url_fails_two_in_a_row_say_nothing() {
+        let mut evidence = Evidence {
+            tries: 100,
+            failures: 50,
+            ..Evidence::default()
+        };
+        let blamed =
+            (0..20).position(|url| fails(&mut evidence, url, Kind::Trouble, 0) == Fault::Host);
+        assert_eq!(
+            blamed,
+            Some(9),
+            "ten in a row are rarer than one in a thousand"
+        );
+    }
+
+    #[test]
+    fn urls_that_recover_make_every_first_failure_count() {
+        let mut evidence = seasoned();
+        for url in 0..2 {
+            assert_eq!(fails(&mut evidence, url, Kind::Trouble, 0), Fault::Url);
+            evidence.served(Some(url), LeaseId(1), false);
+        }
+        assert_eq!(fails(&mut evidence, 5, Kind::Trouble, 2), Fault::Host);
+    }
+
+    #[test]
+    fn joins_commute_and_repeat() {
+        let (mut a, mut b) = (seasoned(), Evidence::default());
+        for url in 0..6 {
+            fails(&mut a, url, Kind::Refusal, u64::from(url));
+            fails(&mut b, url + 3, Kind::Trouble, u64::from(url) + 2);
+        }
+        a.served(Some(3), LeaseId(9), false);
+        let join = |mut mine: Evidence, theirs: &Evidence| {
+            mine.join(theirs);
+            mine
+        };
+        let both = join(a.clone(), &b);
+        assert_eq!(both, join(b.clone(), &a));
+        assert_eq!(both, join(both.clone(), &a));
+        assert_eq!(join(a.clone(), &a), a);
+    }
+}

@@ -1,0 +1,421 @@
+//! P11: the good pages of a host are served at the pace they would have alone, whatever its bad pages do.
+//!
+//! A small fetcher drives a [`Host`] in virtual time. It sends untried pages first and lets one page that
+//! failed go in ten departures, once that page's own wait is over: so do `politely fetch` and the clients.
+//!
+//! The pace alone is that of a crawl of as many pages that are all good. A refusal with a Retry-After holds
+//! the host once, since its first sight tells no page from its host; each crawl here is long enough for
+//! that one hold to be less than a tenth of it.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
+
+use politely_core::config::Config;
+use politely_core::gate::LeaseId;
+use politely_core::host::{Ask, Decision, Directions, Host, Reason};
+use politely_core::signal::{Failure, Report, Resource, Signal};
+use politely_core::{Rng, Timestamp};
+use proptest::prelude::*;
+
+const DAY: Duration = Duration::from_hours(24);
+const ROUND_TRIP: Duration = Duration::from_millis(50);
+/// A page that failed so often is given up.
+const ATTEMPTS_MAX: u32 = 8;
+
+/// What a page answers, always.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Page {
+    Good,
+    /// This status, with this Retry-After in seconds unless it is 0.
+    Status(u16, u64),
+    Reset,
+    ShortBody,
+    BrokenCoding,
+}
+
+impl Page {
+    fn report(self, url: &str) -> Report {
+        let status = |signal, status| Report {
+            status: Some(status),
+            ..Report::of(signal)
+        };
+        let failed = |signal, failure| Report {
+            failure: Some(failure),
+            ..Report::of(signal)
+        };
+        let mut report = match self {
+            Self::Good => status(Signal::Ok, 200),
+            Self::Status(code, after) => {
+                let signal = match code {
+                    404 | 410 | 301 => Signal::Ok,
+                    429 => Signal::RateLimited,
+                    403 | 500 if after == 0 => Signal::UrlError,
+                    _ if after > 0 => Signal::RateLimited,
+                    _ => Signal::Overloaded,
+                };
+                let asked = Some(Duration::from_secs(after));
+                Report {
+                    retry_after: asked.filter(|after| !after.is_zero()),
+                    ..status(signal, code)
+                }
+            }
+            Self::Reset => failed(Signal::Overloaded, Failure::Reset),
+            Self::ShortBody => Report {
+                status: Some(200),
+                ..failed(Signal::Overloaded, Failure::Reset)
+            },
+            Self::BrokenCoding => failed(Signal::UrlError, Failure::Malformed),
+        };
+        report.latency = ROUND_TRIP;
+        report.resource = Some(Resource::of(url));
+        report
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Tried {
+    page: usize,
+    attempts: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Again {
+    at: Timestamp,
+    tried: Tried,
+}
+
+/// A crawl of `pages`, and what became of it.
+struct Crawl {
+    host: Host,
+    config: Config,
+    rng: Rng,
+    pages: Vec<Page>,
+    now: Timestamp,
+    began: Timestamp,
+    /// When the last good page was served.
+    good_after: Duration,
+    served: usize,
+    /// Reports that said that the host is at fault.
+    blamed: usize,
+    departures: u32,
+    since_retry: u32,
+    /// The host was blamed and nothing was served since: an untried page is the probe.
+    probing: bool,
+}
+
+impl Crawl {
+    fn of(pages: Vec<Page>, config: Config, seed: u64) -> Self {
+        let now = Timestamp::from_micros(1_800_000_000_000_000);
+        Self {
+            host: Host::new(&config, now),
+            config,
+            rng: Rng::new(seed),
+            pages,
+            now,
+            began: now,
+            good_after: Duration::ZERO,
+            served: 0,
+            blamed: 0,
+            departures: 0,
+            since_retry: 0,
+            probing: false,
+        }
+    }
+
+    fn run(mut self) -> Self {
+        let mut fresh: VecDeque<usize> = (0..self.pages.len()).collect();
+        let mut again = BinaryHeap::new();
+        let mut under_way = BinaryHeap::new();
+        let good = (self.pages.iter())
+            .filter(|page| **page == Page::Good)
+            .count();
+        while self.served < good {
+            let due = (again.peek()).is_some_and(|Reverse(Again { at, .. })| *at <= self.now);
+            let mut wake = None;
+            if due || !fresh.is_empty() {
+                match self.host.request(self.now, Ask::default(), &self.config) {
+                    Decision::Granted(grant) => {
+                        let tried = self.choose(due, &mut fresh, &mut again);
+                        let back = grant.start.max(self.now) + ROUND_TRIP;
+                        under_way.push(Reverse((back, grant.lease, tried)));
+                        continue;
+                    }
+                    Decision::Wait(wait) => {
+                        wake = Some(wait.at.max(self.now + Duration::from_micros(1)));
+                    }
+                }
+            }
+            let due = again.peek().map(|Reverse(next)| next.at);
+            let back = under_way.peek().map(|Reverse((at, ..))| *at);
+            let times = [wake, due.filter(|at| *at > self.now), back];
+            self.now = times
+                .into_iter()
+                .flatten()
+                .min()
+                .expect("something happens");
+            assert!(self.now.since(self.began) < DAY, "it ends");
+            while let Some(&Reverse((at, lease, tried))) = under_way.peek() {
+                if at > self.now {
+                    break;
+                }
+                under_way.pop();
+                again.extend(self.answer(lease, tried).map(Reverse));
+            }
+        }
+        self
+    }
+
+    /// An untried page; or, in one departure of ten, one that is due again. The first retry of a page
+    /// tells whose fault its failure was, so it goes in one departure of four.
+    fn choose(
+        &mut self,
+        due: bool,
+        fresh: &mut VecDeque<usize>,
+        again: &mut BinaryHeap<Reverse<Again>>,
+    ) -> Tried {
+        self.departures += 1;
+        let first = (again.peek()).is_some_and(|Reverse(again)| again.tried.attempts == 1);
+        let turn = self.since_retry >= if first { 3 } else { 9 };
+        let retry = due && turn && !self.probing;
+        self.since_retry = if retry { 0 } else { self.since_retry + 1 };
+        let untried = if retry { None } else { fresh.pop_front() };
+        let mut tried = match untried {
+            Some(page) => Tried { page, attempts: 0 },
+            None => again.pop().expect("it is due").0.tried,
+        };
+        tried.attempts += 1;
+        tried
+    }
+
+    /// When the page is to be tried again, if it is.
+    fn answer(&mut self, lease: LeaseId, tried: Tried) -> Option<Again> {
+        let page = self.pages[tried.page];
+        let report = page.report(&format!("https://a.example/{}", tried.page));
+        let told = (self.host).report(self.now, lease, &report, &self.config, &mut self.rng);
+        if report.signal == Signal::Ok {
+            self.probing = false;
+            if page == Page::Good {
+                self.served += 1;
+                self.good_after = self.now.since(self.began);
+            }
+            return None;
+        }
+        self.probing |= !told.url_fault;
+        self.blamed += usize::from(!told.url_fault);
+        let own = Duration::from_secs(1) * (1 << (tried.attempts - 1).min(10));
+        let at = self.now + report.retry_after.unwrap_or_default().max(own);
+        (tried.attempts < ATTEMPTS_MAX).then_some(Again { at, tried })
+    }
+}
+
+fn pages(count: usize, bad: impl Fn(usize) -> Option<Page>) -> Vec<Page> {
+    (0..count).map(|i| bad(i).unwrap_or(Page::Good)).collect()
+}
+
+/// The pace of good pages beside `pages`, as a share of the pace alone.
+fn pace(pages: &[Page], config: &Config, seed: u64) -> (f64, Crawl) {
+    let crawl = Crawl::of(pages.to_vec(), config.clone(), seed).run();
+    let alone = vec![Page::Good; crawl.departures as usize];
+    let alone = Crawl::of(alone, config.clone(), seed).run().good_after;
+    (alone.as_secs_f64() / crawl.good_after.as_secs_f64(), crawl)
+}
+
+const BAD: [Page; 15] = [
+    Page::Status(429, 0),
+    Page::Status(429, 2),
+    Page::Status(503, 2),
+    Page::Status(403, 2),
+    Page::Status(500, 0),
+    Page::Status(502, 0),
+    Page::Status(503, 0),
+    Page::Status(504, 0),
+    Page::Status(404, 7_200),
+    Page::Status(410, 7_200),
+    Page::Status(301, 7_200),
+    Page::Status(403, 0),
+    Page::Reset,
+    Page::ShortBody,
+    Page::BrokenCoding,
+];
+
+/// Where bad pages stand among `count` pages.
+fn mixes(count: usize, bad: Page) -> Vec<(String, Vec<Page>)> {
+    let mut mixes = Vec::new();
+    for (name, at) in [("the first", 0..1), ("one", 30..31), ("five", 40..45)] {
+        let pages = pages(count, |i| at.contains(&i).then_some(bad));
+        mixes.push((format!("{bad:?}, {name}"), pages));
+    }
+    for every in [20, 5, 2] {
+        let pages = pages(count, |i| (i % every == 1).then_some(bad));
+        mixes.push((format!("{bad:?}, one in {every}"), pages));
+    }
+    mixes
+}
+
+fn profiles() -> [Config; 3] {
+    let mut api = Config::api();
+    api.limits.rate_max = 20.0;
+    let aimd = api.clone().with_law("aimd".parse().expect("a law"));
+    [Config::crawler(), api, aimd]
+}
+
+/// The pace is kept in crawls of six thousand pages, five to ten minutes at the full rate: the first
+/// refusals cost seconds, until a page has shown that it alone is refused.
+#[test]
+fn no_kind_of_bad_page_slows_the_good_ones() {
+    for config in profiles() {
+        for bad in BAD {
+            for (name, pages) in mixes(6_000, bad) {
+                let (share, crawl) = pace(&pages, &config, 1);
+                // Five URLs in a row that are refused look like a limit, and are taken for one once.
+                let least = if name.ends_with("five") { 0.8 } else { 0.9 };
+                assert!(
+                    share >= least,
+                    "{name}: {share:.3}, blamed {}",
+                    crawl.blamed
+                );
+            }
+        }
+    }
+}
+
+/// Twenty-four pages, every second a plain 500: the twelve good ones come, and the breaker never rests.
+#[test]
+fn plain_500s_rest_no_host_that_serves() {
+    let bad = |i| (i % 2 == 1).then_some(Page::Status(500, 0));
+    let (share, crawl) = pace(&pages(24, bad), &Config::crawler(), 1);
+    assert_eq!((crawl.served, crawl.blamed), (12, 0));
+    assert!(share >= 0.9, "{share:.3}");
+}
+
+/// A host whose pages are reported one by one.
+struct Told {
+    crawl: Crawl,
+}
+
+impl Told {
+    fn new() -> Self {
+        let config = Config::fixed(10.0, 1.0);
+        Self {
+            crawl: Crawl::of(Vec::new(), config, 1),
+        }
+    }
+
+    /// Sends a request for `url` as soon as it may leave, and reports `page`.
+    fn tell(&mut self, url: &str, page: Page) -> Directions {
+        let crawl = &mut self.crawl;
+        let lease = loop {
+            match crawl.host.request(crawl.now, Ask::default(), &crawl.config) {
+                Decision::Granted(grant) => break grant.lease,
+                Decision::Wait(wait) => crawl.now = wait.at.max(crawl.now),
+            }
+        };
+        crawl.now = crawl.now + ROUND_TRIP;
+        let report = page.report(url);
+        (crawl.host).report(crawl.now, lease, &report, &crawl.config, &mut crawl.rng)
+    }
+
+    fn serve(&mut self, count: usize) {
+        for i in 0..count {
+            let told = self.tell(&format!("good {i}"), Page::Good);
+            assert!(!told.url_fault && !told.event);
+        }
+    }
+
+    fn held(&self, told: Directions) -> bool {
+        told.hold_until > self.crawl.now
+    }
+}
+
+#[test]
+fn a_refusal_counts_at_first_sight_and_then_for_its_url_alone() {
+    let refused = Page::Status(429, 30);
+    let mut host = Told::new();
+    host.serve(20);
+    let first = host.tell("bad", refused);
+    assert!(first.event && !first.url_fault && host.held(first));
+    host.serve(1);
+    for _ in 0..9 {
+        let again = host.tell("bad", refused);
+        assert!(again.url_fault && !again.event && !host.held(again));
+        host.serve(1);
+    }
+    // Served, the URL is as good as any.
+    host.tell("bad", Page::Good);
+    let anew = host.tell("bad", refused);
+    assert!(!anew.url_fault && host.held(anew));
+}
+
+#[test]
+fn a_real_limit_is_noticed_at_its_first_refusal() {
+    let mut host = Told::new();
+    host.serve(20);
+    for i in 0..3 {
+        let told = host.tell(&format!("page {i}"), Page::Status(429, 2));
+        assert!(told.event && !told.url_fault && host.held(told), "{i}");
+    }
+}
+
+#[test]
+fn two_urls_in_a_row_are_trouble_of_a_host_that_seldom_fails() {
+    for bad in [Page::Status(504, 0), Page::Status(502, 0), Page::Reset] {
+        let mut host = Told::new();
+        host.serve(20);
+        assert!(host.tell("a", bad).url_fault);
+        assert!(host.tell("a", bad).url_fault, "the same URL counts once");
+        let second = host.tell("b", bad);
+        assert!(second.event && !second.url_fault, "{bad:?}");
+    }
+}
+
+#[test]
+fn a_host_that_never_served_rests_after_one_url() {
+    let mut host = Told::new();
+    let began = host.crawl.now;
+    for i in 0..6 {
+        assert_eq!(host.tell("only", Page::Status(504, 0)).url_fault, i == 0);
+    }
+    let (now, config) = (host.crawl.now, host.crawl.config.clone());
+    assert!(now.since(began) < Duration::from_secs(1));
+    let wait = host.crawl.host.explain(now, &config).wait;
+    assert_eq!(wait.map(|wait| wait.reason), Some(Reason::Breaker));
+}
+
+/// A client that polls one URL: its host's outage is noticed although no second URL is asked.
+#[test]
+fn a_lone_url_that_was_served_rests_its_host_in_the_end() {
+    let mut host = Told::new();
+    for _ in 0..20 {
+        host.tell("only", Page::Good);
+    }
+    let blamed = (0..8).filter(|_| !host.tell("only", Page::Reset).url_fault);
+    assert_eq!(blamed.count(), 3);
+}
+
+#[test]
+fn a_page_that_is_gone_holds_nobody() {
+    for status in [404, 410, 301] {
+        let mut host = Told::new();
+        let told = host.tell("gone", Page::Status(status, 7_200));
+        assert!(!host.held(told), "{status}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// P11: a third of the pages at most are bad, each in a way of its own.
+    #[test]
+    fn any_mix_of_bad_pages_leaves_the_good_ones_their_pace(
+        bad in proptest::collection::vec((0..3_000_usize, 0..BAD.len()), 1..1_000),
+        seed in any::<u64>(),
+    ) {
+        let mut pages = vec![Page::Good; 3_000];
+        for (at, kind) in bad {
+            pages[at] = BAD[kind];
+        }
+        let (share, crawl) = pace(&pages, &Config::crawler(), seed);
+        prop_assert!(share >= 0.9, "{share:.3}, blamed {}", crawl.blamed);
+    }
+}
