@@ -156,6 +156,7 @@ impl Host {
             rate: new.rate.per_s,
             event: fresh,
             late: lease.is_none(),
+            url_fault: false,
         }
     }
 

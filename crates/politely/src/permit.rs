@@ -552,6 +552,7 @@ fn teach(
         rate: 0.0,
         event: false,
         late: true,
+        url_fault: false,
     };
     let mut key = None;
     part.with(|entry| {

@@ -166,4 +166,9 @@ pub struct Directions {
     pub event: bool,
     /// It came after its lease had expired, or a second time: it moved no rate.
     pub late: bool,
+    /// The failure counts against its URL only: the host's rate, breaker and hold did not change.
+    ///
+    /// The caller puts off this URL alone, by the report's Retry-After or by its own backoff, and goes
+    /// on with other URLs. False for success, and for a failure that is evidence against the host.
+    pub url_fault: bool,
 }

@@ -207,6 +207,7 @@ impl Desk {
             rate: known.map_or(0.0, |known| known.rate),
             event: false,
             late: false,
+            url_fault: false,
         }
     }
 

@@ -201,6 +201,7 @@ impl Hub {
             rate: 0.0,
             event: false,
             late: false,
+            url_fault: false,
         });
         self.shop.count.late += u64::from(directions.late);
         directions
