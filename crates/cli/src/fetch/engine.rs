@@ -19,6 +19,7 @@ use super::failures::Failures;
 use super::frontier::{Frontier, Job, Take};
 use super::input::Line;
 use super::limits::{Leave, Limits};
+use super::outage::Patience;
 use super::output::{Output, Row, Written};
 use super::pending::Pending;
 use super::robots::Cached;
@@ -86,7 +87,11 @@ impl Engine {
             store,
             talk,
         } = parts;
-        let frontier = Frontier::new(settings.robots);
+        let patience = Patience {
+            attempts_max: policy.attempts_max,
+            give_up_after: settings.give_up_after,
+        };
+        let frontier = Frontier::new(settings.robots, patience);
         // Seeds only the retries' jitter.
         let seed = AtomicU64::new(limits.now().as_micros() ^ u64::from(std::process::id()));
         Self {

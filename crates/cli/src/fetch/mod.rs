@@ -3,7 +3,8 @@
 //! | file | the question it answers |
 //! | --- | --- |
 //! | `input`, `ingest`, `spool` | where do URLs come from, and where do they wait? |
-//! | `frontier`, `pending` | which request is next? |
+//! | `frontier`, `lane`, `pending` | which request is next? |
+//! | `retry`, `outage` | what becomes of a request that failed? |
 //! | `limits` | may it leave now? |
 //! | `engine`, `worker`, `client`, `ways`, `body` | who sends it, and what follows? |
 //! | `robots` | what does the origin ask of us? |
@@ -20,9 +21,11 @@ mod input;
 mod journal;
 mod lane;
 mod limits;
+mod outage;
 mod output;
 mod pending;
 mod progress;
+mod retry;
 mod robots;
 mod save;
 mod spool;
@@ -113,7 +116,7 @@ pub(crate) fn fetch(settings: Settings, mut sources: Sources) -> Result<Fetched,
         ));
     }
     let earlier = (finished.fetched, finished.failed);
-    let policy = worker::policy(&settings);
+    let policy = retry::policy(&settings);
     let engine = Arc::new(Engine::new(Parts {
         settings,
         limits,
