@@ -6,6 +6,7 @@
 
 mod answer;
 mod crawl_delay;
+mod evidence;
 mod explain;
 mod join;
 mod rare;
@@ -21,6 +22,7 @@ pub use state::RestoreError;
 
 pub use rare::OperatorNumbers;
 
+use evidence::Fault;
 use rare::Rare;
 use request::Bounds;
 
@@ -131,13 +133,25 @@ impl Host {
             report.signal,
             Signal::RateLimited | Signal::Overloaded | Signal::Unreachable | Signal::Blocked
         );
-        let fresh = lease.is_some_and(|lease| lease.id.0 >= self.knowing) && bad;
+        let fault = self.weigh(lease.as_ref(), report);
+        let fresh =
+            bad && fault == Fault::Host && lease.is_some_and(|lease| lease.id.0 >= self.knowing);
+        if fresh {
+            self.before_cut(report);
+        }
         if let Some(lease) = lease {
-            self.learn(now, &lease, report, fresh, &old);
-            self.judge(now, &lease, report, config, rng);
+            if fault == Fault::Host {
+                self.learn(now, &lease, report, fresh, &old);
+            }
+            self.judge(now, &lease, report, fault, config, rng);
+        }
+        if fault == Fault::Url {
+            self.undo_cuts(now, config);
         }
         if fresh {
             self.knowing = self.leases.next().0;
+        }
+        if fresh || fault == Fault::Outage {
             self.rare().event = Event {
                 at: now,
                 status: report.status,
@@ -147,7 +161,9 @@ impl Host {
                     .map(|after| u32::try_from(after.as_secs()).unwrap_or(u32::MAX)),
             };
         }
-        self.hold_after(now, report, fresh, config, rng);
+        if fault != Fault::Url {
+            self.hold_after(now, report, fresh, config, rng);
+        }
         self.charge_bytes(now, report.bytes, config);
         let new = self.bounds(now, config);
         self.pace.change(now, &old.rate, &new.rate);
@@ -156,7 +172,7 @@ impl Host {
             rate: new.rate.per_s,
             event: fresh,
             late: lease.is_none(),
-            url_fault: false,
+            url_fault: fault == Fault::Url,
         }
     }
 
@@ -251,7 +267,7 @@ impl Host {
         self.busy_rate = f32::INFINITY;
         self.strikes = 0;
         if let Some(rare) = &mut self.rare {
-            (rare.operator, rare.pause) = (None, None);
+            (rare.operator, rare.pause, rare.evidence) = (None, None, None);
         }
         let new = self.bounds(now, config).rate;
         self.pace.change(now, &old, &new);
@@ -324,6 +340,7 @@ impl Host {
         now: Timestamp,
         lease: &Lease,
         report: &Report,
+        fault: Fault,
         config: &Config,
         rng: &mut Rng,
     ) {
@@ -340,7 +357,15 @@ impl Host {
             self.refused = self.refused.saturating_add(1);
         }
         let in_trouble = !served || report.status.is_some_and(|status| status >= 500);
-        if in_trouble {
+        if in_trouble && fault == Fault::Url {
+            // The probe of a breaker says nothing about the host: the next request is the probe.
+            if let Some(rare) = &mut self.rare
+                && lease.is_probe()
+            {
+                rare.breaker.probe_lost();
+                rare.quarantine.probe_lost();
+            }
+        } else if in_trouble {
             self.rare()
                 .trouble(now, lease.is_probe(), report.signal, config, rng);
         } else if let Some(rare) = &mut self.rare {
@@ -368,7 +393,11 @@ impl Host {
                 .saturating_sub(self.leases.unheard() as u64);
             (quota.reset).filter(|reset| remaining == 0 && !reset.is_zero())
         });
-        let asked = match (report.retry_after, spent) {
+        // A page that is gone or has moved, or that failed by itself, may ask for time for itself alone.
+        let told = report
+            .retry_after
+            .filter(|_| !matches!(report.signal, Signal::Ok | Signal::UrlError));
+        let asked = match (told, spent) {
             (Some(after), _) => Some((after, HoldReason::RetryAfter)),
             (None, Some(reset)) => Some((reset, HoldReason::QuotaSpent)),
             (None, None) => None,

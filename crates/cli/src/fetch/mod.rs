@@ -200,7 +200,7 @@ async fn drive(engine: Arc<Engine>, ingest: Ingest, earlier: (u64, u64)) -> Exit
     end.tell(&engine)
 }
 
-/// Ctrl-C or SIGTERM once: finish what is in flight; twice: stop at once.
+/// Finishes what is in flight after Ctrl-C, SIGTERM or SIGHUP; a second one ends the process at once.
 async fn listen(engine: Arc<Engine>) {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut interrupt), Ok(mut terminate)) = (
@@ -209,10 +209,22 @@ async fn listen(engine: Arc<Engine>) {
     ) else {
         return;
     };
+    // Under `nohup` the signal stays ignored.
+    let mut hangup = match ignores_hangup() {
+        true => None,
+        false => signal(SignalKind::hangup()).ok(),
+    };
     let mut told = async || {
+        let hung_up = async {
+            match &mut hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
+            _ = hung_up => {}
         }
     };
     told().await;
@@ -223,6 +235,17 @@ async fn listen(engine: Arc<Engine>) {
     engine.stop();
     told().await;
     std::process::exit(Exit::SomeFailed as i32);
+}
+
+/// Was this process started with SIGHUP ignored? Where the system does not tell, it was not.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // Bit 0 is signal 1.
+    mask.is_some_and(|mask| mask & 1 == 1)
 }
 
 /// What `--state` keeps, or its stand-ins.
@@ -302,8 +325,8 @@ fn output_of(settings: &Settings, resumed: Option<&Finished>) -> Result<Output, 
     match &settings.output {
         Some(path) if path.as_os_str() == "-" => Ok(Output::stdout()),
         Some(path) => Output::file(path, resumed),
-        // Two kinds of output on one stream would help nobody.
-        None if settings.summary != SummaryForm::Text => Ok(Output::nowhere()),
+        // Rows and a JSON summary on one stream could not be told apart.
+        None if settings.summary == SummaryForm::Json => Ok(Output::nowhere()),
         None => Ok(Output::stdout()),
     }
 }

@@ -1,5 +1,6 @@
 //! Talk to the person: always standard error, and above the progress bars if there are any.
 
+use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use indicatif::MultiProgress;
@@ -19,9 +20,11 @@ impl Talk {
         &self.bars
     }
 
-    /// One line.
+    /// One line. It is lost where standard error is gone, as after a hang-up.
     pub(crate) fn say(&self, line: &str) {
-        self.bars.suspend(|| eprintln!("{line}"));
+        self.bars.suspend(|| {
+            let _ = writeln!(std::io::stderr(), "{line}");
+        });
     }
 
     /// One line, the first time only.

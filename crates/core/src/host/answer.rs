@@ -168,6 +168,7 @@ pub struct Directions {
     pub late: bool,
     /// The failure counts against its URL only: the host's rate, breaker and hold did not change.
     ///
+    /// True for a plain 4xx, and for what [`crate::signal::Report::resource`] lets the host tell apart.
     /// The caller puts off this URL alone, by the report's Retry-After or by its own backoff, and goes
     /// on with other URLs. False for success, and for a failure that is evidence against the host.
     pub url_fault: bool,

@@ -7,6 +7,7 @@
 //! | hold, event | the later |
 //! | breaker, quarantine | shut as long as either |
 //! | law, latencies | those of the slower side; a probe for more ends, a learned cap in flight stays |
+//! | URLs that failed | the latest of both; cuts that only one side would undo stay |
 //! | operator's numbers, busy share | the tighter |
 //! | Crawl-delay | the longer, for as long as the later |
 //! | pace, byte budget | fewer tokens, a debt as long in time as it was |
@@ -46,8 +47,8 @@ impl Host {
         self.strikes = self.strikes.max(other.strikes);
         if self.rare.is_some() || other.rare.is_some() {
             let absent = self.without_operator(config);
-            let theirs = other.rare.as_deref().copied().unwrap_or_default();
-            self.rare().join(&theirs, absent);
+            let theirs = other.rare.as_deref();
+            self.rare().join(theirs.unwrap_or(&Rare::default()), absent);
         }
 
         let rate = self.bounds(now, config).rate;
@@ -94,6 +95,13 @@ impl Rare {
                 Some(set.tighter(OperatorNumbers::default(), absent))
                     .filter(|left| *left != OperatorNumbers::default())
             }
+        };
+        self.evidence = match (self.evidence.take(), other.evidence.clone()) {
+            (Some(mut mine), Some(theirs)) => {
+                mine.join(&theirs);
+                Some(mine)
+            }
+            (mine, theirs) => mine.or(theirs),
         };
         self.pause = match (self.pause, other.pause) {
             (Some(mine), Some(theirs)) => Some(mine.join(theirs)),

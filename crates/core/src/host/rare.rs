@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::crawl_delay::Pause;
+use super::evidence::Evidence;
 use super::{Event, Host, Reason};
 use crate::config::{Config, InvalidConfig, check};
 use crate::gate::{Breaker, Pace, Rate};
@@ -67,13 +68,15 @@ impl OperatorNumbers {
 const RATE_MIN: f64 = 1e-6;
 
 /// What few keys have at a time: kept apart, so that the many stay small.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Rare {
     pub(super) breaker: Breaker,
     pub(super) quarantine: Breaker,
     pub(super) event: Event,
     pub(super) operator: Option<OperatorNumbers>,
     pub(super) bytes: Option<Pace>,
+    /// Failures of single URLs, since the first report of one.
+    pub(super) evidence: Option<Box<Evidence>>,
     /// Written before the other fields, see [`super::Host::snapshot`].
     #[serde(skip)]
     pub(super) pause: Option<Pause>,
@@ -149,6 +152,10 @@ impl Host {
     pub fn reconfigure(&mut self, now: Timestamp, old: &Config, new: &Config) {
         let before = self.bounds(now, old).rate;
         self.law.adopt(&new.law, &new.limits, now, Duration::ZERO);
+        let evidence = self.rare.as_mut().and_then(|rare| rare.evidence.as_mut());
+        if let Some(evidence) = evidence {
+            evidence.keep_cuts();
+        }
         let after = self.bounds(now, new).rate;
         self.pace.change(now, &before, &after);
     }

@@ -11,9 +11,9 @@ use crate::gate::{FirstEnd, Lease, LeaseId};
 use crate::pack::{pack, unpack};
 
 /// The serialised form begins with this byte; another number is another layout.
-const VERSION: u8 = 3;
+const VERSION: u8 = 5;
 /// The same behind a Crawl-delay, which few keys have: all others stay readable to those who know of none.
-const VERSION_PAUSING: u8 = 4;
+const VERSION_PAUSING: u8 = 6;
 /// The same fields as postcard writes them: read, for what was written before an upgrade, and written no more.
 const VERSION_POSTCARD: u8 = 2;
 
@@ -129,6 +129,10 @@ impl Host {
     /// Goes on under `config`, which is no part of a state; the law's times go back by `set_back`.
     fn adopt(&mut self, now: Timestamp, set_back: Duration, config: &Config) {
         self.law.adopt(&config.law, &config.limits, now, set_back);
+        let evidence = self.rare.as_mut().and_then(|rare| rare.evidence.as_mut());
+        if let Some(evidence) = evidence {
+            evidence.adopt(|law| law.adopt(&config.law, &config.limits, now, set_back));
+        }
         self.probe_returned();
     }
 
@@ -171,13 +175,16 @@ impl Host {
 
     /// Could calls of this type's methods have led here? Bytes read back may be anything.
     fn plausible(&self) -> bool {
-        let Rare {
-            operator, bytes, ..
-        } = self.rare.as_deref().copied().unwrap_or_default();
+        let none = Rare::default();
+        let rare = self.rare.as_deref().unwrap_or(&none);
+        let (operator, bytes, evidence) = (rare.operator, rare.bytes, &rare.evidence);
         self.leases.plausible()
             && !self.pace.tokens().is_nan()
             && self.busy_rate > 0.0
             && bytes.is_none_or(|bytes| !bytes.tokens().is_nan())
+            && evidence
+                .as_ref()
+                .is_none_or(|evidence| evidence.is_plausible())
             && operator.is_none_or(|set| {
                 set.rate.is_none_or(|rate| rate > 0.0)
                     && set

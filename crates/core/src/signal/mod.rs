@@ -104,8 +104,10 @@ pub struct Report {
     pub retry_after: Option<Duration>,
     /// What the server said is left of its tightest quota.
     pub quota: Option<Quota>,
-    /// The URL that was requested, if the caller knows it. Reports without one count as reports about
-    /// different URLs.
+    /// The URL that was requested, if the caller knows it. With it, the trouble of one URL slows no other.
+    ///
+    /// Reports without one count as reports about different URLs: each refusal and each failure
+    /// is evidence against the host at once, even if all of them are about one bad URL.
     pub resource: Option<Resource>,
 }
 

@@ -1,5 +1,6 @@
 //! The promises of the core, each as a test that can fail.
 
+mod bad_pages;
 mod evict;
 mod join;
 mod long;
