@@ -4,10 +4,13 @@
 //! queue between a dispatcher and its workers, no task per URL. Idle workers sleep; one of them, the watch,
 //! sleeps only until the next lane is due and hands the watch on when it finds work.
 
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use politely::core::key::Key;
 use politely::core::retry::Policy;
 use politely::core::{Rng, Timestamp};
 use tokio::sync::Notify;
@@ -23,11 +26,13 @@ use super::outage::Patience;
 use super::output::{Output, Row, Written};
 use super::pending::Pending;
 use super::robots::Cached;
+use super::sent::{Known, SentLog};
 use super::spool::Spool;
 use super::store::{Batch, Store};
 use super::talk::Talk;
 use crate::away::Away;
 use crate::config::Settings;
+use crate::exit::io_words;
 
 /// What all workers share.
 pub(crate) struct Engine {
@@ -38,6 +43,7 @@ pub(crate) struct Engine {
     pub(crate) spool: Spool,
     pub(crate) output: Output,
     pub(crate) store: Option<Store>,
+    pub(crate) sent: Option<SentLog>,
     pub(crate) failures: Failures,
     pub(crate) talk: Talk,
     frontier: Mutex<Shared>,
@@ -48,6 +54,10 @@ pub(crate) struct Engine {
     stop: AtomicBool,
     /// The results' reader went away.
     closed: AtomicBool,
+    /// The state folder could not be written.
+    state_lost: AtomicBool,
+    /// Keys of several lanes whose states were restored.
+    restored: Mutex<HashSet<Key>>,
     seed: AtomicU64,
     /// Hosts of the run so far.
     hosts: AtomicUsize,
@@ -69,6 +79,7 @@ pub(crate) struct Parts {
     pub(crate) spool: Spool,
     pub(crate) output: Output,
     pub(crate) store: Option<Store>,
+    pub(crate) sent: Option<SentLog>,
     pub(crate) talk: Talk,
 }
 
@@ -85,6 +96,7 @@ impl Engine {
             spool,
             output,
             store,
+            sent,
             talk,
         } = parts;
         let patience = Patience {
@@ -102,6 +114,7 @@ impl Engine {
             spool,
             output,
             store,
+            sent,
             failures: Failures::default(),
             talk,
             frontier: Mutex::new(Shared {
@@ -113,6 +126,8 @@ impl Engine {
             watch: Notify::new(),
             stop: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            state_lost: AtomicBool::new(false),
+            restored: Mutex::default(),
             seed,
             hosts: AtomicUsize::new(0),
         }
@@ -136,6 +151,82 @@ impl Engine {
     /// Did whoever read the results go away?
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Was something lost that the state folder should hold?
+    pub(crate) fn is_state_lost(&self) -> bool {
+        self.state_lost.load(Ordering::Relaxed)
+    }
+
+    /// The state folder cannot be written: the run stops, since it could not be continued as it is.
+    pub(crate) fn lose_state(&self, why: &str) {
+        if !self.state_lost.swap(true, Ordering::Relaxed) {
+            let dir = self.settings.state.as_deref().unwrap_or(Path::new(""));
+            self.talk.say(&format!(
+                "error: cannot write state folder \"{}\": {why}; the run stops, start it again when that is mended",
+                dir.display()
+            ));
+        }
+        self.stop();
+    }
+
+    /// Takes up what a killed process left behind: its keys wait one interval after their last request.
+    pub(crate) fn recover(&self, known: HashMap<String, Known>) {
+        let (Some(sent), Some(store)) = (&self.sent, &self.store) else {
+            return;
+        };
+        let now = self.limits.now();
+        for (name, known) in known {
+            let Ok(key) = name.parse::<Key>() else {
+                continue;
+            };
+            let newest = known.newest(now);
+            let state = known.state_or(store.key(&name).ok().flatten());
+            self.limits.resume(&key, state.as_deref(), newest);
+            self.restored
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(key.clone());
+            sent.touch(key);
+        }
+    }
+
+    /// Restores what `politely.redb` holds of `key`, unless that was done or more is known already.
+    pub(crate) fn restore(&self, key: &Key, is_shared: bool) {
+        let Some(store) = &self.store else { return };
+        if is_shared {
+            let mut restored = self.restored.lock().unwrap_or_else(PoisonError::into_inner);
+            if !restored.insert(key.clone()) {
+                return;
+            }
+        } else if self.limits.snapshot(key).is_some() {
+            return;
+        }
+        if let Ok(Some(state)) = store.key(key.as_str()) {
+            self.limits.restore(key, &state);
+        }
+    }
+
+    /// Writes down that a request with `leave` is about to leave. `false`: it could not be, and must not.
+    pub(crate) fn write_sent(&self, leave: &Leave) -> bool {
+        let Some(sent) = &self.sent else { return true };
+        match sent.sent(leave.keys(), self.limits.now()) {
+            Ok(()) => true,
+            Err(why) => {
+                self.lose_state(&io_words(&why));
+                false
+            }
+        }
+    }
+
+    /// Writes down what was learned of `key`, whose requests are held.
+    pub(crate) fn write_learned(&self, key: &Key) {
+        if let Some(sent) = &self.sent
+            && let Some(state) = self.limits.snapshot(key)
+            && let Err(why) = sent.learned(key, &state, self.limits.now())
+        {
+            self.lose_state(&io_words(&why));
+        }
     }
 
     /// Something may be due sooner than the watch thinks.
@@ -297,9 +388,15 @@ impl Engine {
 
     /// [`Self::write`] for a failure that was told already.
     pub(crate) fn write_unlisted(&self, offset: u64, row: &Row<'_>) {
-        if self.output.write(offset, row) == Written::Closed {
-            self.closed.store(true, Ordering::Relaxed);
-            self.stop();
+        match self.output.write(offset, row) {
+            Written::Closed => {
+                self.closed.store(true, Ordering::Relaxed);
+                self.stop();
+            }
+            Written::Unrecorded => {
+                self.lose_state(&self.output.unrecorded().unwrap_or_default());
+            }
+            Written::Yes | Written::Lost => {}
         }
     }
 
@@ -352,7 +449,13 @@ impl Engine {
             self.stop();
         }
         let Some(store) = &self.store else { return };
-        let keys: Vec<_> = {
+        // The order matters: states that are read from now on cover all older records.
+        let active = match self.sent.as_ref().map(SentLog::rotate) {
+            Some(Ok(active)) => active,
+            Some(Err(why)) => return self.lose_state(&io_words(&why)),
+            None => HashSet::new(),
+        };
+        let mut keys: HashSet<Key> = {
             let mut shared = self.lock();
             let dirty = shared.frontier.take_dirty();
             let keys = dirty
@@ -360,6 +463,7 @@ impl Engine {
                 .flat_map(|id| &shared.frontier.lane(id).keys);
             keys.map(|keys| keys[0].clone()).collect()
         };
+        keys.extend(active);
         let robots = std::mem::take(
             &mut *self
                 .robots_kept
@@ -373,10 +477,13 @@ impl Engine {
         if keys.is_empty() && robots.is_empty() {
             return;
         }
-        if let Err(why) = store.keep(&Batch { keys, robots }) {
-            self.talk.once(&format!(
-                "error: politely.redb: {why}; the run goes on, what it learns is not kept"
-            ));
+        match store.keep(&Batch { keys, robots }) {
+            Ok(()) => {
+                if let Some(sent) = &self.sent {
+                    sent.forget_old();
+                }
+            }
+            Err(why) => self.lose_state(&why),
         }
     }
 

@@ -53,8 +53,11 @@ impl Ingest {
             urls: Vec::with_capacity(BATCH),
         };
         let mut lines = 0;
-        let spool_wrong =
-            |why: &std::io::Error| Wrong(format!("spool of the input: {}", io_words(why)));
+        let place = engine.settings.state.as_deref().map_or_else(
+            || "spool of the input".to_owned(),
+            |dir| format!("cannot write state folder \"{}\"", dir.display()),
+        );
+        let spool_wrong = |why: &std::io::Error| Wrong(format!("{place}: {}", io_words(why)));
         engine
             .spool
             .scan(|offset, line| {
@@ -206,9 +209,9 @@ impl Batch<'_> {
 pub(crate) fn introduce(engine: &Engine, frontier: &mut super::frontier::Frontier, lane: LaneId) {
     let lane = frontier.lane_mut(lane);
     let Some(store) = &engine.store else { return };
-    for key in lane.keys.iter().map(|keys| &keys[0]) {
-        if let Ok(Some(state)) = store.key(key.as_str()) {
-            engine.limits.restore(key, &state);
+    for keys in &lane.keys {
+        for (i, key) in keys.iter().enumerate() {
+            engine.restore(key, i > 0);
         }
     }
     if let (Standing::Unknown, Ok(Some(cached))) = (&lane.robots, store.robots(&lane.origin)) {

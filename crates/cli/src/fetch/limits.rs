@@ -36,6 +36,8 @@ pub(crate) struct Limits {
     egresses: Vec<String>,
     turn: AtomicUsize,
     per_host: usize,
+    /// Each request is written down before it leaves.
+    is_kept: bool,
 }
 
 /// The keys one request names, the host's first.
@@ -48,6 +50,8 @@ pub(crate) struct Leave {
     own: Option<Permit>,
     /// Which proxy to send through.
     pub(crate) egress: usize,
+    /// The keys of this process that it names; empty without a state folder.
+    keys: KeySet,
 }
 
 /// At the end of a run the fleet has so long to hear the last reports.
@@ -114,6 +118,7 @@ impl Limits {
                 .collect(),
             turn: AtomicUsize::new(0),
             per_host,
+            is_kept: settings.state.is_some(),
         })
     }
 
@@ -178,17 +183,19 @@ impl Limits {
         // A turn is taken by leaving, not by asking; asking is done under the frontier's lock.
         let ways = self.egresses.len().max(1);
         let turn = self.turn.load(Ordering::Relaxed) % ways;
-        let leave = |(permit, own), egress| {
+        let leave = |(permit, own), egress, keys: &KeySet| {
             self.turn.store(egress + 1, Ordering::Relaxed);
+            let own_keys = &keys[usize::from(self.fleet.is_some())..];
             Ok(Leave {
                 permit,
                 own,
                 egress,
+                keys: if self.is_kept { own_keys.into() } else { KeySet::default() },
             })
         };
         if let [keys] = self.keys_now(lane) {
             return match self.ask(keys) {
-                Ok(permits) => leave(permits, turn),
+                Ok(permits) => leave(permits, turn, keys),
                 Err(refusal) => Err(self.refused(refusal)),
             };
         }
@@ -197,7 +204,7 @@ impl Limits {
         let count = lane.keys.len();
         for egress in (0..count).map(|i| (turn + i) % count) {
             match self.ask(&lane.keys[egress]) {
-                Ok(permits) => return leave(permits, egress),
+                Ok(permits) => return leave(permits, egress, &lane.keys[egress]),
                 Err(refusal) if soonest.as_ref().is_none_or(|known| refusal.at < known.at) => {
                     soonest = Some(refusal);
                 }
@@ -328,6 +335,14 @@ impl Limits {
         }
     }
 
+    /// Goes on with `key` after a kill: nothing leaves for one interval after `newest`.
+    pub(crate) fn resume(&self, key: &Key, state: Option<&[u8]>, newest: Timestamp) {
+        // A state that cannot be read is a state not known.
+        if self.limiter.resume(key, state, newest).is_err() {
+            _ = self.limiter.resume(key, None, newest);
+        }
+    }
+
     /// What an earlier run learned about `key`; a state that cannot be read is a state not known.
     pub(crate) fn restore(&self, key: &Key, state: &[u8]) {
         if self.fleet.is_none() {
@@ -337,6 +352,11 @@ impl Limits {
 }
 
 impl Leave {
+    /// The keys of this process that it names.
+    pub(crate) fn keys(&self) -> &[Key] {
+        &self.keys
+    }
+
     /// The request leaves.
     pub(crate) fn sent(&mut self) {
         self.permit.sent();

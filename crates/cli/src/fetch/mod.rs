@@ -8,7 +8,7 @@
 //! | `limits` | may it leave now? |
 //! | `engine`, `worker`, `client`, `ways`, `body` | who sends it, and what follows? |
 //! | `robots` | what does the origin ask of us? |
-//! | `output`, `journal`, `store`, `save` | what is written, and what survives a kill? |
+//! | `output`, `journal`, `sent`, `store`, `save` | what is written, and what survives a kill? |
 //! | `progress`, `summary`, `talk`, `failures` | what does the person see? |
 
 mod body;
@@ -28,6 +28,7 @@ mod progress;
 mod retry;
 mod robots;
 mod save;
+mod sent;
 mod spool;
 mod store;
 mod summary;
@@ -35,6 +36,7 @@ mod talk;
 mod ways;
 mod worker;
 
+use std::collections::HashMap;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
@@ -49,12 +51,14 @@ use ingest::{Ingest, Ingested};
 pub(crate) use input::{Sources, without_login};
 use journal::{Finished, Journal};
 use output::Output;
+use sent::{Known, SentLog};
 use store::Store;
 
 /// What a state folder holds: the input, which of it is finished, and what was learned.
 const SPOOL: &str = "urls.txt";
 const JOURNAL: &str = "done.log";
 const STORE: &str = "politely.redb";
+const SENT: &str = "sent.log";
 
 /// `politely fetch` as typed.
 pub(crate) fn run(args: FetchArgs) -> Result<Exit, Wrong> {
@@ -94,6 +98,8 @@ pub(crate) fn fetch(settings: Settings, mut sources: Sources) -> Result<Fetched,
     }
     let State {
         store,
+        sent,
+        known,
         journal,
         finished,
         spool,
@@ -125,8 +131,10 @@ pub(crate) fn fetch(settings: Settings, mut sources: Sources) -> Result<Fetched,
         spool,
         output,
         store,
+        sent,
         talk,
     }));
+    engine.recover(known);
     let ingest = Ingest {
         sources,
         writer,
@@ -251,6 +259,9 @@ fn ignores_hangup() -> bool {
 /// What `--state` keeps, or its stand-ins.
 struct State {
     store: Option<Store>,
+    sent: Option<SentLog>,
+    /// What `sent` says that `store` may not know.
+    known: HashMap<String, Known>,
     journal: Option<Journal>,
     finished: Finished,
     spool: spool::Spool,
@@ -266,6 +277,8 @@ impl State {
             let finished = Finished::default();
             return Ok(Self {
                 store: None,
+                sent: None,
+                known: HashMap::new(),
                 journal: None,
                 finished,
                 spool,
@@ -290,11 +303,15 @@ impl State {
         let (spool, writer) = spool::at(&urls).map_err(|why| Wrong::file(&urls, &why))?;
         let log = dir.join(JOURNAL);
         let (journal, finished) = Journal::open(&log).map_err(|why| Wrong::file(&log, &why))?;
+        let (sent, known) =
+            SentLog::open(dir).map_err(|why| Wrong::file(&dir.join(SENT), &why))?;
         let complete = store
             .input_complete()
             .map_err(|why| Wrong(format!("politely.redb: {why}")))?;
         Ok(Self {
             store: Some(store),
+            sent: Some(sent),
+            known,
             journal: Some(journal),
             finished,
             spool,
@@ -307,7 +324,7 @@ impl State {
 /// Results are to overwrite nothing that the run reads or keeps.
 fn spares(output: &Path, sources: &Sources, state: Option<&Path>) -> Result<(), Wrong> {
     let of_state = |dir: &Path| {
-        let kept = [SPOOL, JOURNAL, STORE].map(|name| dir.join(name));
+        let kept = [SPOOL, JOURNAL, STORE, SENT].map(|name| dir.join(name));
         kept.iter().any(|kept| input::is_same_file(kept, output))
     };
     let what = if sources.reads(output) {

@@ -155,7 +155,7 @@ impl Health {
             return Verdict::Charged(if at_once {
                 now
             } else {
-                trouble.since + LAST_PAGES_MIN
+                trouble.since + LAST_PAGES_MIN.min(patience.give_up_after)
             });
         }
         let times = page.failed_in.map_or(0, |(_, times)| times);

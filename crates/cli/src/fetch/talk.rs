@@ -1,7 +1,7 @@
 //! Talk to the person: always standard error, and above the progress bars if there are any.
 
 use std::io::Write as _;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use indicatif::MultiProgress;
 
@@ -12,7 +12,6 @@ const LINES_MAX: u64 = 100;
 pub(crate) struct Talk {
     bars: MultiProgress,
     lines: AtomicU64,
-    said: AtomicBool,
 }
 
 impl Talk {
@@ -25,13 +24,6 @@ impl Talk {
         self.bars.suspend(|| {
             let _ = writeln!(std::io::stderr(), "{line}");
         });
-    }
-
-    /// One line, the first time only.
-    pub(crate) fn once(&self, line: &str) {
-        if !self.said.swap(true, Ordering::Relaxed) {
-            self.say(line);
-        }
     }
 
     /// One line about a line of the input.

@@ -52,12 +52,22 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         (Some(dir), true) => Body::Save(dir),
         (None, true) => Body::Count,
     };
+    if !engine.write_sent(&leave) {
+        drop(leave);
+        return unsent(engine, lane, pending);
+    }
     leave.sent();
     let sending = (engine.clients).get(leave.egress, engine.hosts(), &url, body);
     let (came, took) = leave.during(sending).await;
     let report = report(&came, took, &url);
     pending.status = report.status;
+    let key = leave.keys().first().cloned();
     let directions = leave.report(&report);
+    if let Some(key) = key
+        && (directions.event || directions.hold_until > engine.limits.now())
+    {
+        engine.write_learned(&key);
+    }
     if report.signal == Signal::RateLimited {
         pending.refused += 1;
     }
@@ -94,6 +104,19 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         }
         (After::Onward(to), _) => onward(engine, lane, pending, &url, to, &last),
     }
+}
+
+/// The request could not be written down, so that it did not leave. The run stops.
+fn unsent(engine: &Engine, lane: LaneId, mut pending: Box<Pending>) {
+    let mut shared = engine.lock();
+    let frontier = &mut shared.frontier;
+    let now = engine.limits.now();
+    pending.attempts -= 1;
+    if pending.purpose == Purpose::Page && pending.is_untried() {
+        frontier.tried(lane);
+    }
+    frontier.put_back(lane, pending, now, now);
+    frontier.came_back(lane, now);
 }
 
 /// The URL to ask for; the page's own is read from the spool once.
