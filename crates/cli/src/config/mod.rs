@@ -227,8 +227,7 @@ impl Settings {
             token_file: knobs.token_file,
             retry: knobs.retry.unwrap_or_default(),
             retries: knobs.retries,
-            give_up_after: (knobs.give_up_after)
-                .map_or(GIVE_UP_AFTER_DEFAULT, |span| span.0),
+            give_up_after: (knobs.give_up_after).map_or(GIVE_UP_AFTER_DEFAULT, |span| span.0),
             timeout: knobs.timeout.map_or(TIMEOUT_DEFAULT, |span| span.0),
             max_body: knobs.max_body.map_or(MAX_BODY_DEFAULT, |size| size.0),
             proxies: knobs.proxy,

@@ -161,7 +161,10 @@ fn a_host_in_trouble_is_asked_for_what_was_not_tried_and_then_in_turn() {
 /// A page whose failures count ends without a further request as soon as that is known.
 #[test]
 fn a_page_that_failed_while_others_were_served_is_out_of_attempts() {
-    let mut frontier = frontier(false, &[("http://a/", 1), ("http://a/", 2), ("http://a/", 3)]);
+    let mut frontier = frontier(
+        false,
+        &[("http://a/", 1), ("http://a/", 2), ("http://a/", 3)],
+    );
     let serve = |frontier: &mut Frontier, wanted: u64| {
         let (id, pending) = sent(take(frontier, at(1.0)));
         assert_eq!(pending.offset, wanted);
@@ -199,7 +202,13 @@ fn a_host_that_serves_nothing_is_given_up_with_all_that_waits() {
     let (mut now, mut dropped, mut asked, mut open) = (at(0.0), 0, 0, at(0.0));
     loop {
         // The breaker rests for a minute after each failure.
-        let may = |_: &Lane| if open > now { Err(Refused::At(open)) } else { Ok(()) };
+        let may = |_: &Lane| {
+            if open > now {
+                Err(Refused::At(open))
+            } else {
+                Ok(())
+            }
+        };
         match frontier.take(now, may, |_| None) {
             Take::Send(Job {
                 lane, mut pending, ..

@@ -39,7 +39,9 @@ impl Ingest {
     pub(crate) fn run(mut self, engine: &Arc<Engine>) -> Ingested {
         let mut ingested = Ingested::default();
         if let Err(why) = self.read(engine, &mut ingested) {
-            engine.talk.say(&format!("error: {why}"));
+            if !engine.is_state_lost() {
+                engine.talk.say(&format!("error: {why}"));
+            }
             ingested.cut = true;
         }
         engine.lock().frontier.close_input();
@@ -53,11 +55,13 @@ impl Ingest {
             urls: Vec::with_capacity(BATCH),
         };
         let mut lines = 0;
-        let place = engine.settings.state.as_deref().map_or_else(
-            || "spool of the input".to_owned(),
-            |dir| format!("cannot write state folder \"{}\"", dir.display()),
-        );
-        let spool_wrong = |why: &std::io::Error| Wrong(format!("{place}: {}", io_words(why)));
+        let spool_wrong = |why: &std::io::Error| {
+            let why = io_words(why);
+            if engine.store.is_some() {
+                engine.lose_state(&why);
+            }
+            Wrong(format!("spool of the input: {why}"))
+        };
         engine
             .spool
             .scan(|offset, line| {

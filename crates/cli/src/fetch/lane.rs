@@ -294,9 +294,7 @@ impl Lane {
         }
         let gone = self.added - self.fresh.len() as u64;
         match queues.ready.peek() {
-            Some(Reverse(page))
-                if !fresh || (page.behind <= gone && !self.health.in_trouble()) =>
-            {
+            Some(Reverse(page)) if !fresh || (page.behind <= gone && !self.health.in_trouble()) => {
                 First::Ready
             }
             _ if fresh => First::Fresh,
@@ -311,7 +309,12 @@ impl Lane {
     fn peek(&mut self, now: Timestamp) -> Option<Result<&Pending, u64>> {
         match self.first(now) {
             First::Fresh => self.fresh.front().map(|&offset| Err(offset)),
-            First::Redirected => self.returned.queues().redirected.front().map(|page| Ok(&**page)),
+            First::Redirected => self
+                .returned
+                .queues()
+                .redirected
+                .front()
+                .map(|page| Ok(&**page)),
             First::Ready => {
                 let Reverse(page) = self.returned.queues().ready.peek()?;
                 Some(Ok(&page.pending))

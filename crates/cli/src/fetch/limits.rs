@@ -38,6 +38,10 @@ pub(crate) struct Limits {
     per_host: usize,
     /// Each request is written down before it leaves.
     is_kept: bool,
+    /// Of a host's key, if nothing else is set.
+    burst: f64,
+    /// Of a host that is not known, requests per second.
+    rate_start: f64,
 }
 
 /// The keys one request names, the host's first.
@@ -69,6 +73,7 @@ impl Limits {
     pub(crate) fn new(settings: &Settings) -> Result<Self, Wrong> {
         let config = config(settings);
         let per_host = config.limits.in_flight as usize;
+        let start = config.limits.start();
         let clock = Clock::system();
         let limiter = Limiter::builder()
             .clock(clock.clone())
@@ -119,6 +124,8 @@ impl Limits {
             turn: AtomicUsize::new(0),
             per_host,
             is_kept: settings.state.is_some(),
+            burst: start.burst,
+            rate_start: start.rate,
         })
     }
 
@@ -190,7 +197,11 @@ impl Limits {
                 permit,
                 own,
                 egress,
-                keys: if self.is_kept { own_keys.into() } else { KeySet::default() },
+                keys: if self.is_kept {
+                    own_keys.into()
+                } else {
+                    KeySet::default()
+                },
             })
         };
         if let [keys] = self.keys_now(lane) {
@@ -335,10 +346,18 @@ impl Limits {
         }
     }
 
-    /// Goes on with `key` after a kill: nothing leaves for one interval after `newest`.
+    /// Goes on with `key` after a kill. Unless a whole burst has been earned since `newest`, nothing leaves for
+    /// one interval.
     pub(crate) fn resume(&self, key: &Key, state: Option<&[u8]>, newest: Timestamp) {
-        // A state that cannot be read is a state not known.
-        if self.limiter.resume(key, state, newest).is_err() {
+        if let Some(state) = state {
+            // A state that cannot be read is a state not known.
+            _ = self.limiter.restore(key, state);
+        }
+        let site = self.sites.iter().find(|(_, site)| site == key);
+        let burst = site.map_or(self.burst, |(site, _)| site.rps.max(1.0));
+        let rate = self.limiter.rate(key).unwrap_or(self.rate_start);
+        let earned = self.now().since(newest).as_secs_f64() * rate;
+        if earned < burst {
             _ = self.limiter.resume(key, None, newest);
         }
     }

@@ -303,8 +303,7 @@ impl State {
         let (spool, writer) = spool::at(&urls).map_err(|why| Wrong::file(&urls, &why))?;
         let log = dir.join(JOURNAL);
         let (journal, finished) = Journal::open(&log).map_err(|why| Wrong::file(&log, &why))?;
-        let (sent, known) =
-            SentLog::open(dir).map_err(|why| Wrong::file(&dir.join(SENT), &why))?;
+        let (sent, known) = SentLog::open(dir).map_err(|why| Wrong::file(&dir.join(SENT), &why))?;
         let complete = store
             .input_complete()
             .map_err(|why| Wrong(format!("politely.redb: {why}")))?;

@@ -105,6 +105,11 @@ impl Health {
         self.trouble = None;
     }
 
+    /// Did the host ever serve a request?
+    pub(crate) fn has_served(&self) -> bool {
+        self.served > 0
+    }
+
     /// Is the last that is known of the host a failure?
     pub(crate) fn in_trouble(&self) -> bool {
         self.trouble.is_some()
@@ -248,11 +253,12 @@ impl Trouble {
     }
 
     fn given_up(&mut self, now: Timestamp, patience: &Patience) -> Option<String> {
-        if self.gave_up.is_none()
-            && self.failures >= FAILURES_MIN
-            && self.deadline(patience) <= now
+        if self.gave_up.is_none() && self.failures >= FAILURES_MIN && self.deadline(patience) <= now
         {
-            let mut why = format!("the host served nothing for {} s", now.since(self.since).as_secs());
+            let mut why = format!(
+                "the host served nothing for {} s",
+                now.since(self.since).as_secs()
+            );
             if self.deadline(patience) == self.since + patience.give_up_after {
                 why.push_str(" (--give-up-after)");
             }

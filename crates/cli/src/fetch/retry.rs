@@ -16,6 +16,9 @@ use super::pending::{Pending, Purpose};
 use super::worker::After;
 use crate::config::{RetryName, Settings};
 
+/// The delays of a page that alone is at fault grow no further than after so many failures.
+const OWN_DELAYS: u32 = 2;
+
 /// How often a request goes again.
 pub(super) fn policy(settings: &Settings) -> Policy {
     let mut policy = match settings.retry {
@@ -107,9 +110,19 @@ pub(super) fn after_failure(
         refusals: Refusals::Fail,
         ..policy.clone()
     };
+    let others_served = frontier.lane(lane).health.has_served();
     let mut accounts = frontier.accounts(lane);
     let (number, accounts, not_before) = match verdict {
-        Verdict::Charged(not_before) => (pending.own_failures, &mut accounts[..], not_before),
+        Verdict::Charged(not_before) => {
+            let counted = pending.own_failures;
+            // The page is at fault and not its host: long delays would only lengthen the run.
+            let number = if others_served && counted < policy.attempts_max {
+                counted.min(OWN_DELAYS)
+            } else {
+                counted
+            };
+            (number, &mut accounts[..], not_before)
+        }
         Verdict::Uncharged | Verdict::GiveUp(_) => {
             let times = pending.failed_in.map_or(0, |(_, times)| times);
             let number = pending.own_failures.saturating_add(times);

@@ -205,7 +205,10 @@ mod tests {
         }
         // Where many pages wait, only time ends it.
         let patient = standing.clone().asked().unavailable(&busy(true, now));
-        assert!(matches!(patient, Standing::Unavailable { .. }), "{patient:?}");
+        assert!(
+            matches!(patient, Standing::Unavailable { .. }),
+            "{patient:?}"
+        );
         let standing = standing.asked().unavailable(&busy(false, now));
         assert!(matches!(standing, Standing::GaveUp(_)), "{standing:?}");
     }

@@ -118,7 +118,13 @@ impl SentLog {
     pub(crate) fn learned(&self, key: &Key, state: &[u8], now: Timestamp) -> io::Result<()> {
         let open = &mut *self.lock();
         open.buffer.clear();
-        seal(&mut open.buffer, LEARNED, now.as_micros(), key.as_str(), state);
+        seal(
+            &mut open.buffer,
+            LEARNED,
+            now.as_micros(),
+            key.as_str(),
+            state,
+        );
         open.keys.insert(key.clone());
         open.append()
     }

@@ -87,9 +87,22 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         first_try: page && pending.is_untried(),
     };
     let after = if report.signal == Signal::Ok {
-        after(&pending, &came, &report, &url, engine.policy.retry_after_max)
+        after(
+            &pending,
+            &came,
+            &report,
+            &url,
+            engine.policy.retry_after_max,
+        )
     } else {
-        after_failure(engine, lane, &mut pending, &came, &report, directions.url_fault)
+        after_failure(
+            engine,
+            lane,
+            &mut pending,
+            &came,
+            &report,
+            directions.url_fault,
+        )
     };
     match (after, pending.purpose) {
         (After::Over(error), Purpose::Page) => {
@@ -173,13 +186,7 @@ fn report(came: &Came, took: Duration, url: &Url) -> Report {
 
 /// What becomes of a request that was answered well. A redirect with a longer Retry-After than `wait_max` is not
 /// followed.
-fn after(
-    pending: &Pending,
-    came: &Came,
-    report: &Report,
-    url: &Url,
-    wait_max: Duration,
-) -> After {
+fn after(pending: &Pending, came: &Came, report: &Report, url: &Url, wait_max: Duration) -> After {
     let Came::Answer(answer) = came else {
         return After::Over(None);
     };
@@ -272,13 +279,7 @@ fn finish(
 }
 
 /// The request goes again on its lane.
-fn again(
-    engine: &Engine,
-    lane: LaneId,
-    pending: Box<Pending>,
-    delay: Duration,
-    last: &Last<'_>,
-) {
+fn again(engine: &Engine, lane: LaneId, pending: Box<Pending>, delay: Duration, last: &Last<'_>) {
     let mut shared = engine.lock();
     let frontier = &mut shared.frontier;
     let now = engine.limits.now();

@@ -14,7 +14,9 @@ use crate::run::{Said, politely, run};
 type Fault = fn(&mut TcpStream) -> std::io::Result<Then>;
 
 const FAULTS: [(&str, Fault); 9] = [
-    ("429", |stream| respond(stream, "429 Too Many Requests", "", "")),
+    ("429", |stream| {
+        respond(stream, "429 Too Many Requests", "", "")
+    }),
     ("503 with Retry-After", |stream| {
         respond(stream, "503 Service Unavailable", "Retry-After: 1\r\n", "")
     }),
@@ -23,7 +25,9 @@ const FAULTS: [(&str, Fault); 9] = [
     }),
     ("500", |stream| respond(stream, "500 Oh No", "", "")),
     ("502", |stream| respond(stream, "502 Bad Gateway", "", "")),
-    ("504", |stream| respond(stream, "504 Gateway Timeout", "", "")),
+    ("504", |stream| {
+        respond(stream, "504 Gateway Timeout", "", "")
+    }),
     ("reset", |_| Ok(Then::Close)),
     ("short body", |stream| {
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nhalf")?;
@@ -74,7 +78,10 @@ fn a_bad_page_is_tried_again_after_all_others() {
         let asked: Vec<_> = server.times().into_iter().map(|(path, _)| path).collect();
         let first: BTreeSet<_> = asked.iter().take(12).collect();
         assert_eq!(first.len(), 12, "{name}: {asked:?}");
-        assert!(asked[12..].iter().all(|path| path == "/2"), "{name}: {asked:?}");
+        assert!(
+            asked[12..].iter().all(|path| path == "/2"),
+            "{name}: {asked:?}"
+        );
         assert!(asked.len() <= 12 + 3, "{name}: {asked:?}");
     });
 }

@@ -44,7 +44,10 @@ fn a_crash_loop_keeps_the_rate() {
     let began = Instant::now();
     // Each run is killed as soon as one of its requests has arrived.
     while server.times().len() < 4 {
-        assert!(began.elapsed() < Duration::from_secs(120), "nothing arrives");
+        assert!(
+            began.elapsed() < Duration::from_secs(120),
+            "nothing arrives"
+        );
         let before = server.times().len();
         let child = slow(dir.path(), &server).spawn().unwrap();
         wait(Duration::from_millis(700), || server.times().len() > before);
@@ -64,9 +67,11 @@ fn a_crash_loop_keeps_a_retry_after() {
     });
     let dir = tempfile::tempdir().unwrap();
     let child = slow(dir.path(), &server).spawn().unwrap();
-    let size = |name: &str| fs::metadata(dir.path().join("state").join(name)).map_or(0, |file| file.len());
+    let size =
+        |name: &str| fs::metadata(dir.path().join("state").join(name)).map_or(0, |file| file.len());
     // The request is one record of this length at most; the hold follows it.
-    let is_held = || size("sent.log") + size("sent.log.old") > 64 || size("politely.redb") > 1 << 24;
+    let is_held =
+        || size("sent.log") + size("sent.log.old") > 64 || size("politely.redb") > 1 << 24;
     assert!(wait(Duration::from_secs(60), is_held), "no hold is written");
     kill(child);
     for _ in 0..4 {
@@ -85,7 +90,9 @@ fn a_hang_up_ends_a_run_like_a_termination() {
         let mut child = slow(dir.path(), &server).spawn().unwrap();
         assert!(wait(Duration::from_secs(60), || !server.times().is_empty()));
         let pid = child.id().to_string();
-        let sent = Command::new("kill").args([&format!("-{signal}"), &pid]).status();
+        let sent = Command::new("kill")
+            .args([&format!("-{signal}"), &pid])
+            .status();
         assert!(sent.unwrap().success());
         assert_eq!(child.wait().unwrap().code(), Some(1), "SIG{signal}");
     }
@@ -139,7 +146,10 @@ fn a_full_disk_under_the_state_folder_is_named_and_is_a_failure() {
     assert_eq!(said.code, 1, "{}", said.err);
     let told = said.lines("cannot write state folder");
     assert_eq!(told.len(), 1, "{}", said.err);
-    assert!(told[0].contains("disk/run\": no space left on device"), "{told:?}");
+    assert!(
+        told[0].contains("disk/run\": no space left on device"),
+        "{told:?}"
+    );
 }
 
 #[test]
