@@ -4,8 +4,7 @@
 //! queue between a dispatcher and its workers, no task per URL. Idle workers sleep; one of them, the watch,
 //! sleeps only until the next lane is due and hands the watch on when it finds work.
 
-use std::collections::{HashMap, HashSet};
-use std::path::Path;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -26,7 +25,7 @@ use super::outage::Patience;
 use super::output::{Output, Row, Written};
 use super::pending::Pending;
 use super::robots::Cached;
-use super::sent::{Known, SentLog};
+use super::sent::SentLog;
 use super::spool::Spool;
 use super::store::{Batch, Store};
 use super::talk::Talk;
@@ -55,9 +54,9 @@ pub(crate) struct Engine {
     /// The results' reader went away.
     closed: AtomicBool,
     /// The state folder could not be written.
-    state_lost: AtomicBool,
+    pub(super) state_lost: AtomicBool,
     /// Keys of several lanes whose states were restored.
-    restored: Mutex<HashSet<Key>>,
+    pub(super) restored: Mutex<HashSet<Key>>,
     seed: AtomicU64,
     /// Hosts of the run so far.
     hosts: AtomicUsize,
@@ -151,82 +150,6 @@ impl Engine {
     /// Did whoever read the results go away?
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
-    }
-
-    /// Was something lost that the state folder should hold?
-    pub(crate) fn is_state_lost(&self) -> bool {
-        self.state_lost.load(Ordering::Relaxed)
-    }
-
-    /// The state folder cannot be written: the run stops, since it could not be continued as it is.
-    pub(crate) fn lose_state(&self, why: &str) {
-        if !self.state_lost.swap(true, Ordering::Relaxed) {
-            let dir = self.settings.state.as_deref().unwrap_or(Path::new(""));
-            self.talk.say(&format!(
-                "error: cannot write state folder \"{}\": {why}; the run stops, start it again when that is mended",
-                dir.display()
-            ));
-        }
-        self.stop();
-    }
-
-    /// Takes up what a killed process left behind: its keys wait one interval after their last request.
-    pub(crate) fn recover(&self, known: HashMap<String, Known>) {
-        let (Some(sent), Some(store)) = (&self.sent, &self.store) else {
-            return;
-        };
-        let now = self.limits.now();
-        for (name, known) in known {
-            let Ok(key) = name.parse::<Key>() else {
-                continue;
-            };
-            let newest = known.newest(now);
-            let state = known.state_or(store.key(&name).ok().flatten());
-            self.limits.resume(&key, state.as_deref(), newest);
-            self.restored
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .insert(key.clone());
-            sent.touch(key);
-        }
-    }
-
-    /// Restores what `politely.redb` holds of `key`, unless that was done or more is known already.
-    pub(crate) fn restore(&self, key: &Key, is_shared: bool) {
-        let Some(store) = &self.store else { return };
-        if is_shared {
-            let mut restored = self.restored.lock().unwrap_or_else(PoisonError::into_inner);
-            if !restored.insert(key.clone()) {
-                return;
-            }
-        } else if self.limits.snapshot(key).is_some() {
-            return;
-        }
-        if let Ok(Some(state)) = store.key(key.as_str()) {
-            self.limits.restore(key, &state);
-        }
-    }
-
-    /// Writes down that a request with `leave` is about to leave. `false`: it could not be, and must not.
-    pub(crate) fn write_sent(&self, leave: &Leave) -> bool {
-        let Some(sent) = &self.sent else { return true };
-        match sent.sent(leave.keys(), self.limits.now()) {
-            Ok(()) => true,
-            Err(why) => {
-                self.lose_state(&io_words(&why));
-                false
-            }
-        }
-    }
-
-    /// Writes down what was learned of `key`, whose requests are held.
-    pub(crate) fn write_learned(&self, key: &Key) {
-        if let Some(sent) = &self.sent
-            && let Some(state) = self.limits.snapshot(key)
-            && let Err(why) = sent.learned(key, &state, self.limits.now())
-        {
-            self.lose_state(&io_words(&why));
-        }
     }
 
     /// Something may be due sooner than the watch thinks.

@@ -7,9 +7,8 @@
 //! Nothing here sleeps or sends. A lane is *scheduled* (it has a time), *parked* under a key (one of that
 //! key's requests must come back first) or idle (nothing to do, or its robots.txt is on its way).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use politely::core::Timestamp;
 use politely::core::key::Key;
@@ -20,9 +19,13 @@ use url::{Position, Url};
 use super::lane::Next;
 pub(crate) use super::lane::{Lane, Tally};
 use super::limits::KeySet;
-use super::outage::{Failed, Patience, Verdict};
+use super::outage::{Company, Failed, Patience, Verdict};
 use super::pending::{Pending, Purpose};
 use super::robots::Standing;
+
+mod gates;
+
+use gates::{GATES, Gate};
 
 /// A lane's number; lanes live as long as the run.
 pub(crate) type LaneId = u32;
@@ -55,24 +58,6 @@ pub(crate) struct Frontier {
     budget: Budget,
     patience: Patience,
 }
-
-/// The line before a key that many lanes share (a site, an address, the whole run).
-///
-/// Were each of its lanes scheduled by itself, all of them would be asked whenever one may leave. So they
-/// stand in line, and a few at a time are asked.
-#[derive(Default)]
-struct Gate {
-    line: VecDeque<LaneId>,
-    /// Entries of the queue with another stamp are out of date.
-    stamp: u32,
-}
-
-/// Numbers in the queue from here on are gates, not lanes.
-const GATES: u32 = 1 << 31;
-/// Lanes of a gate that are asked at a time: one of them may leave, the others cost 0.3 us each.
-const LET_IN: usize = 32;
-/// If all that were let in may leave, this much later come the next.
-const LET_IN_EVERY: Duration = Duration::from_millis(1);
 
 /// What a worker gets.
 pub(crate) enum Take<P> {
@@ -368,22 +353,15 @@ impl Frontier {
         now: Timestamp,
     ) -> Verdict {
         let lane = &self.lanes[id as usize];
-        let failed = match pending.purpose {
-            Purpose::Page => Failed {
-                is_alone: lane.is_empty() && lane.in_flight <= 1,
-                untried: lane.has_untried(u32::from(pending.is_untried())),
-                ..failed
-            },
+        let company = match pending.purpose {
+            Purpose::Page if lane.is_empty() && lane.in_flight <= 1 => Company::Alone,
+            Purpose::Page if lane.has_untried(u32::from(pending.is_untried())) => Company::Untried,
+            Purpose::Page => Company::Tried,
             // The pages behind a robots.txt cannot be tried before it.
-            Purpose::Robots(of) => {
-                let is_alone = self.lanes[of as usize].pages_waiting() <= 1;
-                Failed {
-                    is_alone,
-                    untried: !is_alone,
-                    ..failed
-                }
-            }
+            Purpose::Robots(of) if self.lanes[of as usize].pages_waiting() > 1 => Company::Untried,
+            Purpose::Robots(_) => Company::Alone,
         };
+        let failed = Failed { company, ..failed };
         let lane = &mut self.lanes[id as usize];
         lane.health.failed(now, pending, &failed, &self.patience)
     }
@@ -568,30 +546,6 @@ impl Frontier {
         let pending = self.lanes[id as usize].pull_page(now)?;
         self.waiting -= 1;
         Some(pending)
-    }
-
-    fn let_in(&mut self, number: u32, stamp: u32, now: Timestamp) {
-        let gate = &mut self.gates[number as usize];
-        if gate.stamp != stamp {
-            return;
-        }
-        let few = gate.line.len().min(LET_IN);
-        let lanes: Vec<LaneId> = gate.line.drain(..few).collect();
-        // Should one of them be turned away, its answer says when the next may try.
-        self.schedule_gate(number, now + LET_IN_EVERY);
-        for id in lanes {
-            self.lanes[id as usize].in_line = false;
-            self.schedule(id, now);
-        }
-    }
-
-    fn schedule_gate(&mut self, number: u32, at: Timestamp) {
-        let gate = &mut self.gates[number as usize];
-        if gate.line.is_empty() {
-            return;
-        }
-        gate.stamp = gate.stamp.wrapping_add(1);
-        self.due.push(at, (GATES + number, gate.stamp));
     }
 
     fn schedule(&mut self, id: LaneId, at: Timestamp) {

@@ -2,6 +2,7 @@ use super::*;
 use crate::fetch::robots::Rules;
 use politely::core::key::Key;
 use politely::core::signal::Resource;
+use std::time::Duration;
 
 const S: u64 = 1_000_000;
 const PATIENCE: Patience = Patience {
@@ -245,8 +246,7 @@ fn failure(offset: u64, words: &str) -> Failed<'_> {
         is_refusal: false,
         is_plain: false,
         asked_wait: None,
-        is_alone: false,
-        untried: false,
+        company: Company::Tried,
         words,
     }
 }

@@ -8,7 +8,7 @@
 //! | `limits` | may it leave now? |
 //! | `engine`, `worker`, `client`, `ways`, `body` | who sends it, and what follows? |
 //! | `robots` | what does the origin ask of us? |
-//! | `output`, `journal`, `sent`, `store`, `save` | what is written, and what survives a kill? |
+//! | `output`, `journal`, `sent`, `recover`, `store`, `save` | what is written, and what survives a kill? |
 //! | `progress`, `summary`, `talk`, `failures` | what does the person see? |
 
 mod body;
@@ -25,6 +25,7 @@ mod outage;
 mod output;
 mod pending;
 mod progress;
+mod recover;
 mod retry;
 mod robots;
 mod save;
@@ -218,9 +219,10 @@ async fn listen(engine: Arc<Engine>) {
         return;
     };
     // Under `nohup` the signal stays ignored.
-    let mut hangup = match ignores_hangup() {
-        true => None,
-        false => signal(SignalKind::hangup()).ok(),
+    let mut hangup = if ignores_hangup() {
+        None
+    } else {
+        signal(SignalKind::hangup()).ok()
     };
     let mut told = async || {
         let hung_up = async {

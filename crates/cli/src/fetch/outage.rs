@@ -69,6 +69,17 @@ enum Evidence {
     Several,
 }
 
+/// What else waits or is under way for the host of a failed request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Company {
+    /// Nothing.
+    Alone,
+    /// Other URLs, each of which was tried.
+    Tried,
+    /// Other URLs, one of which was not tried yet.
+    Untried,
+}
+
 /// A request that was not served.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Failed<'a> {
@@ -79,10 +90,7 @@ pub(crate) struct Failed<'a> {
     pub(crate) is_plain: bool,
     /// How long the host asked to be left alone; nothing if it named the URL alone.
     pub(crate) asked_wait: Option<Duration>,
-    /// No other URL of the host waits or is under way.
-    pub(crate) is_alone: bool,
-    /// A URL that was not tried yet waits or is under way.
-    pub(crate) untried: bool,
+    pub(crate) company: Company,
     /// What happened, in words.
     pub(crate) words: &'a str,
 }
@@ -147,9 +155,9 @@ impl Health {
             return Verdict::Uncharged;
         }
         let is_suspect = page.own_failures > 0;
-        let charged = if failed.is_alone {
+        let charged = if failed.company == Company::Alone {
             Some(!had_served || is_suspect)
-        } else if trouble.evidence == Evidence::Several || failed.untried {
+        } else if trouble.evidence == Evidence::Several || failed.company == Company::Untried {
             None
         } else {
             Some(false)
@@ -224,7 +232,7 @@ impl Trouble {
         self.last = now;
         self.failures = self.failures.saturating_add(1);
         self.is_plain &= failed.is_plain;
-        self.all_tried = !failed.untried;
+        self.all_tried = failed.company != Company::Untried;
         self.words = failed.words.into();
         if page.own_failures == 0 {
             self.evidence = match self.evidence {

@@ -15,8 +15,7 @@ fn failure(url: &str) -> Failed<'_> {
         is_refusal: false,
         is_plain: false,
         asked_wait: None,
-        is_alone: false,
-        untried: true,
+        company: Company::Untried,
         words: "503",
     }
 }
@@ -50,7 +49,11 @@ fn an_outage_costs_no_attempts_however_long_it_is() {
     for round in 0..200 {
         for (page, url) in pages.iter_mut().zip(["a", "b", "c"]) {
             let failed = Failed {
-                untried: round == 0,
+                company: if round == 0 {
+                    Company::Untried
+                } else {
+                    Company::Tried
+                },
                 ..failure(url)
             };
             let verdict = health.failed(at(round), page, &failed, &PATIENCE);
@@ -69,8 +72,7 @@ fn the_only_url_of_a_host_is_charged_at_once() {
     let mut health = Health::default();
     let [mut page] = pages();
     let failed = Failed {
-        is_alone: true,
-        untried: false,
+        company: Company::Alone,
         ..failure("a")
     };
     for second in 0..5 {
@@ -87,8 +89,7 @@ fn the_last_url_of_a_host_that_served_others_is_given_half_a_minute() {
     let [mut page] = pages();
     health.served();
     let failed = Failed {
-        is_alone: true,
-        untried: false,
+        company: Company::Alone,
         ..failure("a")
     };
     let verdict = health.failed(at(9), &mut page, &failed, &PATIENCE);
@@ -108,7 +109,7 @@ fn pages_that_failed_while_others_were_served_are_no_evidence_against_their_host
     for round in 0..4 {
         for (page, url) in pages.iter_mut().zip(urls) {
             let failed = Failed {
-                untried: false,
+                company: Company::Tried,
                 ..failure(url)
             };
             let verdict = health.failed(at(10 + round), page, &failed, &PATIENCE);
@@ -182,7 +183,11 @@ fn plain_errors_of_all_that_is_left_end_after_a_minute() {
         let page = &mut pages[second as usize % 2];
         let failed = Failed {
             is_plain: true,
-            untried: second < 2,
+            company: if second < 2 {
+                Company::Untried
+            } else {
+                Company::Tried
+            },
             ..failure(["a", "b"][second as usize % 2])
         };
         if health.failed(at(second), page, &failed, &PATIENCE) != Verdict::Uncharged {

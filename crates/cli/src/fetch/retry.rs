@@ -11,7 +11,7 @@ use politely::core::signal::{Failure, Report, Resource, Signal};
 use super::client::{Answer, Came};
 use super::engine::Engine;
 use super::frontier::LaneId;
-use super::outage::{Failed, Verdict};
+use super::outage::{Company, Failed, Verdict};
 use super::pending::{Pending, Purpose};
 use super::worker::After;
 use crate::config::{RetryName, Settings};
@@ -79,8 +79,7 @@ pub(super) fn after_failure(
             is_refusal: by_host || !is_crawler,
             is_plain: report.signal == Signal::UrlError,
             asked_wait: report.retry_after.filter(|_| !own),
-            is_alone: false,
-            untried: false,
+            company: Company::Tried,
             words: &words,
         };
         frontier.failed(lane, pending, failed, now)

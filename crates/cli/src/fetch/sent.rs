@@ -211,8 +211,14 @@ fn seal(bytes: &mut Vec<u8>, kind: u8, time_us: u64, key: &str, state: &[u8]) {
 /// Adds what the whole records at the beginning of `bytes` say to `known`. Returns their length.
 fn replay(bytes: &[u8], known: &mut HashMap<String, Known>) -> usize {
     let mut rest = bytes;
-    while let Some((kind, time_us, key, state, after)) = record(rest) {
+    while let Some((record, after)) = record(rest) {
         rest = after;
+        let Record {
+            kind,
+            time_us,
+            key,
+            state,
+        } = record;
         if !known.contains_key(key) {
             known.insert(key.to_owned(), Known::default());
         }
@@ -227,8 +233,16 @@ fn replay(bytes: &[u8], known: &mut HashMap<String, Known>) -> usize {
     bytes.len() - rest.len()
 }
 
+/// A record as it is read.
+struct Record<'a> {
+    kind: u8,
+    time_us: u64,
+    key: &'a str,
+    state: &'a [u8],
+}
+
 /// The first record of `bytes`, and what follows it.
-fn record(bytes: &[u8]) -> Option<(u8, u64, &str, &[u8], &[u8])> {
+fn record(bytes: &[u8]) -> Option<(Record<'_>, &[u8])> {
     let (len, rest) = bytes.split_first_chunk::<2>()?;
     let (sum, rest) = rest.split_first_chunk::<4>()?;
     let (body, after) = rest.split_at_checked(usize::from(u16::from_le_bytes(*len)))?;
@@ -240,7 +254,13 @@ fn record(bytes: &[u8]) -> Option<(u8, u64, &str, &[u8], &[u8])> {
     let (key_len, body) = body.split_first_chunk::<2>()?;
     let (key, state) = body.split_at_checked(usize::from(u16::from_le_bytes(*key_len)))?;
     let key = std::str::from_utf8(key).ok()?;
-    Some((kind, u64::from_le_bytes(*time), key, state, after))
+    let record = Record {
+        kind,
+        time_us: u64::from_le_bytes(*time),
+        key,
+        state,
+    };
+    Some((record, after))
 }
 
 #[cfg(test)]

@@ -62,7 +62,10 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     let report = report(&came, took, &url);
     pending.status = report.status;
     let key = leave.keys().first().cloned();
-    let directions = leave.report(&report);
+    let directions = match own_fault(&pending, &report) {
+        Some(told) => leave.report(&told),
+        None => leave.report(&report),
+    };
     if let Some(key) = key
         && (directions.event || directions.hold_until > engine.limits.now())
     {
@@ -141,6 +144,18 @@ fn where_to(engine: &Engine, pending: &mut Pending) -> Option<Url> {
         pending.given = engine.given(pending.offset);
     }
     Url::parse(pending.given.as_deref()?).ok()
+}
+
+/// What the host is told of a page that failed before while others were served, and fails again: nothing that
+/// would count against it.
+fn own_fault(pending: &Pending, report: &Report) -> Option<Report> {
+    let fails = matches!(report.signal, Signal::Overloaded | Signal::UrlError);
+    (fails && pending.own_failures > 0 && report.retry_after.is_none()).then(|| Report {
+        signal: Signal::UrlError,
+        status: None,
+        failure: None,
+        ..report.clone()
+    })
 }
 
 /// What the last attempt brought.
@@ -352,23 +367,22 @@ fn robots_over(engine: &Engine, lane: LaneId, of: LaneId, last: &Last<'_>, error
     let mut shared = engine.lock();
     let frontier = &mut shared.frontier;
     let standing = std::mem::replace(&mut frontier.lane_mut(of).robots, Standing::Unknown);
-    let standing = match rules {
-        Some(rules) => Standing::Known {
+    let standing = if let Some(rules) = rules {
+        Standing::Known {
             rules: rules.into(),
             until: now + robots::TTL,
-        },
-        // An answer may change; a host that could not be reached in all its attempts is given up.
-        None => {
-            let health = &frontier.lane(lane).health;
-            let patient = health.gave_up().is_none() && frontier.lane(of).pages_waiting() > 1;
-            standing.unavailable(&robots::Unusable {
-                why: error.unwrap_or("no answer"),
-                for_good: answer.is_none(),
-                patient,
-                not_before: now + last.report.retry_after.unwrap_or_default(),
-                now,
-            })
         }
+    } else {
+        // An answer may change; a host that could not be reached in all its attempts is given up.
+        let health = &frontier.lane(lane).health;
+        let patient = health.gave_up().is_none() && frontier.lane(of).pages_waiting() > 1;
+        standing.unavailable(&robots::Unusable {
+            why: error.unwrap_or("no answer"),
+            for_good: answer.is_none(),
+            patient,
+            not_before: now + last.report.retry_after.unwrap_or_default(),
+            now,
+        })
     };
     frontier.robots_answered(of, standing, now);
     came_back(frontier, lane, now, Some(last));

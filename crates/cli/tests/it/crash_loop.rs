@@ -44,10 +44,7 @@ fn a_crash_loop_keeps_the_rate() {
     let began = Instant::now();
     // Each run is killed as soon as one of its requests has arrived.
     while server.times().len() < 4 {
-        assert!(
-            began.elapsed() < Duration::from_secs(120),
-            "nothing arrives"
-        );
+        assert!(began.elapsed() < Duration::from_mins(2), "nothing arrives");
         let before = server.times().len();
         let child = slow(dir.path(), &server).spawn().unwrap();
         wait(Duration::from_millis(700), || server.times().len() > before);
@@ -72,7 +69,7 @@ fn a_crash_loop_keeps_a_retry_after() {
     // The request is one record of this length at most; the hold follows it.
     let is_held =
         || size("sent.log") + size("sent.log.old") > 64 || size("politely.redb") > 1 << 24;
-    assert!(wait(Duration::from_secs(60), is_held), "no hold is written");
+    assert!(wait(Duration::from_mins(1), is_held), "no hold is written");
     kill(child);
     for _ in 0..4 {
         let child = slow(dir.path(), &server).spawn().unwrap();
@@ -88,7 +85,7 @@ fn a_hang_up_ends_a_run_like_a_termination() {
         let server = Server::start(|_, stream| respond(stream, "200 OK", "", "page"));
         let dir = tempfile::tempdir().unwrap();
         let mut child = slow(dir.path(), &server).spawn().unwrap();
-        assert!(wait(Duration::from_secs(60), || !server.times().is_empty()));
+        assert!(wait(Duration::from_mins(1), || !server.times().is_empty()));
         let pid = child.id().to_string();
         let sent = Command::new("kill")
             .args([&format!("-{signal}"), &pid])
@@ -134,10 +131,10 @@ fn a_full_disk_under_the_state_folder_is_named_and_is_a_failure() {
     let server = Server::start(|_, stream| respond(stream, "200 OK", "", "page"));
     let dir = tempfile::tempdir().unwrap();
     let list = dir.path().join("list.txt");
-    let urls: String = (0..40_000)
-        .map(|i| format!("{}\n", server.url(&format!("{i:064}"))))
+    let urls: Vec<_> = (0..40_000)
+        .map(|i| server.url(&format!("{i:064}")))
         .collect();
-    fs::write(&list, urls).unwrap();
+    fs::write(&list, urls.join("\n")).unwrap();
     let disk = dir.path().join("disk");
     fs::create_dir(&disk).unwrap();
     command.env("DISK", &disk).env("LIST", &list);
