@@ -79,6 +79,9 @@ pub(crate) struct Knobs {
     /// Attempts after the first, per URL
     #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     pub(crate) retries: Option<u32>,
+    /// Fail a host's URLs when it serves nothing for this long while it is asked (default 15m)
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub(crate) give_up_after: Option<Span>,
     /// Longest time for one attempt, to the last byte (default 30s)
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) timeout: Option<Span>,
@@ -129,6 +132,8 @@ pub(crate) struct Settings {
     pub(crate) token_file: Option<PathBuf>,
     pub(crate) retry: RetryName,
     pub(crate) retries: Option<u32>,
+    /// A host that serves nothing for this long is given up.
+    pub(crate) give_up_after: Duration,
     pub(crate) timeout: Duration,
     /// Bytes.
     pub(crate) max_body: u64,
@@ -146,6 +151,8 @@ pub(crate) struct Settings {
 const CONCURRENCY_DEFAULT: u32 = 256;
 /// Each request in flight holds a socket and its buffers.
 const CONCURRENCY_MAX: u32 = 65_536;
+/// Longer than a deployment or the restart of a machine takes; a dead host must not hold a run for hours.
+const GIVE_UP_AFTER_DEFAULT: Duration = Duration::from_mins(15);
 /// Longer than a slow page takes, short enough that a dead host costs little.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 /// Larger than nearly every page; it bounds what one URL may cost.
@@ -220,6 +227,7 @@ impl Settings {
             token_file: knobs.token_file,
             retry: knobs.retry.unwrap_or_default(),
             retries: knobs.retries,
+            give_up_after: (knobs.give_up_after).map_or(GIVE_UP_AFTER_DEFAULT, |span| span.0),
             timeout: knobs.timeout.map_or(TIMEOUT_DEFAULT, |span| span.0),
             max_body: knobs.max_body.map_or(MAX_BODY_DEFAULT, |size| size.0),
             proxies: knobs.proxy,
@@ -280,6 +288,7 @@ impl Knobs {
             token_file: self.token_file.or(under.token_file),
             retry: self.retry.or(under.retry),
             retries: self.retries.or(under.retries),
+            give_up_after: self.give_up_after.or(under.give_up_after),
             timeout: self.timeout.or(under.timeout),
             max_body: self.max_body.or(under.max_body),
             proxy: if self.proxy.is_empty() {

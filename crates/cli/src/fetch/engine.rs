@@ -4,10 +4,12 @@
 //! queue between a dispatcher and its workers, no task per URL. Idle workers sleep; one of them, the watch,
 //! sleeps only until the next lane is due and hands the watch on when it finds work.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use politely::core::key::Key;
 use politely::core::retry::Policy;
 use politely::core::{Rng, Timestamp};
 use tokio::sync::Notify;
@@ -19,14 +21,17 @@ use super::failures::Failures;
 use super::frontier::{Frontier, Job, Take};
 use super::input::Line;
 use super::limits::{Leave, Limits};
+use super::outage::Patience;
 use super::output::{Output, Row, Written};
 use super::pending::Pending;
 use super::robots::Cached;
+use super::sent::SentLog;
 use super::spool::Spool;
 use super::store::{Batch, Store};
 use super::talk::Talk;
 use crate::away::Away;
 use crate::config::Settings;
+use crate::exit::io_words;
 
 /// What all workers share.
 pub(crate) struct Engine {
@@ -37,6 +42,7 @@ pub(crate) struct Engine {
     pub(crate) spool: Spool,
     pub(crate) output: Output,
     pub(crate) store: Option<Store>,
+    pub(crate) sent: Option<SentLog>,
     pub(crate) failures: Failures,
     pub(crate) talk: Talk,
     frontier: Mutex<Shared>,
@@ -47,6 +53,10 @@ pub(crate) struct Engine {
     stop: AtomicBool,
     /// The results' reader went away.
     closed: AtomicBool,
+    /// The state folder could not be written.
+    pub(super) state_lost: AtomicBool,
+    /// Keys of several lanes whose states were restored.
+    pub(super) restored: Mutex<HashSet<Key>>,
     seed: AtomicU64,
     /// Hosts of the run so far.
     hosts: AtomicUsize,
@@ -68,6 +78,7 @@ pub(crate) struct Parts {
     pub(crate) spool: Spool,
     pub(crate) output: Output,
     pub(crate) store: Option<Store>,
+    pub(crate) sent: Option<SentLog>,
     pub(crate) talk: Talk,
 }
 
@@ -84,9 +95,14 @@ impl Engine {
             spool,
             output,
             store,
+            sent,
             talk,
         } = parts;
-        let frontier = Frontier::new(settings.robots);
+        let patience = Patience {
+            attempts_max: policy.attempts_max,
+            give_up_after: settings.give_up_after,
+        };
+        let frontier = Frontier::new(settings.robots, patience);
         // Seeds only the retries' jitter.
         let seed = AtomicU64::new(limits.now().as_micros() ^ u64::from(std::process::id()));
         Self {
@@ -97,6 +113,7 @@ impl Engine {
             spool,
             output,
             store,
+            sent,
             failures: Failures::default(),
             talk,
             frontier: Mutex::new(Shared {
@@ -108,6 +125,8 @@ impl Engine {
             watch: Notify::new(),
             stop: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            state_lost: AtomicBool::new(false),
+            restored: Mutex::default(),
             seed,
             hosts: AtomicUsize::new(0),
         }
@@ -292,9 +311,15 @@ impl Engine {
 
     /// [`Self::write`] for a failure that was told already.
     pub(crate) fn write_unlisted(&self, offset: u64, row: &Row<'_>) {
-        if self.output.write(offset, row) == Written::Closed {
-            self.closed.store(true, Ordering::Relaxed);
-            self.stop();
+        match self.output.write(offset, row) {
+            Written::Closed => {
+                self.closed.store(true, Ordering::Relaxed);
+                self.stop();
+            }
+            Written::Unrecorded => {
+                self.lose_state(&self.output.unrecorded().unwrap_or_default());
+            }
+            Written::Yes | Written::Lost => {}
         }
     }
 
@@ -347,7 +372,13 @@ impl Engine {
             self.stop();
         }
         let Some(store) = &self.store else { return };
-        let keys: Vec<_> = {
+        // The order matters: states that are read from now on cover all older records.
+        let active = match self.sent.as_ref().map(SentLog::rotate) {
+            Some(Ok(active)) => active,
+            Some(Err(why)) => return self.lose_state(&io_words(&why)),
+            None => HashSet::new(),
+        };
+        let mut keys: HashSet<Key> = {
             let mut shared = self.lock();
             let dirty = shared.frontier.take_dirty();
             let keys = dirty
@@ -355,6 +386,7 @@ impl Engine {
                 .flat_map(|id| &shared.frontier.lane(id).keys);
             keys.map(|keys| keys[0].clone()).collect()
         };
+        keys.extend(active);
         let robots = std::mem::take(
             &mut *self
                 .robots_kept
@@ -368,10 +400,13 @@ impl Engine {
         if keys.is_empty() && robots.is_empty() {
             return;
         }
-        if let Err(why) = store.keep(&Batch { keys, robots }) {
-            self.talk.once(&format!(
-                "error: politely.redb: {why}; the run goes on, what it learns is not kept"
-            ));
+        match store.keep(&Batch { keys, robots }) {
+            Ok(()) => {
+                if let Some(sent) = &self.sent {
+                    sent.forget_old();
+                }
+            }
+            Err(why) => self.lose_state(&why),
         }
     }
 

@@ -7,10 +7,8 @@
 //! Nothing here sleeps or sends. A lane is *scheduled* (it has a time), *parked* under a key (one of that
 //! key's requests must come back first) or idle (nothing to do, or its robots.txt is on its way).
 
-use std::cmp::Reverse;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use politely::core::Timestamp;
 use politely::core::key::Key;
@@ -18,11 +16,16 @@ use politely::core::queue::NextQueue;
 use politely::core::retry::{Account, Budget, BudgetRule};
 use url::{Position, Url};
 
-use super::lane::{Again, Next};
+use super::lane::Next;
 pub(crate) use super::lane::{Lane, Tally};
 use super::limits::KeySet;
+use super::outage::{Company, Failed, Patience, Verdict};
 use super::pending::{Pending, Purpose};
 use super::robots::Standing;
+
+mod gates;
+
+use gates::{GATES, Gate};
 
 /// A lane's number; lanes live as long as the run.
 pub(crate) type LaneId = u32;
@@ -53,25 +56,8 @@ pub(crate) struct Frontier {
     sum: Tally,
     /// What the run has to spend on retries.
     budget: Budget,
+    patience: Patience,
 }
-
-/// The line before a key that many lanes share (a site, an address, the whole run).
-///
-/// Were each of its lanes scheduled by itself, all of them would be asked whenever one may leave. So they
-/// stand in line, and a few at a time are asked.
-#[derive(Default)]
-struct Gate {
-    line: VecDeque<LaneId>,
-    /// Entries of the queue with another stamp are out of date.
-    stamp: u32,
-}
-
-/// Numbers in the queue from here on are gates, not lanes.
-const GATES: u32 = 1 << 31;
-/// Lanes of a gate that are asked at a time: one of them may leave, the others cost 0.3 us each.
-const LET_IN: usize = 32;
-/// If all that were let in may leave, this much later come the next.
-const LET_IN_EVERY: Duration = Duration::from_millis(1);
 
 /// What a worker gets.
 pub(crate) enum Take<P> {
@@ -110,7 +96,7 @@ pub(crate) enum Refused {
 
 impl Frontier {
     /// Nothing waits yet. `robots`: each origin's robots.txt comes first.
-    pub(crate) fn new(robots: bool) -> Self {
+    pub(crate) fn new(robots: bool, patience: Patience) -> Self {
         Self {
             lanes: Vec::new(),
             by_origin: HashMap::new(),
@@ -127,6 +113,7 @@ impl Frontier {
             dirty: Vec::new(),
             sum: Tally::default(),
             budget: Budget::full(&BudgetRule::GLOBAL, Timestamp::ZERO),
+            patience,
         }
     }
 
@@ -173,8 +160,12 @@ impl Frontier {
         let lane = &mut self.lanes[id as usize];
         if lane.is_empty() {
             lane.first_since = now;
+            if lane.in_flight == 0 {
+                lane.health.start_over();
+            }
         }
         lane.fresh.push_back(offset);
+        lane.added += 1;
         self.waiting += 1;
         self.aside += u64::from(lane.set_aside.is_some());
         if lane.set_aside.is_none() && (lane.due.is_none() && lane.fresh.len() == 1) {
@@ -182,7 +173,7 @@ impl Frontier {
         }
     }
 
-    /// Puts a request back: in front of everything that may go at `not_before`.
+    /// Puts a request back that was refused or failed: behind all that wait, and not before `not_before`.
     pub(crate) fn put_back(
         &mut self,
         id: LaneId,
@@ -191,24 +182,36 @@ impl Frontier {
         now: Timestamp,
     ) {
         self.sequence += 1;
-        let lane = &mut self.lanes[id as usize];
-        if lane.is_empty() {
-            lane.first_since = now;
-        }
+        let sequence = self.sequence;
+        let lane = self.make_room(id, now);
         match pending.purpose {
             Purpose::Robots(_) => {
                 lane.errands.push_front(pending);
                 lane.errands_not_before = not_before;
             }
-            Purpose::Page => lane.again.push(Reverse(Again {
-                not_before,
-                sequence: self.sequence,
-                pending,
-            })),
+            Purpose::Page => lane.put_behind(pending, sequence, not_before, now),
+        }
+        self.schedule(id, now.max(not_before));
+    }
+
+    /// Puts a request in front that a redirect led to lane `id`.
+    pub(crate) fn put_redirected(&mut self, id: LaneId, pending: Box<Pending>, now: Timestamp) {
+        if pending.purpose != Purpose::Page {
+            return self.put_back(id, pending, now, now);
+        }
+        self.make_room(id, now).put_redirected(pending);
+        self.schedule(id, now);
+    }
+
+    /// Counts one more request that waits in lane `id`.
+    fn make_room(&mut self, id: LaneId, now: Timestamp) -> &mut Lane {
+        let lane = &mut self.lanes[id as usize];
+        if lane.is_empty() {
+            lane.first_since = now;
         }
         self.waiting += 1;
         self.aside += u64::from(lane.set_aside.is_some());
-        self.schedule(id, now.max(not_before));
+        lane
     }
 
     /// No more URLs will be added.
@@ -262,7 +265,7 @@ impl Frontier {
                 }
                 Next::At(at) => self.schedule(id, at),
                 Next::GiveUp(why) => {
-                    if let Some(pending) = self.pull(id, now) {
+                    if let Some(pending) = self.pull(id, Timestamp::NEVER) {
                         self.schedule(id, now);
                         return Take::Drop(id, pending, why);
                     }
@@ -277,12 +280,12 @@ impl Frontier {
                 },
                 Next::Page | Next::AskRobots => {
                     let lane = &mut self.lanes[id as usize];
-                    if let Some(rules) = lane
-                        .robots
-                        .rules()
-                        .filter(|rules| rules.has_any())
+                    let rules = lane.robots.rules().filter(|rules| rules.has_any());
+                    let forbidden = rules
                         .map(Arc::clone)
-                        && let Some(why) = lane.forbidden(&rules, now, &mut look)
+                        .and_then(|rules| lane.forbidden(&rules, now, &mut look));
+                    if let Some(why) =
+                        forbidden.or_else(|| lane.spent(now, self.patience.attempts_max))
                         && let Some(pending) = self.pull(id, now)
                     {
                         self.schedule(id, now);
@@ -294,7 +297,7 @@ impl Frontier {
                                 return Take::Send(self.send(id, pending, permit, now));
                             }
                         }
-                        Err(refused) => self.refused(id, refused),
+                        Err(refused) => self.refused_page(id, refused, now),
                     }
                 }
             }
@@ -339,6 +342,39 @@ impl Frontier {
         for waiter in self.parked.remove(key).unwrap_or_default() {
             self.schedule(waiter, now);
         }
+    }
+
+    /// What the failure of a request of lane `id` means for `pending`. `failed` says what is known of it alone.
+    pub(crate) fn failed(
+        &mut self,
+        id: LaneId,
+        pending: &mut Pending,
+        failed: Failed<'_>,
+        now: Timestamp,
+    ) -> Verdict {
+        let lane = &self.lanes[id as usize];
+        let company = match pending.purpose {
+            Purpose::Page if lane.is_empty() && lane.in_flight <= 1 => Company::Alone,
+            Purpose::Page if lane.has_untried(u32::from(pending.is_untried())) => Company::Untried,
+            Purpose::Page => Company::Tried,
+            // The pages behind a robots.txt cannot be tried before it.
+            Purpose::Robots(of) if self.lanes[of as usize].pages_waiting() > 1 => Company::Untried,
+            Purpose::Robots(_) => Company::Alone,
+        };
+        let failed = Failed { company, ..failed };
+        let lane = &mut self.lanes[id as usize];
+        lane.health.failed(now, pending, &failed, &self.patience)
+    }
+
+    /// A request of lane `id` was served.
+    pub(crate) fn served(&mut self, id: LaneId) {
+        self.lanes[id as usize].health.served();
+    }
+
+    /// The first try of a page of lane `id` is over.
+    pub(crate) fn tried(&mut self, id: LaneId) {
+        let untried = &mut self.lanes[id as usize].untried_in_flight;
+        *untried = untried.saturating_sub(1);
     }
 
     /// The retry budgets that a request of lane `id` pays into and takes out of.
@@ -430,6 +466,9 @@ impl Frontier {
         self.in_flight += 1;
         let lane = &mut self.lanes[id as usize];
         lane.in_flight += 1;
+        if pending.purpose == Purpose::Page && pending.is_untried() {
+            lane.untried_in_flight += 1;
+        }
         lane.tally.requests += 1;
         self.sum.requests += 1;
         pending.waited_us += now.micros_since(lane.first_since);
@@ -443,6 +482,25 @@ impl Frontier {
             pending,
             permit,
         }
+    }
+
+    /// A page of lane `id` has no leave: it waits, or its host is given up.
+    fn refused_page(&mut self, id: LaneId, refused: Refused, now: Timestamp) {
+        let lane = &mut self.lanes[id as usize];
+        let deadline = match refused {
+            Refused::At(_) | Refused::Slot(..) if lane.in_flight == 0 => {
+                lane.health.deadline(now, &self.patience)
+            }
+            _ => None,
+        };
+        if let Some(deadline) = deadline {
+            if lane.health.give_up(now, &self.patience).is_some() {
+                return self.schedule(id, now);
+            }
+            self.refused(id, refused);
+            return self.schedule(id, deadline);
+        }
+        self.refused(id, refused);
     }
 
     fn refused(&mut self, id: LaneId, refused: Refused) {
@@ -488,30 +546,6 @@ impl Frontier {
         let pending = self.lanes[id as usize].pull_page(now)?;
         self.waiting -= 1;
         Some(pending)
-    }
-
-    fn let_in(&mut self, number: u32, stamp: u32, now: Timestamp) {
-        let gate = &mut self.gates[number as usize];
-        if gate.stamp != stamp {
-            return;
-        }
-        let few = gate.line.len().min(LET_IN);
-        let lanes: Vec<LaneId> = gate.line.drain(..few).collect();
-        // Should one of them be turned away, its answer says when the next may try.
-        self.schedule_gate(number, now + LET_IN_EVERY);
-        for id in lanes {
-            self.lanes[id as usize].in_line = false;
-            self.schedule(id, now);
-        }
-    }
-
-    fn schedule_gate(&mut self, number: u32, at: Timestamp) {
-        let gate = &mut self.gates[number as usize];
-        if gate.line.is_empty() {
-            return;
-        }
-        gate.stamp = gate.stamp.wrapping_add(1);
-        self.due.push(at, (GATES + number, gate.stamp));
     }
 
     fn schedule(&mut self, id: LaneId, at: Timestamp) {

@@ -1,15 +1,21 @@
 use super::*;
 use crate::fetch::robots::Rules;
 use politely::core::key::Key;
+use politely::core::signal::Resource;
+use std::time::Duration;
 
 const S: u64 = 1_000_000;
+const PATIENCE: Patience = Patience {
+    attempts_max: 2,
+    give_up_after: Duration::from_mins(15),
+};
 
 fn at(secs: f64) -> Timestamp {
     Timestamp::from_secs_f64(secs)
 }
 
 fn frontier(robots: bool, urls: &[(&str, u64)]) -> Frontier {
-    let mut frontier = Frontier::new(robots);
+    let mut frontier = Frontier::new(robots, PATIENCE);
     for &(url, offset) in urls {
         let lane = lane(&mut frontier, url);
         frontier.add(lane, offset, at(0.0));
@@ -102,7 +108,7 @@ fn a_lane_that_waits_for_its_time_is_asked_again_at_a_report() {
 }
 
 #[test]
-fn what_goes_again_is_in_front_unless_it_has_to_wait() {
+fn a_page_that_came_back_goes_behind_all_that_waited_then_and_not_before_its_time() {
     let mut frontier = frontier(
         false,
         &[("http://a/", 1), ("http://a/", 2), ("http://a/", 3)],
@@ -113,18 +119,136 @@ fn what_goes_again_is_in_front_unless_it_has_to_wait() {
     frontier.put_back(id, second, Timestamp::ZERO, at(1.0));
     frontier.came_back(id, at(1.0));
     frontier.came_back(id, at(1.0));
-    assert_eq!(
-        sent(take(&mut frontier, at(1.0))).1.offset,
-        2,
-        "refused: it goes first"
-    );
-    assert_eq!(
-        sent(take(&mut frontier, at(1.0))).1.offset,
-        3,
-        "failed: it waits out its backoff"
-    );
+    // It comes after the others came back.
+    frontier.add(id, 4, at(1.0));
+    for (offset, why) in [
+        (3, "it waited when the others came back"),
+        (2, "it came back before the next was added"),
+        (4, "the first page still waits for its time"),
+    ] {
+        assert_eq!(sent(take(&mut frontier, at(1.0))).1.offset, offset, "{why}");
+    }
     assert!(matches!(take(&mut frontier, at(1.0)), Take::Wait(Some(t)) if t == at(5.0)));
     assert_eq!(sent(take(&mut frontier, at(5.0))).1.offset, 1);
+}
+
+#[test]
+fn a_host_in_trouble_is_asked_for_what_was_not_tried_and_then_in_turn() {
+    let mut frontier = frontier(false, &[("http://a/", 1), ("http://a/", 2)]);
+    let mut now = at(0.0);
+    let mut fail = |frontier: &mut Frontier, added: Option<u64>| {
+        now = now + Duration::from_secs(1);
+        let (id, mut pending) = sent(take(frontier, now));
+        let offset = pending.offset;
+        frontier.failed(id, &mut pending, failure(offset, "503"), now);
+        frontier.put_back(id, pending, Timestamp::ZERO, now);
+        frontier.came_back(id, now);
+        if let Some(added) = added {
+            frontier.add(id, added, now);
+        }
+        offset
+    };
+    let asked = [
+        fail(&mut frontier, Some(3)),
+        fail(&mut frontier, None),
+        fail(&mut frontier, None),
+        fail(&mut frontier, None),
+        fail(&mut frontier, None),
+        fail(&mut frontier, None),
+    ];
+    assert_eq!(asked, [1, 2, 3, 1, 2, 3]);
+}
+
+/// A page whose failures count ends without a further request as soon as that is known.
+#[test]
+fn a_page_that_failed_while_others_were_served_is_out_of_attempts() {
+    let mut frontier = frontier(
+        false,
+        &[("http://a/", 1), ("http://a/", 2), ("http://a/", 3)],
+    );
+    let serve = |frontier: &mut Frontier, wanted: u64| {
+        let (id, pending) = sent(take(frontier, at(1.0)));
+        assert_eq!(pending.offset, wanted);
+        frontier.tried(id);
+        frontier.served(id);
+        frontier.came_back(id, at(1.0));
+    };
+    for other in [2, 3] {
+        let (id, mut pending) = sent(take(&mut frontier, at(1.0)));
+        assert_eq!(pending.offset, 1);
+        let verdict = frontier.failed(id, &mut pending, failure(1, "504"), at(1.0));
+        assert_eq!(verdict, Verdict::Uncharged);
+        pending.trouble = Some("504".into());
+        frontier.put_back(id, pending, Timestamp::ZERO, at(1.0));
+        frontier.came_back(id, at(1.0));
+        serve(&mut frontier, other);
+        if other == 2 {
+            // The bad page came back while the third waited.
+            serve(&mut frontier, 3);
+            frontier.add(id, 3, at(1.0));
+        }
+    }
+    let Take::Drop(_, pending, why) = take(&mut frontier, at(1.0)) else {
+        panic!("not dropped")
+    };
+    assert_eq!((pending.offset, &*why), (1, "504 (failed 2 times)"));
+}
+
+#[test]
+fn a_host_that_serves_nothing_is_given_up_with_all_that_waits() {
+    let urls: Vec<(String, u64)> = (0..20).map(|i| (format!("http://a/{i}"), i)).collect();
+    let urls: Vec<(&str, u64)> = urls.iter().map(|(url, i)| (url.as_str(), *i)).collect();
+    let mut frontier = frontier(false, &urls);
+    frontier.close_input();
+    let (mut now, mut dropped, mut asked, mut open) = (at(0.0), 0, 0, at(0.0));
+    loop {
+        // The breaker rests for a minute after each failure.
+        let may = |_: &Lane| {
+            if open > now {
+                Err(Refused::At(open))
+            } else {
+                Ok(())
+            }
+        };
+        match frontier.take(now, may, |_| None) {
+            Take::Send(Job {
+                lane, mut pending, ..
+            }) => {
+                asked += 1;
+                open = now + Duration::from_mins(1);
+                let offset = pending.offset;
+                match frontier.failed(lane, &mut pending, failure(offset, "refused"), now) {
+                    Verdict::GiveUp(_) => dropped += 1,
+                    verdict => {
+                        assert_eq!(verdict, Verdict::Uncharged);
+                        frontier.put_back(lane, pending, Timestamp::ZERO, now);
+                    }
+                }
+                frontier.came_back(lane, now);
+            }
+            Take::Wait(until) => now = until.unwrap(),
+            Take::Drop(lane, _, why) => {
+                assert!(why.contains("served nothing for 900 s"), "{why}");
+                assert!(why.ends_with("refused"), "{why}");
+                frontier.over(lane, true);
+                dropped += 1;
+            }
+            Take::Done => break,
+            Take::Resolve(_) => panic!("resolved already"),
+        }
+    }
+    assert_eq!((dropped, asked, now), (20, 16, at(900.0)));
+}
+
+fn failure(offset: u64, words: &str) -> Failed<'_> {
+    Failed {
+        resource: Resource::of(&offset.to_string()),
+        is_refusal: false,
+        is_plain: false,
+        asked_wait: None,
+        company: Company::Tried,
+        words,
+    }
 }
 
 #[test]
@@ -193,7 +317,7 @@ fn waiting_is_counted_for_the_first_in_line() {
 
 #[test]
 fn an_address_is_found_out_once_and_first() {
-    let mut frontier = Frontier::new(false);
+    let mut frontier = Frontier::new(false, PATIENCE);
     let url = Url::parse("http://a/").unwrap();
     let (id, _) = frontier.lane_of(&url, Box::default);
     frontier.add(id, 1, at(0.0));

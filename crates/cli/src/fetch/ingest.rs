@@ -39,7 +39,9 @@ impl Ingest {
     pub(crate) fn run(mut self, engine: &Arc<Engine>) -> Ingested {
         let mut ingested = Ingested::default();
         if let Err(why) = self.read(engine, &mut ingested) {
-            engine.talk.say(&format!("error: {why}"));
+            if !engine.is_state_lost() {
+                engine.talk.say(&format!("error: {why}"));
+            }
             ingested.cut = true;
         }
         engine.lock().frontier.close_input();
@@ -53,8 +55,13 @@ impl Ingest {
             urls: Vec::with_capacity(BATCH),
         };
         let mut lines = 0;
-        let spool_wrong =
-            |why: &std::io::Error| Wrong(format!("spool of the input: {}", io_words(why)));
+        let spool_wrong = |why: &std::io::Error| {
+            let why = io_words(why);
+            if engine.store.is_some() {
+                engine.lose_state(&why);
+            }
+            Wrong(format!("spool of the input: {why}"))
+        };
         engine
             .spool
             .scan(|offset, line| {
@@ -206,9 +213,9 @@ impl Batch<'_> {
 pub(crate) fn introduce(engine: &Engine, frontier: &mut super::frontier::Frontier, lane: LaneId) {
     let lane = frontier.lane_mut(lane);
     let Some(store) = &engine.store else { return };
-    for key in lane.keys.iter().map(|keys| &keys[0]) {
-        if let Ok(Some(state)) = store.key(key.as_str()) {
-            engine.limits.restore(key, &state);
+    for keys in &lane.keys {
+        for (i, key) in keys.iter().enumerate() {
+            engine.restore(key, i > 0);
         }
     }
     if let (Standing::Unknown, Ok(Some(cached))) = (&lane.robots, store.robots(&lane.origin)) {

@@ -9,6 +9,7 @@ use url::Url;
 
 use super::frontier::LaneId;
 use super::limits::KeySet;
+use super::outage::Health;
 use super::pending::Pending;
 use super::robots::{Rules, Standing};
 
@@ -23,7 +24,12 @@ pub(crate) struct Lane {
     /// It stands in a gate's line.
     pub(super) in_line: bool,
     pub(super) fresh: VecDeque<u64>,
-    pub(super) again: BinaryHeap<Reverse<Again>>,
+    /// URLs ever added to `fresh`.
+    pub(super) added: u64,
+    pub(super) returned: Returned,
+    /// Pages under way that never failed.
+    pub(super) untried_in_flight: u32,
+    pub(crate) health: Health,
     /// Fetches of robots.txt, also for other origins that redirected here; they go before pages.
     pub(super) errands: VecDeque<Box<Pending>>,
     /// The errands' backoff: none goes before.
@@ -55,10 +61,53 @@ pub(crate) struct Tally {
     pub(crate) bytes: u64,
 }
 
-pub(super) struct Again {
-    pub(super) not_before: Timestamp,
-    pub(super) sequence: u64,
-    pub(super) pending: Box<Pending>,
+/// Pages that came back. Few lanes have any, so that an empty one takes no more than a pointer.
+#[derive(Default)]
+pub(super) struct Returned(Option<Box<Queues>>);
+
+#[derive(Default)]
+struct Queues {
+    /// Redirected here, and not tried yet.
+    redirected: VecDeque<Box<Pending>>,
+    /// Refused or failed, in the order in which they came back.
+    ready: BinaryHeap<Reverse<Ready>>,
+    /// Pages that wait for a time of their own.
+    resting: BinaryHeap<Reverse<Resting>>,
+}
+
+/// A page's place in its lane's queue.
+struct Ready {
+    /// URLs added to the lane before the page came back: these go first.
+    behind: u64,
+    sequence: u64,
+    pending: Box<Pending>,
+}
+
+struct Resting {
+    not_before: Timestamp,
+    page: Ready,
+}
+
+impl Returned {
+    pub(super) fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, |queues| {
+            queues.redirected.len() + queues.ready.len() + queues.resting.len()
+        })
+    }
+
+    fn queues(&mut self) -> &mut Queues {
+        self.0.get_or_insert_default()
+    }
+}
+
+/// Which page of a lane is next.
+enum First {
+    Redirected,
+    Ready,
+    Fresh,
+    /// None before this time.
+    At(Timestamp),
+    None,
 }
 
 /// What a lane would do now.
@@ -81,7 +130,10 @@ impl Lane {
             resolving: false,
             in_line: false,
             fresh: VecDeque::new(),
-            again: BinaryHeap::new(),
+            added: 0,
+            returned: Returned::default(),
+            untried_in_flight: 0,
+            health: Health::default(),
             errands: VecDeque::new(),
             errands_not_before: Timestamp::ZERO,
             robots: if robots {
@@ -109,7 +161,7 @@ impl Lane {
 
     /// URLs that wait.
     pub(crate) fn pages_waiting(&self) -> usize {
-        self.fresh.len() + self.again.len()
+        self.fresh.len() + self.returned.len()
     }
 
     pub(super) fn has_pages(&self) -> bool {
@@ -120,12 +172,17 @@ impl Lane {
         !self.has_pages() && self.errands.is_empty()
     }
 
-    pub(super) fn next(&self, now: Timestamp) -> Next {
+    pub(super) fn next(&mut self, now: Timestamp) -> Next {
         if self.resolving || self.is_empty() {
             return Next::Nothing;
         }
         if self.keys.is_empty() {
             return Next::Resolve;
+        }
+        if let Some(why) = self.health.gave_up()
+            && self.has_pages()
+        {
+            return Next::GiveUp(why.to_owned());
         }
         if !self.errands.is_empty() {
             return if self.errands_not_before > now {
@@ -145,11 +202,10 @@ impl Lane {
             Standing::GaveUp(why) => return Next::GiveUp(why.to_string()),
             Standing::Off | Standing::Known { .. } => {}
         }
-        match self.again.peek() {
-            Some(Reverse(again)) if self.fresh.is_empty() && again.not_before > now => {
-                Next::At(again.not_before)
-            }
-            _ => Next::Page,
+        match self.first(now) {
+            First::At(at) => Next::At(at),
+            First::None => Next::Nothing,
+            First::Redirected | First::Ready | First::Fresh => Next::Page,
         }
     }
 
@@ -166,25 +222,117 @@ impl Lane {
         now: Timestamp,
         look: &mut impl FnMut(&mut Pending) -> Option<Url>,
     ) -> Option<String> {
-        let url = match self.again.peek() {
-            Some(Reverse(again)) if self.again_is_first(now) => {
-                let hop = again.pending.hop.clone();
-                hop.or_else(|| look(&mut Pending::page(again.pending.offset)))
+        let url = match self.peek(now) {
+            Some(Err(offset)) => look(&mut Pending::page(offset)),
+            Some(Ok(pending)) => {
+                let (hop, offset) = (pending.hop.clone(), pending.offset);
+                hop.or_else(|| look(&mut Pending::page(offset)))
             }
-            _ => look(&mut Pending::page(*self.fresh.front()?)),
+            None => None,
         }?;
         rules.forbids(&url)
     }
 
-    /// Is a page that goes again before the fresh ones?
-    fn again_is_first(&self, now: Timestamp) -> bool {
-        let first = self.again.peek();
-        first.is_some_and(|Reverse(again)| again.not_before <= now || self.fresh.is_empty())
+    /// Why the page that is next is out of attempts, if it is.
+    pub(super) fn spent(&mut self, now: Timestamp, attempts_max: u32) -> Option<String> {
+        if self.returned.len() == 0 || !matches!(self.first(now), First::Ready) {
+            return None;
+        }
+        // Its place depends on nothing that changes here.
+        let mut page = self.returned.queues().ready.pop()?;
+        let pending = &mut page.0.pending;
+        self.health.settle(pending);
+        let spent = pending.own_failures >= attempts_max;
+        let why = spent.then(|| {
+            let words = pending.trouble.as_deref().unwrap_or("no answer");
+            format!("{words} (failed {} times)", pending.own_failures)
+        });
+        self.returned.queues().ready.push(page);
+        why
+    }
+
+    /// Puts a page that was refused or failed behind all that wait now. It does not leave before `not_before`.
+    pub(super) fn put_behind(
+        &mut self,
+        pending: Box<Pending>,
+        sequence: u64,
+        not_before: Timestamp,
+        now: Timestamp,
+    ) {
+        let page = Ready {
+            behind: self.added,
+            sequence,
+            pending,
+        };
+        let queues = self.returned.queues();
+        if not_before > now {
+            queues.resting.push(Reverse(Resting { not_before, page }));
+        } else {
+            queues.ready.push(Reverse(page));
+        }
+    }
+
+    /// Puts a page in front that a redirect led here: it was not tried here yet.
+    pub(super) fn put_redirected(&mut self, pending: Box<Pending>) {
+        self.returned.queues().redirected.push_back(pending);
+    }
+
+    /// Which page is next at `now`? While the host is in trouble, a URL that was not tried yet: it tells most.
+    fn first(&mut self, now: Timestamp) -> First {
+        let fresh = !self.fresh.is_empty();
+        let Some(queues) = &mut self.returned.0 else {
+            return if fresh { First::Fresh } else { First::None };
+        };
+        while let Some(Reverse(resting)) = queues.resting.peek()
+            && resting.not_before <= now
+            && let Some(Reverse(Resting { page, .. })) = queues.resting.pop()
+        {
+            queues.ready.push(Reverse(page));
+        }
+        if !queues.redirected.is_empty() {
+            return First::Redirected;
+        }
+        let gone = self.added - self.fresh.len() as u64;
+        match queues.ready.peek() {
+            Some(Reverse(page)) if !fresh || (page.behind <= gone && !self.health.in_trouble()) => {
+                First::Ready
+            }
+            _ if fresh => First::Fresh,
+            _ => queues
+                .resting
+                .peek()
+                .map_or(First::None, |Reverse(page)| First::At(page.not_before)),
+        }
+    }
+
+    /// The page that is next, or the offset of one that was not tried.
+    fn peek(&mut self, now: Timestamp) -> Option<Result<&Pending, u64>> {
+        match self.first(now) {
+            First::Fresh => self.fresh.front().map(|&offset| Err(offset)),
+            First::Redirected => self
+                .returned
+                .queues()
+                .redirected
+                .front()
+                .map(|page| Ok(&**page)),
+            First::Ready => {
+                let Reverse(page) = self.returned.queues().ready.peek()?;
+                Some(Ok(&page.pending))
+            }
+            First::At(_) | First::None => None,
+        }
     }
 
     pub(super) fn pull_page(&mut self, now: Timestamp) -> Option<Box<Pending>> {
-        if self.again_is_first(now) {
-            return self.again.pop().map(|Reverse(again)| again.pending);
+        match self.first(now) {
+            First::Redirected => return self.returned.queues().redirected.pop_front(),
+            First::Ready => {
+                let Reverse(mut page) = self.returned.queues().ready.pop()?;
+                self.health.settle(&mut page.pending);
+                return Some(page.pending);
+            }
+            First::Fresh => {}
+            First::At(_) | First::None => return None,
         }
         let offset = self.fresh.pop_front()?;
         // A long queue that has drained gives its memory back.
@@ -193,21 +341,36 @@ impl Lane {
         }
         Some(Box::new(Pending::page(offset)))
     }
+
+    /// Does a URL wait here, or is one under way besides `besides`, that never failed?
+    pub(super) fn has_untried(&self, besides: u32) -> bool {
+        !self.fresh.is_empty()
+            || self.untried_in_flight > besides
+            || (self.returned.0.as_ref()).is_some_and(|queues| !queues.redirected.is_empty())
+    }
 }
 
-impl PartialEq for Again {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
+/// Orders a type by the value of an expression.
+macro_rules! ordered_by {
+    ($name:ident, $this:ident => $by:expr) => {
+        impl PartialEq for $name {
+            fn eq(&self, other: &Self) -> bool {
+                self.cmp(other).is_eq()
+            }
+        }
+        impl Eq for $name {}
+        impl PartialOrd for $name {
+            fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+                Some(self.cmp(other))
+            }
+        }
+        impl Ord for $name {
+            fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+                let by = |$this: &Self| $by;
+                by(self).cmp(&by(other))
+            }
+        }
+    };
 }
-impl Eq for Again {}
-impl PartialOrd for Again {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Again {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.not_before, self.sequence).cmp(&(other.not_before, other.sequence))
-    }
-}
+ordered_by!(Ready, page => page.sequence);
+ordered_by!(Resting, resting => (resting.not_before, resting.page.sequence));

@@ -36,6 +36,12 @@ pub(crate) struct Limits {
     egresses: Vec<String>,
     turn: AtomicUsize,
     per_host: usize,
+    /// Each request is written down before it leaves.
+    is_kept: bool,
+    /// Of a host's key, if nothing else is set.
+    burst: f64,
+    /// Of a host that is not known, requests per second.
+    rate_start: f64,
 }
 
 /// The keys one request names, the host's first.
@@ -48,6 +54,8 @@ pub(crate) struct Leave {
     own: Option<Permit>,
     /// Which proxy to send through.
     pub(crate) egress: usize,
+    /// The keys of this process that it names; empty without a state folder.
+    keys: KeySet,
 }
 
 /// At the end of a run the fleet has so long to hear the last reports.
@@ -65,6 +73,7 @@ impl Limits {
     pub(crate) fn new(settings: &Settings) -> Result<Self, Wrong> {
         let config = config(settings);
         let per_host = config.limits.in_flight as usize;
+        let start = config.limits.start();
         let clock = Clock::system();
         let limiter = Limiter::builder()
             .clock(clock.clone())
@@ -114,6 +123,9 @@ impl Limits {
                 .collect(),
             turn: AtomicUsize::new(0),
             per_host,
+            is_kept: settings.state.is_some(),
+            burst: start.burst,
+            rate_start: start.rate,
         })
     }
 
@@ -178,17 +190,23 @@ impl Limits {
         // A turn is taken by leaving, not by asking; asking is done under the frontier's lock.
         let ways = self.egresses.len().max(1);
         let turn = self.turn.load(Ordering::Relaxed) % ways;
-        let leave = |(permit, own), egress| {
+        let leave = |(permit, own), egress, keys: &KeySet| {
             self.turn.store(egress + 1, Ordering::Relaxed);
+            let own_keys = &keys[usize::from(self.fleet.is_some())..];
             Ok(Leave {
                 permit,
                 own,
                 egress,
+                keys: if self.is_kept {
+                    own_keys.into()
+                } else {
+                    KeySet::default()
+                },
             })
         };
         if let [keys] = self.keys_now(lane) {
             return match self.ask(keys) {
-                Ok(permits) => leave(permits, turn),
+                Ok(permits) => leave(permits, turn, keys),
                 Err(refusal) => Err(self.refused(refusal)),
             };
         }
@@ -197,7 +215,7 @@ impl Limits {
         let count = lane.keys.len();
         for egress in (0..count).map(|i| (turn + i) % count) {
             match self.ask(&lane.keys[egress]) {
-                Ok(permits) => return leave(permits, egress),
+                Ok(permits) => return leave(permits, egress, &lane.keys[egress]),
                 Err(refusal) if soonest.as_ref().is_none_or(|known| refusal.at < known.at) => {
                     soonest = Some(refusal);
                 }
@@ -328,6 +346,22 @@ impl Limits {
         }
     }
 
+    /// Goes on with `key` after a kill. Unless a whole burst has been earned since `newest`, nothing leaves for
+    /// one interval.
+    pub(crate) fn resume(&self, key: &Key, state: Option<&[u8]>, newest: Timestamp) {
+        if let Some(state) = state {
+            // A state that cannot be read is a state not known.
+            _ = self.limiter.restore(key, state);
+        }
+        let site = self.sites.iter().find(|(_, site)| site == key);
+        let burst = site.map_or(self.burst, |(site, _)| site.rps.max(1.0));
+        let rate = self.limiter.rate(key).unwrap_or(self.rate_start);
+        let earned = self.now().since(newest).as_secs_f64() * rate;
+        if earned < burst {
+            _ = self.limiter.resume(key, None, newest);
+        }
+    }
+
     /// What an earlier run learned about `key`; a state that cannot be read is a state not known.
     pub(crate) fn restore(&self, key: &Key, state: &[u8]) {
         if self.fleet.is_none() {
@@ -337,6 +371,11 @@ impl Limits {
 }
 
 impl Leave {
+    /// The keys of this process that it names.
+    pub(crate) fn keys(&self) -> &[Key] {
+        &self.keys
+    }
+
     /// The request leaves.
     pub(crate) fn sent(&mut self) {
         self.permit.sent();

@@ -3,11 +3,12 @@
 //! | file | the question it answers |
 //! | --- | --- |
 //! | `input`, `ingest`, `spool` | where do URLs come from, and where do they wait? |
-//! | `frontier`, `pending` | which request is next? |
+//! | `frontier`, `lane`, `pending` | which request is next? |
+//! | `retry`, `outage` | what becomes of a request that failed? |
 //! | `limits` | may it leave now? |
 //! | `engine`, `worker`, `client`, `ways`, `body` | who sends it, and what follows? |
 //! | `robots` | what does the origin ask of us? |
-//! | `output`, `journal`, `store`, `save` | what is written, and what survives a kill? |
+//! | `output`, `journal`, `sent`, `recover`, `store`, `save` | what is written, and what survives a kill? |
 //! | `progress`, `summary`, `talk`, `failures` | what does the person see? |
 
 mod body;
@@ -20,11 +21,15 @@ mod input;
 mod journal;
 mod lane;
 mod limits;
+mod outage;
 mod output;
 mod pending;
 mod progress;
+mod recover;
+mod retry;
 mod robots;
 mod save;
+mod sent;
 mod spool;
 mod store;
 mod summary;
@@ -32,6 +37,7 @@ mod talk;
 mod ways;
 mod worker;
 
+use std::collections::HashMap;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
@@ -46,12 +52,14 @@ use ingest::{Ingest, Ingested};
 pub(crate) use input::{Sources, without_login};
 use journal::{Finished, Journal};
 use output::Output;
+use sent::{Known, SentLog};
 use store::Store;
 
 /// What a state folder holds: the input, which of it is finished, and what was learned.
 const SPOOL: &str = "urls.txt";
 const JOURNAL: &str = "done.log";
 const STORE: &str = "politely.redb";
+const SENT: &str = "sent.log";
 
 /// `politely fetch` as typed.
 pub(crate) fn run(args: FetchArgs) -> Result<Exit, Wrong> {
@@ -91,6 +99,8 @@ pub(crate) fn fetch(settings: Settings, mut sources: Sources) -> Result<Fetched,
     }
     let State {
         store,
+        sent,
+        known,
         journal,
         finished,
         spool,
@@ -113,7 +123,7 @@ pub(crate) fn fetch(settings: Settings, mut sources: Sources) -> Result<Fetched,
         ));
     }
     let earlier = (finished.fetched, finished.failed);
-    let policy = worker::policy(&settings);
+    let policy = retry::policy(&settings);
     let engine = Arc::new(Engine::new(Parts {
         settings,
         limits,
@@ -122,8 +132,10 @@ pub(crate) fn fetch(settings: Settings, mut sources: Sources) -> Result<Fetched,
         spool,
         output,
         store,
+        sent,
         talk,
     }));
+    engine.recover(known);
     let ingest = Ingest {
         sources,
         writer,
@@ -197,7 +209,7 @@ async fn drive(engine: Arc<Engine>, ingest: Ingest, earlier: (u64, u64)) -> Exit
     end.tell(&engine)
 }
 
-/// Ctrl-C or SIGTERM once: finish what is in flight; twice: stop at once.
+/// Finishes what is in flight after Ctrl-C, SIGTERM or SIGHUP; a second one ends the process at once.
 async fn listen(engine: Arc<Engine>) {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut interrupt), Ok(mut terminate)) = (
@@ -206,10 +218,23 @@ async fn listen(engine: Arc<Engine>) {
     ) else {
         return;
     };
+    // Under `nohup` the signal stays ignored.
+    let mut hangup = if ignores_hangup() {
+        None
+    } else {
+        signal(SignalKind::hangup()).ok()
+    };
     let mut told = async || {
+        let hung_up = async {
+            match &mut hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
+            _ = hung_up => {}
         }
     };
     told().await;
@@ -222,9 +247,23 @@ async fn listen(engine: Arc<Engine>) {
     std::process::exit(Exit::SomeFailed as i32);
 }
 
+/// Was this process started with SIGHUP ignored? Where the system does not tell, it was not.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // Bit 0 is signal 1.
+    mask.is_some_and(|mask| mask & 1 == 1)
+}
+
 /// What `--state` keeps, or its stand-ins.
 struct State {
     store: Option<Store>,
+    sent: Option<SentLog>,
+    /// What `sent` says that `store` may not know.
+    known: HashMap<String, Known>,
     journal: Option<Journal>,
     finished: Finished,
     spool: spool::Spool,
@@ -240,6 +279,8 @@ impl State {
             let finished = Finished::default();
             return Ok(Self {
                 store: None,
+                sent: None,
+                known: HashMap::new(),
                 journal: None,
                 finished,
                 spool,
@@ -264,11 +305,14 @@ impl State {
         let (spool, writer) = spool::at(&urls).map_err(|why| Wrong::file(&urls, &why))?;
         let log = dir.join(JOURNAL);
         let (journal, finished) = Journal::open(&log).map_err(|why| Wrong::file(&log, &why))?;
+        let (sent, known) = SentLog::open(dir).map_err(|why| Wrong::file(&dir.join(SENT), &why))?;
         let complete = store
             .input_complete()
             .map_err(|why| Wrong(format!("politely.redb: {why}")))?;
         Ok(Self {
             store: Some(store),
+            sent: Some(sent),
+            known,
             journal: Some(journal),
             finished,
             spool,
@@ -281,7 +325,7 @@ impl State {
 /// Results are to overwrite nothing that the run reads or keeps.
 fn spares(output: &Path, sources: &Sources, state: Option<&Path>) -> Result<(), Wrong> {
     let of_state = |dir: &Path| {
-        let kept = [SPOOL, JOURNAL, STORE].map(|name| dir.join(name));
+        let kept = [SPOOL, JOURNAL, STORE, SENT].map(|name| dir.join(name));
         kept.iter().any(|kept| input::is_same_file(kept, output))
     };
     let what = if sources.reads(output) {
@@ -299,8 +343,8 @@ fn output_of(settings: &Settings, resumed: Option<&Finished>) -> Result<Output, 
     match &settings.output {
         Some(path) if path.as_os_str() == "-" => Ok(Output::stdout()),
         Some(path) => Output::file(path, resumed),
-        // Two kinds of output on one stream would help nobody.
-        None if settings.summary != SummaryForm::Text => Ok(Output::nowhere()),
+        // Rows and a JSON summary on one stream could not be told apart.
+        None if settings.summary == SummaryForm::Json => Ok(Output::nowhere()),
         None => Ok(Output::stdout()),
     }
 }

@@ -42,6 +42,8 @@ pub(crate) enum Written {
     Yes,
     /// It could not be written; said once on standard error.
     Lost,
+    /// It is written, but not that the URL is finished.
+    Unrecorded,
     /// Nobody reads any more: a broken pipe is the reader's way to say "enough".
     Closed,
 }
@@ -60,6 +62,8 @@ struct Inner {
     flush_at: usize,
     lines_buffered: u64,
     lost: u64,
+    /// Why the journal could not be written.
+    unrecorded: Option<String>,
     closed: bool,
 }
 
@@ -124,6 +128,7 @@ impl Output {
             flush_at,
             lines_buffered: 0,
             lost: 0,
+            unrecorded: None,
             closed: false,
         }))
     }
@@ -148,6 +153,7 @@ impl Output {
             inner.buffer.push(b'\n');
             inner.lines_buffered += 1;
         }
+        let before = inner.len;
         if inner.buffer.len() > inner.flush_at || inner.journal.is_some() {
             let written = inner.flush();
             if written != Written::Yes {
@@ -162,8 +168,9 @@ impl Output {
             .map(|journal| journal.record(offset, len, failed))
         {
             Some(Err(why)) => {
-                inner.complain("done.log", &why);
-                Written::Lost
+                inner.unrecorded = Some(io_words(&why));
+                inner.take_back(before);
+                Written::Unrecorded
             }
             _ => Written::Yes,
         }
@@ -172,6 +179,11 @@ impl Output {
     /// Writes what has gathered. Returns whether it is out.
     pub(crate) fn flush(&self) -> Written {
         self.lock().flush()
+    }
+
+    /// Why the journal could not be written, if it could not.
+    pub(crate) fn unrecorded(&self) -> Option<String> {
+        self.lock().unrecorded.clone()
     }
 
     /// Lines that could not be written, and to what.
@@ -214,11 +226,7 @@ impl Inner {
             }
             Err(why) => {
                 // Half a line would spoil the next one.
-                if let Sink::File(file) = &self.sink
-                    && file.metadata().is_ok_and(|found| found.is_file())
-                {
-                    let _ = file.set_len(self.len);
-                }
+                self.take_back(self.len);
                 let name = self.name.clone();
                 self.complain(&name, &why);
                 self.lost += lines;
@@ -227,6 +235,16 @@ impl Inner {
         };
         self.buffer.clear();
         result
+    }
+
+    /// Cuts a file of results to `len` bytes.
+    fn take_back(&mut self, len: u64) {
+        if let Sink::File(file) = &self.sink
+            && file.metadata().is_ok_and(|found| found.is_file())
+            && file.set_len(len).is_ok()
+        {
+            self.len = len;
+        }
     }
 
     /// Once per run: a full disk would say the same for every URL.

@@ -36,6 +36,13 @@ pub(crate) struct Pending {
     pub(crate) refused: u32,
     /// The next attempt at the present hop, as the retry policy counts.
     pub(crate) attempt: Attempt,
+    /// Failures at the present hop that count against the page (see [`super::outage`]).
+    pub(crate) own_failures: u32,
+    /// A failure that does not count yet: how many requests the host had served before it, and how often the
+    /// page failed since.
+    pub(crate) failed_in: Option<(u64, u32)>,
+    /// What the last failure was, in words.
+    pub(crate) trouble: Option<Box<str>>,
     /// First in line, without leave.
     pub(crate) waited_us: u64,
 }
@@ -52,6 +59,9 @@ impl Pending {
             status: None,
             refused: 0,
             attempt: Attempt::first(Method::GET),
+            own_failures: 0,
+            failed_in: None,
+            trouble: None,
             waited_us: 0,
         }
     }
@@ -65,6 +75,19 @@ impl Pending {
             hop,
             ..Self::page(0)
         }
+    }
+
+    /// Did the request never fail at its present hop?
+    pub(crate) fn is_untried(&self) -> bool {
+        self.own_failures == 0 && self.failed_in.is_none() && self.attempt.number == 1
+    }
+
+    /// Goes on at `to`, where a redirect leads.
+    pub(crate) fn go_on(&mut self, to: Url) {
+        self.hop = Some(to);
+        self.attempt = Attempt::first(Method::GET);
+        self.own_failures = 0;
+        self.failed_in = None;
     }
 }
 

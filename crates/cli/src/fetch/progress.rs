@@ -116,6 +116,10 @@ fn busiest(engine: &Engine) -> Vec<String> {
             if let Some(rate) = key.and_then(|key| engine.limits.rate(key)) {
                 let _ = write!(line, "  {rate:>6.2}/s");
             }
+            if let Some(since) = lane.health.down_since() {
+                let down = engine.limits.now().since(since).as_secs();
+                let _ = write!(line, "  no answer for {down} s");
+            }
             if let Some(why) = key.and_then(|key| engine.limits.explain(key)) {
                 let _ = write!(line, "  {why}");
             }

@@ -94,8 +94,11 @@ impl Standing {
         }
     }
 
-    /// No usable answer came: `why` is for the URLs that will fail of it. `for_good`: none will.
-    pub(crate) fn unavailable(self, why: &str, for_good: bool, now: Timestamp) -> Self {
+    /// No usable answer came.
+    pub(crate) fn unavailable(self, unusable: &Unusable<'_>) -> Self {
+        let Unusable {
+            why, patient, now, ..
+        } = *unusable;
         match self {
             // RFC 9309, 2.4: a copy may outlive its time while the origin cannot be asked.
             Self::Asking {
@@ -104,17 +107,37 @@ impl Standing {
                 rules,
                 until: now + TTL,
             },
-            Self::Asking { .. } if for_good => Self::GaveUp(format!("robots.txt: {why}").into()),
-            Self::Asking { tries, .. } if tries + 1 >= TRIES_MAX => Self::GaveUp(
-                format!("robots.txt: {why}, {TRIES_MAX} times, so nothing is allowed").into(),
+            Self::Asking { .. } if unusable.for_good => {
+                Self::GaveUp(format!("robots.txt: {why}").into())
+            }
+            Self::Asking { tries, .. } if tries + 1 >= TRIES_MAX && !patient => Self::GaveUp(
+                format!(
+                    "robots.txt: {why}, {} times, so nothing is allowed",
+                    tries + 1
+                )
+                .into(),
             ),
             Self::Asking { tries, .. } => Self::Unavailable {
                 tries: tries + 1,
-                until: now + RETRY_FIRST * 4_u32.pow(tries),
+                until: (now + RETRY_FIRST * 4_u32.pow(tries.min(TRIES_MAX - 2)))
+                    .max(unusable.not_before),
             },
             other => other,
         }
     }
+}
+
+/// A robots.txt that cannot be used.
+pub(crate) struct Unusable<'a> {
+    /// The reason of the URLs that fail because of it.
+    pub(crate) why: &'a str,
+    /// It will not come.
+    pub(crate) for_good: bool,
+    /// It is worth more tries than [`TRIES_MAX`]: its host may be down.
+    pub(crate) patient: bool,
+    /// The server asked for nothing to be sent before.
+    pub(crate) not_before: Timestamp,
+    pub(crate) now: Timestamp,
 }
 
 /// The rules of one origin for us.
@@ -154,6 +177,16 @@ impl Rules {
 mod tests {
     use super::*;
 
+    fn busy(patient: bool, now: Timestamp) -> Unusable<'static> {
+        Unusable {
+            why: "503",
+            for_good: false,
+            patient,
+            not_before: now,
+            now,
+        }
+    }
+
     fn rules(status: u16, body: &[u8]) -> Option<Rules> {
         Rules::of(Some(status), body, "politely/0.1 (+https://example.com)")
     }
@@ -163,14 +196,20 @@ mod tests {
         let mut standing = Standing::Unknown;
         let mut now = Timestamp::ZERO;
         for _ in 1..TRIES_MAX {
-            standing = standing.asked().unavailable("503", false, now);
+            standing = standing.asked().unavailable(&busy(false, now));
             let Standing::Unavailable { until, .. } = standing else {
                 panic!("{standing:?}")
             };
             assert!(until > now);
             now = until;
         }
-        let standing = standing.asked().unavailable("503", false, now);
+        // Where many pages wait, only time ends it.
+        let patient = standing.clone().asked().unavailable(&busy(true, now));
+        assert!(
+            matches!(patient, Standing::Unavailable { .. }),
+            "{patient:?}"
+        );
+        let standing = standing.asked().unavailable(&busy(false, now));
         assert!(matches!(standing, Standing::GaveUp(_)), "{standing:?}");
     }
 
@@ -180,7 +219,7 @@ mod tests {
             rules: Arc::new(rules(404, b"").unwrap()),
             until: Timestamp::ZERO,
         };
-        let standing = old.asked().unavailable("503", false, Timestamp::ZERO);
+        let standing = old.asked().unavailable(&busy(false, Timestamp::ZERO));
         assert!(standing.rules().is_some());
     }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
 
 use super::robots::Cached;
-use crate::exit::{Wrong, make_folder};
+use crate::exit::{Wrong, io_words, make_folder};
 
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const KEYS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("keys");
@@ -102,8 +102,15 @@ impl Store {
         Ok(found.and_then(|cached| postcard::from_bytes(cached.value()).ok()))
     }
 
-    /// Keeps `batch`, durably.
-    pub(crate) fn keep(&self, batch: &Batch) -> Result<()> {
+    /// Keeps `batch`, durably. An error is told in words.
+    pub(crate) fn keep(&self, batch: &Batch) -> std::result::Result<(), String> {
+        self.write(batch).map_err(|why| match why {
+            redb::Error::Io(why) => io_words(&why),
+            other => other.to_string(),
+        })
+    }
+
+    fn write(&self, batch: &Batch) -> Result<()> {
         let change = self.0.begin_write()?;
         {
             let mut keys = change.open_table(KEYS)?;

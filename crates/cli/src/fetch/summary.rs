@@ -81,10 +81,14 @@ impl End {
             SummaryForm::None => {}
         }
         // A reader that has seen enough is no failure.
-        if engine.is_closed() {
+        if engine.is_closed() && !engine.is_state_lost() {
             return Exit::AllFetched;
         }
-        let cut = self.ingested.cut || engine.is_stopping() || self.left > 0 || lost.is_some();
+        let cut = self.ingested.cut
+            || engine.is_stopping()
+            || engine.is_state_lost()
+            || self.left > 0
+            || lost.is_some();
         if summary.failed == 0 && self.earlier.1 == 0 && !cut {
             Exit::AllFetched
         } else {

@@ -1,6 +1,7 @@
 //! Talk to the person: always standard error, and above the progress bars if there are any.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::io::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use indicatif::MultiProgress;
 
@@ -11,7 +12,6 @@ const LINES_MAX: u64 = 100;
 pub(crate) struct Talk {
     bars: MultiProgress,
     lines: AtomicU64,
-    said: AtomicBool,
 }
 
 impl Talk {
@@ -19,16 +19,11 @@ impl Talk {
         &self.bars
     }
 
-    /// One line.
+    /// One line. It is lost where standard error is gone, as after a hang-up.
     pub(crate) fn say(&self, line: &str) {
-        self.bars.suspend(|| eprintln!("{line}"));
-    }
-
-    /// One line, the first time only.
-    pub(crate) fn once(&self, line: &str) {
-        if !self.said.swap(true, Ordering::Relaxed) {
-            self.say(line);
-        }
+        self.bars.suspend(|| {
+            let _ = writeln!(std::io::stderr(), "{line}");
+        });
     }
 
     /// One line about a line of the input.

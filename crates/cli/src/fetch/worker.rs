@@ -3,8 +3,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use politely::core::retry::{Attempt, GiveUpReason, Next, Policy};
-use politely::core::signal::{Failure, Outcome, Report, Signal, WallClock, classify};
+use politely::core::signal::{Outcome, Report, Resource, Signal, WallClock, classify};
 use politely::core::{Timestamp, key::Key};
 use url::Url;
 
@@ -14,9 +13,9 @@ use super::frontier::{Job, LaneId};
 use super::limits::Leave;
 use super::output::Row;
 use super::pending::{Pending, Purpose};
+use super::retry::{after_failure, is_served, status_words};
 use super::robots::{self, Cached, Rules, Standing};
 use super::save::place;
-use crate::config::{RetryName, Settings};
 
 /// Redirects of one page; browsers stop at 20, nobody serious needs more than half of that.
 const REDIRECTS_MAX: usize = 10;
@@ -25,20 +24,8 @@ const ROBOTS_REDIRECTS_MAX: usize = 5;
 /// A robots.txt is read this far (RFC 9309, 2.5: at least 500 KiB).
 const ROBOTS_MAX: usize = 500 * 1024;
 
-/// How often a request goes again.
-pub(crate) fn policy(settings: &Settings) -> Policy {
-    let mut policy = match settings.retry {
-        RetryName::Crawler => Policy::crawler(),
-        RetryName::JobScraper => Policy::job_scraper(),
-    };
-    if let Some(retries) = settings.retries {
-        policy.attempts_max = retries + 1;
-    }
-    policy
-}
-
 /// What becomes of a request that came back.
-enum After {
+pub(super) enum After {
     /// It goes again, not before so long.
     Again(Duration),
     /// It goes on at this URL.
@@ -65,12 +52,25 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         (Some(dir), true) => Body::Save(dir),
         (None, true) => Body::Count,
     };
+    if !engine.write_sent(&leave) {
+        drop(leave);
+        return unsent(engine, lane, pending);
+    }
     leave.sent();
     let sending = (engine.clients).get(leave.egress, engine.hosts(), &url, body);
     let (came, took) = leave.during(sending).await;
-    let report = report(&came, took);
+    let report = report(&came, took, &url);
     pending.status = report.status;
-    let directions = leave.report(&report);
+    let key = leave.keys().first().cloned();
+    let directions = match own_fault(&pending, &report) {
+        Some(told) => leave.report(&told),
+        None => leave.report(&report),
+    };
+    if let Some(key) = key
+        && (directions.event || directions.hold_until > engine.limits.now())
+    {
+        engine.write_learned(&key);
+    }
     if report.signal == Signal::RateLimited {
         pending.refused += 1;
     }
@@ -81,12 +81,31 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         ));
     }
     let learned = directions.event || report.signal != Signal::Ok || pending.attempts % 8 == 1;
-    let after = after(engine, lane, &pending, &came, &report, &url);
     let last = Last {
         report: &report,
         came: &came,
         url: &url,
         learned,
+        served: is_served(&engine.policy, &report, pending.purpose),
+        first_try: page && pending.is_untried(),
+    };
+    let after = if report.signal == Signal::Ok {
+        after(
+            &pending,
+            &came,
+            &report,
+            &url,
+            engine.policy.retry_after_max,
+        )
+    } else {
+        after_failure(
+            engine,
+            lane,
+            &mut pending,
+            &came,
+            &report,
+            directions.url_fault,
+        )
     };
     match (after, pending.purpose) {
         (After::Over(error), Purpose::Page) => {
@@ -97,10 +116,23 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
         }
         (After::Again(delay), _) => {
             pending.attempt = pending.attempt.clone().following(&report, delay);
-            again(engine, lane, lane, pending, delay, &last);
+            again(engine, lane, pending, delay, &last);
         }
         (After::Onward(to), _) => onward(engine, lane, pending, &url, to, &last),
     }
+}
+
+/// The request could not be written down, so that it did not leave. The run stops.
+fn unsent(engine: &Engine, lane: LaneId, mut pending: Box<Pending>) {
+    let mut shared = engine.lock();
+    let frontier = &mut shared.frontier;
+    let now = engine.limits.now();
+    pending.attempts -= 1;
+    if pending.purpose == Purpose::Page && pending.is_untried() {
+        frontier.tried(lane);
+    }
+    frontier.put_back(lane, pending, now, now);
+    frontier.came_back(lane, now);
 }
 
 /// The URL to ask for; the page's own is read from the spool once.
@@ -114,6 +146,18 @@ fn where_to(engine: &Engine, pending: &mut Pending) -> Option<Url> {
     Url::parse(pending.given.as_deref()?).ok()
 }
 
+/// What the host is told of a page that failed before while others were served, and fails again: nothing that
+/// would count against it.
+fn own_fault(pending: &Pending, report: &Report) -> Option<Report> {
+    let fails = matches!(report.signal, Signal::Overloaded | Signal::UrlError);
+    (fails && pending.own_failures > 0 && report.retry_after.is_none()).then(|| Report {
+        signal: Signal::UrlError,
+        status: None,
+        failure: None,
+        ..report.clone()
+    })
+}
+
 /// What the last attempt brought.
 struct Last<'a> {
     report: &'a Report,
@@ -121,10 +165,14 @@ struct Last<'a> {
     url: &'a Url,
     /// Worth keeping.
     learned: bool,
+    /// It shows that the host works.
+    served: bool,
+    /// Its page never failed before.
+    first_try: bool,
 }
 
-fn report(came: &Came, took: Duration) -> Report {
-    match came {
+fn report(came: &Came, took: Duration, url: &Url) -> Report {
+    let report = match came {
         Came::Answer(answer) => {
             let outcome = Outcome::Answered {
                 status: answer.status,
@@ -144,56 +192,32 @@ fn report(came: &Came, took: Duration) -> Report {
             took,
             0,
         ),
+    };
+    Report {
+        resource: Some(Resource::of(url.as_str())),
+        ..report
     }
 }
 
-fn after(
-    engine: &Engine,
-    lane: LaneId,
-    pending: &Pending,
-    came: &Came,
-    report: &Report,
-    url: &Url,
-) -> After {
-    let page = pending.purpose == Purpose::Page;
-    if report.signal == Signal::Ok
-        && let Came::Answer(answer) = came
-    {
-        return match answer.leads_to(url) {
-            Some(Ok(to)) => match follow(pending, url, &to) {
-                Ok(()) => After::Onward(to),
-                Err(why) => After::Over(Some(why)),
-            },
-            Some(Err(why)) => After::Over(Some(why)),
-            None => After::Over(fault(answer)),
-        };
-    }
-    // A robots.txt answered with an error has a rhythm of its own; refusals and failures are like a page's.
-    if !page && report.signal != Signal::RateLimited && matches!(came, Came::Answer(_)) {
-        return After::Over(Some(words(came)));
-    }
-    let decided = {
-        let mut shared = engine.lock();
-        let now = engine.limits.now();
-        let mut accounts = shared.frontier.accounts(lane);
-        // The job scraper has no retry budget.
-        let accounts = match engine.settings.retry {
-            RetryName::Crawler => &mut accounts[..],
-            RetryName::JobScraper => &mut [],
-        };
-        engine
-            .policy
-            .decide(&pending.attempt, report, accounts, &mut engine.rng(), now)
+/// What becomes of a request that was answered well. A redirect with a longer Retry-After than `wait_max` is not
+/// followed.
+fn after(pending: &Pending, came: &Came, report: &Report, url: &Url, wait_max: Duration) -> After {
+    let Came::Answer(answer) = came else {
+        return After::Over(None);
     };
-    match decided {
-        Next::Retry { after, .. } => After::Again(after),
-        // The hold that goes with it sets the whole lane aside, this request with it.
-        Next::GiveUp(GiveUpReason::Parked(_)) => After::Again(Duration::ZERO),
-        Next::GiveUp(GiveUpReason::Permanent(_) | GiveUpReason::Status(_)) => {
-            After::Over(Some(words(came)))
-        }
-        Next::GiveUp(why) => After::Over(Some(format!("{} ({why})", words(came)))),
-        Next::Done => After::Over(None),
+    match answer.leads_to(url) {
+        Some(Ok(to)) => match (follow(pending, url, &to), report.retry_after) {
+            (Err(why), _) => After::Over(Some(why)),
+            (Ok(()), Some(wait)) if wait > wait_max => {
+                let seconds = wait.as_secs();
+                After::Over(Some(format!(
+                    "redirect to {to} after {seconds} s, longer than is waited for"
+                )))
+            }
+            (Ok(()), _) => After::Onward(to),
+        },
+        Some(Err(why)) => After::Over(Some(why)),
+        None => After::Over(fault(answer)),
     }
 }
 
@@ -223,32 +247,6 @@ fn fault(answer: &Answer) -> Option<String> {
     }
 }
 
-fn status_words(answer: &Answer) -> String {
-    let reason = answer.status.canonical_reason().unwrap_or("");
-    format!("{} {reason}", answer.status.as_u16())
-        .trim_end()
-        .to_owned()
-}
-
-fn words(came: &Came) -> String {
-    match came {
-        Came::Answer(answer) => status_words(answer),
-        Came::Failed(failure, words) => format!("{}: {words}", failure_word(*failure)),
-    }
-}
-
-fn failure_word(failure: Failure) -> &'static str {
-    match failure {
-        Failure::NoSuchHost => "no such host",
-        Failure::Resolver => "name not resolved",
-        Failure::Connect => "no connection",
-        Failure::Tls => "TLS",
-        Failure::Timeout => "time-out",
-        Failure::Reset => "connection broken",
-        Failure::Malformed => "malformed answer",
-    }
-}
-
 /// A page is over.
 fn finish(
     engine: &Engine,
@@ -261,6 +259,9 @@ fn finish(
         let mut shared = engine.lock();
         let frontier = &mut shared.frontier;
         let now = engine.limits.now();
+        if last.is_none() && pending.purpose == Purpose::Page && pending.is_untried() {
+            frontier.tried(lane);
+        }
         came_back(frontier, lane, now, last);
         frontier.over(lane, error.is_some());
         frontier.lane(lane).keys[0][0].clone()
@@ -292,25 +293,13 @@ fn finish(
     engine.write(pending.offset, &row);
 }
 
-/// The request goes again on lane `to`.
-fn again(
-    engine: &Engine,
-    from: LaneId,
-    to: LaneId,
-    pending: Box<Pending>,
-    delay: Duration,
-    last: &Last<'_>,
-) {
+/// The request goes again on its lane.
+fn again(engine: &Engine, lane: LaneId, pending: Box<Pending>, delay: Duration, last: &Last<'_>) {
     let mut shared = engine.lock();
     let frontier = &mut shared.frontier;
     let now = engine.limits.now();
-    let not_before = if delay.is_zero() {
-        Timestamp::ZERO
-    } else {
-        now + delay
-    };
-    frontier.put_back(to, pending, not_before, now);
-    came_back(frontier, from, now, Some(last));
+    frontier.put_back(lane, pending, now + delay, now);
+    came_back(frontier, lane, now, Some(last));
 }
 
 fn onward(
@@ -332,14 +321,21 @@ fn onward(
         }
     };
     pending.passed.push(hash(url));
-    pending.attempt = Attempt::first(http::Method::GET);
     let (lane, new) = engine.lock().frontier.lane_of(&to, || keys);
     if new {
         engine.introduce(lane);
         engine.set_hosts(engine.hosts() + 1);
     }
-    pending.hop = Some(to);
-    again(engine, from, lane, pending, Duration::ZERO, last);
+    pending.go_on(to);
+    let mut shared = engine.lock();
+    let frontier = &mut shared.frontier;
+    let now = engine.limits.now();
+    // A redirect's Retry-After is about its target (RFC 9110, 10.2.3).
+    match last.report.retry_after {
+        Some(wait) => frontier.put_back(lane, pending, now + wait, now),
+        None => frontier.put_redirected(lane, pending, now),
+    }
+    came_back(frontier, from, now, Some(last));
 }
 
 /// The robots.txt of lane `of`, last asked for on lane `lane`, has an answer or will not get one.
@@ -371,13 +367,22 @@ fn robots_over(engine: &Engine, lane: LaneId, of: LaneId, last: &Last<'_>, error
     let mut shared = engine.lock();
     let frontier = &mut shared.frontier;
     let standing = std::mem::replace(&mut frontier.lane_mut(of).robots, Standing::Unknown);
-    let standing = match rules {
-        Some(rules) => Standing::Known {
+    let standing = if let Some(rules) = rules {
+        Standing::Known {
             rules: rules.into(),
             until: now + robots::TTL,
-        },
+        }
+    } else {
         // An answer may change; a host that could not be reached in all its attempts is given up.
-        None => standing.unavailable(error.unwrap_or("no answer"), answer.is_none(), now),
+        let health = &frontier.lane(lane).health;
+        let patient = health.gave_up().is_none() && frontier.lane(of).pages_waiting() > 1;
+        standing.unavailable(&robots::Unusable {
+            why: error.unwrap_or("no answer"),
+            for_good: answer.is_none(),
+            patient,
+            not_before: now + last.report.retry_after.unwrap_or_default(),
+            now,
+        })
     };
     frontier.robots_answered(of, standing, now);
     came_back(frontier, lane, now, Some(last));
@@ -395,6 +400,12 @@ fn came_back(
             last.report.bytes,
             last.report.signal == Signal::RateLimited,
         );
+        if last.first_try {
+            frontier.tried(lane);
+        }
+        if last.served {
+            frontier.served(lane);
+        }
         if last.report.signal == Signal::Ok {
             for account in frontier.accounts(lane) {
                 account.budget.deposit(account.rule, now);

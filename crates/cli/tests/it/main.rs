@@ -4,8 +4,10 @@
 #![expect(clippy::disallowed_methods, reason = "real servers run in real time")]
 
 mod bad_input;
+mod bad_pages;
 mod coordinator_fetch;
 mod coordinator_tls;
+mod crash_loop;
 mod crawl_delay;
 mod dashboard;
 mod fetch_pages;

@@ -1,0 +1,283 @@
+//! Does a host serve anything? A page's attempts are spent only while it does.
+//!
+//! A failed request is evidence against its own URL once another URL of the host was served after it. Until
+//! then the host itself may be down. Failures of one URL between two served requests count once. An outage is
+//! bounded by time: a host that served nothing for [`Patience::give_up_after`] is given up.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use politely::core::Timestamp;
+use politely::core::signal::Resource;
+
+use super::pending::Pending;
+
+/// How long pages and hosts are tried.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// Failures of a page that count before the page fails, at least 1.
+    pub(crate) attempts_max: u32,
+    /// A host that serves nothing for this long is given up.
+    pub(crate) give_up_after: Duration,
+}
+
+/// Pages that all failed before, or that all answer a plain 500, are tried for this long at least: it is
+/// longer than the restart of a server takes. It bounds them from above as well if `give_up_after` is longer.
+const LAST_PAGES_MAX: Duration = Duration::from_mins(1);
+/// Pages that are left over at the end of a host are not given up earlier than this.
+const LAST_PAGES_MIN: Duration = Duration::from_secs(30);
+/// A host is not given up on fewer failures.
+const FAILURES_MIN: u32 = 3;
+/// A host that was not asked for longer than this is given up only after a further failure.
+const RECENT: Duration = Duration::from_mins(2);
+/// Waits in a row that do not count as time of an outage.
+const LONG_WAITS_MAX: u32 = 3;
+
+/// Whether a host serves requests.
+#[derive(Debug, Default)]
+pub(crate) struct Health {
+    /// Requests that it served.
+    served: u64,
+    /// The failures since the last of them.
+    trouble: Option<Box<Trouble>>,
+}
+
+/// Failures with nothing served between them.
+#[derive(Debug)]
+struct Trouble {
+    /// The first failure, or the end of the last long wait that the host asked for.
+    since: Timestamp,
+    last: Timestamp,
+    failures: u32,
+    evidence: Evidence,
+    /// Every answer was an error that says nothing against the host, such as a plain 500.
+    is_plain: bool,
+    /// No URL waits that was not tried yet.
+    all_tried: bool,
+    long_waits: u32,
+    /// What the last failure was.
+    words: Box<str>,
+    /// The host is given up, and why.
+    gave_up: Option<Box<str>>,
+}
+
+/// Which URLs failed that never failed while others were served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Evidence {
+    None,
+    One(Resource),
+    Several,
+}
+
+/// What else waits or is under way for the host of a failed request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Company {
+    /// Nothing.
+    Alone,
+    /// Other URLs, each of which was tried.
+    Tried,
+    /// Other URLs, one of which was not tried yet.
+    Untried,
+}
+
+/// A request that was not served.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Failed<'a> {
+    pub(crate) resource: Resource,
+    /// The host refused it for all its URLs: the page itself is not at fault.
+    pub(crate) is_refusal: bool,
+    /// The answer says nothing against the host.
+    pub(crate) is_plain: bool,
+    /// How long the host asked to be left alone; nothing if it named the URL alone.
+    pub(crate) asked_wait: Option<Duration>,
+    pub(crate) company: Company,
+    /// What happened, in words.
+    pub(crate) words: &'a str,
+}
+
+/// What a failure means for its page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It counts against the page. A page out of attempts fails, but not before this time.
+    Charged(Timestamp),
+    /// The host may be down: it does not count.
+    Uncharged,
+    /// The host is given up, and why.
+    GiveUp(String),
+}
+
+impl Health {
+    /// A request was served.
+    pub(crate) fn served(&mut self) {
+        self.served += 1;
+        self.trouble = None;
+    }
+
+    /// Did the host ever serve a request?
+    pub(crate) fn has_served(&self) -> bool {
+        self.served > 0
+    }
+
+    /// Is the last that is known of the host a failure?
+    pub(crate) fn in_trouble(&self) -> bool {
+        self.trouble.is_some()
+    }
+
+    /// Counts an earlier failure of `page` against it if another URL was served since.
+    pub(crate) fn settle(&self, page: &mut Pending) {
+        if page
+            .failed_in
+            .is_some_and(|(served, _)| served < self.served)
+        {
+            page.failed_in = None;
+            page.own_failures += 1;
+        }
+    }
+
+    /// A request of `page` failed at `now`.
+    pub(crate) fn failed(
+        &mut self,
+        now: Timestamp,
+        page: &mut Pending,
+        failed: &Failed<'_>,
+        patience: &Patience,
+    ) -> Verdict {
+        self.settle(page);
+        let had_served = self.served > 0;
+        let trouble = self
+            .trouble
+            .get_or_insert_with(|| Box::new(Trouble::at(now)));
+        trouble.add(now, page, failed, patience);
+        if let Some(why) = trouble.given_up(now, patience) {
+            return Verdict::GiveUp(why);
+        }
+        if failed.is_refusal {
+            return Verdict::Uncharged;
+        }
+        let is_suspect = page.own_failures > 0;
+        let charged = if failed.company == Company::Alone {
+            Some(!had_served || is_suspect)
+        } else if trouble.evidence == Evidence::Several || failed.company == Company::Untried {
+            None
+        } else {
+            Some(false)
+        };
+        if let Some(at_once) = charged {
+            page.failed_in = None;
+            page.own_failures += 1;
+            return Verdict::Charged(if at_once {
+                now
+            } else {
+                trouble.since + LAST_PAGES_MIN.min(patience.give_up_after)
+            });
+        }
+        let times = page.failed_in.map_or(0, |(_, times)| times);
+        page.failed_in = Some((self.served, times.saturating_add(1)));
+        Verdict::Uncharged
+    }
+
+    /// When the host is given up if nothing is served before.
+    pub(crate) fn deadline(&self, now: Timestamp, patience: &Patience) -> Option<Timestamp> {
+        let trouble = self.trouble.as_ref()?;
+        (trouble.failures >= FAILURES_MIN && now.since(trouble.last) <= RECENT)
+            .then(|| trouble.deadline(patience))
+    }
+
+    /// Gives the host up. Returns why.
+    pub(crate) fn give_up(&mut self, now: Timestamp, patience: &Patience) -> Option<String> {
+        self.trouble.as_mut()?.given_up(now, patience)
+    }
+
+    /// Why the host was given up, if it was.
+    pub(crate) fn gave_up(&self) -> Option<&str> {
+        self.trouble.as_ref()?.gave_up.as_deref()
+    }
+
+    /// Forgets that the host was given up: new URLs came after all others had failed.
+    pub(crate) fn start_over(&mut self) {
+        if self.gave_up().is_some() {
+            self.trouble = None;
+        }
+    }
+
+    /// Does the host seem to be down?
+    pub(crate) fn is_down(&self) -> bool {
+        self.down_since().is_some()
+    }
+
+    /// Since when a host that seems to be down served nothing.
+    pub(crate) fn down_since(&self) -> Option<Timestamp> {
+        let trouble = self.trouble.as_ref()?;
+        (trouble.evidence == Evidence::Several || trouble.failures >= FAILURES_MIN)
+            .then_some(trouble.since)
+    }
+}
+
+impl Trouble {
+    fn at(now: Timestamp) -> Self {
+        Self {
+            since: now,
+            last: now,
+            failures: 0,
+            evidence: Evidence::None,
+            is_plain: true,
+            all_tried: false,
+            long_waits: 0,
+            words: Box::default(),
+            gave_up: None,
+        }
+    }
+
+    fn add(&mut self, now: Timestamp, page: &Pending, failed: &Failed<'_>, patience: &Patience) {
+        self.last = now;
+        self.failures = self.failures.saturating_add(1);
+        self.is_plain &= failed.is_plain;
+        self.all_tried = failed.company != Company::Untried;
+        self.words = failed.words.into();
+        if page.own_failures == 0 {
+            self.evidence = match self.evidence {
+                Evidence::None => Evidence::One(failed.resource),
+                Evidence::One(other) if other != failed.resource => Evidence::Several,
+                known => known,
+            };
+        }
+        // The host was not asked for all that time, so the wait proves nothing.
+        if let Some(wait) = failed.asked_wait
+            && wait > patience.give_up_after
+            && (self.long_waits < LONG_WAITS_MAX || self.since > now)
+        {
+            self.long_waits += u32::from(self.since <= now);
+            self.since = self.since.max(now + wait);
+        }
+    }
+
+    fn deadline(&self, patience: &Patience) -> Timestamp {
+        let bound = if self.is_plain && self.all_tried {
+            patience.give_up_after.min(LAST_PAGES_MAX)
+        } else {
+            patience.give_up_after
+        };
+        self.since + bound
+    }
+
+    fn given_up(&mut self, now: Timestamp, patience: &Patience) -> Option<String> {
+        if self.gave_up.is_none() && self.failures >= FAILURES_MIN && self.deadline(patience) <= now
+        {
+            let mut why = format!(
+                "the host served nothing for {} s",
+                now.since(self.since).as_secs()
+            );
+            if self.deadline(patience) == self.since + patience.give_up_after {
+                why.push_str(" (--give-up-after)");
+            }
+            // Writing to a `String` cannot fail.
+            let _ = write!(why, "; the last answer: {}", self.words);
+            self.gave_up = Some(why.into());
+        }
+        self.gave_up.as_deref().map(str::to_owned)
+    }
+}
+
+#[cfg(test)]
+#[path = "outage_tests.rs"]
+mod tests;

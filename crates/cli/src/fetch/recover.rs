@@ -1,0 +1,91 @@
+//! What a run writes down before and after each request, and takes up again after a kill.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use politely::core::key::Key;
+
+use super::engine::Engine;
+use super::limits::Leave;
+use super::sent::Known;
+use crate::exit::io_words;
+
+impl Engine {
+    /// Was something lost that the state folder should hold?
+    pub(crate) fn is_state_lost(&self) -> bool {
+        self.state_lost.load(Ordering::Relaxed)
+    }
+
+    /// The state folder cannot be written: the run stops, since it could not be continued as it is.
+    pub(crate) fn lose_state(&self, why: &str) {
+        if !self.state_lost.swap(true, Ordering::Relaxed) {
+            let dir = self.settings.state.as_deref().unwrap_or(Path::new(""));
+            self.talk.say(&format!(
+                "error: cannot write state folder \"{}\": {why}; the run stops, start it again when that is mended",
+                dir.display()
+            ));
+        }
+        self.stop();
+    }
+
+    /// Takes up what a killed process left behind: its keys wait one interval after their last request.
+    pub(crate) fn recover(&self, known: HashMap<String, Known>) {
+        let (Some(sent), Some(store)) = (&self.sent, &self.store) else {
+            return;
+        };
+        let now = self.limits.now();
+        for (name, known) in known {
+            let Ok(key) = name.parse::<Key>() else {
+                continue;
+            };
+            let newest = known.newest(now);
+            let state = known.state_or(store.key(&name).ok().flatten());
+            self.limits.resume(&key, state.as_deref(), newest);
+            self.restored
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(key.clone());
+            sent.touch(key);
+        }
+    }
+
+    /// Restores what `politely.redb` holds of `key`, unless that was done or more is known already.
+    pub(crate) fn restore(&self, key: &Key, is_shared: bool) {
+        let Some(store) = &self.store else { return };
+        if is_shared {
+            let mut restored = self.restored.lock().unwrap_or_else(PoisonError::into_inner);
+            if !restored.insert(key.clone()) {
+                return;
+            }
+        } else if self.limits.snapshot(key).is_some() {
+            return;
+        }
+        if let Ok(Some(state)) = store.key(key.as_str()) {
+            self.limits.restore(key, &state);
+        }
+    }
+
+    /// Writes down that a request with `leave` is about to leave. `false`: it could not be, and must not.
+    pub(crate) fn write_sent(&self, leave: &Leave) -> bool {
+        let Some(sent) = &self.sent else { return true };
+        match sent.sent(leave.keys(), self.limits.now()) {
+            Ok(()) => true,
+            Err(why) => {
+                self.lose_state(&io_words(&why));
+                false
+            }
+        }
+    }
+
+    /// Writes down what was learned of `key`, whose requests are held.
+    pub(crate) fn write_learned(&self, key: &Key) {
+        if let Some(sent) = &self.sent
+            && let Some(state) = self.limits.snapshot(key)
+            && let Err(why) = sent.learned(key, &state, self.limits.now())
+        {
+            self.lose_state(&io_words(&why));
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! What becomes of a request that was refused or failed: sent again later, or given up.
+//!
+//! A refusal or failure of the host costs the page none of its attempts: the page goes behind the others of its
+//! host and waits for the host's hold. A failure of the page's own counts, see [`super::outage`].
+
+use std::time::Duration;
+
+use politely::core::retry::{Attempt, GiveUpReason, Next, Policy, Refusals};
+use politely::core::signal::{Failure, Report, Resource, Signal};
+
+use super::client::{Answer, Came};
+use super::engine::Engine;
+use super::frontier::LaneId;
+use super::outage::{Company, Failed, Verdict};
+use super::pending::{Pending, Purpose};
+use super::worker::After;
+use crate::config::{RetryName, Settings};
+
+/// The delays of a page that alone is at fault grow no further than after so many failures.
+const OWN_DELAYS: u32 = 2;
+
+/// How often a request goes again.
+pub(super) fn policy(settings: &Settings) -> Policy {
+    let mut policy = match settings.retry {
+        RetryName::Crawler => Policy::crawler(),
+        RetryName::JobScraper => Policy::job_scraper(),
+    };
+    if let Some(retries) = settings.retries {
+        policy.attempts_max = retries + 1;
+    }
+    policy
+}
+
+/// Does `report` show that the host works? An answer that is not tried again does.
+pub(super) fn is_served(policy: &Policy, report: &Report, purpose: Purpose) -> bool {
+    match (report.signal, report.status, report.failure) {
+        (Signal::Ok, ..) => true,
+        (_, Some(status), None) if purpose != Purpose::Page => no_rules(status),
+        (Signal::UrlError, Some(status), None) => {
+            !policy.statuses.iter().any(|range| range.contains(&status))
+        }
+        _ => false,
+    }
+}
+
+/// Does this status of a robots.txt mean that there are no rules (RFC 9309, 2.3.1.3)?
+fn no_rules(status: u16) -> bool {
+    (400..500).contains(&status) && status != 429
+}
+
+/// What becomes of `pending`, whose request ended in `report`. `own`: the failure is the URL's own.
+pub(super) fn after_failure(
+    engine: &Engine,
+    lane: LaneId,
+    pending: &mut Pending,
+    came: &Came,
+    report: &Report,
+    own: bool,
+) -> After {
+    let refused = report.signal == Signal::RateLimited;
+    let answered = matches!(came, Came::Answer(_));
+    let is_page = pending.purpose == Purpose::Page;
+    let words = words(came);
+    if !is_page && report.status.is_some_and(no_rules) && answered {
+        return After::Over(Some(words));
+    }
+    let policy = &engine.policy;
+    let is_crawler = engine.settings.retry == RetryName::Crawler;
+    let by_host = refused && !own && is_crawler;
+    let mut shared = engine.lock();
+    let frontier = &mut shared.frontier;
+    let now = engine.limits.now();
+    let verdict = if is_served(policy, report, pending.purpose) || report.signal == Signal::Blocked
+    {
+        Verdict::Uncharged
+    } else {
+        let failed = Failed {
+            resource: report.resource.unwrap_or(Resource::of("")),
+            is_refusal: by_host || !is_crawler,
+            is_plain: report.signal == Signal::UrlError,
+            asked_wait: report.retry_after.filter(|_| !own),
+            company: Company::Tried,
+            words: &words,
+        };
+        frontier.failed(lane, pending, failed, now)
+    };
+    // An error without a limit has a rhythm of its own (see `robots`).
+    if !is_page && !refused && answered {
+        return After::Over(Some(words));
+    }
+    if let Verdict::GiveUp(why) = verdict {
+        return After::Over(Some(why));
+    }
+    if !is_crawler {
+        let next = policy.decide(&pending.attempt, report, &mut [], &mut engine.rng(), now);
+        return decided(next, &words, own);
+    }
+    if by_host {
+        let next = policy.decide(&pending.attempt, report, &mut [], &mut engine.rng(), now);
+        return match next {
+            // While nobody is served, only time ends it.
+            Next::GiveUp(GiveUpReason::Refused(_)) if frontier.lane(lane).health.is_down() => {
+                After::Again(Duration::ZERO)
+            }
+            other => decided(other, &words, own),
+        };
+    }
+    let policy = Policy {
+        refusals: Refusals::Fail,
+        ..policy.clone()
+    };
+    let others_served = frontier.lane(lane).health.has_served();
+    let mut accounts = frontier.accounts(lane);
+    let (number, accounts, not_before) = match verdict {
+        Verdict::Charged(not_before) => {
+            let counted = pending.own_failures;
+            // The page is at fault and not its host: long delays would only lengthen the run.
+            let number = if others_served && counted < policy.attempts_max {
+                counted.min(OWN_DELAYS)
+            } else {
+                counted
+            };
+            (number, &mut accounts[..], not_before)
+        }
+        Verdict::Uncharged | Verdict::GiveUp(_) => {
+            let times = pending.failed_in.map_or(0, |(_, times)| times);
+            let number = pending.own_failures.saturating_add(times);
+            // Only the delay grows.
+            (number.min(policy.attempts_max - 1), &mut [][..], now)
+        }
+    };
+    let attempt = Attempt {
+        number: number.max(1),
+        ..Attempt::first(pending.attempt.method.clone())
+    };
+    let next = policy.decide(&attempt, report, accounts, &mut engine.rng(), now);
+    let after = match next {
+        Next::GiveUp(GiveUpReason::Attempts(_)) if not_before > now && policy.attempts_max > 1 => {
+            After::Again(not_before.since(now))
+        }
+        other => decided(other, &words, own),
+    };
+    pending.trouble = Some(words.into());
+    after
+}
+
+fn decided(next: Next, words: &str, own: bool) -> After {
+    match next {
+        Next::Retry { after, .. } => After::Again(after),
+        // The hold that goes with it sets the whole lane aside, this request with it.
+        Next::GiveUp(GiveUpReason::Parked(_)) if !own => After::Again(Duration::ZERO),
+        Next::GiveUp(GiveUpReason::Permanent(_) | GiveUpReason::Status(_)) => {
+            After::Over(Some(words.to_owned()))
+        }
+        Next::GiveUp(why) => After::Over(Some(format!("{words} ({why})"))),
+        Next::Done => After::Over(None),
+    }
+}
+
+pub(super) fn status_words(answer: &Answer) -> String {
+    let reason = answer.status.canonical_reason().unwrap_or("");
+    format!("{} {reason}", answer.status.as_u16())
+        .trim_end()
+        .to_owned()
+}
+
+pub(super) fn words(came: &Came) -> String {
+    match came {
+        Came::Answer(answer) => status_words(answer),
+        Came::Failed(failure, words) => format!("{}: {words}", failure_word(*failure)),
+    }
+}
+
+fn failure_word(failure: Failure) -> &'static str {
+    match failure {
+        Failure::NoSuchHost => "no such host",
+        Failure::Resolver => "name not resolved",
+        Failure::Connect => "no connection",
+        Failure::Tls => "TLS",
+        Failure::Timeout => "time-out",
+        Failure::Reset => "connection broken",
+        Failure::Malformed => "malformed answer",
+    }
+}

@@ -1,0 +1,341 @@
+//! `sent.log` in the state folder: what `politely.redb` does not hold yet, so that a process that is killed and
+//! started again in a loop stays polite.
+//!
+//! A request is written down before it leaves, and a key's state after a refusal or failure before the key's
+//! next request leaves. Each event is one `write`; nothing is flushed to the disk itself. A record is
+//! `length u16 · crc32 u32 · kind u8 · time u64 · key length u16 · key · state`, little-endian. The first
+//! record that is not whole ends the file. About once a second the states go to `politely.redb`, and the
+//! records before that are dropped.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use politely::core::Timestamp;
+use politely::core::host::Host;
+use politely::core::key::Key;
+
+/// Length and checksum.
+const HEAD: usize = 6;
+const SENT: u8 = b'S';
+const LEARNED: u8 = b'L';
+
+/// The open journal.
+pub(crate) struct SentLog {
+    path: PathBuf,
+    open: Mutex<Open>,
+}
+
+struct Open {
+    file: File,
+    /// Bytes that are whole records.
+    len: u64,
+    /// Records before the last rotation are still needed.
+    has_old: bool,
+    /// Keys with records since the last rotation.
+    keys: HashSet<Key>,
+    buffer: Vec<u8>,
+}
+
+/// What an earlier process left of a key.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Known {
+    /// When its last request left, in microseconds since 1970.
+    pub(crate) newest_us: u64,
+    /// Its state after the last refusal or failure.
+    pub(crate) state: Option<Vec<u8>>,
+}
+
+impl Known {
+    /// When the last request left.
+    pub(crate) fn newest(&self, now: Timestamp) -> Timestamp {
+        // The clock may have been set back.
+        Timestamp::from_micros(self.newest_us).min(now)
+    }
+
+    /// The newer of the journal's state and `kept`.
+    pub(crate) fn state_or(self, kept: Option<Vec<u8>>) -> Option<Vec<u8>> {
+        match (self.state, kept) {
+            (Some(own), Some(kept)) if Host::written_at(&kept) > Host::written_at(&own) => {
+                Some(kept)
+            }
+            (Some(own), _) => Some(own),
+            (None, kept) => kept,
+        }
+    }
+}
+
+impl SentLog {
+    /// Opens or makes the journal in `dir`. Returns what earlier processes left, by key.
+    pub(crate) fn open(dir: &Path) -> io::Result<(Self, HashMap<String, Known>)> {
+        let path = dir.join(super::SENT);
+        let mut known = HashMap::new();
+        let has_old = match fs::read(old(&path)) {
+            Ok(bytes) => {
+                replay(&bytes, &mut known);
+                true
+            }
+            Err(why) if why.kind() == io::ErrorKind::NotFound => false,
+            Err(why) => return Err(why),
+        };
+        let mut file = open_at(&path)?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        let len = replay(&bytes, &mut known) as u64;
+        file.set_len(len)?;
+        let open = Mutex::new(Open {
+            file,
+            len,
+            has_old,
+            keys: HashSet::new(),
+            buffer: Vec::new(),
+        });
+        Ok((Self { path, open }, known))
+    }
+
+    /// A request that names `keys` is about to leave at `now`.
+    ///
+    /// # Errors
+    /// It could not be written: the request must not leave.
+    pub(crate) fn sent(&self, keys: &[Key], now: Timestamp) -> io::Result<()> {
+        let open = &mut *self.lock();
+        open.buffer.clear();
+        for key in keys {
+            seal(&mut open.buffer, SENT, now.as_micros(), key.as_str(), &[]);
+            if !open.keys.contains(key) {
+                open.keys.insert(key.clone());
+            }
+        }
+        open.append()
+    }
+
+    /// `key` was refused, or a request of it failed; `state` is what was learned.
+    ///
+    /// # Errors
+    /// It could not be written.
+    pub(crate) fn learned(&self, key: &Key, state: &[u8], now: Timestamp) -> io::Result<()> {
+        let open = &mut *self.lock();
+        open.buffer.clear();
+        seal(
+            &mut open.buffer,
+            LEARNED,
+            now.as_micros(),
+            key.as_str(),
+            state,
+        );
+        open.keys.insert(key.clone());
+        open.append()
+    }
+
+    /// Counts `key` among those with records: its state is not in `politely.redb` yet.
+    pub(crate) fn touch(&self, key: Key) {
+        self.lock().keys.insert(key);
+    }
+
+    /// Begins a new file and returns the keys whose states belong into `politely.redb` before
+    /// [`Self::forget_old`] is called.
+    ///
+    /// # Errors
+    /// The file could not be replaced; it grows on.
+    pub(crate) fn rotate(&self) -> io::Result<HashSet<Key>> {
+        let open = &mut *self.lock();
+        if !open.has_old && open.len > 0 {
+            fs::rename(&self.path, old(&self.path))?;
+            open.has_old = true;
+            (open.file, open.len) = (open_at(&self.path)?, 0);
+        }
+        Ok(std::mem::take(&mut open.keys))
+    }
+
+    /// The states of all keys with older records are in `politely.redb`.
+    pub(crate) fn forget_old(&self) {
+        let open = &mut *self.lock();
+        // A file that stays costs the next start a moment.
+        if open.has_old && fs::remove_file(old(&self.path)).is_ok() {
+            open.has_old = false;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Open {
+    fn append(&mut self) -> io::Result<()> {
+        if let Err(why) = self.file.write_all(&self.buffer) {
+            // Half a record would hide all later ones.
+            let _ = self.file.set_len(self.len);
+            return Err(why);
+        }
+        self.len += self.buffer.len() as u64;
+        Ok(())
+    }
+}
+
+fn open_at(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .append(true)
+        .create(true)
+        .open(path)
+}
+
+fn old(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".old");
+    name.into()
+}
+
+/// Appends a record. One that is too long is left out: keys and states are much shorter.
+fn seal(bytes: &mut Vec<u8>, kind: u8, time_us: u64, key: &str, state: &[u8]) {
+    let start = bytes.len();
+    bytes.extend_from_slice(&[0; HEAD]);
+    bytes.push(kind);
+    bytes.extend_from_slice(&time_us.to_le_bytes());
+    bytes.extend_from_slice(&(key.len() as u16).to_le_bytes());
+    bytes.extend_from_slice(key.as_bytes());
+    bytes.extend_from_slice(state);
+    let body = &bytes[start + HEAD..];
+    let Ok(len) = u16::try_from(body.len()) else {
+        bytes.truncate(start);
+        return;
+    };
+    let sum = crc32fast::hash(body);
+    bytes[start..start + 2].copy_from_slice(&len.to_le_bytes());
+    bytes[start + 2..start + HEAD].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Adds what the whole records at the beginning of `bytes` say to `known`. Returns their length.
+fn replay(bytes: &[u8], known: &mut HashMap<String, Known>) -> usize {
+    let mut rest = bytes;
+    while let Some((record, after)) = record(rest) {
+        rest = after;
+        let Record {
+            kind,
+            time_us,
+            key,
+            state,
+        } = record;
+        if !known.contains_key(key) {
+            known.insert(key.to_owned(), Known::default());
+        }
+        let Some(known) = known.get_mut(key) else {
+            continue;
+        };
+        match kind {
+            SENT => known.newest_us = known.newest_us.max(time_us),
+            _ => known.state = Some(state.to_vec()),
+        }
+    }
+    bytes.len() - rest.len()
+}
+
+/// A record as it is read.
+struct Record<'a> {
+    kind: u8,
+    time_us: u64,
+    key: &'a str,
+    state: &'a [u8],
+}
+
+/// The first record of `bytes`, and what follows it.
+fn record(bytes: &[u8]) -> Option<(Record<'_>, &[u8])> {
+    let (len, rest) = bytes.split_first_chunk::<2>()?;
+    let (sum, rest) = rest.split_first_chunk::<4>()?;
+    let (body, after) = rest.split_at_checked(usize::from(u16::from_le_bytes(*len)))?;
+    if crc32fast::hash(body) != u32::from_le_bytes(*sum) {
+        return None;
+    }
+    let (&kind, body) = body.split_first()?;
+    let (time, body) = body.split_first_chunk::<8>()?;
+    let (key_len, body) = body.split_first_chunk::<2>()?;
+    let (key, state) = body.split_at_checked(usize::from(u16::from_le_bytes(*key_len)))?;
+    let key = std::str::from_utf8(key).ok()?;
+    let record = Record {
+        kind,
+        time_us: u64::from_le_bytes(*time),
+        key,
+        state,
+    };
+    Some((record, after))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> Key {
+        Key::host(name).unwrap()
+    }
+
+    fn at(micros: u64) -> Timestamp {
+        Timestamp::from_micros(micros)
+    }
+
+    #[test]
+    fn what_left_and_what_was_learned_is_known_after_a_kill() {
+        let dir = tempfile::tempdir().unwrap();
+        let (log, known) = SentLog::open(dir.path()).unwrap();
+        assert!(known.is_empty());
+        log.sent(&[key("a"), key("b")], at(5)).unwrap();
+        log.learned(&key("a"), b"state", at(6)).unwrap();
+        log.sent(&[key("a")], at(7)).unwrap();
+        let (_, known) = SentLog::open(dir.path()).unwrap();
+        let a = Known {
+            newest_us: 7,
+            state: Some(b"state".to_vec()),
+        };
+        assert_eq!((&known["a"], known["b"].newest_us), (&a, 5));
+        assert_eq!(known["a"].newest(at(6)), at(6), "the clock was set back");
+    }
+
+    #[test]
+    fn records_are_dropped_only_after_their_states_were_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let (log, _) = SentLog::open(dir.path()).unwrap();
+        log.sent(&[key("a")], at(1)).unwrap();
+        assert_eq!(log.rotate().unwrap(), HashSet::from([key("a")]));
+        log.sent(&[key("b")], at(2)).unwrap();
+        let names = |log: &HashMap<String, Known>| {
+            let mut names: Vec<_> = log.keys().cloned().collect();
+            names.sort();
+            names
+        };
+        let (_, known) = SentLog::open(dir.path()).unwrap();
+        assert_eq!(names(&known), ["a", "b"]);
+        // The commit failed: the next rotation must not replace what is still needed.
+        assert_eq!(log.rotate().unwrap(), HashSet::from([key("b")]));
+        let (_, known) = SentLog::open(dir.path()).unwrap();
+        assert_eq!(names(&known), ["a", "b"]);
+        log.forget_old();
+        let (_, known) = SentLog::open(dir.path()).unwrap();
+        assert_eq!(names(&known), ["b"]);
+    }
+
+    #[test]
+    fn a_torn_or_zeroed_tail_is_cut_at_every_length() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(super::super::SENT);
+        let (mut whole, mut torn) = (Vec::new(), Vec::new());
+        seal(&mut whole, SENT, 7, "a", &[]);
+        seal(&mut torn, LEARNED, 8, "b", b"state");
+        for cut in 0..torn.len() {
+            for zeros in [0, 1, 30] {
+                let mut bytes = [&whole[..], &torn[..cut]].concat();
+                bytes.resize(bytes.len() + zeros, 0);
+                if cut == torn.len() - 1 && zeros > 0 {
+                    // The cut byte may have been a zero.
+                    continue;
+                }
+                fs::write(&path, &bytes).unwrap();
+                let (log, known) = SentLog::open(dir.path()).unwrap();
+                assert_eq!(known.len(), 1, "cut {cut}, {zeros} zeros");
+                log.sent(&[key("c")], at(9)).unwrap();
+                assert_eq!(SentLog::open(dir.path()).unwrap().1.len(), 2);
+            }
+        }
+    }
+}

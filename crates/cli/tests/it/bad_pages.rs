@@ -1,0 +1,187 @@
+//! Bad pages and outages: they cost nothing but themselves.
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use crate::misbehaving::{Server, Then, respond};
+use crate::run::{Said, politely, run};
+
+/// How a page fails.
+type Fault = fn(&mut TcpStream) -> std::io::Result<Then>;
+
+const FAULTS: [(&str, Fault); 9] = [
+    ("429", |stream| {
+        respond(stream, "429 Too Many Requests", "", "")
+    }),
+    ("503 with Retry-After", |stream| {
+        respond(stream, "503 Service Unavailable", "Retry-After: 1\r\n", "")
+    }),
+    ("403 with Retry-After", |stream| {
+        respond(stream, "403 Forbidden", "Retry-After: 1\r\n", "")
+    }),
+    ("500", |stream| respond(stream, "500 Oh No", "", "")),
+    ("502", |stream| respond(stream, "502 Bad Gateway", "", "")),
+    ("504", |stream| {
+        respond(stream, "504 Gateway Timeout", "", "")
+    }),
+    ("reset", |_| Ok(Then::Close)),
+    ("short body", |stream| {
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nhalf")?;
+        Ok(Then::Close)
+    }),
+    ("broken coding", |stream| {
+        respond(stream, "200 OK", "Content-Encoding: gzip\r\n", "no gzip")
+    }),
+];
+
+fn good(stream: &mut TcpStream) -> std::io::Result<Then> {
+    respond(stream, "200 OK", "", "page")
+}
+
+/// One request at a time, so that the order of arrivals is the order of departures.
+fn in_order() -> Command {
+    let mut command = politely();
+    command.args(["fetch", "--profile", "api", "--law", "fixed"]);
+    command.args(["--rate", "50", "--in-flight", "1", "--retries", "1"]);
+    command
+}
+
+fn fetched(said: &Said) -> usize {
+    let rows = said.rows();
+    rows.iter().filter(|row| row["error"].is_null()).count()
+}
+
+/// Runs `case` for each of `cases` at the same time.
+fn for_each<T: Copy + Send + Sync>(cases: &[T], case: impl Fn(T) + Sync) {
+    thread::scope(|scope| {
+        for &one in cases {
+            let case = &case;
+            scope.spawn(move || case(one));
+        }
+    });
+}
+
+#[test]
+fn a_bad_page_is_tried_again_after_all_others() {
+    for_each(&FAULTS, |(name, fault)| {
+        let server = Server::start(move |path, stream| match path {
+            "/2" => fault(stream),
+            _ => good(stream),
+        });
+        let urls = (0..12).map(|i| server.url(&i.to_string()));
+        let said = run(in_order().args(["--give-up-after", "2s"]).args(urls));
+        assert_eq!(fetched(&said), 11, "{name}: {}", said.err);
+        let asked: Vec<_> = server.times().into_iter().map(|(path, _)| path).collect();
+        let first: BTreeSet<_> = asked.iter().take(12).collect();
+        assert_eq!(first.len(), 12, "{name}: {asked:?}");
+        assert!(
+            asked[12..].iter().all(|path| path == "/2"),
+            "{name}: {asked:?}"
+        );
+        assert!(asked.len() <= 12 + 3, "{name}: {asked:?}");
+    });
+}
+
+/// P11: any mix of faults over distinct URLs.
+#[test]
+fn good_pages_are_served_in_turn_whatever_is_between_them() {
+    let server = Server::start(|path, stream| match path[1..].parse::<usize>() {
+        // Refusals and Retry-After hold the host once, which is not what this is about.
+        Ok(page) if page % 2 == 1 => FAULTS[3 + page / 2 % 6].1(stream),
+        _ => good(stream),
+    });
+    let urls = (0..24).map(|i| server.url(&i.to_string()));
+    let said = run(in_order().args(["--give-up-after", "2s"]).args(urls));
+    assert_eq!(fetched(&said), 12, "{}", said.err);
+    let asked: Vec<_> = server.times().into_iter().map(|(path, _)| path).collect();
+    let first: BTreeSet<_> = asked.iter().take(24).collect();
+    assert_eq!(first.len(), 24, "{asked:?}");
+}
+
+/// The host answers nothing else for a while: in the middle, or from the beginning.
+#[test]
+fn an_outage_loses_no_page() {
+    const FAILING: usize = 7;
+    let cases: Vec<_> = [1, 3, 4, 5, 6]
+        .into_iter()
+        .flat_map(|fault| [(fault, 0), (fault, 4)])
+        .collect();
+    for_each(&cases, |(fault, begin)| {
+        let (name, fault) = FAULTS[fault];
+        let asked = AtomicUsize::new(0);
+        let server = Server::start(move |_, stream| {
+            let number = asked.fetch_add(1, Ordering::Relaxed);
+            if (begin..begin + FAILING).contains(&number) {
+                fault(stream)
+            } else {
+                good(stream)
+            }
+        });
+        let urls = (0..12).map(|i| server.url(&i.to_string()));
+        let said = run(in_order().args(urls));
+        assert_eq!(said.code, 0, "{name} from {begin}: {}", said.err);
+        assert_eq!(fetched(&said), 12, "{name} from {begin}");
+    });
+}
+
+#[test]
+fn a_dead_host_is_given_up_and_all_its_pages_say_why() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let busy = Server::start(|_, stream| FAULTS[5].1(stream));
+    for url in [format!("http://{address}/"), busy.url("")] {
+        let urls = (0..30).map(|i| format!("{url}{i}"));
+        let said = run(in_order().args(["--give-up-after", "2s"]).args(urls));
+        assert_eq!(said.code, 1);
+        let rows = said.rows();
+        assert_eq!(rows.len(), 30, "{}", said.err);
+        for row in rows {
+            let why = row["error"].as_str().unwrap();
+            assert!(why.contains("the host served nothing for"), "{why}");
+        }
+    }
+    assert!(busy.times().len() < 30, "a host in trouble is left alone");
+}
+
+#[test]
+fn a_dead_host_with_one_page_ends_by_its_attempts() {
+    let server = Server::start(|_, stream| FAULTS[5].1(stream));
+    let said = run(in_order().arg(server.url("a")));
+    assert_eq!((said.code, server.times().len()), (1, 2), "{}", said.err);
+    let error = said.errors()["a"].clone().unwrap();
+    assert_eq!(error, "504 Gateway Timeout (failed 2 times)");
+}
+
+#[test]
+fn a_robots_txt_of_4xx_is_asked_once_and_means_no_rules() {
+    let cases = ["401 No", "403 No", "404 No", "410 No", "420 No"];
+    for_each(&cases, |status| {
+        let server = Server::start(move |path, stream| match path {
+            "/robots.txt" => respond(stream, status, "Retry-After: 1\r\n", ""),
+            _ => good(stream),
+        });
+        let said = run(politely().args(["fetch", "--rate", "10", &server.url("a")]));
+        assert_eq!(said.code, 0, "{status}: {}", said.err);
+        let asked: Vec<_> = server.times().into_iter().map(|(path, _)| path).collect();
+        assert_eq!(asked, ["/robots.txt", "/a"], "{status}");
+    });
+}
+
+#[test]
+fn a_retry_after_of_a_page_that_is_gone_or_moved_is_no_business_of_the_others() {
+    let cases = ["404 Gone", "410 Gone", "301 Moved"];
+    for_each(&cases, |status| {
+        let server = Server::start(move |path, stream| match path {
+            "/1" => respond(stream, status, "Retry-After: 7200\r\nLocation: /x\r\n", ""),
+            _ => good(stream),
+        });
+        let urls = (0..4).map(|i| server.url(&i.to_string()));
+        let said = run(in_order().args(urls));
+        assert_eq!(fetched(&said), 3, "{status}: {}", said.err);
+    });
+}

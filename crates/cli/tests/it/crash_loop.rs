@@ -1,0 +1,167 @@
+//! Killed and started again in a loop, hung up on, or out of disk: still polite, and the exit code says so.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::misbehaving::{Server, respond};
+use crate::run::{fast, politely, run};
+
+/// One request per second, and a state folder.
+fn slow(dir: &Path, server: &Server) -> Command {
+    let mut command = politely();
+    command.args(["fetch", "--profile", "api", "--law", "fixed", "--rate", "1"]);
+    command.arg("--state").arg(dir.join("state"));
+    command.arg("--output").arg(dir.join("results.jsonl"));
+    command.args((0..50).map(|i| server.url(&i.to_string())));
+    command.stderr(Stdio::null());
+    command
+}
+
+/// Waits until `done`, for `longest` at most. Returns whether it was.
+fn wait(longest: Duration, mut done: impl FnMut() -> bool) -> bool {
+    let began = Instant::now();
+    while began.elapsed() < longest {
+        if done() {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    false
+}
+
+fn kill(mut child: Child) {
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_crash_loop_keeps_the_rate() {
+    let server = Server::start(|_, stream| respond(stream, "200 OK", "", "page"));
+    let dir = tempfile::tempdir().unwrap();
+    let began = Instant::now();
+    // Each run is killed as soon as one of its requests has arrived.
+    while server.times().len() < 4 {
+        assert!(began.elapsed() < Duration::from_mins(2), "nothing arrives");
+        let before = server.times().len();
+        let child = slow(dir.path(), &server).spawn().unwrap();
+        wait(Duration::from_millis(700), || server.times().len() > before);
+        kill(child);
+    }
+    let times = server.times();
+    for pair in times.windows(2) {
+        let gap = pair[1].1 - pair[0].1;
+        assert!(gap >= Duration::from_millis(900), "{gap:?}");
+    }
+}
+
+#[test]
+fn a_crash_loop_keeps_a_retry_after() {
+    let server = Server::start(|_, stream| {
+        respond(stream, "429 Too Many Requests", "Retry-After: 60\r\n", "")
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let child = slow(dir.path(), &server).spawn().unwrap();
+    let size =
+        |name: &str| fs::metadata(dir.path().join("state").join(name)).map_or(0, |file| file.len());
+    // The request is one record of this length at most; the hold follows it.
+    let is_held =
+        || size("sent.log") + size("sent.log.old") > 64 || size("politely.redb") > 1 << 24;
+    assert!(wait(Duration::from_mins(1), is_held), "no hold is written");
+    kill(child);
+    for _ in 0..4 {
+        let child = slow(dir.path(), &server).spawn().unwrap();
+        wait(Duration::from_millis(700), || server.times().len() > 1);
+        kill(child);
+    }
+    assert_eq!(server.times().len(), 1);
+}
+
+#[test]
+fn a_hang_up_ends_a_run_like_a_termination() {
+    for signal in ["HUP", "TERM"] {
+        let server = Server::start(|_, stream| respond(stream, "200 OK", "", "page"));
+        let dir = tempfile::tempdir().unwrap();
+        let mut child = slow(dir.path(), &server).spawn().unwrap();
+        assert!(wait(Duration::from_mins(1), || !server.times().is_empty()));
+        let pid = child.id().to_string();
+        let sent = Command::new("kill")
+            .args([&format!("-{signal}"), &pid])
+            .status();
+        assert!(sent.unwrap().success());
+        assert_eq!(child.wait().unwrap().code(), Some(1), "SIG{signal}");
+    }
+}
+
+#[test]
+fn without_a_summary_the_rows_are_still_written() {
+    let server = Server::start(|_, stream| respond(stream, "200 OK", "", "page"));
+    let said = run(fast().args(["--summary", "none", &server.url("a")]));
+    assert_eq!((said.code, said.rows().len()), (0, 1), "{}", said.err);
+    assert_eq!(said.lines("fetched,").len(), 0, "{}", said.err);
+}
+
+/// A file system of two megabytes, in a mount namespace of its own.
+fn on_a_small_disk(script: &str) -> Option<Command> {
+    let mount = "mount -t tmpfs -o size=2m none \"$DISK\"";
+    let unshare = |script: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--map-root-user", "--mount", "sh", "-ec", script]);
+        command.stdin(Stdio::null());
+        command
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let probe = unshare(mount).env("DISK", dir.path()).output();
+    if !probe.is_ok_and(|probe| probe.status.success()) {
+        eprintln!("not run: this system does not let users mount a tmpfs");
+        return None;
+    }
+    Some(unshare(&format!("{mount}; {script}")))
+}
+
+#[test]
+fn a_full_disk_under_the_state_folder_is_named_and_is_a_failure() {
+    let script = "exec \"$POLITELY\" fetch --profile api --law fixed --rate 5000 --burst 100 \
+                  --state \"$DISK/run\" --output /dev/null -i \"$LIST\"";
+    let Some(mut command) = on_a_small_disk(script) else {
+        return;
+    };
+    let server = Server::start(|_, stream| respond(stream, "200 OK", "", "page"));
+    let dir = tempfile::tempdir().unwrap();
+    let list = dir.path().join("list.txt");
+    let urls: Vec<_> = (0..40_000)
+        .map(|i| server.url(&format!("{i:064}")))
+        .collect();
+    fs::write(&list, urls.join("\n")).unwrap();
+    let disk = dir.path().join("disk");
+    fs::create_dir(&disk).unwrap();
+    command.env("DISK", &disk).env("LIST", &list);
+    command.env("POLITELY", env!("CARGO_BIN_EXE_politely"));
+    let said = run(&mut command);
+    assert_eq!(said.code, 1, "{}", said.err);
+    let told = said.lines("cannot write state folder");
+    assert_eq!(told.len(), 1, "{}", said.err);
+    assert!(
+        told[0].contains("disk/run\": no space left on device"),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn a_page_that_cannot_be_saved_is_a_failed_url() {
+    let script = "dd if=/dev/zero of=\"$DISK/filler\" bs=1k count=2040 2>/dev/null; \
+                  exec \"$POLITELY\" fetch --no-robots --save \"$DISK/pages\" \"$URL\"";
+    let Some(mut command) = on_a_small_disk(script) else {
+        return;
+    };
+    let server = Server::start(|_, stream| respond(stream, "200 OK", "", &"x".repeat(100_000)));
+    let dir = tempfile::tempdir().unwrap();
+    command.env("DISK", dir.path()).env("URL", server.url("a"));
+    command.env("POLITELY", env!("CARGO_BIN_EXE_politely"));
+    let said = run(&mut command);
+    assert_eq!(said.code, 1, "{}", said.err);
+    let error = said.errors()["a"].clone().unwrap_or_default();
+    assert!(error.contains("no space left on device"), "{error}");
+}
