@@ -337,7 +337,7 @@ impl Host {
             let busy_s = self.latency.p50().unwrap_or_default().as_secs_f64();
             self.busy_rate = (config.limits.busy_share / busy_s.max(1e-6)) as f32;
         }
-        if report.signal == Signal::RateLimited {
+        if report.signal.is_refusal() {
             self.refused = self.refused.saturating_add(1);
         }
         let in_trouble = !served || report.status.is_some_and(|status| status >= 500);

@@ -71,7 +71,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     let report = report(&came, took);
     pending.status = report.status;
     let directions = leave.report(&report);
-    if report.signal == Signal::RateLimited {
+    if report.signal.is_refusal() {
         pending.refused += 1;
     }
     if directions.event && report.signal == Signal::Blocked {
@@ -161,7 +161,16 @@ fn after(
     {
         return match answer.leads_to(url) {
             Some(Ok(to)) => match follow(pending, url, &to) {
-                Ok(()) => After::Onward(to),
+                Ok(()) => match report.target_after {
+                    Some(wait) if wait > engine.policy.retry_after_max => {
+                        let max = engine.policy.retry_after_max;
+                        let secs = wait.as_secs();
+                        After::Over(Some(format!(
+                            "redirect with Retry-After: {secs} exceeds the longest wait of {max:?}"
+                        )))
+                    }
+                    _ => After::Onward(to),
+                },
                 Err(why) => After::Over(Some(why)),
             },
             Some(Err(why)) => After::Over(Some(why)),
@@ -339,7 +348,9 @@ fn onward(
         engine.set_hosts(engine.hosts() + 1);
     }
     pending.hop = Some(to);
-    again(engine, from, lane, pending, Duration::ZERO, last);
+    // The Retry-After of a redirect delays its target, whichever host that is on (RFC 9110 section 10.2.3).
+    let delay = last.report.target_after.unwrap_or_default();
+    again(engine, from, lane, pending, delay, last);
 }
 
 /// The robots.txt of lane `of`, last asked for on lane `lane`, has an answer or will not get one.
@@ -390,11 +401,7 @@ fn came_back(
     last: Option<&Last<'_>>,
 ) {
     if let Some(last) = last {
-        frontier.answered(
-            lane,
-            last.report.bytes,
-            last.report.signal == Signal::RateLimited,
-        );
+        frontier.answered(lane, last.report.bytes, last.report.signal.is_refusal());
         if last.report.signal == Signal::Ok {
             for account in frontier.accounts(lane) {
                 account.budget.deposit(account.rule, now);

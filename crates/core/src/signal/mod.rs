@@ -58,6 +58,35 @@ pub enum Signal {
     UrlError,
 }
 
+impl Signal {
+    /// Whether the server refused to serve: by a limit, or by a challenge or block page.
+    pub const fn is_refusal(self) -> bool {
+        matches!(self, Self::RateLimited | Self::Blocked)
+    }
+
+    /// All signals.
+    pub const ALL: [Self; 6] = [
+        Self::Ok,
+        Self::RateLimited,
+        Self::Overloaded,
+        Self::Unreachable,
+        Self::Blocked,
+        Self::UrlError,
+    ];
+
+    /// The name that metrics and pages show.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::RateLimited => "rate_limited",
+            Self::Overloaded => "overloaded",
+            Self::Unreachable => "unreachable",
+            Self::Blocked => "blocked",
+            Self::UrlError => "url_error",
+        }
+    }
+}
+
 /// Why no response came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Failure {

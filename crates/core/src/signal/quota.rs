@@ -82,7 +82,9 @@ impl Quota {
             .then_with(|| self.sustained().total_cmp(&other.sustained()))
             .then_with(|| other.reset.cmp(&self.reset))
             .then_with(|| left(self).cmp(&left(other)))
-            .then_with(|| (self.unit, self.limit, self.window).cmp(&(other.unit, other.limit, other.window)))
+            .then_with(|| {
+                (self.unit, self.limit, self.window).cmp(&(other.unit, other.limit, other.window))
+            })
     }
 }
 

@@ -94,9 +94,9 @@ fn wait(text: &str, now: impl Fn() -> WallClock) -> Option<Duration> {
     let mut rest = text;
     for _ in 0..VALUES_MAX {
         let (value, after) = rest.split_once(',').unwrap_or((rest, ""));
-        let date = after.split_once(',').map_or(rest, |(end, _)| {
-            &rest[..value.len() + 1 + end.len()]
-        });
+        let date = after
+            .split_once(',')
+            .map_or(rest, |(end, _)| &rest[..value.len() + 1 + end.len()]);
         let found = from_now(value, &now).or_else(|| from_now(date, &now));
         longest = longest.max(found);
         if after.is_empty() {

@@ -36,10 +36,7 @@ const DAY_S: u64 = 86_400;
 /// Returns how long it is from `now` until the time that `text` names, or `None` if it names no time.
 ///
 /// The span is not bounded: the caller does that. `now` is called only if the text names a point in time.
-pub(in crate::signal) fn from_now(
-    text: &str,
-    now: impl FnOnce() -> WallClock,
-) -> Option<Duration> {
+pub(in crate::signal) fn from_now(text: &str, now: impl FnOnce() -> WallClock) -> Option<Duration> {
     let text = bare(text);
     if let Some(number) = seconds(text) {
         return Some(by_size(number, now));
@@ -384,7 +381,13 @@ mod tests {
 
     #[test]
     fn row_seconds_from_now() {
-        for (text, expected) in [("30", 30), ("0", 0), (" 30\t", 30), ("\"30\"", 30), ("'7'", 7)] {
+        for (text, expected) in [
+            ("30", 30),
+            ("0", 0),
+            (" 30\t", 30),
+            ("\"30\"", 30),
+            ("'7'", 7),
+        ] {
             assert_eq!(span(text), secs(expected), "{text}");
         }
         assert_eq!(span("338.5"), Some(Duration::from_millis(338_500)));
@@ -396,8 +399,14 @@ mod tests {
         assert_eq!(span("1795171537"), secs(60));
         assert_eq!(span("1795171537.25"), Some(Duration::from_millis(60_250)));
         assert_eq!(span("1795171537250"), Some(Duration::from_millis(60_250)));
-        assert_eq!(span("1795171537250000"), Some(Duration::from_millis(60_250)));
-        assert_eq!(span("1795171537250000000"), Some(Duration::from_millis(60_250)));
+        assert_eq!(
+            span("1795171537250000"),
+            Some(Duration::from_millis(60_250))
+        );
+        assert_eq!(
+            span("1795171537250000000"),
+            Some(Duration::from_millis(60_250))
+        );
         assert_eq!(span("1795171400"), secs(0), "it has passed");
         assert_eq!(span("1795171400000"), secs(0), "it has passed");
         assert_eq!(span(&"9".repeat(65)), Some(Duration::MAX));
@@ -487,14 +496,49 @@ mod tests {
     #[test]
     fn other_texts_say_nothing() {
         for text in [
-            "", " ", "\"", "soon", "-1", "+5", "-4s", "1e3", "0x10", ".5", "5.", ".", "1 2", "NaN",
-            "inf", "١٢", "4x", "s", "4s4", "P", "PT", "P4", "P1H", "PT1D", "PTT4S", "4:30",
-            "2026-11-20", "2026-13-20T10:45:37Z", "2026-02-29T10:45:37Z", "2026-11-20T10:45:37X",
-            "2026-11-20T24:45:37Z", "2026-11-20T10:45:37+24:00", "1969-12-31T23:59:59Z",
-            "1970-01-01T00:00:00+01:00", "２026-11-20T10:45:37Z", "2026-11-20T10:45:37+ä:ö",
-            "Fri, 31 Feb 2026 10:45:37 GMT", "Fri, 20 Nov 2026 25:45:37 GMT",
-            "Fri, 20 Nov 2026 10:45:37 XYZ", "Mon, 01 Jan 1900 00:00:00 GMT", "20 Nov 2026",
-            "Fri, 20 Nov 2026 10:45:37 GMT GMT", "Nov Nov 20 10:45:37 2026",
+            "",
+            " ",
+            "\"",
+            "soon",
+            "-1",
+            "+5",
+            "-4s",
+            "1e3",
+            "0x10",
+            ".5",
+            "5.",
+            ".",
+            "1 2",
+            "NaN",
+            "inf",
+            "١٢",
+            "4x",
+            "s",
+            "4s4",
+            "P",
+            "PT",
+            "P4",
+            "P1H",
+            "PT1D",
+            "PTT4S",
+            "4:30",
+            "2026-11-20",
+            "2026-13-20T10:45:37Z",
+            "2026-02-29T10:45:37Z",
+            "2026-11-20T10:45:37X",
+            "2026-11-20T24:45:37Z",
+            "2026-11-20T10:45:37+24:00",
+            "1969-12-31T23:59:59Z",
+            "1970-01-01T00:00:00+01:00",
+            "２026-11-20T10:45:37Z",
+            "2026-11-20T10:45:37+ä:ö",
+            "Fri, 31 Feb 2026 10:45:37 GMT",
+            "Fri, 20 Nov 2026 25:45:37 GMT",
+            "Fri, 20 Nov 2026 10:45:37 XYZ",
+            "Mon, 01 Jan 1900 00:00:00 GMT",
+            "20 Nov 2026",
+            "Fri, 20 Nov 2026 10:45:37 GMT GMT",
+            "Nov Nov 20 10:45:37 2026",
         ] {
             assert_eq!(span(text), None, "{text}");
         }

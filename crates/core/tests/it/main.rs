@@ -9,4 +9,5 @@ mod replay;
 mod restore;
 mod scenarios;
 mod traps;
+mod what_counts;
 mod world;

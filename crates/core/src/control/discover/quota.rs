@@ -129,7 +129,9 @@ impl Announced {
 
     /// It refused a request that left beside `beside` others, at or below the rate it announces.
     pub(super) fn refused(&mut self, quotas: &[Quota], beside: u16) {
-        let left = of_requests(quotas).filter_map(|quota| quota.remaining).min();
+        let left = of_requests(quotas)
+            .filter_map(|quota| quota.remaining)
+            .min();
         if self.rate > 0.0 && left.is_none_or(|left| left > u64::from(beside)) {
             if self.speeds_up {
                 self.even_only = true;
@@ -146,7 +148,11 @@ impl Announced {
         };
         // A short window is left evenly: those under way are counted by the pace.
         let is_long = self.window(quota).max(reset) > EVEN_UP_TO;
-        let under_way = if is_long && !self.slides { under_way } else { 0 };
+        let under_way = if is_long && !self.slides {
+            under_way
+        } else {
+            0
+        };
         let trusted = reset >= TELLING || !self.fills_slowly;
         self.is_believed() && left <= under_way && trusted
     }
@@ -287,7 +293,8 @@ impl Announced {
         if self.slides && left >= 1.0 {
             slow = slow.max(LOOKS / known.window.as_secs_f64());
         }
-        let within_s = SPEND_WITHIN_S.max(2.0 * round_trip.min(super::ROUND_TRIP_MAX).as_secs_f64());
+        let within_s =
+            SPEND_WITHIN_S.max(2.0 * round_trip.min(super::ROUND_TRIP_MAX).as_secs_f64());
         let fast = ((left - reserve) / within_s).min((known.policy() * SPEED_UP).max(self.start));
         slow.max(fast)
     }
@@ -427,7 +434,13 @@ mod tests {
     #[test]
     fn a_window_that_is_not_told_is_the_longest_rest_until_a_reset() {
         let announced = heard(&[quota(None, 500, 45.0), quota(None, 90, 9.0)]);
-        assert_eq!(announced.rests[0].longest.max(announced.rests[1].longest).as_secs(), 45);
+        assert_eq!(
+            announced.rests[0]
+                .longest
+                .max(announced.rests[1].longest)
+                .as_secs(),
+            45
+        );
         near(&announced, 600.0 / 45.02 * (1.0 - MARGIN));
     }
 
@@ -506,7 +519,10 @@ mod tests {
         hear(&mut announced, now_s, &[hourly(0, 3_500)], 0);
         assert!(announced.rate().expect("a rate") < 1.0 / 3_500.0);
         assert!(announced.stops_at(&hourly(0, 3_500), 0));
-        assert!(announced.stops_at(&hourly(2, 3_500), 2), "those under way are not counted yet");
+        assert!(
+            announced.stops_at(&hourly(2, 3_500), 2),
+            "those under way are not counted yet"
+        );
         assert!(!announced.stops_at(&hourly(1, 3_500), 0));
         assert!(announced.plausible());
     }
@@ -553,7 +569,12 @@ mod tests {
             ..hourly(1, 3_600)
         };
         let mut announced = Announced::default();
-        hear(&mut announced, 1.0, &[tokens, quota(Some(60), 590, 59.0), secondly], 0);
+        hear(
+            &mut announced,
+            1.0,
+            &[tokens, quota(Some(60), 590, 59.0), secondly],
+            0,
+        );
         let rate = announced.rate().expect("a rate");
         assert!((9.7..10.0).contains(&rate), "{rate}");
     }
@@ -563,12 +584,20 @@ mod tests {
         let mut announced = Announced::default();
         for second in 1..10_u32 {
             let left = 18 - u64::from(second);
-            hear(&mut announced, f64::from(second), &[quota(Some(60), left, 60.0)], 0);
+            hear(
+                &mut announced,
+                f64::from(second),
+                &[quota(Some(60), left, 60.0)],
+                0,
+            );
         }
         assert!(announced.slides);
         let rate = announced.rate().expect("a rate");
         assert!((rate - LOOKS / 60.0).abs() < 1e-9, "{rate}");
-        assert!(!announced.stops_at(&quota(Some(60), 2, 60.0), 2), "some is free before that");
+        assert!(
+            !announced.stops_at(&quota(Some(60), 2, 60.0), 2),
+            "some is free before that"
+        );
         assert!(announced.stops_at(&quota(Some(60), 0, 60.0), 0));
     }
 

@@ -51,7 +51,9 @@ enum Number {
     /// Discord: seconds from now, with a fraction, better than the reset beside it.
     ResetAfter,
     /// The window, in thousandths of this many seconds.
-    Window { millis: u64 },
+    Window {
+        millis: u64,
+    },
 }
 
 /// The words of a name.
@@ -82,7 +84,11 @@ impl Name {
                 "max" => (Some(Number::Limit), ""),
                 "observed" => (Some(Number::Used), ""),
                 "interval" => {
-                    let millis = if words.next() == Some("milliseconds") { 1 } else { 1_000 };
+                    let millis = if words.next() == Some("milliseconds") {
+                        1
+                    } else {
+                        1_000
+                    };
                     (Some(Number::Window { millis }), "")
                 }
                 _ => number_of(word),
@@ -156,9 +162,11 @@ fn window_of(word: &str, times: u64) -> Option<Duration> {
 
 /// FNV-1a over the words of a name, with a mark between them.
 fn hash(sum: u64, word: &str) -> u64 {
-    word.bytes().chain([b'-']).fold(sum ^ 0xcbf2_9ce4_8422_2325, |sum, byte| {
-        (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    word.bytes()
+        .chain([b'-'])
+        .fold(sum ^ 0xcbf2_9ce4_8422_2325, |sum, byte| {
+            (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        })
 }
 
 /// The numbers of one quota.
@@ -277,7 +285,11 @@ impl Group {
         };
         if let Some(rate) = thousandths(text).filter(|rate| (1..=COUNT_MAX).contains(rate)) {
             // The shortest window of whole requests: 0.5 a second is one in two.
-            let secs = if rate % 1_000 == 0 { 1 } else { 1_000_u64.div_ceil(rate).max(10) };
+            let secs = if rate % 1_000 == 0 {
+                1
+            } else {
+                1_000_u64.div_ceil(rate).max(10)
+            };
             self.limit = Some(rate * secs / 1_000);
             self.window = Some(Duration::from_secs(secs));
         }

@@ -16,7 +16,6 @@ use politely_core::Timestamp;
 use politely_core::config::Config;
 use politely_core::host::{Ask, Directions, Host};
 use politely_core::key::Key;
-use politely_core::signal::Signal;
 
 use super::cell::Who;
 use super::desk::{Count, Desk, Granting, Shop, Step, Took, Waiter};
@@ -180,7 +179,7 @@ impl Hub {
         match &event {
             Event::Report { report, .. } => {
                 count.reported += 1;
-                count.refused += u64::from(report.signal == Signal::RateLimited);
+                count.refused += u64::from(report.signal.is_refusal());
             }
             Event::Cancel { .. } => count.cancelled += 1,
             _ => {}

@@ -35,7 +35,13 @@ fn models() {
         &openai,
         &[
             (Unit::Requests, Some(60), None, Some(59), Some(1_000)),
-            (Unit::Tokens, Some(150_000), None, Some(149_984), Some(360_000)),
+            (
+                Unit::Tokens,
+                Some(150_000),
+                None,
+                Some(149_984),
+                Some(360_000),
+            ),
         ],
     );
     let azure = [
@@ -55,10 +61,16 @@ fn models() {
         ("anthropic-ratelimit-requests-reset", "2026-11-20T10:44:38Z"),
         ("anthropic-ratelimit-input-tokens-limit", "30000"),
         ("anthropic-ratelimit-input-tokens-remaining", "0"),
-        ("anthropic-ratelimit-input-tokens-reset", "2026-11-20T10:45:37Z"),
+        (
+            "anthropic-ratelimit-input-tokens-reset",
+            "2026-11-20T10:45:37Z",
+        ),
         ("anthropic-ratelimit-output-tokens-limit", "8000"),
         ("anthropic-ratelimit-output-tokens-remaining", "8000"),
-        ("anthropic-ratelimit-output-tokens-reset", "2026-11-20T10:44:37Z"),
+        (
+            "anthropic-ratelimit-output-tokens-reset",
+            "2026-11-20T10:44:37Z",
+        ),
         ("anthropic-ratelimit-unified-status", "allowed"),
     ];
     check(
@@ -106,7 +118,13 @@ fn shops_and_customers() {
         "HubSpot",
         &hubspot,
         &[
-            (Unit::Requests, Some(250_000), Some(86_400), Some(249_952), None),
+            (
+                Unit::Requests,
+                Some(250_000),
+                Some(86_400),
+                Some(249_952),
+                None,
+            ),
             (Unit::Requests, Some(10), Some(1), Some(9), None),
             (Unit::Requests, Some(100), Some(10), Some(88), None),
         ],
@@ -140,7 +158,13 @@ fn shops_and_customers() {
         "Linear",
         &linear,
         &[
-            (Unit::Requests, Some(1_500), None, Some(1_499), Some(3_600_000)),
+            (
+                Unit::Requests,
+                Some(1_500),
+                None,
+                Some(1_499),
+                Some(3_600_000),
+            ),
             (Unit::Points, Some(250_000), None, Some(249_000), None),
         ],
     );
@@ -184,7 +208,13 @@ fn talk_and_news() {
         "X",
         &x,
         &[
-            (Unit::Requests, Some(50), Some(86_400), Some(49), Some(86_400_000)),
+            (
+                Unit::Requests,
+                Some(50),
+                Some(86_400),
+                Some(49),
+                Some(86_400_000),
+            ),
             (Unit::Requests, Some(15), None, Some(14), Some(900_000)),
         ],
     );
