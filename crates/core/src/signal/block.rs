@@ -87,8 +87,8 @@ fn by_body(status: StatusCode, body: &[u8]) -> Option<&'static str> {
     let found = Evidence::in_body(body);
     if found.rate_limit {
         None
-    } else if found.vendor.is_some() {
-        found.vendor
+    } else if let Some(vendor) = found.vendor.or(found.words) {
+        Some(vendor)
     } else if found.captcha
         && found.asks_for_human
         && !found.logs_in
@@ -104,6 +104,8 @@ fn by_body(status: StatusCode, body: &[u8]) -> Option<&'static str> {
 #[derive(Clone, Copy)]
 enum Proof {
     Vendor(&'static str),
+    /// Words of a vendor's page, which a page about it may quote: with status 200 they need other evidence.
+    Words(&'static str),
     RateLimit,
     Captcha,
     AsksForHuman,
@@ -114,16 +116,16 @@ enum Proof {
 }
 
 /// Compared without regard to ASCII case.
-const MARKERS: [(&[u8], Proof); 61] = [
+const MARKERS: [(&[u8], Proof); 57] = [
     (b"_cf_chl_opt", Proof::Vendor("Cloudflare")),
     (b"cf-chl-", Proof::Vendor("Cloudflare")),
     (
         b"<title>Just a moment...</title>",
-        Proof::Vendor("Cloudflare"),
+        Proof::Words("Cloudflare"),
     ),
     (
         b"<title>Attention Required! | Cloudflare</title>",
-        Proof::Vendor("Cloudflare"),
+        Proof::Words("Cloudflare"),
     ),
     (b"errors.edgesuite.net", Proof::Vendor("Akamai")),
     (b"/_sec/cp_challenge/", Proof::Vendor("Akamai")),
@@ -133,7 +135,7 @@ const MARKERS: [(&[u8], Proof); 61] = [
     (b"\"blockScript\"", Proof::Vendor("PerimeterX")),
     (b"_Incapsula_Resource?SWUDNSAI", Proof::Vendor("Incapsula")),
     (b"_Incapsula_Resource?CWUDNSAI", Proof::Vendor("Incapsula")),
-    (b"Incapsula incident ID", Proof::Vendor("Incapsula")),
+    (b"Incapsula incident ID", Proof::Words("Incapsula")),
     (b"gokuProps", Proof::Vendor("AWS WAF")),
     (b"You are being rate limited", Proof::RateLimit),
     (b"error code: 1015", Proof::RateLimit),
@@ -159,7 +161,7 @@ const MARKERS: [(&[u8], Proof); 61] = [
     (b"type=password", Proof::LogsIn),
     (
         b"checking your browser before accessing",
-        Proof::Vendor("Cloudflare"),
+        Proof::Words("Cloudflare"),
     ),
     (b"'/?bm-verify=", Proof::Vendor("Akamai")),
     (b"captcha.px-cdn.net", Proof::Vendor("PerimeterX")),
@@ -191,17 +193,10 @@ const MARKERS: [(&[u8], Proof); 61] = [
         b"The requested URL was rejected. Please consult with your administrator",
         Proof::Vendor("F5"),
     ),
-    (b"<title>Just a moment...</title>", Proof::Interstitial),
-    (b"| Cloudflare</title>", Proof::Interstitial),
-    (b"checking your browser before", Proof::Interstitial),
     (b"<title>Pardon Our Interruption", Proof::Interstitial),
     (b"Access to this page has been denied", Proof::Interstitial),
     (
         b"Please enable JS and disable any ad blocker",
-        Proof::Interstitial,
-    ),
-    (
-        b"Request unsuccessful. Incapsula incident ID",
         Proof::Interstitial,
     ),
     (b"<title>Human Verification</title>", Proof::Interstitial),
@@ -229,6 +224,7 @@ const BEGINNINGS: [u64; 256] = {
 #[expect(clippy::struct_excessive_bools, reason = "independent findings")]
 struct Evidence {
     vendor: Option<&'static str>,
+    words: Option<&'static str>,
     rate_limit: bool,
     captcha: bool,
     asks_for_human: bool,
@@ -257,6 +253,10 @@ impl Evidence {
         match proof {
             // The first one named: the page's own, not what it quotes.
             Proof::Vendor(vendor) => self.vendor = self.vendor.or(Some(vendor)),
+            Proof::Words(vendor) => {
+                self.words = self.words.or(Some(vendor));
+                self.is_interstitial = true;
+            }
             Proof::RateLimit => self.rate_limit = true,
             Proof::Captcha => self.captcha = true,
             Proof::AsksForHuman => self.asks_for_human = true,

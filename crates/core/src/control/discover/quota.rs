@@ -507,8 +507,13 @@ mod tests {
     fn what_is_left_of_a_long_window_is_spent_and_the_last_of_it_is_spread() {
         let mut announced = Announced::default();
         let mut now_s = 1.0;
-        for left in (8..60).rev() {
-            hear(&mut announced, now_s, &[hourly(left, 3_600)], 0);
+        for left in (4..60).rev() {
+            hear(
+                &mut announced,
+                now_s,
+                &[hourly(left, 3_600 - now_s as u64)],
+                0,
+            );
             let rate = announced.rate().expect("a rate");
             assert!((0.9..=4.0).contains(&rate), "{rate} with {left} left");
             now_s += 1.0 / rate;
