@@ -275,11 +275,11 @@ const WEEKDAYS: [&str; 7] = [
 
 /// The place of a name that is written out or cut to at least three letters.
 fn named(word: &str, names: &[&str]) -> Option<u64> {
-    let begins = |name: &&str| {
+    let begins = |name: &str| {
         name.get(..word.len())
             .is_some_and(|start| start.eq_ignore_ascii_case(word))
     };
-    let at = names.iter().position(|name| begins(&name))?;
+    let at = names.iter().position(|name| begins(name))?;
     (word.len() >= 3).then_some(at as u64)
 }
 
@@ -332,7 +332,7 @@ fn offset(zone: &str) -> Option<(u8, u64)> {
 
 /// The point in time that these name, if there is one and it is not before 1970.
 fn point(year: u64, month: u64, day: u64, time: u64, zone: (u8, u64)) -> Option<WallClock> {
-    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let days = match month {
         2 => 28 + u64::from(leap),
         4 | 6 | 9 | 11 => 30,

@@ -171,7 +171,7 @@ fn hash(sum: u64, word: &str) -> u64 {
 
 /// The numbers of one quota.
 struct Group {
-    group: u64,
+    id: u64,
     unit: Unit,
     window: Option<Duration>,
     limit: Option<u64>,
@@ -225,14 +225,14 @@ pub(super) fn quotas(headers: &HeaderMap, clock: WallClock, found: impl FnMut(Qu
 
 /// The group that `name` belongs to. `None` if there are too many.
 fn group<'a>(groups: &'a mut Vec<Group>, name: &Name) -> Option<&'a mut Group> {
-    let at = groups.iter().position(|group| group.group == name.group);
+    let at = groups.iter().position(|group| group.id == name.group);
     let at = at.unwrap_or(groups.len());
     if at == GROUPS_MAX {
         return None;
     }
     if at == groups.len() {
         groups.push(Group {
-            group: name.group,
+            id: name.group,
             unit: name.unit,
             window: name.window,
             limit: None,

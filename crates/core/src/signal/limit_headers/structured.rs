@@ -25,7 +25,9 @@ struct Policy {
 pub(super) fn quotas(headers: &HeaderMap, mut found: impl FnMut(Quota)) {
     let policies = field(headers, "ratelimit-policy").map_or_else(Vec::new, |text| policies(&text));
     let Some(text) = field(headers, "ratelimit") else {
-        policies.iter().for_each(|policy| found(policy.quota()));
+        for policy in &policies {
+            found(policy.quota());
+        }
         return;
     };
     if let Ok(list) = Parser::new(&text).parse::<List>() {
