@@ -41,7 +41,12 @@ fuzz_target!(|input: &[u8]| {
             .retry_after
             .is_none_or(|wait| !wait.is_zero() && wait <= WAIT_MAX)
     );
-    assert!(status != StatusCode::OK || report.signal == Signal::Ok);
+    assert!(
+        report
+            .target_after
+            .is_none_or(|wait| !wait.is_zero() && wait <= WAIT_MAX)
+    );
+    assert!(status != StatusCode::OK || matches!(report.signal, Signal::Ok | Signal::Blocked));
     assert!(
         status != StatusCode::TOO_MANY_REQUESTS
             || matches!(report.signal, Signal::RateLimited | Signal::Blocked)

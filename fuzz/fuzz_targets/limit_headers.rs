@@ -3,9 +3,20 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use libfuzzer_sys::fuzz_target;
-use politely_core::signal::{COUNT_MAX, SPAN_MAX, WallClock, quota};
+use politely_core::signal::{COUNT_MAX, QUOTAS_MAX, SPAN_MAX, WallClock, quotas};
 
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 27] = [
+    "ratelimit-resettime",
+    "x-ratelimit-limit-tokens",
+    "x-ratelimit-remaining-tokens",
+    "x-ratelimit-reset-tokens",
+    "x-ratelimit-limit-minute",
+    "x-ratelimit-reset-after",
+    "anthropic-ratelimit-requests-reset",
+    "x-hubspot-ratelimit-interval-milliseconds",
+    "x-amzn-ratelimit-limit",
+    "x-app-limit-24hour-limit",
+    "x-shopify-shop-api-call-limit",
     "ratelimit",
     "ratelimit-policy",
     "ratelimit-limit",
@@ -39,9 +50,15 @@ fuzz_target!(|input: &[u8]| {
             headers.append(HeaderName::from_static(name), value);
         }
     }
-    if let Some(quota) = quota(&headers, clock) {
+    let found = quotas(&headers, clock);
+    assert!(found.len() <= QUOTAS_MAX);
+    for quota in found.iter() {
         assert!(quota.limit.is_some() || quota.remaining.is_some());
-        assert!(quota.limit.is_none_or(|limit| limit <= COUNT_MAX));
+        assert!(
+            quota
+                .limit
+                .is_none_or(|limit| (1..=COUNT_MAX).contains(&limit))
+        );
         assert!(
             quota
                 .remaining

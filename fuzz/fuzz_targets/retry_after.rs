@@ -1,7 +1,8 @@
-//! Any Retry-After fields, one a line, at any time: no panic, and no wait of zero or over a day.
+//! Any Retry-After fields, one a line, at any time: no panic, and no wait of zero or over a day. Letter case and
+//! blanks around a field change nothing.
 #![no_main]
 
-use http::header::RETRY_AFTER;
+use http::header::{HeaderName, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue};
 use libfuzzer_sys::fuzz_target;
 use politely_core::signal::{WAIT_MAX, WallClock, retry_after};
@@ -11,12 +12,20 @@ fuzz_target!(|input: &[u8]| {
         return;
     };
     let clock = WallClock::from_unix_secs(u64::from_le_bytes(*time));
-    let mut headers = HeaderMap::new();
-    for field in fields.split(|byte| *byte == b'\n') {
-        if let Ok(value) = HeaderValue::from_bytes(field) {
-            headers.append(RETRY_AFTER, value);
+    const NAMES: [HeaderName; 2] = [RETRY_AFTER, HeaderName::from_static("retry-after-ms")];
+    let (mut headers, mut varied) = (HeaderMap::new(), HeaderMap::new());
+    for (line, field) in fields.split(|byte| *byte == b'\n').enumerate() {
+        let name = &NAMES[usize::from(line % 4 == 3)];
+        let other = [b"  ", &*field.to_ascii_uppercase(), b"\t"].concat();
+        if let (Ok(value), Ok(other)) = (
+            HeaderValue::from_bytes(field),
+            HeaderValue::from_bytes(&other),
+        ) {
+            headers.append(name, value);
+            varied.append(name, other);
         }
     }
+    assert_eq!(retry_after(&headers, clock), retry_after(&varied, clock));
     if let Some(wait) = retry_after(&headers, clock) {
         assert!(!wait.is_zero() && wait <= WAIT_MAX, "{wait:?}");
     }

@@ -22,6 +22,8 @@ def test_only_headers_that_matter_leave():
         "RateLimit-Policy": '"q";q=8',
         "X-RateLimit-Remaining": "0",
         "X-Rate-Limit-Reset": "9",
+        "Anthropic-RateLimit-Tokens-Limit": "9",
+        "Retry-After-Ms": "7",
         "Via": "1.1 x",
         "Set-Cookie": "secret=1",
         "X-Rated": "no",
@@ -36,6 +38,8 @@ def test_only_headers_that_matter_leave():
         "ratelimit-policy",
         "x-ratelimit-remaining",
         "x-rate-limit-reset",
+        "anthropic-ratelimit-tokens-limit",
+        "retry-after-ms",
         "via",
     }
 

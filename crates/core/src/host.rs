@@ -13,6 +13,8 @@ mod rare;
 mod request;
 mod state;
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 pub use answer::{Ask, Decision, Directions, Grant, HORIZON, Reason, Unused, Wait};
@@ -31,7 +33,7 @@ use crate::control::{KeyLaw, Latency, Law, Sample};
 use crate::gate::{
     FirstEnd, HOLD_JITTER, Hold, HoldReason, Lease, LeaseId, Leases, Pace, Rate, Tally, jittered,
 };
-use crate::signal::{Quota, Report, Signal};
+use crate::signal::{Quota, Report, Signal, Unit};
 use crate::{Rng, Timestamp};
 
 /// The first backoff after a refusal that named no time, in request intervals.
@@ -332,7 +334,7 @@ impl Host {
             latency: report.latency,
             beside: lease.beside,
             retry_after: report.retry_after,
-            quota: report.quota,
+            quotas: &report.quotas,
             latencies: &self.latency,
         });
     }
@@ -356,7 +358,7 @@ impl Host {
             let busy_s = self.latency.p50().unwrap_or_default().as_secs_f64();
             self.busy_rate = (config.limits.busy_share / busy_s.max(1e-6)) as f32;
         }
-        if report.signal == Signal::RateLimited {
+        if report.signal.is_refusal() {
             self.refused = self.refused.saturating_add(1);
         }
         let in_trouble = !served || report.status.is_some_and(|status| status >= 500);
@@ -386,17 +388,8 @@ impl Host {
         rng: &mut Rng,
     ) {
         let refused = matches!(report.signal, Signal::RateLimited | Signal::Overloaded);
-        // To a law that paces by the quota, nothing left is a window that slides or a bucket that holds little:
-        // by the time its pace lets the next one go, there is one left.
-        let spent = (report.quota).filter(|_| refused || !self.law.reads_quota());
-        let spent = spent.and_then(|quota: Quota| {
-            // Those still under way are not yet counted in what the server says remains.
-            let remaining = quota
-                .remaining?
-                .saturating_sub(self.leases.unheard() as u64);
-            (quota.reset).filter(|reset| remaining == 0 && !reset.is_zero())
-        });
-        // A page that is gone or has moved, or that failed by itself, may ask for time for itself alone.
+        let spent = self.spent_until(report, refused);
+        // The Retry-After of a page that is gone or that failed by itself delays that page alone.
         let told = report
             .retry_after
             .filter(|_| !matches!(report.signal, Signal::Ok | Signal::UrlError));
@@ -423,6 +416,24 @@ impl Host {
                 self.hold.extend(now, until, HoldReason::Backoff);
             }
         }
+    }
+
+    /// How long the quotas stop this key: until the last spent one resets.
+    ///
+    /// A refusal may be due to any quota. Beside another answer only quotas of requests count, by the law's rule.
+    fn spent_until(&self, report: &Report, refused: bool) -> Option<Duration> {
+        // The server has not yet counted the requests that are still under way.
+        let under_way = self.leases.unheard() as u64;
+        let stops = |quota: &&Quota| match quota.unit {
+            Unit::Requests if refused => quota.remaining.is_some_and(|left| left <= under_way),
+            Unit::Requests => self.law.stops_at(quota, under_way),
+            _ => refused && quota.is_spent(),
+        };
+        let spent = report.quotas.iter().filter(stops);
+        spent
+            .filter_map(|quota| quota.reset)
+            .filter(|reset| !reset.is_zero())
+            .max()
     }
 
     #[inline]

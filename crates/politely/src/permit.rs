@@ -8,7 +8,7 @@ use politely_core::gate::{LeaseId, Rate};
 use politely_core::host::{Directions, Unused};
 use politely_core::key::Key;
 use politely_core::retry::Attempt;
-use politely_core::signal::{Report, Signal};
+use politely_core::signal::Report;
 
 use crate::birth::Birth;
 use crate::elsewhere::Later;
@@ -560,7 +560,7 @@ fn teach(
         directions = tell(entry);
         entry.stats.reported += u64::from(!directions.late);
         entry.stats.late += u64::from(directions.late);
-        let refused = report.signal == Signal::RateLimited && !directions.late;
+        let refused = report.signal.is_refusal() && !directions.late;
         entry.stats.refused += u64::from(refused);
         key = directions.event.then(|| entry.key.clone());
     });

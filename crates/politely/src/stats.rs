@@ -14,7 +14,7 @@ pub struct Stats {
     pub granted: u64,
     /// Outcomes reported.
     pub reported: u64,
-    /// … of which refusals by the server.
+    /// Reported outcomes that were refusals by the server: limits, challenges and block pages.
     pub refused: u64,
     /// Permits dropped unreported.
     pub cancelled: u64,

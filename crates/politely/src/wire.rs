@@ -39,7 +39,9 @@ pub use permits::{
     Acquire, Acquired, Answer, Cancel, Cancelled, Error, Exchange, Exchanged, Grant, Item, Kind,
     Permits, Problem, RefusedCode, Renewed, RenewedPermit, Want,
 };
-pub use reports::{ErrorKind, Heard, Meaning, Next, Report, Reported, Told, ToldAnswer};
+pub use reports::{
+    ErrorKind, Heard, Meaning, Next, QuotaUnit, Report, Reported, Told, ToldAnswer, ToldQuota,
+};
 
 /// The most items of one call.
 pub const ITEMS_MAX: usize = 4096;

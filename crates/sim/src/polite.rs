@@ -53,7 +53,7 @@ impl Client for Polite {
             status: Some(reply.status),
             latency: reply.latency,
             retry_after: reply.retry_after,
-            quota: reply.quota,
+            quotas: reply.quota.into(),
             ..Report::of(signal)
         };
         self.host

@@ -459,5 +459,6 @@ fn announced(headers: Headers, quota: politely_target::Quota) -> Quota {
         window: timed.then(|| whole(quota.window)),
         remaining: timed.then_some(quota.remaining),
         reset: timed.then(|| whole(quota.reset)),
+        ..Quota::default()
     }
 }

@@ -25,7 +25,7 @@ from politely.attempts import Attempts
 from politely.bodies import Outcome
 from politely.coordinator import Coordinator, Permit
 from politely.errors import LeaseLost, PolitelyError
-from politely.outcome import BLOCK_STATUSES, BODY_START_MAX, error_kind, headers_that_matter
+from politely.outcome import BODY_START_MAX, body_matters, error_kind, headers_that_matter
 
 log = logging.getLogger("politely")
 
@@ -180,7 +180,7 @@ class _Heard:
         if self.error is not None:
             return {"error": error_kind(self.error) or "reset", "latency": self.latency}
         body_start = None
-        if self._body and self.status in BLOCK_STATUSES:
+        if self._body and body_matters(self.status):
             body_start = self._body[:BODY_START_MAX].decode("utf-8", "replace")
         return {
             "status": self.status,

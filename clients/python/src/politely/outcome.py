@@ -15,13 +15,27 @@ from politely.bodies import ErrorKind, Outcome
 BODY_START_MAX = 16 * 1024
 """The coordinator looks at no more."""
 
-BLOCK_STATUSES = frozenset({401, 403, 405, 428, 429, 503})
-"""On other statuses nobody puts a block page."""
+def body_matters(status: int) -> bool:
+    """Error pages may be block pages or state a limit in words; a gone page's text says nothing."""
+    return 400 <= status < 600 and status not in (404, 410)
+
 
 _HEADERS = frozenset(
-    {"retry-after", "date", "server", "content-type", "cf-mitigated", "x-amzn-waf-action", "via"}
+    {
+        "age",
+        "cf-mitigated",
+        "content-type",
+        "date",
+        "retry-after",
+        "retry-after-ms",
+        "server",
+        "via",
+        "x-amzn-waf-action",
+        "x-ms-retry-after-ms",
+        "x-shopify-shop-api-call-limit",
+    }
 )
-_HEADER_STARTS = ("ratelimit", "x-ratelimit", "x-rate-limit")
+_HEADER_PARTS = ("ratelimit", "rate-limit", "x-app-limit", "x-user-limit")
 
 
 def headers_that_matter(headers: Mapping[str, str]) -> dict[str, str]:
@@ -30,7 +44,7 @@ def headers_that_matter(headers: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in lower
-        if name in _HEADERS or name.startswith(_HEADER_STARTS)
+        if name in _HEADERS or any(part in name for part in _HEADER_PARTS)
     }
 
 
@@ -39,7 +53,7 @@ def of_response(response: Any) -> Outcome:
     body = _body_if_read(response)
     status: int = response.status_code
     body_start = None
-    if body and status in BLOCK_STATUSES:
+    if body and body_matters(status):
         body_start = body[:BODY_START_MAX].decode("utf-8", "replace")
     request = getattr(response, "request", None) if _has_request(response) else None
     return Outcome(

@@ -71,7 +71,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     {
         engine.write_learned(&key);
     }
-    if report.signal == Signal::RateLimited {
+    if report.signal.is_refusal() {
         pending.refused += 1;
     }
     if directions.event && report.signal == Signal::Blocked {
@@ -206,7 +206,7 @@ fn after(pending: &Pending, came: &Came, report: &Report, url: &Url, wait_max: D
         return After::Over(None);
     };
     match answer.leads_to(url) {
-        Some(Ok(to)) => match (follow(pending, url, &to), report.retry_after) {
+        Some(Ok(to)) => match (follow(pending, url, &to), report.target_after) {
             (Err(why), _) => After::Over(Some(why)),
             (Ok(()), Some(wait)) if wait > wait_max => {
                 let seconds = wait.as_secs();
@@ -331,7 +331,7 @@ fn onward(
     let frontier = &mut shared.frontier;
     let now = engine.limits.now();
     // A redirect's Retry-After is about its target (RFC 9110, 10.2.3).
-    match last.report.retry_after {
+    match last.report.target_after {
         Some(wait) => frontier.put_back(lane, pending, now + wait, now),
         None => frontier.put_redirected(lane, pending, now),
     }
@@ -395,11 +395,7 @@ fn came_back(
     last: Option<&Last<'_>>,
 ) {
     if let Some(last) = last {
-        frontier.answered(
-            lane,
-            last.report.bytes,
-            last.report.signal == Signal::RateLimited,
-        );
+        frontier.answered(lane, last.report.bytes, last.report.signal.is_refusal());
         if last.first_try {
             frontier.tried(lane);
         }

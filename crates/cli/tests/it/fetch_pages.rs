@@ -138,6 +138,68 @@ fn redirects_are_followed_hop_by_hop_to_the_other_host() {
     assert_eq!(row["key"], target.address.to_string());
 }
 
+/// RFC 9110 section 10.2.3: the wait is the target's, and the host of the redirect goes on.
+#[test]
+fn a_redirects_retry_after_delays_its_target_alone() {
+    let server = Server::start(|path, stream| match path {
+        "/start" => respond(
+            stream,
+            "302 Found",
+            "Location: /target\r\nRetry-After: 2\r\n",
+            "",
+        ),
+        _ => respond(stream, "200 OK", "", "page"),
+    });
+    let urls = ["start", "other"].map(|path| server.url(path));
+    let said = run(fast().args(["--in-flight", "1"]).args(urls));
+    assert_eq!(said.code, 0, "{}", said.err);
+    let times = server.times();
+    let when = |wanted: &str| {
+        let found = times.iter().find(|(path, _)| path == wanted);
+        found.map(|(_, when)| *when).expect("it was requested")
+    };
+    assert!(when("/target") - when("/start") >= Duration::from_secs(2));
+    assert!(when("/other") < when("/target"));
+}
+
+#[test]
+fn a_part_that_was_not_requested_is_no_page() {
+    let server = Server::start(|path, stream| {
+        let range = match path {
+            "/whole" => "Content-Range: bytes 0-3/4\r\n",
+            _ => "Content-Range: bytes 0-3/9\r\n",
+        };
+        respond(stream, "206 Partial Content", range, "page")
+    });
+    let urls = ["whole", "part"].map(|path| server.url(path));
+    let said = run(fast().args(urls));
+    assert_eq!(said.code, 1, "{}", said.err);
+    let errors = said.errors();
+    assert_eq!(errors["whole"], None);
+    let error = errors["part"].as_deref().expect("an error");
+    assert!(error.contains("partial content"), "{error}");
+}
+
+/// lychee#2027: eight pages of sixty an hour waited for a minute each.
+#[test]
+fn what_is_left_of_a_quota_is_spent_and_nothing_is_sent_before_its_reset() {
+    let server = Server::start({
+        let left = std::sync::atomic::AtomicU32::new(9);
+        move |_, stream| {
+            let before = left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+            let quota = format!(
+                "X-RateLimit-Limit: 60\r\nX-RateLimit-Remaining: {}\r\nX-RateLimit-Reset: 7200\r\n",
+                before.saturating_sub(1)
+            );
+            respond(stream, "200 OK", &quota, "page")
+        }
+    });
+    let urls = (0..6).map(|page| server.url(&page.to_string()));
+    let said = run(politely().args(["fetch", "--profile", "api"]).args(urls));
+    assert_eq!(said.code, 0, "{}", said.err);
+    assert_eq!(said.rows().len(), 6);
+}
+
 #[test]
 fn refused_pages_go_again_after_the_hold_and_none_is_lost() {
     let server = Server::start({
@@ -273,8 +335,9 @@ fn a_block_page_is_told_and_not_tried_again() {
     let server = Server::start(|_, stream| {
         respond(stream, "403 Forbidden", "cf-mitigated: challenge\r\n", "")
     });
-    let said = run(fast().arg(server.url("a")));
+    let said = run(fast().args(["--summary", "json"]).arg(server.url("a")));
     assert_eq!(said.code, 1);
+    assert_eq!(said.rows()[0]["refused"], 1, "a block page is a refusal");
     assert_eq!(said.lines("shows a block page").len(), 1, "{}", said.err);
     assert_eq!(server.counts().into_values().sum::<usize>(), 1);
 }

@@ -68,8 +68,8 @@ pub struct Sample<'a> {
     pub beside: u16,
     /// How long the server asked to be left alone.
     pub retry_after: Option<Duration>,
-    /// What the server said of its quota.
-    pub quota: Option<Quota>,
+    /// What the server said of its quotas.
+    pub quotas: &'a [Quota],
     /// This key's latencies so far, this one included.
     pub latencies: &'a Latency,
 }
@@ -179,9 +179,13 @@ impl KeyLaw {
         }
     }
 
-    /// Does it pace by what the server announces is left?
-    pub(crate) const fn reads_quota(&self) -> bool {
-        matches!(self, Self::Discover(_))
+    /// Whether a quota of requests stops the key until its reset, with so many requests under way that the
+    /// server may not have counted yet.
+    pub(crate) fn stops_at(&self, quota: &Quota, under_way: u64) -> bool {
+        match self {
+            Self::Discover(law) => law.stops_at(quota, under_way),
+            _ => (quota.remaining).is_some_and(|left| left <= under_way),
+        }
     }
 
     /// After a restore: what was learned stands under today's constants, which are no part of the state;
@@ -274,7 +278,7 @@ mod tests {
             latency: Duration::ZERO,
             beside: 0,
             retry_after: None,
-            quota: None,
+            quotas: &[],
             latencies: Box::leak(Box::default()),
         }
     }

@@ -32,11 +32,12 @@ fn an_answer_heard_is_not_under_way() {
         panic!("a new key grants")
     };
     let mut report = Report::of(Signal::Ok);
-    report.quota = Some(Quota {
+    report.quotas = Quota {
         remaining: Some(1),
         reset: Some(Duration::from_mins(1)),
         ..Default::default()
-    });
+    }
+    .into();
     let directions = host.hear(now, grant.lease, &report, &config, &mut rng);
     assert!(directions.hold_until <= now);
     assert_eq!((host.in_flight(), host.tally().live), (1, 1));
@@ -77,27 +78,37 @@ fn where_nothing_is_learned_an_operators_number_is_the_rate() {
     assert_eq!([tenths(&config, 50.0), tenths(&config, 0.5)], [10, 5]);
 }
 
-/// Before this, a bucket of one was used at four fifths: every answer said that nothing was left for now.
 #[test]
-fn nothing_left_holds_a_key_only_if_its_law_does_not_pace_by_the_quota() {
+fn nothing_left_holds_a_key_until_the_reset() {
     let now = Timestamp::from_micros(1_000_000);
-    let spent = Report {
-        quota: Some(Quota {
+    let spent = |unit, signal| Report {
+        quotas: Quota {
+            unit,
             limit: Some(20),
             remaining: Some(0),
             reset: Some(Duration::from_secs(10)),
             window: Some(Duration::from_secs(20)),
-        }),
-        ..Report::of(Signal::Ok)
+        }
+        .into(),
+        ..Report::of(signal)
     };
-    for (law, held) in [("discover", false), ("aimd", true)] {
+    for (law, unit, signal, held) in [
+        ("discover", Unit::Requests, Signal::Ok, true),
+        ("aimd", Unit::Requests, Signal::Ok, true),
+        ("fixed", Unit::Requests, Signal::Ok, true),
+        ("fixed", Unit::Tokens, Signal::Ok, false),
+        ("fixed", Unit::Tokens, Signal::RateLimited, true),
+        ("discover", Unit::Tokens, Signal::RateLimited, true),
+    ] {
+        let spent = spent(unit, signal);
         let config = Config::api().with_law(law.parse().expect("a law"));
         let mut host = Host::new(&config, now);
         let Decision::Granted(grant) = host.request(now, Ask::default(), &config) else {
             panic!("a new key grants")
         };
         let told = host.report(now, grant.lease, &spent, &config, &mut Rng::new(1));
-        assert_eq!(told.hold_until > now, held, "{law}");
+        let held_until_reset = told.hold_until >= now + Duration::from_secs(10);
+        assert_eq!(held_until_reset, held, "{law} {unit:?} {signal:?}");
     }
 }
 

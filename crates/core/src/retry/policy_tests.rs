@@ -1,5 +1,6 @@
 use super::*;
 use crate::retry::{Budget, BudgetRule};
+use crate::signal::Quotas;
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -13,7 +14,8 @@ fn report(signal: Signal) -> Report {
         latency: ms(10),
         bytes: 0,
         retry_after: None,
-        quota: None,
+        target_after: None,
+        quotas: Quotas::NONE,
         resource: None,
     }
 }

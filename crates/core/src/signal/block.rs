@@ -14,7 +14,10 @@
 //! | `PerimeterX` (HUMAN) | its captcha's element, or the block script its JSON names | all but 202 |
 //! | Imperva Incapsula | its challenge's frame or incident number | all but 202 |
 //! | AWS WAF | its challenge's variables | all but 202 |
-//! | others | a known captcha widget *and* words that ask for a human | 403, 429, 503 |
+//! | Google | the words of its "sorry" page | all but 202 |
+//! | Sucuri, Wordfence, Kasada, F5 | the words or scripts of their block pages | all but 202 |
+//! | others | a known captcha widget *and* words that ask for a human, outside a form to log in | 403, 429, 503 |
+//! | all of these vendors | its evidence *and* the words of its challenge or block page, on a whole page shorter than [`BODY_SCANNED`] | 200 |
 //!
 //! A 403 without such evidence is a URL we may not read. What looks alike and is none:
 //!
@@ -34,12 +37,21 @@ pub const BODY_SCANNED: usize = 16 * 1_024;
 
 /// Who shut the door, for the operator to read; `None` if nobody is known to have.
 ///
-/// Bounded work, no allocation; statuses not in the table cost one comparison.
+/// Bounded work, no allocation; statuses not in the table cost one comparison. The body of a 200 is looked at
+/// only if the caller gives one.
 pub fn block_page(
     status: StatusCode,
     headers: &HeaderMap,
     body_start: &[u8],
 ) -> Option<&'static str> {
+    if status == StatusCode::OK {
+        // A longer page has content of its own.
+        let is_short = !body_start.is_empty() && body_start.len() < BODY_SCANNED;
+        let found = is_short.then(|| Evidence::in_body(body_start))?;
+        return found
+            .vendor
+            .filter(|_| found.is_interstitial && !found.rate_limit);
+    }
     if !matches!(status.as_u16(), 202 | 401 | 403 | 405 | 428 | 429 | 503) {
         return None;
     }
@@ -75,9 +87,13 @@ fn by_body(status: StatusCode, body: &[u8]) -> Option<&'static str> {
     let found = Evidence::in_body(body);
     if found.rate_limit {
         None
-    } else if found.vendor.is_some() {
-        found.vendor
-    } else if found.captcha && found.asks_for_human && matches!(status.as_u16(), 403 | 429 | 503) {
+    } else if let Some(vendor) = found.vendor.or(found.words) {
+        Some(vendor)
+    } else if found.captcha
+        && found.asks_for_human
+        && !found.logs_in
+        && matches!(status.as_u16(), 403 | 429 | 503)
+    {
         Some("a captcha")
     } else {
         None
@@ -88,22 +104,28 @@ fn by_body(status: StatusCode, body: &[u8]) -> Option<&'static str> {
 #[derive(Clone, Copy)]
 enum Proof {
     Vendor(&'static str),
+    /// Words of a vendor's page, which a page about it may quote: with status 200 they need other evidence.
+    Words(&'static str),
     RateLimit,
     Captcha,
     AsksForHuman,
+    /// The words of a challenge or block page, which count beside its vendor's evidence.
+    Interstitial,
+    /// A form to log in, which may have a captcha of its own.
+    LogsIn,
 }
 
 /// Compared without regard to ASCII case.
-const MARKERS: [(&[u8], Proof); 31] = [
+const MARKERS: [(&[u8], Proof); 57] = [
     (b"_cf_chl_opt", Proof::Vendor("Cloudflare")),
     (b"cf-chl-", Proof::Vendor("Cloudflare")),
     (
         b"<title>Just a moment...</title>",
-        Proof::Vendor("Cloudflare"),
+        Proof::Words("Cloudflare"),
     ),
     (
         b"<title>Attention Required! | Cloudflare</title>",
-        Proof::Vendor("Cloudflare"),
+        Proof::Words("Cloudflare"),
     ),
     (b"errors.edgesuite.net", Proof::Vendor("Akamai")),
     (b"/_sec/cp_challenge/", Proof::Vendor("Akamai")),
@@ -113,7 +135,7 @@ const MARKERS: [(&[u8], Proof); 31] = [
     (b"\"blockScript\"", Proof::Vendor("PerimeterX")),
     (b"_Incapsula_Resource?SWUDNSAI", Proof::Vendor("Incapsula")),
     (b"_Incapsula_Resource?CWUDNSAI", Proof::Vendor("Incapsula")),
-    (b"Incapsula incident ID", Proof::Vendor("Incapsula")),
+    (b"Incapsula incident ID", Proof::Words("Incapsula")),
     (b"gokuProps", Proof::Vendor("AWS WAF")),
     (b"You are being rate limited", Proof::RateLimit),
     (b"error code: 1015", Proof::RateLimit),
@@ -132,11 +154,61 @@ const MARKERS: [(&[u8], Proof); 31] = [
     (b"not a robot", Proof::AsksForHuman),
     (b"not a bot", Proof::AsksForHuman),
     (b"are a robot", Proof::AsksForHuman),
+    (b"human verification", Proof::AsksForHuman),
+    (b"complete the security check", Proof::AsksForHuman),
+    (b"automated queries", Proof::AsksForHuman),
+    (b"type=\"password\"", Proof::LogsIn),
+    (b"type=password", Proof::LogsIn),
+    (
+        b"checking your browser before accessing",
+        Proof::Words("Cloudflare"),
+    ),
+    (b"'/?bm-verify=", Proof::Vendor("Akamai")),
+    (b"captcha.px-cdn.net", Proof::Vendor("PerimeterX")),
+    (b"captcha.px-cloud.net", Proof::Vendor("PerimeterX")),
+    (b"Pardon Our Interruption", Proof::Vendor("Imperva")),
+    (
+        b"have detected unusual traffic from your computer network",
+        Proof::Vendor("Google"),
+    ),
+    (
+        b"network may be sending automated queries",
+        Proof::Vendor("Google"),
+    ),
+    (
+        b"Sucuri WebSite Firewall - Access Denied",
+        Proof::Vendor("Sucuri"),
+    ),
+    (
+        b"Sucuri Website Firewall - Access Denied",
+        Proof::Vendor("Sucuri"),
+    ),
+    (
+        b"Your access to this site has been limited by the site owner",
+        Proof::Vendor("Wordfence"),
+    ),
+    (b"KPSDK.start", Proof::Vendor("Kasada")),
+    (b"ips.js?KP_UIDz=", Proof::Vendor("Kasada")),
+    (
+        b"The requested URL was rejected. Please consult with your administrator",
+        Proof::Vendor("F5"),
+    ),
+    (b"<title>Pardon Our Interruption", Proof::Interstitial),
+    (b"Access to this page has been denied", Proof::Interstitial),
+    (
+        b"Please enable JS and disable any ad blocker",
+        Proof::Interstitial,
+    ),
+    (b"<title>Human Verification</title>", Proof::Interstitial),
+    (b"<title>Request Rejected</title>", Proof::Interstitial),
+    (b"<title>Sorry...</title>", Proof::Interstitial),
+    (b"content=\"5; URL='/?bm-verify=", Proof::Interstitial),
+    (b"<title>Access Denied</title>", Proof::Interstitial),
 ];
 
 /// For each byte the markers that begin with it in either case, one bit each: most of a page is passed over by one
 /// look-up a byte, and a page written to be slow costs a few comparisons a byte.
-const BEGINNINGS: [u32; 256] = {
+const BEGINNINGS: [u64; 256] = {
     let mut begins = [0; 256];
     let mut i = 0;
     while i < MARKERS.len() {
@@ -149,11 +221,15 @@ const BEGINNINGS: [u32; 256] = {
 };
 
 #[derive(Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent findings")]
 struct Evidence {
     vendor: Option<&'static str>,
+    words: Option<&'static str>,
     rate_limit: bool,
     captcha: bool,
     asks_for_human: bool,
+    is_interstitial: bool,
+    logs_in: bool,
 }
 
 impl Evidence {
@@ -177,9 +253,15 @@ impl Evidence {
         match proof {
             // The first one named: the page's own, not what it quotes.
             Proof::Vendor(vendor) => self.vendor = self.vendor.or(Some(vendor)),
+            Proof::Words(vendor) => {
+                self.words = self.words.or(Some(vendor));
+                self.is_interstitial = true;
+            }
             Proof::RateLimit => self.rate_limit = true,
             Proof::Captcha => self.captcha = true,
             Proof::AsksForHuman => self.asks_for_human = true,
+            Proof::Interstitial => self.is_interstitial = true,
+            Proof::LogsIn => self.logs_in = true,
         }
     }
 }
@@ -301,6 +383,97 @@ mod tests {
             page(401, &format!("Log in. Show you are human {widget}")),
             None
         );
+    }
+
+    #[test]
+    fn row_more_vendors_pages() {
+        for (status, body, vendor) in [
+            (
+                429,
+                "<title>Sorry...</title>Our systems have detected unusual traffic from your computer network.",
+                "Google",
+            ),
+            (
+                503,
+                "We're sorry... but your computer or network may be sending automated queries.",
+                "Google",
+            ),
+            (
+                403,
+                "<title>Sucuri WebSite Firewall - Access Denied</title>",
+                "Sucuri",
+            ),
+            (
+                503,
+                "<h1>Your access to this site has been limited by the site owner</h1>",
+                "Wordfence",
+            ),
+            (403, "<title>Pardon Our Interruption</title>", "Imperva"),
+            (
+                429,
+                "<script src=\"/149e9513/ips.js?KP_UIDz=0a\">",
+                "Kasada",
+            ),
+            (
+                403,
+                "<script src=\"https://captcha.px-cdn.net/PX1/captcha.js\">",
+                "PerimeterX",
+            ),
+        ] {
+            assert_eq!(page(status, body), Some(vendor), "{body}");
+            assert_eq!(page(404, body), None, "{body}");
+        }
+    }
+
+    #[test]
+    fn row_challenges_with_status_200() {
+        for (body, vendor) in [
+            (
+                "<title>Just a moment...</title><script>window._cf_chl_opt={}</script>",
+                "Cloudflare",
+            ),
+            (
+                "<p>Please enable JS and disable any ad blocker</p><script src=\"https://ct.captcha-delivery.com/c.js\">",
+                "DataDome",
+            ),
+            (
+                "<title>Access to this page has been denied</title><div id=\"px-captcha\">",
+                "PerimeterX",
+            ),
+            (
+                "<iframe src=\"/_Incapsula_Resource?SWUDNSAI=31\">Request unsuccessful. Incapsula incident ID: 0-1</iframe>",
+                "Incapsula",
+            ),
+            (
+                "<title>Human Verification</title><script>window.gokuProps = {}</script>",
+                "AWS WAF",
+            ),
+            (
+                "<meta http-equiv=\"refresh\" content=\"5; URL='/?bm-verify=AAQAAAAE'\" />",
+                "Akamai",
+            ),
+            (
+                "<title>Request Rejected</title>The requested URL was rejected. Please consult with your administrator.",
+                "F5",
+            ),
+        ] {
+            assert_eq!(page(200, body), Some(vendor), "{body}");
+            let long = format!("{body}{}", " ".repeat(BODY_SCANNED));
+            assert_eq!(page(200, &long), None, "a page with content: {body}");
+        }
+    }
+
+    #[test]
+    fn trap_a_captcha_in_a_form_is_no_block() {
+        let widget = "<div class=\"h-captcha\" data-sitekey=\"k\"></div>";
+        let contact =
+            format!("<form>Tell us that you are human {widget}<button>Send</button></form>");
+        assert_eq!(page(200, &contact), None);
+        let log_in =
+            format!("<form>Confirm you are human <input type=\"password\"> {widget}</form>");
+        for status in [200, 401, 403] {
+            assert_eq!(page(status, &log_in), None, "{status}");
+        }
     }
 
     #[test]

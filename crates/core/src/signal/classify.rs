@@ -1,28 +1,33 @@
 //! What does an outcome mean for its key?
 //!
-//! The first row that fits decides:
+//! The first row that fits decides (`docs/reference/what-counts-as-what.md` says more, and a test compares):
 //!
 //! | outcome | signal |
 //! | --- | --- |
 //! | challenge or block page (`block.rs`) | Blocked |
 //! | 1xx, 2xx, 3xx | what the soft-block hook says, else Ok |
 //! | 404, 410 | the same: the host answered well, the page is gone |
-//! | 429 | `RateLimited` |
+//! | 420, 429, 999 | `RateLimited` |
 //! | any other 4xx or 5xx with a Retry-After that asks for a wait | `RateLimited` |
-//! | 403, 503 with an exhausted quota (GitHub) | `RateLimited` |
-//! | 502, 503, 504, 520 to 524 | Overloaded |
+//! | 403, 503 with a spent quota (GitHub) | `RateLimited` |
+//! | any other 4xx or 5xx whose body states a limit in words (`limit_text.rs`) | `RateLimited` |
+//! | 502, 503, 504, 520 to 524, 529 | Overloaded |
 //! | any other | `UrlError` |
 //! | no answer in time, connection broken | Overloaded |
 //! | name, connection or TLS failed | Unreachable |
 //! | not HTTP | `UrlError` |
 //!
 //! Plain 401, 403 and 406 say nothing about rates: a host full of private pages is not slow. Plain 500s neither; a
-//! noisy host is not a loaded one. An exhausted quota counts only where a limit is the likely reason: the last request
-//! a quota allows can well be answered 422. The codes some APIs put into bodies of 400s are no part of this.
+//! noisy host is not a loaded one. A spent quota counts only where a limit is the likely reason: the last request
+//! a quota allows can well be answered 422.
 //!
-//! A wait is told for every status from 300 on (RFC 9110 lets redirects carry one) and for whatever is not Ok. Without a
-//! Retry-After, an exhausted quota's reset is what a limited server asks for. With one, it wins. But Flask-Limiter sends its window's
-//! end as Retry-After with every answer: beside a quota that has some left only 429 and 503 ask for a wait.
+//! 420 is the status of Twitter's first limiter, and 999 is `LinkedIn`'s.
+//!
+//! A wait is told for every status from 400 on. The Retry-After of a redirect is for its target
+//! ([`Report::target_after`]). Without a Retry-After, a spent quota's reset is what a limited server asks for.
+//! With one, it wins. But Flask-Limiter sends its window's end as Retry-After with every answer. So beside a quota
+//! that has some left, a Retry-After within two seconds of that quota's reset asks for a wait only on 429, 503,
+//! 420 and 999. GitHub's secondary limit names another time than its quota's reset, and is a refusal.
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,9 +37,10 @@ use http::{HeaderMap, StatusCode};
 
 use super::block::block_page;
 use super::clock::WallClock;
-use super::limit_headers::quota;
+use super::limit_headers::quotas;
+use super::limit_text::states_limit;
 use super::retry_after::{WAIT_MAX, retry_after};
-use super::{Failure, Outcome, Quota, Report, Signal};
+use super::{Failure, Outcome, Quota, Quotas, Report, Signal, Unit};
 
 /// What one outcome means, by the table above.
 ///
@@ -79,43 +85,44 @@ impl Classifier {
     ) -> Report {
         match *outcome {
             Outcome::Failed(failure) => Report {
-                signal: of_failure(failure),
-                status: None,
                 failure: Some(failure),
                 latency,
                 bytes,
-                retry_after: None,
-                quota: None,
-                resource: None,
+                ..Report::of(of_failure(failure))
             },
             Outcome::Answered {
                 status,
                 headers,
                 body_start,
             } => {
-                let quota = quota(headers, clock);
-                let told = || retry_after(headers, clock);
-                let asked = asks_for_wait(status, quota).then(told).flatten();
-                let mut signal = of_answer(status, headers, body_start, asked, quota);
+                let quotas = quotas(headers, clock);
+                let told = if status.as_u16() < 300 {
+                    None
+                } else {
+                    retry_after(headers, clock)
+                };
+                let asked = told.filter(|wait| asks_for_wait(status, *wait, &quotas));
+                let mut signal = of_answer(status, headers, body_start, asked, &quotas);
                 if signal == Signal::Ok
                     && let Some(hook) = &self.soft_block
                 {
                     signal = hook(outcome).unwrap_or(Signal::Ok);
                 }
+                let told = || told.or_else(|| retry_after(headers, clock));
+                let redirects = status.is_redirection();
                 let retry_after = match signal {
-                    Signal::Ok | Signal::UrlError => asked,
-                    Signal::RateLimited => told().or_else(|| until_reset(quota)),
+                    Signal::Ok | Signal::UrlError => asked.filter(|_| !redirects),
+                    Signal::RateLimited => told().or_else(|| until_reset(&quotas)),
                     _ => told(),
                 };
                 Report {
-                    signal,
                     status: Some(status.as_u16()),
-                    failure: None,
                     latency,
                     bytes,
                     retry_after,
-                    quota,
-                    resource: None,
+                    target_after: asked.filter(|_| redirects && signal == Signal::Ok),
+                    quotas,
+                    ..Report::of(signal)
                 }
             }
         }
@@ -130,12 +137,24 @@ impl fmt::Debug for Classifier {
     }
 }
 
-fn asks_for_wait(status: StatusCode, quota: Option<Quota>) -> bool {
-    let some_left = quota.is_some_and(|quota| quota.remaining.is_some_and(|left| left > 0));
-    match status.as_u16() {
-        429 | 503 => true,
-        status => status >= 300 && !some_left,
-    }
+/// Statuses that mean a limit by themselves.
+const fn means_limit(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 420 | 429 | 999)
+}
+
+/// How far a window's end told twice may be apart: both are rounded to seconds, and the Date may be older.
+const WINDOW_END: Duration = Duration::from_secs(2);
+
+/// Whether a Retry-After asks for a wait, and is not just the end of a window that has some left.
+fn asks_for_wait(status: StatusCode, wait: Duration, quotas: &Quotas) -> bool {
+    let is_window_end = || {
+        let some_left = quotas.iter().all(|quota| !quota.is_spent())
+            && quotas.iter().any(|quota| quota.remaining.is_some());
+        let same = |reset: Duration| reset.abs_diff(wait) <= WINDOW_END;
+        some_left && quotas.iter().filter_map(|quota| quota.reset).any(same)
+    };
+    status.as_u16() >= 300
+        && (means_limit(status) || status == StatusCode::SERVICE_UNAVAILABLE || !is_window_end())
 }
 
 fn of_answer(
@@ -143,17 +162,17 @@ fn of_answer(
     headers: &HeaderMap,
     body_start: &[u8],
     asked: Option<Duration>,
-    quota: Option<Quota>,
+    quotas: &Quotas,
 ) -> Signal {
     if block_page(status, headers, body_start).is_some() {
         return Signal::Blocked;
     }
     match status.as_u16() {
         ..400 | 404 | 410 => Signal::Ok,
-        429 => Signal::RateLimited,
-        _ if asked.is_some() => Signal::RateLimited,
-        403 | 503 if quota.is_some_and(is_exhausted) => Signal::RateLimited,
-        // 520 to 524: Cloudflare cannot get a sound answer out of the server behind it. 529: overloaded, in so many words.
+        _ if means_limit(status) || asked.is_some() => Signal::RateLimited,
+        403 | 503 if quotas.iter().any(Quota::is_spent) => Signal::RateLimited,
+        _ if states_limit(status, body_start) => Signal::RateLimited,
+        // 520 to 524: Cloudflare gets no sound answer from the server behind it. 529: overloaded.
         502..=504 | 520..=524 | 529 => Signal::Overloaded,
         _ => Signal::UrlError,
     }
@@ -170,15 +189,20 @@ const fn of_failure(failure: Failure) -> Signal {
     }
 }
 
-fn is_exhausted(quota: Quota) -> bool {
-    quota.remaining == Some(0)
-}
-
-/// The wait that a refusal's quota stands for, if it is exhausted or only says when it resets; bounded as Retry-After's is.
-fn until_reset(quota: Option<Quota>) -> Option<Duration> {
-    let reset = quota
-        .filter(|quota| quota.remaining.is_none_or(|left| left == 0))?
-        .reset?;
+/// The wait that a refusal's quotas stand for: until the last spent one resets, or until the reset of one that
+/// names nothing else. Bounded as Retry-After is.
+fn until_reset(quotas: &Quotas) -> Option<Duration> {
+    let unsaid = || {
+        let told = quotas.iter().any(|quota| quota.remaining.is_some());
+        let resets = quotas
+            .iter()
+            .filter(|quota| quota.unit != Unit::Concurrency);
+        resets
+            .filter_map(|quota| quota.reset)
+            .max()
+            .filter(|_| !told)
+    };
+    let reset = quotas.spent_until().or_else(unsaid)?;
     (!reset.is_zero()).then(|| reset.min(WAIT_MAX))
 }
 
@@ -252,15 +276,63 @@ mod tests {
     }
 
     #[test]
-    fn row_429() {
-        for fields in [&[][..], &[WAIT], &WELL, &EXHAUSTED] {
-            assert_eq!(signal(429, fields), Signal::RateLimited);
+    fn row_statuses_of_limits() {
+        for status in [420, 429, 999] {
+            for fields in [&[][..], &[WAIT], &WELL, &EXHAUSTED] {
+                assert_eq!(signal(status, fields), Signal::RateLimited, "{status}");
+            }
+        }
+    }
+
+    /// GitHub's secondary limit: KnpLabs/php-github-api#1072.
+    #[test]
+    fn row_retry_after_beside_a_quota_that_has_some_left() {
+        for status in [400, 403, 500, 503] {
+            let report = answered(status, &[WAIT, WELL[0], WELL[1]], "");
+            assert_eq!(report.signal, Signal::RateLimited, "{status}");
+            assert_eq!(report.retry_after, Some(Duration::from_secs(30)));
         }
     }
 
     #[test]
+    fn row_limits_in_words() {
+        let words = r#"{"message": "You have exceeded a secondary rate limit."}"#;
+        for status in [400, 403, 500, 503] {
+            for fields in [&[][..], &WELL] {
+                let report = answered(status, fields, words);
+                assert_eq!(report.signal, Signal::RateLimited, "{status}");
+                assert_eq!(report.retry_after, None);
+            }
+        }
+        // The end of the window is a wait that a refusal may well mean.
+        let report = answered(403, &[("retry-after", "60"), WELL[0], WELL[1]], words);
+        assert_eq!(report.signal, Signal::RateLimited);
+        assert_eq!(report.retry_after, Some(Duration::from_mins(1)));
+        for status in [200, 404, 410] {
+            assert_eq!(answered(status, &[], words).signal, Signal::Ok, "{status}");
+        }
+        let page = "<h1>403 Forbidden</h1>";
+        assert_eq!(answered(403, &[], page).signal, Signal::UrlError);
+    }
+
+    #[test]
+    fn a_redirects_wait_is_for_its_target() {
+        for status in [301, 302, 303, 307, 308] {
+            let report = answered(status, &[WAIT], "");
+            assert_eq!(report.signal, Signal::Ok, "{status}");
+            assert_eq!(report.retry_after, None, "{status}");
+            assert_eq!(
+                report.target_after,
+                Some(Duration::from_secs(30)),
+                "{status}"
+            );
+        }
+        assert_eq!(answered(404, &[WAIT], "").target_after, None);
+    }
+
+    #[test]
     fn row_other_refusals_with_retry_after() {
-        for status in [400, 401, 403, 413, 420, 500, 502, 503, 504, 509, 529] {
+        for status in [400, 401, 403, 413, 500, 502, 503, 504, 509, 529] {
             assert_eq!(signal(status, &[WAIT]), Signal::RateLimited, "{status}");
         }
         assert_eq!(
@@ -296,7 +368,7 @@ mod tests {
     #[test]
     fn row_url_error() {
         for status in [
-            400, 401, 402, 403, 405, 406, 408, 418, 451, 500, 501, 505, 519, 525, 530, 599, 999,
+            400, 401, 402, 403, 405, 406, 408, 418, 451, 500, 501, 505, 519, 525, 530, 599,
         ] {
             assert_eq!(signal(status, &[]), Signal::UrlError, "{status}");
         }
@@ -323,10 +395,10 @@ mod tests {
     }
 
     #[test]
-    fn waits_are_told_from_300_on() {
+    fn waits_are_told_from_400_on() {
         let wait = Some(Duration::from_secs(30));
         assert_eq!(answered(200, &[WAIT], "").retry_after, None);
-        for status in [301, 404, 403, 429, 503] {
+        for status in [404, 403, 429, 503] {
             assert_eq!(answered(status, &[WAIT], "").retry_after, wait, "{status}");
         }
     }
@@ -334,7 +406,7 @@ mod tests {
     /// As Flask-Limiter answers: a missing page held its host for a whole window.
     #[test]
     fn beside_a_quota_that_has_some_left_a_wait_is_the_windows_end() {
-        let flask = [WAIT, WELL[0], WELL[1]];
+        let flask = [("retry-after", "59"), WELL[0], WELL[1]];
         for (status, means) in [
             (301, Signal::Ok),
             (404, Signal::Ok),
@@ -353,7 +425,7 @@ mod tests {
             assert_eq!(report.signal, Signal::RateLimited, "{status}");
             assert_eq!(
                 report.retry_after,
-                Some(Duration::from_secs(30)),
+                Some(Duration::from_secs(59)),
                 "{status}"
             );
         }
@@ -386,17 +458,19 @@ mod tests {
     fn quotas_are_told_with_every_answer() {
         assert_eq!(
             answered(200, &WELL, "")
-                .quota
+                .quotas
+                .of_requests()
                 .and_then(|quota| quota.remaining),
             Some(4999)
         );
         assert_eq!(
             answered(404, &EXHAUSTED, "")
-                .quota
+                .quotas
+                .of_requests()
                 .and_then(|quota| quota.remaining),
             Some(0)
         );
-        assert_eq!(answered(200, &[], "").quota, None);
+        assert_eq!(answered(200, &[], "").quotas, Quotas::NONE);
     }
 
     #[test]
@@ -440,7 +514,8 @@ mod tests {
             let report = classify(&outcome, NOW, Duration::ZERO, 0);
             prop_assert_eq!(report.status, Some(status.as_u16()));
             prop_assert!(report.retry_after.is_none_or(|wait| !wait.is_zero() && wait <= WAIT_MAX));
-            prop_assert!(status != StatusCode::OK || report.signal == Signal::Ok);
+            prop_assert!(report.target_after.is_none_or(|wait| !wait.is_zero() && wait <= WAIT_MAX));
+            prop_assert!(status != StatusCode::OK || matches!(report.signal, Signal::Ok | Signal::Blocked));
         }
     }
 }

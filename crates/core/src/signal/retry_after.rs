@@ -1,23 +1,25 @@
 //! How long does the server ask to be left alone?
 //!
-//! Retry-After (RFC 9110 section 10.2.3) is whole seconds or an HTTP-date. Servers send more than that; each form and
-//! what becomes of it:
+//! Retry-After (RFC 9110 section 10.2.3) is whole seconds or an HTTP-date. Servers send much more than that;
+//! `span.rs` reads every form, and the rules here bound it:
 //!
 //! | value | wait | why |
 //! | --- | --- | --- |
-//! | `120`, `  120 ` | 120 s | white space around a field value is not part of it |
+//! | `120`, ` "120" `, `120s`, `2m`, `PT2M` | 120 s | only one meaning is possible |
+//! | `12.5` | 12.5 s | the same |
+//! | `1795171597`, `1795171597000` | until that second since 1970 | nobody asks for 56 years |
 //! | `0` | none | no wait was asked for; a zero must not switch our own backoff off |
-//! | `-5`, `+5` | none | not in the grammar; a negative one once disabled a peer's backoff |
-//! | `12.5` | 12.5 s | not in the grammar, but only one meaning is possible |
-//! | `.5`, `5.`, `1e3`, `0x10`, `120s`, `"120"`, `soon` | none | not in the grammar, meaning guessed |
-//! | 27 or 65 digits, over `i64`, `u64` or milliseconds | 1 day | a number too large is still a number: no overflow, no zero |
+//! | `-5`, `+5` | none | a negative wait once disabled a peer's backoff |
+//! | `.5`, `5.`, `1e3`, `0x10`, `soon` | none | the meaning is a guess |
+//! | 27 or 65 digits, over `i64`, `u64` or milliseconds | 1 day | a number too large is still a number |
 //! | over 86400 | 1 day | the absolute bound, see [`WAIT_MAX`] |
-//! | future date (IMF-fixdate, RFC 850, asctime) | date − Date | the server's clock against the server's clock |
+//! | a date or date-time in the future | date − Date | the server's clock against the server's clock |
 //! | the same without a readable Date | date − our clock | nothing better is known |
-//! | past date, date = Date | none | as `0` |
-//! | impossible date, other zone, before 1970 | none | not in the grammar |
+//! | a time that has passed, or equals Date | none | as `0` |
+//! | an impossible date, an unknown zone, before 1970 | none | the meaning is a guess |
 //! | empty, not text | none | nothing was said |
 //! | several fields, or `60, 120` joined by a proxy | the longest that is valid | each party asked for its own |
+//! | `retry-after-ms: 1250`, `x-ms-retry-after-ms` | 1.25 s | `OpenAI` and Azure; finer than a Retry-After that is less than a second away, else one more field |
 //!
 //! A cached response's Date is old, so its wait comes out longer than needed, never shorter.
 
@@ -27,6 +29,7 @@ use http::HeaderMap;
 use http::header::RETRY_AFTER;
 
 use super::clock::WallClock;
+use super::span::{bare, from_now, seconds};
 
 /// The longest wait a server is believed to mean: one day.
 ///
@@ -36,67 +39,72 @@ pub const WAIT_MAX: Duration = Duration::from_hours(24);
 
 /// Fields looked at; one is legal, and one from each of a chain of proxies has been seen.
 const FIELDS_MAX: usize = 8;
+/// Values looked at in one field.
+const VALUES_MAX: usize = 16;
+
+/// Fields that name a wait in milliseconds.
+const IN_MILLIS: [&str; 2] = ["retry-after-ms", "x-ms-retry-after-ms"];
 
 /// The wait a response's Retry-After asks for: more than zero, at most [`WAIT_MAX`].
 ///
-/// `clock` is read only for a date without a Date beside it.
+/// `clock` is read only for a point in time without a Date beside it.
 pub fn retry_after(headers: &HeaderMap, clock: WallClock) -> Option<Duration> {
+    let coarse = longest(headers, RETRY_AFTER.as_str(), |text| {
+        wait(text, || clock.at_server(headers))
+    });
+    let millis = |text: &str| {
+        let thousandths = seconds(bare(text))?;
+        Some(thousandths / 1_000)
+    };
+    let fine = IN_MILLIS
+        .iter()
+        .filter_map(|name| longest(headers, name, millis))
+        .max();
+    let asked = match (coarse, fine) {
+        (Some(coarse), Some(fine)) if coarse.saturating_sub(fine) < Duration::from_secs(1) => {
+            Some(fine)
+        }
+        (coarse, fine) => coarse.max(fine),
+    };
+    asked.map(|wait| wait.min(WAIT_MAX))
+}
+
+/// The longest wait above zero that the fields of one name ask for.
+fn longest(
+    headers: &HeaderMap,
+    name: &str,
+    read: impl Fn(&str) -> Option<Duration>,
+) -> Option<Duration> {
     headers
-        .get_all(RETRY_AFTER)
+        .get_all(name)
         .iter()
         .take(FIELDS_MAX)
-        .filter_map(|value| value.to_str().ok())
-        .filter_map(|text| wait(text, || clock.at_server(headers)))
-        .max()
-}
-
-fn wait(text: &str, now: impl FnOnce() -> WallClock) -> Option<Duration> {
-    let text = text.trim();
-    let asked = text
-        .split(',')
-        .filter_map(|part| seconds(part.trim()))
-        .max()
-        .or_else(|| {
-            let date = httpdate::parse_http_date(text).ok()?;
-            Some(now().until(WallClock::from(date)))
-        });
-    asked
+        .filter_map(|value| std::str::from_utf8(value.as_bytes()).ok())
+        .filter_map(read)
         .filter(|wait| !wait.is_zero())
-        .map(|wait| wait.min(WAIT_MAX))
+        .max()
 }
 
-/// Digits, or digits with a fraction; too many digits saturate.
-pub(in crate::signal) fn seconds(text: &str) -> Option<Duration> {
-    let (whole, fraction) = match text.split_once('.') {
-        Some((whole, fraction)) => (whole, Some(fraction)),
-        None => (text, None),
-    };
-    let whole = Duration::from_secs(digits(whole)?);
-    let fraction = match fraction {
-        Some(fraction) => micros(fraction)?,
-        None => Duration::ZERO,
-    };
-    Some(whole.saturating_add(fraction))
-}
-
-/// The number of a text that is all digits, saturating.
-pub(in crate::signal) fn digits(text: &str) -> Option<u64> {
-    if text.is_empty() {
-        return None;
+/// Reads one field: a value, or several with commas between them. Dates contain commas themselves.
+fn wait(text: &str, now: impl Fn() -> WallClock) -> Option<Duration> {
+    if let Some(wait) = from_now(text, &now) {
+        return Some(wait);
     }
-    text.bytes().try_fold(0_u64, |number, byte| {
-        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
-        Some(number.saturating_mul(10).saturating_add(digit))
-    })
-}
-
-/// The digits behind a decimal point, up: to whole microseconds.
-fn micros(fraction: &str) -> Option<Duration> {
-    digits(fraction)?;
-    let (kept, cut) = fraction.split_at(fraction.len().min(6));
-    let scale = 10_u64.pow(6 - kept.len() as u32);
-    let up = u64::from(cut.bytes().any(|byte| byte != b'0'));
-    Some(Duration::from_micros(digits(kept)? * scale + up))
+    let mut longest = None;
+    let mut rest = text;
+    for _ in 0..VALUES_MAX {
+        let (value, after) = rest.split_once(',').unwrap_or((rest, ""));
+        let date = after
+            .split_once(',')
+            .map_or(rest, |(end, _)| &rest[..value.len() + 1 + end.len()]);
+        let found = from_now(value, &now).or_else(|| from_now(date, &now));
+        longest = longest.max(found);
+        if after.is_empty() {
+            break;
+        }
+        rest = after;
+    }
+    longest
 }
 
 #[cfg(test)]
@@ -158,8 +166,7 @@ mod tests {
     #[test]
     fn row_other_texts_say_nothing() {
         for value in [
-            "", " ", ".5", "5.", ".", "1e3", "0x10", "120s", "\"120\"", "soon", "1 2", "NaN",
-            "inf", "١٢",
+            "", " ", ".5", "5.", ".", "1e3", "0x10", "soon", "1 2", "NaN", "inf", "١٢",
         ] {
             assert_eq!(asked(&[value]), None, "{value}");
         }
@@ -233,9 +240,9 @@ mod tests {
         for value in [
             "Sun, 31 Feb 1995 08:49:37 GMT",
             "Sun, 06 Nov 1994 25:49:37 GMT",
-            "Sun, 06 Nov 1994 08:51:37 PST",
+            "Sun, 06 Nov 1994 08:51:37 XYZ",
             "Mon, 01 Jan 1900 00:00:00 GMT",
-            "1994-11-06T08:51:37Z",
+            "1994-11-06T08:61:37Z",
         ] {
             assert_eq!(asked(&[value]), None, "{value}");
         }
@@ -248,6 +255,62 @@ mod tests {
         assert_eq!(asked(&["-5, 7"]), secs(7));
         assert_eq!(asked(&["60", "Sun, 06 Nov 1994 08:51:37 GMT"]), secs(120));
         assert_eq!(asked(&[]), None);
+    }
+
+    #[test]
+    fn row_forms_outside_the_grammar_with_one_meaning() {
+        for value in [
+            "\"120\"",
+            "120s",
+            "2m0s",
+            "0h2m",
+            "PT2M",
+            "1994-11-06T08:51:37Z",
+            "1994-11-06T10:51:37+02:00",
+            "Sun, 06 Nov 1994 08:51:37 UTC",
+            "Fri, 06 Nov 1994 08:51:37 GMT",
+            "60, Sun, 06 Nov 1994 08:51:37 GMT, 90",
+        ] {
+            assert_eq!(asked(&[value]), secs(120), "{value}");
+        }
+    }
+
+    #[test]
+    fn row_times_since_1970() {
+        let now = WallClock::from_unix_secs(1_795_171_477);
+        for (value, wait) in [
+            ("1795171481", secs(4)),
+            ("1795171481.5", Some(Duration::from_millis(4_500))),
+            ("1795171481000", secs(4)),
+            ("1795171477", None),
+            ("1795171400000", None),
+            ("1895171481", Some(WAIT_MAX)),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(RETRY_AFTER, HeaderValue::from_static(value));
+            assert_eq!(retry_after(&headers, now), wait, "{value}");
+        }
+    }
+
+    #[test]
+    fn row_milliseconds() {
+        for (coarse, fine, wait) in [
+            (None, "1250", Some(1_250)),
+            (Some("2"), "1250", Some(1_250)),
+            (Some("60"), "1250", Some(60_000)),
+            (Some("1"), "90000", Some(90_000)),
+            (Some("3"), "-1", Some(3_000)),
+            (None, "0", None),
+            (None, "soon", None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert("retry-after-ms", HeaderValue::from_static(fine));
+            if let Some(coarse) = coarse {
+                headers.insert(RETRY_AFTER, HeaderValue::from_static(coarse));
+            }
+            let wait = wait.map(Duration::from_millis);
+            assert_eq!(retry_after(&headers, NOW), wait, "{coarse:?} {fine}");
+        }
     }
 
     #[test]

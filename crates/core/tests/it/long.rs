@@ -172,12 +172,14 @@ fn no_rate_to_start_with_is_too_small() {
 
 fn quota(limit: u64, window: Duration, remaining: u64, reset: Duration) -> Report {
     Report {
-        quota: Some(Quota {
+        quotas: Quota {
             limit: Some(limit),
             window: Some(window),
             remaining: Some(remaining),
             reset: Some(reset),
-        }),
+            ..Quota::default()
+        }
+        .into(),
         ..Report::of(Signal::Ok)
     }
 }

@@ -10,4 +10,5 @@ mod replay;
 mod restore;
 mod scenarios;
 mod traps;
+mod what_counts;
 mod world;

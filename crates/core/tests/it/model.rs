@@ -6,7 +6,7 @@ use std::time::Duration;
 use politely_core::config::Config;
 use politely_core::control::{AdviceConfig, AimdConfig, LawConfig};
 use politely_core::gate::Refill;
-use politely_core::signal::{Quota, Report, Resource, Signal};
+use politely_core::signal::{Quota, Report, Resource, Signal, Unit};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -69,8 +69,10 @@ fn signal() -> impl Strategy<Value = Signal> {
 }
 
 fn quota() -> impl Strategy<Value = Option<Quota>> {
-    let quota = (0..4_u64, 1..20_u64).prop_map(|(remaining, secs)| {
+    let unit = proptest::sample::select(&Unit::ALL[..]);
+    let quota = (unit, 0..4_u64, 1..20_u64).prop_map(|(unit, remaining, secs)| {
         Some(Quota {
+            unit,
             limit: Some(10),
             window: Some(Duration::from_mins(1)),
             remaining: Some(remaining),
@@ -104,7 +106,7 @@ pub(crate) fn report() -> impl Strategy<Value = Report> {
                 status,
                 latency: Duration::from_millis(latency_ms),
                 bytes: latency_ms * 10,
-                quota,
+                quotas: quota.into(),
                 ..Report::of(signal)
             },
         )

@@ -102,11 +102,6 @@ fn states_of_the_layout_before_are_read() {
             &include_bytes!("states/quiet.3")[..],
         ),
         (
-            "learning",
-            &include_bytes!("states/learning.2")[..],
-            &include_bytes!("states/learning.3")[..],
-        ),
-        (
             "troubled",
             &include_bytes!("states/troubled.2")[..],
             &include_bytes!("states/troubled.3")[..],

@@ -2,11 +2,10 @@
 
 use politely_core::signal::Report;
 
-use crate::wire::{Meaning, Told};
+use crate::wire::{Meaning, Told, ToldQuota};
 
 /// What is said of `permit`; `body_coming`: the slot stays taken.
 pub(super) fn told(permit: &str, report: &Report, body_coming: bool) -> Told {
-    let quota = report.quota.unwrap_or_default();
     let ms = |span: Option<std::time::Duration>| span.map(|span| span.as_millis() as u64);
     // Rounded up: nobody comes early.
     let retry_after = report
@@ -24,10 +23,15 @@ pub(super) fn told(permit: &str, report: &Report, body_coming: bool) -> Told {
         meaning: Some(Meaning {
             signal: report.signal.into(),
             retry_after_ms: retry_after,
-            limit: quota.limit,
-            window_ms: ms(quota.window),
-            remaining: quota.remaining,
-            reset_ms: ms(quota.reset),
+            quotas: (report.quotas.iter())
+                .map(|quota| ToldQuota {
+                    unit: quota.unit.into(),
+                    limit: quota.limit,
+                    window_ms: ms(quota.window),
+                    remaining: quota.remaining,
+                    reset_ms: ms(quota.reset),
+                })
+                .collect(),
         }),
         ..Told::default()
     }

@@ -112,34 +112,91 @@ pub struct Meaning {
         deserialize_with = "maybe"
     )]
     pub retry_after_ms: Option<u64>,
-    /// The tightest quota it named: requests per window.
+    /// The quotas it named. More than four are cut to the four tightest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(max_items = 64))]
+    pub quotas: Vec<ToldQuota>,
+}
+
+/// A quota that a server named: at most `limit` of `unit` per window.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ToldQuota {
+    /// What it counts. Default requests, the only unit that paces requests.
+    #[serde(default)]
+    pub unit: QuotaUnit,
+    /// How many are allowed per window.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "maybe"
     )]
     pub limit: Option<u64>,
-    /// … the window,
+    /// The window.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "maybe"
     )]
     pub window_ms: Option<u64>,
-    /// … the requests left,
+    /// How many are left.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "maybe"
     )]
     pub remaining: Option<u64>,
-    /// … until the quota is whole again.
+    /// Until the quota is whole again.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "maybe"
     )]
     pub reset_ms: Option<u64>,
+}
+
+/// What a quota counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum QuotaUnit {
+    /// Requests.
+    #[default]
+    Requests,
+    /// Tokens of a language model.
+    Tokens,
+    /// Bytes.
+    Bytes,
+    /// Points, credits or another measure of cost.
+    Points,
+    /// Requests under way at once.
+    Concurrency,
+}
+
+impl From<QuotaUnit> for politely_core::signal::Unit {
+    fn from(unit: QuotaUnit) -> Self {
+        match unit {
+            QuotaUnit::Requests => Self::Requests,
+            QuotaUnit::Tokens => Self::Tokens,
+            QuotaUnit::Bytes => Self::Bytes,
+            QuotaUnit::Points => Self::Points,
+            QuotaUnit::Concurrency => Self::Concurrency,
+        }
+    }
+}
+
+impl From<politely_core::signal::Unit> for QuotaUnit {
+    fn from(unit: politely_core::signal::Unit) -> Self {
+        use politely_core::signal::Unit;
+        match unit {
+            Unit::Requests => Self::Requests,
+            Unit::Tokens => Self::Tokens,
+            Unit::Bytes => Self::Bytes,
+            Unit::Points => Self::Points,
+            Unit::Concurrency => Self::Concurrency,
+        }
+    }
 }
 
 /// An outcome in one word.

@@ -100,8 +100,8 @@ mod tests {
     /// Found by `scripts/fuzz-api`: it was read as half a one more.
     #[test]
     fn a_large_one_gains_no_fraction() {
-        let json = r#"{"signal":"ok","limit":4441317386582526.0}"#;
+        let json = r#"{"signal":"ok","quotas":[{"limit":4441317386582526.0}]}"#;
         let meaning: Meaning = serde_json::from_str(json).unwrap();
-        assert_eq!(meaning.limit, Some(4_441_317_386_582_526));
+        assert_eq!(meaning.quotas[0].limit, Some(4_441_317_386_582_526));
     }
 }

@@ -232,14 +232,14 @@ impl Answered {
 /// What a worker that judges answers itself says, within the bounds of what is read from headers.
 fn judged(told: &Told, meaning: &Meaning, latency: Duration) -> Report {
     let span = |ms: Option<u64>| ms.map(|ms| Duration::from_millis(ms).min(SPAN_MAX));
-    let quota = Quota {
-        limit: meaning.limit.map(|limit| limit.min(COUNT_MAX)),
-        window: span(meaning.window_ms),
-        remaining: meaning.remaining.map(|left| left.min(COUNT_MAX)),
-        reset: span(meaning.reset_ms),
-    };
+    let quotas = meaning.quotas.iter().map(|quota| Quota {
+        unit: quota.unit.into(),
+        limit: quota.limit.map(|limit| limit.min(COUNT_MAX)),
+        window: span(quota.window_ms),
+        remaining: quota.remaining.map(|left| left.min(COUNT_MAX)),
+        reset: span(quota.reset_ms),
+    });
     Report {
-        signal: meaning.signal.into(),
         status: told.status,
         failure: told.error.map(Failure::from),
         latency,
@@ -248,8 +248,8 @@ fn judged(told: &Told, meaning: &Meaning, latency: Duration) -> Report {
             .retry_after_ms
             .filter(|ms| *ms > 0)
             .map(|ms| Duration::from_millis(ms).min(WAIT_MAX)),
-        quota: (quota != Quota::default()).then_some(quota),
-        resource: None,
+        quotas: quotas.filter(|quota| quota.limit != Some(0)).collect(),
+        ..Report::of(meaning.signal.into())
     }
 }
 

@@ -18,6 +18,7 @@ pub(crate) fn scrape(coordinator: &Coordinator) -> Option<String> {
     let handle = RECORDER.get()?.as_ref()?;
     let limiter = coordinator.limiter();
     limiter.stats().emit();
+    coordinator.watch().emit();
     if let Some(commits) = limiter.commits() {
         commits.emit();
         let away = limiter.trouble().is_some();

@@ -3,6 +3,7 @@
 //! Nothing here decides anything; all of it is bounded.
 
 mod metrics;
+mod outcomes;
 mod past;
 mod table;
 mod workers;
@@ -20,6 +21,7 @@ use politely::{Directions, Limiter, Stats};
 use tokio::sync::broadcast;
 
 pub(crate) use metrics::{install, scrape};
+use outcomes::Outcomes;
 use past::Pasts;
 pub(crate) use past::STEP;
 use table::glance;
@@ -38,6 +40,7 @@ pub(crate) struct Watch {
     pub(crate) workers: Workers,
     pub(crate) table: Table,
     pasts: Pasts,
+    outcomes: Outcomes,
     events: broadcast::Sender<Arc<Event>>,
     /// When, permits given and refusals by then; the oldest about a window ago.
     totals: Mutex<VecDeque<(Timestamp, u64, u64)>>,
@@ -50,9 +53,15 @@ impl Watch {
             workers: Workers::default(),
             table: Table::default(),
             pasts: Pasts::default(),
+            outcomes: Outcomes::default(),
             events: broadcast::Sender::new(EVENTS_KEPT),
             totals: Mutex::default(),
         }
+    }
+
+    /// Hands what was reported to the metrics recorder.
+    pub(crate) fn emit(&self) {
+        self.outcomes.emit();
     }
 
     pub(crate) fn granted(&self, now: Timestamp, key: &Key, slots: u16) {
@@ -67,6 +76,9 @@ impl Watch {
         report: &Report,
         directions: &Directions,
     ) {
+        if !directions.late {
+            self.outcomes.count(report.signal);
+        }
         if let Some((from, to)) = self.pasts.heard(now, key, report, directions) {
             let text = format!("{from:.2}/s -> {to:.2}/s");
             self.tell(Event {

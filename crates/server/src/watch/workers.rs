@@ -88,7 +88,7 @@ impl Worker {
 
     pub(crate) fn reported(&self, signal: Signal) {
         self.reported.fetch_add(1, Ordering::Relaxed);
-        if signal == Signal::RateLimited {
+        if signal.is_refusal() {
             self.refused.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -28,7 +28,6 @@ use politely_core::arrival::Arrival;
 use politely_core::config::Config;
 use politely_core::host::{Ask, Directions, Host};
 use politely_core::key::Key;
-use politely_core::signal::Signal;
 
 use crate::engine::{EngineError, Write, Written};
 use crate::event::Event;
@@ -195,7 +194,7 @@ impl Node {
         match &event {
             Event::Report { report, .. } => {
                 counts.reported += 1;
-                counts.refused += u64::from(report.signal == Signal::RateLimited);
+                counts.refused += u64::from(report.signal.is_refusal());
             }
             Event::Cancel { .. } => counts.cancelled += 1,
             _ => {}

@@ -17,7 +17,7 @@ from politely.aio import AsyncPermit
 from politely.attempts import Attempts
 from politely.bodies import Next
 from politely.errors import BadCall, PolitelyError, Refused
-from politely.outcome import BLOCK_STATUSES, BODY_START_MAX, error_kind, headers_that_matter
+from politely.outcome import BODY_START_MAX, body_matters, error_kind, headers_that_matter
 from politely.scrapy.desk import KEY, Desk
 from politely.scrapy.queue import NOT_BEFORE
 
@@ -145,7 +145,7 @@ def _again(request: Request, attempts: Attempts, next: Next) -> Request:
 
 def _body_start(response: Response) -> str | None:
     """Where block pages may be. This near to the network it is still compressed."""
-    if response.status not in BLOCK_STATUSES or not response.body:
+    if not body_matters(response.status) or not response.body:
         return None
     encoding = (response.headers.get("Content-Encoding") or b"").strip().lower()
     start = response.body[: 4 * BODY_START_MAX]

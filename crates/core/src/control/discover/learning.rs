@@ -18,6 +18,7 @@ use super::{
     Setpoint, Signal,
 };
 use crate::Timestamp;
+use crate::signal::Quota;
 
 /// What a block page leaves of the rate it came at, and each further one.
 const BLOCK_LEAVES: f64 = 0.8;
@@ -115,13 +116,18 @@ impl Learning {
             cuts: 0,
             outage_over: None,
             blocked_after: None,
-            announced: Announced::default(),
+            announced: Announced::starting_at(rate.clamp(RATE_MIN, RATE_MAX)),
             config,
         }
     }
 
     pub(super) fn has(&self, mechanism: Mechanism) -> bool {
         self.config.without != Some(mechanism)
+    }
+
+    /// Whether a quota of requests stops the key until its reset.
+    pub(super) fn stops_at(&self, quota: &Quota, under_way: u64) -> bool {
+        self.has(Mechanism::Quota) && self.announced.stops_at(quota, under_way)
     }
 
     fn served(&mut self, sample: &Sample<'_>) {
@@ -168,7 +174,7 @@ impl Learning {
         self.probing.pay();
         let rate = self.wish(sample.now);
         if sample.signal == Signal::RateLimited {
-            self.announced.refused(sample.quota, sample.beside);
+            self.announced.refused(sample.quotas, sample.beside);
         }
         let mut block = if let Some(block) = self.block {
             Block {
@@ -245,7 +251,7 @@ impl Learning {
 impl Law for Learning {
     fn on_sample(&mut self, sample: &Sample<'_>) {
         if self.has(Mechanism::Quota) {
-            self.announced.hear(sample.quota, sample.beside);
+            self.announced.hear(sample);
         }
         match sample.signal {
             Signal::Ok => self.served(sample),
@@ -297,7 +303,6 @@ pub(super) mod tests {
     use super::super::super::tests::sample;
     use super::*;
     use crate::config::Config;
-    use crate::signal::Quota;
 
     /// Microseconds since 1970, in seconds.
     const EPOCH_S: f64 = 1.8e9;
@@ -412,7 +417,7 @@ pub(super) mod tests {
             ..Quota::default()
         };
         let ok = Sample {
-            quota: Some(quota),
+            quotas: &[quota],
             ..sample(EPOCH_S + 9.0, Signal::Ok)
         };
         law.on_sample(&ok);

@@ -50,7 +50,7 @@ use serde::{Deserialize, Serialize};
 use super::{Law, Metrics, Sample, Setpoint};
 use crate::Timestamp;
 use crate::config::Limits;
-use crate::signal::Signal;
+use crate::signal::{Quota, Signal};
 use learning::Learning;
 pub use mechanism::{DiscoverConfig, Mechanism};
 use quiet::Quiet;
@@ -83,6 +83,14 @@ impl Discover {
         match &mut self.0 {
             State::Quiet(quiet) => quiet.adopt(config, back),
             State::Learning(law) => law.adopt(config, back),
+        }
+    }
+
+    /// Whether a quota of requests stops the key until its reset.
+    pub(super) fn stops_at(&self, quota: &Quota, under_way: u64) -> bool {
+        match &self.0 {
+            State::Quiet(_) => quota.remaining == Some(0),
+            State::Learning(law) => law.stops_at(quota, under_way),
         }
     }
 

@@ -51,7 +51,7 @@ impl Quiet {
 
     /// Takes `sample` in, if there is nothing to learn from it.
     pub(super) fn keeps(&mut self, sample: &Sample<'_>) -> bool {
-        if sample.quota.is_some() {
+        if !sample.quotas.is_empty() {
             return false;
         }
         match sample.signal {
@@ -77,7 +77,7 @@ impl Quiet {
                 pressed: false,
                 latency: Duration::from_micros(u64::from(self.latency_us)),
                 beside: 0,
-                quota: None,
+                quotas: &[],
                 ..*sample
             });
         }
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn it_is_quiet_until_there_is_something_to_learn() {
         let waited_for = sample(9.0, Signal::Ok);
-        let (beside, quota) = (1, Some(Quota::default()));
+        let (beside, quotas) = (1, &[Quota::default()][..]);
         for (teaches, last) in [
             (false, idle(9.0)),
             (
@@ -141,7 +141,13 @@ mod tests {
                     ..idle(9.0)
                 },
             ),
-            (true, Sample { quota, ..idle(9.0) }),
+            (
+                true,
+                Sample {
+                    quotas,
+                    ..idle(9.0)
+                },
+            ),
             (
                 true,
                 Sample {

@@ -31,6 +31,7 @@ impl Learning {
         self.probing.rebase(back);
         self.noise.rebase(back);
         self.ledger.rebase(back);
+        self.announced.rebase(back);
     }
 
     /// Could it have learned this? Bytes read back may be anything.

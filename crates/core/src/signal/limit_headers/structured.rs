@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::HeaderMap;
 use sfv::{BareItem, Dictionary, Item, List, ListEntry, Parameters, Parser};
 
+use super::super::Unit;
 use super::{COUNT_MAX, ITEMS_MAX, Quota, SPAN_MAX};
 
 /// Bytes of one field looked at, all its lines together; longer ones are ignored.
@@ -16,17 +17,17 @@ struct Policy {
     name: Option<String>,
     limit: u64,
     window: Option<Duration>,
-    counts_requests: bool,
+    unit: Unit,
 }
 
-/// Hands over every quota the two fields name, each with what its policy adds; a policy nobody mentions comes alone.
+/// Hands over every quota that the two fields name, each with what its policy adds. A policy that the first
+/// field does not mention comes alone.
 pub(super) fn quotas(headers: &HeaderMap, mut found: impl FnMut(Quota)) {
     let policies = field(headers, "ratelimit-policy").map_or_else(Vec::new, |text| policies(&text));
     let Some(text) = field(headers, "ratelimit") else {
-        policies
-            .iter()
-            .filter(|policy| policy.counts_requests)
-            .for_each(|policy| found(policy.quota()));
+        for policy in &policies {
+            found(policy.quota());
+        }
         return;
     };
     if let Ok(list) = Parser::new(&text).parse::<List>() {
@@ -42,9 +43,6 @@ pub(super) fn quotas(headers: &HeaderMap, mut found: impl FnMut(Quota)) {
                 mentioned[policy] = true;
             }
             let policy = policy.map(|policy| &policies[policy]);
-            if policy.is_some_and(|policy| !policy.counts_requests) {
-                continue;
-            }
             if let Some(quota) = service_limit(&item.params, policy) {
                 found(quota);
             }
@@ -52,7 +50,7 @@ pub(super) fn quotas(headers: &HeaderMap, mut found: impl FnMut(Quota)) {
         let silent = policies
             .iter()
             .zip(mentioned)
-            .filter(|(policy, mentioned)| !mentioned && policy.counts_requests);
+            .filter(|(_, mentioned)| !mentioned);
         silent.for_each(|(policy, _)| found(policy.quota()));
     } else if let Ok(dictionary) = Parser::new(&text).parse::<Dictionary>() {
         found(draft_07(&dictionary, &policies));
@@ -62,6 +60,7 @@ pub(super) fn quotas(headers: &HeaderMap, mut found: impl FnMut(Quota)) {
 impl Policy {
     fn quota(&self) -> Quota {
         Quota {
+            unit: self.unit,
             limit: Some(self.limit),
             window: self.window,
             ..Quota::default()
@@ -101,17 +100,33 @@ fn policy(item: &Item) -> Option<Policy> {
         Some(w) => Some(Duration::from_secs(whole(w).filter(|secs| *secs > 0)?)),
         None => None,
     };
-    let counts_requests = match params.get("qu") {
-        Some(BareItem::String(unit)) => unit.as_str() == "requests",
+    let unit = match params.get("qu") {
+        Some(BareItem::String(unit)) => unit_of(unit.as_str()),
         Some(_) => return None,
-        None => true,
+        None => Unit::Requests,
     };
     Some(Policy {
         name,
         limit,
         window: window.filter(|window| *window <= SPAN_MAX),
-        counts_requests,
+        unit,
     })
+}
+
+/// The draft registers `requests`, `content-bytes` and `concurrent-requests`.
+fn unit_of(name: &str) -> Unit {
+    let has = |part: &str| name.to_ascii_lowercase().contains(part);
+    if has("concurrent") {
+        Unit::Concurrency
+    } else if has("byte") {
+        Unit::Bytes
+    } else if has("token") {
+        Unit::Tokens
+    } else if has("request") {
+        Unit::Requests
+    } else {
+        Unit::Points
+    }
 }
 
 /// `limit=100, remaining=50, reset=30`; the window is that of the policy with this limit.
@@ -124,6 +139,7 @@ fn draft_07(dictionary: &Dictionary, policies: &[Policy]) -> Quota {
     let policy = policies.iter().find(|policy| Some(policy.limit) == limit);
     let reset = value("reset").and_then(whole).map(Duration::from_secs);
     Quota {
+        unit: policy.map_or(Unit::Requests, |policy| policy.unit),
         limit,
         window: policy.and_then(|policy| policy.window),
         remaining: value("remaining").and_then(count),

@@ -3,7 +3,10 @@
 use http::{HeaderName, HeaderValue};
 use proptest::prelude::*;
 
+use super::super::{QUOTAS_MAX, Unit};
 use super::*;
+
+mod providers;
 
 /// 2026-11-20T10:44:37Z
 const NOW: WallClock = WallClock::from_unix_secs(1_795_171_477);
@@ -18,7 +21,7 @@ fn headers(fields: &[(&'static str, &str)]) -> HeaderMap {
 }
 
 fn named(fields: &[(&'static str, &str)]) -> Option<Quota> {
-    quota(&headers(fields), NOW)
+    quotas(&headers(fields), NOW).first().copied()
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "compared with options")]
@@ -32,6 +35,7 @@ fn all(limit: u64, window: u64, remaining: u64, reset: u64) -> Quota {
         window: secs(window),
         remaining: Some(remaining),
         reset: secs(reset),
+        ..Quota::default()
     }
 }
 
@@ -109,6 +113,7 @@ fn dialect_gitlab() {
         window: None,
         remaining: Some(0),
         reset: secs(60),
+        ..Quota::default()
     };
     assert_eq!(named(&fields), Some(expected));
 }
@@ -127,6 +132,7 @@ fn dialect_github() {
         window: None,
         remaining: Some(4999),
         reset: secs(3600),
+        ..Quota::default()
     };
     assert_eq!(named(&fields), Some(expected));
 }
@@ -143,6 +149,7 @@ fn dialect_x() {
         window: None,
         remaining: Some(899),
         reset: secs(900),
+        ..Quota::default()
     };
     assert_eq!(named(&fields), Some(expected));
 }
@@ -159,6 +166,7 @@ fn dialect_reddit_names_no_limit_and_counts_in_fractions() {
         window: None,
         remaining: Some(96),
         reset: secs(338),
+        ..Quota::default()
     };
     assert_eq!(named(&fields), Some(expected));
 }
@@ -243,7 +251,7 @@ fn rule_cached_responses_say_nothing() {
 }
 
 #[test]
-fn rule_only_quotas_of_requests() {
+fn rule_each_quota_has_its_unit() {
     let fields = [
         ("ratelimit", r#""bytes";r=0;t=9, "slots";r=0, "d";r=5;t=2"#),
         (
@@ -251,7 +259,34 @@ fn rule_only_quotas_of_requests() {
             r#""bytes";q=9;qu="content-bytes", "slots";q=4;qu="concurrent-requests", "d";q=9;w=3"#,
         ),
     ];
-    assert_eq!(named(&fields), Some(all(9, 3, 5, 2)));
+    let found = quotas(&headers(&fields), NOW);
+    let units: Vec<_> = found.iter().map(|quota| quota.unit).collect();
+    assert_eq!(units, [Unit::Bytes, Unit::Requests, Unit::Concurrency]);
+    assert_eq!(found.of_requests(), Some(all(9, 3, 5, 2)));
+    assert_eq!(found.spent_until(), secs(9), "slots are no matter of time");
+}
+
+#[test]
+fn rule_a_limit_of_zero_says_nothing() {
+    let fields = [
+        ("x-ratelimit-limit", "0"),
+        ("x-ratelimit-remaining", "0"),
+        ("x-ratelimit-reset", "60"),
+    ];
+    assert_eq!(named(&fields), None);
+}
+
+#[test]
+fn rule_lines_of_one_field_the_least_left_and_the_longest_reset() {
+    let fields = [
+        ("x-ratelimit-limit", "60"),
+        ("x-ratelimit-remaining", "30"),
+        ("x-ratelimit-remaining", "3"),
+        ("x-ratelimit-reset", "9"),
+        ("x-ratelimit-reset", "90"),
+    ];
+    let found = named(&fields).expect("a quota");
+    assert_eq!((found.remaining, found.reset), (Some(3), secs(90)));
 }
 
 #[test]
@@ -361,11 +396,11 @@ fn trap_clock_skew_the_servers_date_decides() {
         ("x-ratelimit-remaining", "0"),
         ("x-ratelimit-reset", "1795171537"),
     ]);
-    let found = quota(
+    let found = quotas(
         &headers,
         WallClock::from_unix_secs(NOW.as_unix_secs() + 86_400),
     );
-    assert_eq!(found.and_then(|quota| quota.reset), secs(60));
+    assert_eq!(found[0].reset, secs(60));
 }
 
 /// Flask-Limiter, a window of one second: the Date was of the second before the reset was reckoned, the rest read as three seconds, and the
@@ -378,8 +413,7 @@ fn a_date_that_has_just_passed_makes_no_rest_longer() {
         ("x-ratelimit-reset", "1795171480"),
     ]);
     let date = 1_795_171_477;
-    let rest =
-        |clock| quota(&headers, WallClock::from_unix_secs(clock)).and_then(|quota| quota.reset);
+    let rest = |clock| quotas(&headers, WallClock::from_unix_secs(clock))[0].reset;
     assert_eq!(rest(date), secs(3));
     assert_eq!(rest(date + 1), secs(2));
     assert_eq!(rest(date + 2), secs(3), "a clock that is wrong");
@@ -398,7 +432,13 @@ fn no_limit_headers_no_quota() {
     assert_eq!(named(&fields), None);
 }
 
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 16] = [
+    "x-ratelimit-limit-tokens",
+    "x-ratelimit-remaining-minute",
+    "x-ratelimit-reset-after",
+    "anthropic-ratelimit-tokens-reset",
+    "x-amzn-ratelimit-limit",
+    "x-shopify-shop-api-call-limit",
     "ratelimit",
     "ratelimit-policy",
     "ratelimit-limit",
@@ -423,7 +463,7 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn any_fields_give_none_or_a_quota_in_bounds(
+    fn any_fields_give_quotas_in_bounds(
         fields in proptest::collection::vec((0..NAMES.len(), value()), 0..8),
         now in any::<u64>(),
     ) {
@@ -433,12 +473,40 @@ proptest! {
                 headers.append(HeaderName::from_static(NAMES[name]), value);
             }
         }
-        if let Some(quota) = quota(&headers, WallClock::from_unix_secs(now)) {
+        let found = quotas(&headers, WallClock::from_unix_secs(now));
+        prop_assert!(found.len() <= QUOTAS_MAX);
+        for quota in found.iter() {
             prop_assert!(quota.limit.is_some() || quota.remaining.is_some());
-            prop_assert!(quota.limit.is_none_or(|limit| limit <= COUNT_MAX));
+            prop_assert!(quota.limit.is_none_or(|limit| (1..=COUNT_MAX).contains(&limit)));
             prop_assert!(quota.remaining.is_none_or(|remaining| remaining <= COUNT_MAX));
             prop_assert!(quota.reset.is_none_or(|reset| reset <= SPAN_MAX));
             prop_assert!(quota.window.is_none_or(|window| !window.is_zero() && window <= SPAN_MAX));
         }
+    }
+
+    #[test]
+    fn blanks_and_quotes_change_nothing(
+        left in 0_u64..1_000,
+        reset in "[0-9]{1,4}|[0-9]{1,3}(s|ms|m)|PT[0-9]{1,2}S",
+        blanks in "[ \t]{0,3}",
+    ) {
+        let left = left.to_string();
+        let plain = [("x-ratelimit-remaining", left.as_str()), ("x-ratelimit-reset", &reset)];
+        let padded = [
+            ("x-ratelimit-remaining", &*format!("{blanks}\"{left}\"{blanks}")),
+            ("x-ratelimit-reset", &*format!("{blanks}\"{}\"{blanks}", reset.to_lowercase())),
+        ];
+        prop_assert_eq!(named(&padded), named(&plain));
+    }
+
+    #[test]
+    fn any_name_is_read_without_harm(
+        name in "(x-|anthropic-|x-vendor-)?rate-?limit(-(limit|remaining|reset|after|used|tokens|minute|daily|interval|max|[0-9]{1,20}|[a-z]{1,5})){0,5}",
+        value in "[0-9./-]{0,24}",
+    ) {
+        let mut headers = HeaderMap::new();
+        let name = HeaderName::from_bytes(name.as_bytes()).expect("a name");
+        headers.insert(name, HeaderValue::from_str(&value).expect("a value"));
+        prop_assert!(quotas(&headers, NOW).len() <= 1);
     }
 }

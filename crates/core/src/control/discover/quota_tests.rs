@@ -1,0 +1,304 @@
+use super::super::super::tests::sample;
+use super::*;
+use crate::signal::Signal;
+
+/// 600 a minute, less what is to be on the safe side.
+const POLICY: f64 = 600.0 / 60.02 * (1.0 - MARGIN);
+
+fn quota(window_s: Option<u64>, remaining: u64, reset_s: f64) -> Quota {
+    Quota {
+        limit: Some(600),
+        window: window_s.map(Duration::from_secs),
+        remaining: Some(remaining),
+        reset: Some(Duration::from_secs_f64(reset_s)),
+        ..Quota::default()
+    }
+}
+
+/// An answer at `now_s` to a request that left beside `beside` others.
+fn hear(announced: &mut Announced, now_s: f64, quotas: &[Quota], beside: u16) {
+    announced.hear(&Sample {
+        beside,
+        quotas,
+        ..sample(now_s, Signal::Ok)
+    });
+}
+
+/// A key that follows long windows evenly, too.
+fn even() -> Announced {
+    Announced {
+        spending: Spending::EvenlyForGood,
+        ..Announced::default()
+    }
+}
+
+fn heard(quotas: &[Quota]) -> Announced {
+    let mut announced = even();
+    for quota in quotas {
+        hear(&mut announced, 1.0, &[*quota], 0);
+    }
+    announced
+}
+
+#[track_caller]
+fn near(announced: &Announced, rate: f64) {
+    let found = announced.rate().expect("a rate");
+    assert!((found - rate).abs() < 1e-9, "{found}, not {rate}");
+    assert!(announced.plausible());
+}
+
+#[test]
+fn a_policy_is_followed_evenly() {
+    near(&heard(&[quota(Some(60), 400, 40.0)]), 10.0);
+    near(&heard(&[quota(Some(60), 390, 40.0)]), POLICY);
+}
+
+#[test]
+fn who_says_nothing_is_not_believed_to_have_said_something() {
+    let mut announced = Announced::default();
+    hear(&mut announced, 1.0, &[], 0);
+    assert_eq!(announced.rate(), None);
+    let no_window = Quota {
+        window: None,
+        reset: None,
+        ..quota(None, 5, 0.0)
+    };
+    assert_eq!(heard(&[no_window]).rate(), None);
+}
+
+#[test]
+fn what_went_unused_may_be_used_but_at_no_more_than_twice_the_pace() {
+    near(&heard(&[quota(Some(60), 300, 20.0)]), 15.0);
+    near(&heard(&[quota(Some(60), 600, 5.0)]), 2.0 * POLICY);
+}
+
+#[test]
+fn what_others_spent_slows_down_before_it_is_gone() {
+    near(&heard(&[quota(Some(60), 15, 50.0)]), POLICY / 2.0);
+}
+
+#[test]
+fn a_window_that_slides_is_spent_all_the_time_and_frees_a_little() {
+    near(&heard(&[quota(Some(60), 0, 50.0)]), POLICY * SLOWEST);
+}
+
+/// Three seconds to go may be two, and 25 are what two and a half are for.
+#[test]
+fn a_reset_that_was_rounded_up_slows_nothing_down() {
+    near(&heard(&[quota(Some(60), 25, 3.0)]), POLICY);
+}
+
+#[test]
+fn those_under_way_will_be_counted_too() {
+    let mut announced = even();
+    hear(&mut announced, 1.0, &[quota(Some(60), 30, 50.0)], 15);
+    near(&announced, POLICY / 2.0);
+}
+
+#[test]
+fn a_reset_told_in_a_second_or_two_is_too_rough_to_count_with() {
+    near(&heard(&[quota(Some(60), 1, 1.0)]), POLICY);
+}
+
+#[test]
+fn a_window_that_is_not_told_is_the_longest_rest_until_a_reset() {
+    let announced = heard(&[quota(None, 500, 45.0), quota(None, 90, 9.0)]);
+    assert_eq!(
+        announced.rests[0]
+            .longest
+            .max(announced.rests[1].longest)
+            .as_secs(),
+        45
+    );
+    near(&announced, 600.0 / 45.02 * (1.0 - MARGIN));
+}
+
+#[test]
+fn resets_of_whole_seconds_since_1970_are_rounded_to_the_minute_they_mean() {
+    near(
+        &heard(&[quota(None, 600, 60.7), quota(None, 390, 40.0)]),
+        POLICY,
+    );
+}
+
+/// Five in a second: three milliseconds below were not enough, and whoever came four early was refused and believed no more.
+#[test]
+fn requests_that_arrive_a_little_nearer_than_they_left_are_within_a_short_window_too() {
+    let five = Quota {
+        limit: Some(5),
+        window: Some(SECOND),
+        remaining: Some(4),
+        reset: Some(SECOND),
+        ..Quota::default()
+    };
+    let announced = heard(&[five]);
+    let five = 5.0 / announced.rate().expect("a rate");
+    assert!((1.015..1.03).contains(&five), "{five}");
+}
+
+#[test]
+fn who_lies_twice_is_not_believed_again() {
+    let mut announced = heard(&[quota(Some(60), 390, 40.0)]);
+    announced.refused(&[quota(Some(60), 390, 40.0)], 3);
+    near(&announced, POLICY);
+    announced.refused(&[], 3);
+    assert_eq!(announced.rate(), None);
+    hear(&mut announced, 2.0, &[quota(Some(60), 390, 40.0)], 0);
+    assert_eq!(announced.rate(), None);
+}
+
+#[test]
+fn a_refusal_when_nothing_is_left_is_no_lie() {
+    let mut announced = heard(&[quota(Some(60), 390, 40.0)]);
+    (0..9).for_each(|_| announced.refused(&[quota(Some(60), 3, 40.0)], 3));
+    near(&announced, POLICY);
+}
+
+#[test]
+fn no_header_parks_a_key_for_longer_than_a_day_is_long() {
+    let mut for_ever = quota(None, 0, 0.0);
+    for_ever.reset = Some(Duration::MAX);
+    let rate = heard(&[for_ever]).rate().expect("a rate");
+    assert!(rate >= 600.0 / 86_400.0 * SLOWEST * 0.99, "{rate}");
+}
+
+fn hourly(remaining: u64, reset_s: u64) -> Quota {
+    Quota {
+        limit: Some(60),
+        remaining: Some(remaining),
+        reset: Some(Duration::from_secs(reset_s)),
+        ..Quota::default()
+    }
+}
+
+/// lychee#2027: eight pages waited for a minute each.
+#[test]
+fn what_is_left_of_a_long_window_is_spent_and_the_last_of_it_is_spread() {
+    let mut announced = Announced::default();
+    let mut now_s = 1.0;
+    for left in (4..60).rev() {
+        hear(
+            &mut announced,
+            now_s,
+            &[hourly(left, 3_600 - now_s as u64)],
+            0,
+        );
+        let rate = announced.rate().expect("a rate");
+        assert!((0.9..=4.0).contains(&rate), "{rate} with {left} left");
+        now_s += 1.0 / rate;
+    }
+    hear(&mut announced, now_s, &[hourly(1, 3_540)], 0);
+    let rate = announced.rate().expect("a rate");
+    assert!((rate * 3_540.0 - 1.0).abs() < 0.01, "{rate}");
+    hear(&mut announced, now_s, &[hourly(0, 3_500)], 0);
+    assert!(announced.rate().expect("a rate") < 1.001 / 3_500.0);
+    assert!(announced.stops_at(&hourly(0, 3_500), 0));
+    assert!(
+        announced.stops_at(&hourly(2, 3_500), 2),
+        "those under way are not counted yet"
+    );
+    assert!(!announced.stops_at(&hourly(1, 3_500), 0));
+    assert!(announced.plausible());
+}
+
+#[test]
+fn requests_under_way_and_a_long_round_trip_slow_the_spending_near_the_end() {
+    let mut announced = Announced::default();
+    hear(&mut announced, 1.0, &[hourly(20, 3_600)], 16);
+    assert!(announced.rate().expect("a rate") <= 1.0);
+    let slow = Sample {
+        quotas: &[hourly(20, 3_600)],
+        latency: Duration::from_secs(30),
+        ..sample(2.0, Signal::Ok)
+    };
+    announced.hear(&slow);
+    assert!(announced.rate().expect("a rate") < 0.4);
+}
+
+#[test]
+fn a_refusal_with_quota_left_ends_the_spending_and_two_more_end_the_belief() {
+    let mut announced = Announced::default();
+    hear(&mut announced, 1.0, &[quota(Some(60), 500, 50.0)], 0);
+    assert!(announced.rate().expect("a rate") > 3.9 * POLICY);
+    announced.refused(&[quota(Some(60), 500, 50.0)], 3);
+    hear(&mut announced, 2.0, &[quota(Some(60), 390, 40.0)], 0);
+    near(&announced, POLICY);
+    announced.refused(&[], 0);
+    announced.refused(&[], 0);
+    assert_eq!(announced.rate(), None);
+    assert!(!announced.stops_at(&quota(Some(60), 0, 40.0), 0));
+}
+
+#[test]
+fn of_several_quotas_of_requests_the_slowest_decides_and_others_do_not_pace() {
+    let secondly = Quota {
+        limit: Some(10),
+        window: Some(SECOND),
+        remaining: Some(9),
+        ..Quota::default()
+    };
+    let tokens = Quota {
+        unit: Unit::Tokens,
+        remaining: Some(1),
+        ..hourly(1, 3_600)
+    };
+    let mut announced = Announced::default();
+    hear(
+        &mut announced,
+        1.0,
+        &[tokens, quota(Some(60), 590, 59.0), secondly],
+        0,
+    );
+    let rate = announced.rate().expect("a rate");
+    assert!((9.7..10.0).contains(&rate), "{rate}");
+}
+
+#[test]
+fn a_window_that_slides_is_followed_evenly_and_not_held() {
+    let mut announced = Announced::default();
+    hear(&mut announced, 1.0, &[quota(Some(60), 20, 60.0)], 0);
+    hear(&mut announced, 2.0, &[quota(Some(60), 19, 60.0)], 0);
+    assert!(!announced.slides, "one was taken");
+    // One that left later may be counted before this one.
+    hear(&mut announced, 3.0, &[quota(Some(60), 20, 60.0)], 3);
+    assert!(!announced.slides);
+    assert!(announced.stops_at(&quota(Some(60), 0, 60.0), 0));
+    hear(&mut announced, 4.0, &[quota(Some(60), 20, 60.0)], 0);
+    assert!(announced.slides, "one was taken and one came back");
+    assert!(!announced.stops_at(&quota(Some(60), 0, 60.0), 0));
+    hear(&mut announced, 5.0, &[quota(Some(60), 590, 60.0)], 0);
+    near(&announced, POLICY);
+}
+
+#[test]
+fn a_rest_that_is_shorter_than_an_interval_needs_no_hold() {
+    let announced = Announced::default();
+    let fixed = |limit, reset_s| Quota {
+        limit: Some(limit),
+        window: Some(Duration::from_secs(6)),
+        remaining: Some(0),
+        reset: Some(Duration::from_secs(reset_s)),
+        ..Quota::default()
+    };
+    assert!(announced.stops_at(&fixed(3, 3), 0));
+    assert!(!announced.stops_at(&fixed(3, 2), 0));
+    assert!(announced.stops_at(&fixed(60, 2), 0));
+    assert!(!announced.stops_at(&fixed(60, 1), 0));
+}
+
+/// It was used at four fifths: each answer said that nothing was left for one second.
+#[test]
+fn a_bucket_of_one_is_paced_and_not_held() {
+    let bucket = Quota {
+        limit: Some(20),
+        window: Some(Duration::from_secs(20)),
+        remaining: Some(0),
+        reset: Some(SECOND),
+        ..Quota::default()
+    };
+    let mut announced = Announced::default();
+    hear(&mut announced, 1.0, &[bucket], 0);
+    hear(&mut announced, 2.1, &[bucket], 0);
+    assert!(!announced.stops_at(&bucket, 0));
+    near(&announced, 20.0 / 20.02 * (1.0 - MARGIN));
+}

@@ -1,0 +1,198 @@
+//! Do the words of an error page state a limit?
+//!
+//! GitHub's secondary limit, many gateways and older APIs refuse with a 403, a 400 or a 503 and say why only in
+//! the body. A text counts if it names a limit and says that it is exceeded, or is a phrase or an error code that
+//! means nothing else. Only text that a reader sees is looked at: tags, scripts and styles are left out, since
+//! an application's script holds the words of all its errors.
+//!
+//! Statuses that mean a limit by themselves need no text, and 404 and 410 mean that the page is gone, whatever
+//! the text.
+
+use http::StatusCode;
+
+use super::block::BODY_SCANNED;
+
+/// Phrases and error codes that state a limit by themselves, in lower case.
+const PHRASES: [&str; 24] = [
+    "secondary rate limit",
+    "too many requests",
+    "too many api requests",
+    "requested too many times",
+    "being rate limited",
+    "been rate limited",
+    "been rate-limited",
+    "abuse detection mechanism",
+    "request was throttled",
+    "requests are throttled",
+    "request rate too high",
+    "request rate is too high",
+    "rate exceeded",
+    "ratelimitexceeded",
+    "dailylimitexceeded",
+    "quotaexceeded",
+    "request_limit_exceeded",
+    "rate_limit_exceeded",
+    "requestlimitexceeded",
+    "throttlingexception",
+    "requestthrottled",
+    "toomanyrequests",
+    "provisionedthroughputexceeded",
+    "<code>slowdown</code>",
+];
+
+/// Names of a limit, in lower case.
+const LIMITS: [&str; 9] = [
+    "rate limit",
+    "rate-limit",
+    "ratelimit",
+    "rate_limit",
+    "request limit",
+    "requests limit",
+    "api limit",
+    "call limit",
+    "request quota",
+];
+
+/// Words that say that a limit is exceeded, in lower case.
+const EXCEEDED: [&str; 7] = [
+    "exceed",
+    "reached",
+    "over the",
+    "hit your",
+    "hit the",
+    "too fast",
+    "slow down",
+];
+
+/// How far such a word may be from the limit's name, in bytes.
+const NEAR: usize = 40;
+
+/// Whether an error answer states a limit in the words of its body.
+pub(super) fn states_limit(status: StatusCode, body: &[u8]) -> bool {
+    let may = match status.as_u16() {
+        404 | 407 | 410 => false,
+        status => (400..600).contains(&status),
+    };
+    if !may || body.is_empty() {
+        return false;
+    }
+    let text = visible(&body[..body.len().min(BODY_SCANNED)]);
+    PHRASES.iter().any(|phrase| text.contains(phrase))
+        || LIMITS.iter().any(|limit| is_exceeded(&text, limit))
+}
+
+/// Whether a word near the limit's name says that it is exceeded.
+fn is_exceeded(text: &str, limit: &str) -> bool {
+    text.match_indices(limit).any(|(at, _)| {
+        let from = text.floor_char_boundary(at.saturating_sub(NEAR));
+        let to = text.ceil_char_boundary((at + limit.len() + NEAR).min(text.len()));
+        let near = &text[from..to];
+        EXCEEDED.iter().any(|word| near.contains(word))
+    })
+}
+
+/// The text outside tags, scripts and styles: in lower case, runs of blanks as one.
+fn visible(body: &[u8]) -> String {
+    let body = String::from_utf8_lossy(body).to_ascii_lowercase();
+    let mut text = String::with_capacity(body.len());
+    let mut rest = body.as_str();
+    loop {
+        let (words, tag) = match rest.find('<') {
+            Some(at) => rest.split_at(at),
+            None => (rest, ""),
+        };
+        for word in words.split_ascii_whitespace() {
+            if !text.is_empty() && !text.ends_with([' ', '>']) {
+                text.push(' ');
+            }
+            text.push_str(word);
+        }
+        let Some(tag) = tag.strip_prefix('<') else {
+            return text;
+        };
+        // S3's error code is a word only inside its element.
+        if tag.starts_with("code>slowdown</code>") {
+            text.push_str("<code>slowdown</code>");
+        }
+        let end = ["script", "style", "!--", "template", "noscript"]
+            .iter()
+            .find(|name| tag.starts_with(**name))
+            .map(|name| match *name {
+                "!--" => "-->".to_owned(),
+                name => format!("</{name}"),
+            });
+        let tag = match end {
+            Some(end) => tag.find(&end).map_or("", |at| &tag[at..]),
+            None => tag,
+        };
+        rest = tag.find('>').map_or("", |at| &tag[at + 1..]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn states(status: u16, body: &str) -> bool {
+        let status = StatusCode::from_u16(status).expect("a status");
+        states_limit(status, body.as_bytes())
+    }
+
+    #[test]
+    fn row_refusals_in_words() {
+        for body in [
+            r#"{"message": "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."}"#,
+            r#"{"message":"API rate limit exceeded for 203.0.113.7."}"#,
+            "You have triggered an abuse detection mechanism.",
+            "Rate limit exceeded",
+            "RATE LIMIT EXCEEDED",
+            "<html><head><title>429 Too\n  Many Requests</title>",
+            r#"{"error":{"errors":[{"reason":"rateLimitExceeded"}]}}"#,
+            r#"{"error":{"errors":[{"reason":"userRateLimitExceeded"}]}}"#,
+            r#"{"__type":"ThrottlingException","message":"Rate exceeded"}"#,
+            "<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>",
+            r#"[{"errorCode":"REQUEST_LIMIT_EXCEEDED","message":"TotalRequests Limit exceeded."}]"#,
+            r#"{"detail":"Request was throttled. Expected available in 3 seconds."}"#,
+            "You have reached your rate limit.",
+            "Your rate-limit of 60 requests has been exceeded.",
+            r#"{"error":{"message":"(#4) Application request limit reached"}}"#,
+            "This endpoint has been requested too many times. Try again later.",
+        ] {
+            for status in [400, 401, 403, 500, 503] {
+                assert!(states(status, body), "{status} {body}");
+            }
+            assert!(!states(404, body), "{body}");
+            assert!(!states(200, body), "{body}");
+        }
+    }
+
+    #[test]
+    fn trap_other_error_pages() {
+        for body in [
+            "",
+            "<h1>403 Forbidden</h1><hr>nginx",
+            "<h1>Access Denied</h1>",
+            "<nav><a href=/docs/rate-limit-exceeded>Rate limits</a></nav><h1>Forbidden</h1>",
+            "<script>const errors={429:'Too Many Requests',403:'Forbidden'}</script><h1>Forbidden</h1>",
+            "<style>.rate-limit-exceeded{}</style><!-- rate limit exceeded --><p>No.</p>",
+            r#"{"message":"Resource not accessible by integration","documentation_url":"https://docs.example/rest#rate-limiting"}"#,
+            "The maximum upload size was exceeded.",
+        ] {
+            assert!(!states(403, body), "{body}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_body_is_read_without_harm(
+            body in proptest::collection::vec(any::<u8>(), 0..400),
+            text in "(<[a-z!-]{0,8}>?|rate limit|exceeded|ä|[ \n]){0,30}",
+        ) {
+            let _ = states_limit(StatusCode::FORBIDDEN, &body);
+            let plain = states(403, &text);
+            prop_assert_eq!(states(403, &text.to_ascii_uppercase()), plain);
+        }
+    }
+}

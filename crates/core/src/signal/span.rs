@@ -1,0 +1,576 @@
+//! How long is it from now until the time that a header names?
+//!
+//! Retry-After and the reset headers of all dialects are read here. No header tells its unit, so the shape
+//! of the value decides:
+//!
+//! | value | read as | seen at |
+//! | --- | --- | --- |
+//! | `120`, `12.5`, up to 10^9 | seconds from now | RFC 9110, drafts to -07, Reddit |
+//! | over 10^9 (September 2001) | seconds since 1970 | GitHub, X, GitLab |
+//! | over 10^12, 10^15, 10^18 | milliseconds, microseconds, nanoseconds since 1970 | Linear |
+//! | `4s`, `0m4s`, `1h2m3.5s`, `12ms`, `30 seconds` | a span with units | `OpenAI`, Go programs |
+//! | `PT4S`, `P1DT2H` | an ISO 8601 duration; a month has 30 days, a year 365 | |
+//! | `2026-11-20T10:44:37Z`, with fraction or offset | an ISO 8601 date-time; UTC if no zone is named | Anthropic |
+//! | `Fri, 20 Nov 2026 10:44:37 GMT` and the two older forms of HTTP | that time, whatever the weekday | RFC 9110 |
+//!
+//! Blanks and quotes around a value are no part of it, and letter case does not matter. A zone is `Z`, `UT`,
+//! `UTC`, `GMT`, one of RFC 822's American names, an offset, or a name with an offset. A time that has
+//! passed is a span of zero. Signs, exponents, hexadecimal numbers and impossible dates say nothing.
+
+use std::time::Duration;
+
+use super::clock::WallClock;
+
+/// Bytes of a value looked at; a longer text says nothing, a longer number is too large anyway.
+const TEXT_MAX: usize = 128;
+/// Parts of a span, or words of a date.
+const PARTS_MAX: usize = 10;
+
+const EPOCH_SECS_MIN: u64 = 1_000_000_000;
+const EPOCH_MILLIS_MIN: u64 = EPOCH_SECS_MIN * 1_000;
+const EPOCH_MICROS_MIN: u64 = EPOCH_MILLIS_MIN * 1_000;
+const EPOCH_NANOS_MIN: u64 = EPOCH_MICROS_MIN * 1_000;
+
+const DAY_S: u64 = 86_400;
+
+/// Returns how long it is from `now` until the time that `text` names, or `None` if it names no time.
+///
+/// The span is not bounded: the caller does that. `now` is called only if the text names a point in time.
+pub(in crate::signal) fn from_now(text: &str, now: impl FnOnce() -> WallClock) -> Option<Duration> {
+    let text = bare(text);
+    if let Some(number) = seconds(text) {
+        return Some(by_size(number, now));
+    }
+    if text.len() > TEXT_MAX {
+        return None;
+    }
+    if let Some(span) = with_units(text).or_else(|| iso_duration(text)) {
+        return Some(span);
+    }
+    let point = iso_date_time(text).or_else(|| date(text))?;
+    Some(now().until(point))
+}
+
+/// Returns `text` without the blanks and quotes around it.
+pub(in crate::signal) fn bare(text: &str) -> &str {
+    text.trim_matches(|c: char| c.is_ascii_whitespace() || matches!(c, '"' | '\''))
+}
+
+/// Tells a span in seconds from a time since 1970 by its size.
+fn by_size(number: Duration, now: impl FnOnce() -> WallClock) -> Duration {
+    let whole = number.as_secs();
+    let since_1970 = match whole {
+        u64::MAX => return Duration::MAX,
+        _ if whole > EPOCH_NANOS_MIN => Duration::from_nanos(whole),
+        _ if whole > EPOCH_MICROS_MIN => Duration::from_micros(whole),
+        _ if whole > EPOCH_MILLIS_MIN => Duration::from_millis(whole),
+        _ if whole > EPOCH_SECS_MIN => number,
+        _ => return number,
+    };
+    since_1970.saturating_sub(Duration::from_secs(now().as_unix_secs()))
+}
+
+/// Reads digits, or digits with a fraction. Too many digits saturate.
+pub(in crate::signal) fn seconds(text: &str) -> Option<Duration> {
+    let (whole, fraction) = match text.split_once('.') {
+        Some((whole, fraction)) => (whole, Some(fraction)),
+        None => (text, None),
+    };
+    let whole = Duration::from_secs(digits(whole)?);
+    let fraction = match fraction {
+        Some(fraction) => micros(fraction)?,
+        None => Duration::ZERO,
+    };
+    Some(whole.saturating_add(fraction))
+}
+
+/// Returns the number of a text that is all digits. It saturates.
+pub(in crate::signal) fn digits(text: &str) -> Option<u64> {
+    if text.is_empty() {
+        return None;
+    }
+    text.bytes().try_fold(0_u64, |number, byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        Some(number.saturating_mul(10).saturating_add(digit))
+    })
+}
+
+/// Reads the digits behind a decimal point, rounded up to whole microseconds.
+fn micros(fraction: &str) -> Option<Duration> {
+    digits(fraction)?;
+    let (kept, cut) = fraction.split_at(fraction.len().min(6));
+    let scale = 10_u64.pow(6 - kept.len() as u32);
+    let up = u64::from(cut.bytes().any(|byte| byte != b'0'));
+    Some(Duration::from_micros(digits(kept)? * scale + up))
+}
+
+/// Splits a number with an optional fraction from what follows it.
+fn number_first(text: &str) -> (&str, &str) {
+    let end = text
+        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+        .unwrap_or(text.len());
+    text.split_at(end)
+}
+
+/// Multiplies without a panic, and rounds up to whole microseconds.
+fn times(number: Duration, nanos: u64) -> Duration {
+    let total = number
+        .as_nanos()
+        .saturating_mul(u128::from(nanos))
+        .div_ceil(1_000_000_000_000);
+    Duration::from_micros(u64::try_from(total).unwrap_or(u64::MAX))
+}
+
+/// Reads `1h2m3.5s`, `12ms`, `4 s`, `2 minutes 30 seconds`.
+fn with_units(text: &str) -> Option<Duration> {
+    let mut rest = text;
+    let mut sum = Duration::ZERO;
+    let mut parts = 0;
+    while !rest.is_empty() {
+        let (number, after) = number_first(rest);
+        let after = after.trim_start();
+        let end = after
+            .find(|c: char| !c.is_alphabetic())
+            .unwrap_or(after.len());
+        let (unit, after) = after.split_at(end);
+        sum = sum.saturating_add(times(seconds(number)?, unit_nanos(unit)?));
+        rest = after.trim_start_matches([' ', '\t', ',']);
+        parts += 1;
+        if parts > PARTS_MAX {
+            return None;
+        }
+    }
+    (parts > 0).then_some(sum)
+}
+
+/// Nanoseconds of a unit.
+fn unit_nanos(unit: &str) -> Option<u64> {
+    const SECOND: u64 = 1_000_000_000;
+    let is = |names: &[&str]| names.iter().any(|name| unit.eq_ignore_ascii_case(name));
+    let units: [(&[&str], u64); 8] = [
+        (&["s", "sec", "secs", "second", "seconds"], SECOND),
+        (
+            &["ms", "msec", "msecs", "millisecond", "milliseconds"],
+            SECOND / 1_000,
+        ),
+        (&["m", "min", "mins", "minute", "minutes"], 60 * SECOND),
+        (&["h", "hr", "hrs", "hour", "hours"], 3_600 * SECOND),
+        (&["d", "day", "days"], DAY_S * SECOND),
+        (&["w", "week", "weeks"], 7 * DAY_S * SECOND),
+        (&["us", "µs", "μs", "microsecond", "microseconds"], 1_000),
+        (&["ns", "nanosecond", "nanoseconds"], 1),
+    ];
+    let found = units.iter().find(|(names, _)| is(names));
+    found.map(|(_, nanos)| *nanos)
+}
+
+/// Reads an ISO 8601 duration: `PT4S`, `P1DT2H30M`, `PT1,5S`, `P2W`.
+fn iso_duration(text: &str) -> Option<Duration> {
+    let mut rest = text.strip_prefix(['P', 'p'])?;
+    let mut sum = Duration::ZERO;
+    let (mut in_time, mut parts) = (false, 0);
+    while !rest.is_empty() {
+        if let Some(time) = rest.strip_prefix(['T', 't']) {
+            if in_time || time.is_empty() {
+                return None;
+            }
+            (rest, in_time) = (time, true);
+            continue;
+        }
+        let end = rest.find(|c: char| c.is_ascii_alphabetic())?;
+        let number = seconds(&rest[..end].replace(',', "."))?;
+        let days = match (rest.as_bytes()[end].to_ascii_uppercase(), in_time) {
+            (b'Y', false) => 365 * DAY_S,
+            (b'M', false) => 30 * DAY_S,
+            (b'W', false) => 7 * DAY_S,
+            (b'D', false) => DAY_S,
+            (b'H', true) => 3_600,
+            (b'M', true) => 60,
+            (b'S', true) => 1,
+            _ => return None,
+        };
+        sum = sum.saturating_add(times(number, days * 1_000_000_000));
+        rest = &rest[end + 1..];
+        parts += 1;
+    }
+    (parts > 0).then_some(sum)
+}
+
+/// Reads `YYYY-MM-DDThh:mm[:ss[.f]][zone]`, rounded up to the next whole second.
+fn iso_date_time(text: &str) -> Option<WallClock> {
+    let field = |from: usize, to: usize| digits(text.get(from..to)?);
+    let mark = |at: usize| text.as_bytes().get(at).copied();
+    let (year, month, day) = (field(0, 4)?, field(5, 7)?, field(8, 10)?);
+    let marks = [mark(4)?, mark(7)?, mark(10)?];
+    if !matches!(marks, [b'-', b'-', b'T' | b't' | b' ']) {
+        return None;
+    }
+    let rest = text.get(11..)?;
+    let end = rest
+        .find(|c: char| !(c.is_ascii_digit() || matches!(c, ':' | '.' | ',')))
+        .unwrap_or(rest.len());
+    let (clock, zone) = rest.split_at(end);
+    point(year, month, day, time_of_day(clock)?, offset(zone.trim())?)
+}
+
+/// Reads the three forms of HTTP-date (RFC 9110 section 5.6.7) with any weekday or none.
+fn date(text: &str) -> Option<WallClock> {
+    let (mut day, mut month, mut year, mut time, mut zone) = (None, None, None, None, None);
+    let mut words = 0;
+    for word in text.split([' ', '\t', ',']).filter(|word| !word.is_empty()) {
+        words += 1;
+        if words > PARTS_MAX {
+            return None;
+        }
+        // `06-Nov-94` is three words; a zone begins with its sign.
+        let dashed = word.as_bytes()[0].is_ascii_digit() && word.contains('-');
+        let parts = if dashed { word.split('-').count() } else { 1 };
+        for part in word.splitn(parts, '-') {
+            let number = digits(part);
+            if part.contains(':') && part.as_bytes()[0].is_ascii_digit() && time.is_none() {
+                time = Some(time_of_day(part)?);
+            } else if let Some(number) = number {
+                match part.len() {
+                    1 | 2 if day.is_none() => day = Some(number),
+                    2 if year.is_none() && number < 70 => year = Some(2_000 + number),
+                    2 if year.is_none() => year = Some(1_900 + number),
+                    4 if year.is_none() => year = Some(number),
+                    _ => return None,
+                }
+            } else if let Some(found) = named(part, &MONTHS).filter(|_| month.is_none()) {
+                month = Some(found + 1);
+            } else if named(part, &WEEKDAYS).is_none() {
+                zone = Some(offset(part).filter(|_| zone.is_none())?);
+            }
+        }
+    }
+    let zone = zone.unwrap_or((b'+', 0));
+    point(year?, month?, day?, time?, zone)
+}
+
+const MONTHS: [&str; 12] = [
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+];
+
+const WEEKDAYS: [&str; 7] = [
+    "monday",
+    "tuesday",
+    "wednesday",
+    "thursday",
+    "friday",
+    "saturday",
+    "sunday",
+];
+
+/// The place of a name that is written out or cut to at least three letters.
+fn named(word: &str, names: &[&str]) -> Option<u64> {
+    let begins = |name: &str| {
+        name.get(..word.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(word))
+    };
+    let at = names.iter().position(|name| begins(name))?;
+    (word.len() >= 3).then_some(at as u64)
+}
+
+/// Seconds of `hh:mm[:ss[.f]]`, rounded up.
+fn time_of_day(text: &str) -> Option<u64> {
+    let mut fields = text.split(':');
+    let (hour, minute) = (digits(fields.next()?)?, digits(fields.next()?)?);
+    let (second, up) = match fields.next() {
+        None => (0, 0),
+        Some(text) => match text.split_once(['.', ',']) {
+            None => (digits(text)?, 0),
+            Some((whole, fraction)) => (digits(whole)?, u64::from(digits(fraction)? > 0)),
+        },
+    };
+    let possible = fields.next().is_none() && hour < 24 && minute < 60 && second <= 60;
+    possible.then_some(hour * 3_600 + minute * 60 + second + up)
+}
+
+/// The sign and seconds of a zone: a name, an offset, or both.
+fn offset(zone: &str) -> Option<(u8, u64)> {
+    let end = zone
+        .find(|c: char| !c.is_ascii_alphabetic())
+        .unwrap_or(zone.len());
+    let (name, rest) = zone.split_at(end);
+    let named = match name.to_ascii_uppercase().as_str() {
+        "" | "Z" | "UT" | "UTC" | "GMT" => (b'+', 0),
+        "EDT" => (b'-', 4),
+        "EST" | "CDT" => (b'-', 5),
+        "CST" | "MDT" => (b'-', 6),
+        "MST" | "PDT" => (b'-', 7),
+        "PST" => (b'-', 8),
+        _ => return None,
+    };
+    if rest.is_empty() {
+        return Some((named.0, named.1 * 3_600));
+    }
+    let sign = rest
+        .bytes()
+        .next()
+        .filter(|sign| matches!(sign, b'+' | b'-') && named.1 == 0)?;
+    let rest = rest.get(1..)?;
+    let (hours, minutes) = match rest.split_once(':') {
+        Some(pair) => pair,
+        None if rest.len() <= 2 => (rest, "0"),
+        None => rest.split_at_checked(2)?,
+    };
+    let (hours, minutes) = (digits(hours)?, digits(minutes)?);
+    (hours < 24 && minutes < 60).then_some((sign, hours * 3_600 + minutes * 60))
+}
+
+/// The point in time that these name, if there is one and it is not before 1970.
+fn point(year: u64, month: u64, day: u64, time: u64, zone: (u8, u64)) -> Option<WallClock> {
+    let leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let days = match month {
+        2 => 28 + u64::from(leap),
+        4 | 6 | 9 | 11 => 30,
+        1..=12 => 31,
+        _ => return None,
+    };
+    if !(1_970..=9_999).contains(&year) || !(1..=days).contains(&day) {
+        return None;
+    }
+    let local = days_since_1970(year, month, day) * DAY_S + time;
+    let utc = match zone {
+        (b'-', behind) => local + behind,
+        (_, ahead) => local.checked_sub(ahead)?,
+    };
+    Some(WallClock::from_unix_secs(utc))
+}
+
+/// Days since 1970-01-01 in the proleptic Gregorian calendar, for years from 1970.
+///
+/// The year begins in March, so that the leap day comes last.
+fn days_since_1970(year: u64, month: u64, day: u64) -> u64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let days_before_month = (153 * ((month + 9) % 12) + 2) / 5;
+    let days_before_year = year * 365 + year / 4 - year / 100 + year / 400;
+    // 719_468 days lie between 0000-03-01 and 1970-01-01.
+    days_before_year + days_before_month + day - 1 - 719_468
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// 2026-11-20T10:44:37Z
+    const NOW: WallClock = WallClock::from_unix_secs(1_795_171_477);
+
+    fn span(text: &str) -> Option<Duration> {
+        from_now(text, || NOW)
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "compared with options")]
+    fn secs(secs: u64) -> Option<Duration> {
+        Some(Duration::from_secs(secs))
+    }
+
+    #[test]
+    fn row_seconds_from_now() {
+        for (text, expected) in [
+            ("30", 30),
+            ("0", 0),
+            (" 30\t", 30),
+            ("\"30\"", 30),
+            ("'7'", 7),
+        ] {
+            assert_eq!(span(text), secs(expected), "{text}");
+        }
+        assert_eq!(span("338.5"), Some(Duration::from_millis(338_500)));
+        assert_eq!(span("1000000000"), secs(1_000_000_000));
+    }
+
+    #[test]
+    fn row_times_since_1970_in_four_units() {
+        assert_eq!(span("1795171537"), secs(60));
+        assert_eq!(span("1795171537.25"), Some(Duration::from_millis(60_250)));
+        assert_eq!(span("1795171537250"), Some(Duration::from_millis(60_250)));
+        assert_eq!(
+            span("1795171537250000"),
+            Some(Duration::from_millis(60_250))
+        );
+        assert_eq!(
+            span("1795171537250000000"),
+            Some(Duration::from_millis(60_250))
+        );
+        assert_eq!(span("1795171400"), secs(0), "it has passed");
+        assert_eq!(span("1795171400000"), secs(0), "it has passed");
+        assert_eq!(span(&"9".repeat(65)), Some(Duration::MAX));
+    }
+
+    #[test]
+    fn row_spans_with_units() {
+        for (text, millis) in [
+            ("4s", 4_000),
+            ("0m4s", 4_000),
+            ("6m0s", 360_000),
+            ("1h2m3s", 3_723_000),
+            ("1H2M3S", 3_723_000),
+            ("12ms", 12),
+            ("1.5s", 1_500),
+            ("1m30.951s", 90_951),
+            ("500µs", 1),
+            ("4 s", 4_000),
+            ("30 seconds", 30_000),
+            ("1 minute", 60_000),
+            ("2 minutes, 30 seconds", 150_000),
+            ("1d", 86_400_000),
+        ] {
+            let found = span(text).expect(text);
+            assert_eq!(found.as_micros().div_ceil(1_000), millis, "{text}");
+        }
+    }
+
+    #[test]
+    fn row_iso_durations() {
+        for (text, expected) in [
+            ("PT4S", 4),
+            ("pt4s", 4),
+            ("PT1M", 60),
+            ("P1M", 30 * 86_400),
+            ("P1DT2H", 93_600),
+            ("P1W", 7 * 86_400),
+            ("PT0S", 0),
+        ] {
+            assert_eq!(span(text), secs(expected), "{text}");
+        }
+        assert_eq!(span("PT1,5S"), Some(Duration::from_millis(1_500)));
+    }
+
+    #[test]
+    fn row_iso_date_times() {
+        for text in [
+            "2026-11-20T10:45:37Z",
+            "2026-11-20 10:45:37",
+            "2026-11-20t10:45:37z",
+            "2026-11-20T11:45:37+01:00",
+            "2026-11-20T11:45:37+01",
+            "2026-11-20T05:15:37-0530",
+            "2026-11-20T10:45:36.001Z",
+            "2026-11-20T10:45:37 UTC",
+            "\"2026-11-20T10:45:37Z\"",
+        ] {
+            assert_eq!(span(text), secs(60), "{text}");
+        }
+        assert_eq!(span("2026-11-20T10:46Z"), secs(83));
+    }
+
+    #[test]
+    fn row_dates_with_any_weekday_and_zone() {
+        for text in [
+            "Fri, 20 Nov 2026 10:45:37 GMT",
+            "Mon, 20 Nov 2026 10:45:37 GMT",
+            "fri, 20 nov 2026 10:45:37 gmt",
+            "20 Nov 2026 10:45:37 GMT",
+            "Fri, 20 Nov 2026 10:45:37 UTC",
+            "Fri, 20 Nov 2026 10:45:37 UT",
+            "Fri, 20 Nov 2026 10:45:37 Z",
+            "Fri, 20 Nov 2026 10:45:37",
+            "Fri, 20 Nov 2026 10:45:37 +0000",
+            "Fri, 20 Nov 2026 12:45:37 +0200",
+            "Fri, 20 Nov 2026 12:45:37 GMT+02:00",
+            "Fri, 20 Nov 2026 05:45:37 EST",
+            "Fri, 20-Nov-2026 10:45:37 GMT",
+            "Friday, 20-Nov-26 10:45:37 GMT",
+            "Fri Nov 20 10:45:37 2026",
+            "Friday, 20 November 2026 10:45:37 GMT",
+        ] {
+            assert_eq!(span(text), secs(60), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_texts_say_nothing() {
+        for text in [
+            "",
+            " ",
+            "\"",
+            "soon",
+            "-1",
+            "+5",
+            "-4s",
+            "1e3",
+            "0x10",
+            ".5",
+            "5.",
+            ".",
+            "1 2",
+            "NaN",
+            "inf",
+            "١٢",
+            "4x",
+            "s",
+            "4s4",
+            "P",
+            "PT",
+            "P4",
+            "P1H",
+            "PT1D",
+            "PTT4S",
+            "4:30",
+            "2026-11-20",
+            "2026-13-20T10:45:37Z",
+            "2026-02-29T10:45:37Z",
+            "2026-11-20T10:45:37X",
+            "2026-11-20T24:45:37Z",
+            "2026-11-20T10:45:37+24:00",
+            "1969-12-31T23:59:59Z",
+            "1970-01-01T00:00:00+01:00",
+            "２026-11-20T10:45:37Z",
+            "2026-11-20T10:45:37+ä:ö",
+            "Fri, 31 Feb 2026 10:45:37 GMT",
+            "Fri, 20 Nov 2026 25:45:37 GMT",
+            "Fri, 20 Nov 2026 10:45:37 XYZ",
+            "Mon, 01 Jan 1900 00:00:00 GMT",
+            "20 Nov 2026",
+            "Fri, 20 Nov 2026 10:45:37 GMT GMT",
+            "Nov Nov 20 10:45:37 2026",
+        ] {
+            assert_eq!(span(text), None, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_calendar_is_httpdates(secs in 0_u64..253_402_300_800) {
+            let date = httpdate::HttpDate::from(std::time::UNIX_EPOCH + Duration::from_secs(secs)).to_string();
+            prop_assert_eq!(super::date(&date), Some(WallClock::from_unix_secs(secs)), "{}", &date);
+            let month = 1 + "JanFebMarAprMayJunJulAugSepOctNovDec".find(&date[8..11]).expect("a month") / 3;
+            let text = format!("{}-{month:02}-{}T{}Z", &date[12..16], &date[5..7], &date[17..25]);
+            prop_assert_eq!(iso_date_time(&text), Some(WallClock::from_unix_secs(secs)), "{}", text);
+        }
+
+        #[test]
+        fn any_text_is_read_without_harm(
+            text in "\\PC{0,60}|[0-9:.+TZPpHMSDWhmsd, -]{0,60}|[A-Za-z]{3,9},? ?[0-9]{1,2}[ -][A-Za-z]{3}[ -][0-9]{2,4} [0-9:]{5,8} [A-Z+0-9]{1,6}",
+            now in any::<u64>(),
+        ) {
+            let _ = from_now(&text, || WallClock::from_unix_secs(now));
+        }
+
+        #[test]
+        fn case_and_blanks_do_not_matter(
+            text in "[0-9]{1,4}(ms|s|m|h|d)|P(T[0-9]{1,3}S|[0-9]D)|[0-9]{1,13}|(Fri, )?20 Nov 2026 [0-2][0-9]:45:37 (GMT|UTC)?",
+            blanks in "[ \t]{0,4}",
+        ) {
+            let plain = span(&text);
+            prop_assert_eq!(span(&text.to_ascii_uppercase()), plain);
+            prop_assert_eq!(span(&text.to_ascii_lowercase()), plain);
+            prop_assert_eq!(span(&format!("{blanks}\"{text}\"{blanks}")), plain);
+        }
+    }
+}
