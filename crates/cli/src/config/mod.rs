@@ -151,7 +151,8 @@ pub(crate) struct Settings {
 const CONCURRENCY_DEFAULT: u32 = 256;
 /// Each request in flight holds a socket and its buffers.
 const CONCURRENCY_MAX: u32 = 65_536;
-/// Longer than a deployment or the restart of a machine takes; a dead host must not hold a run for hours.
+/// Longer than a deployment or the restart of a machine takes; a dead host must not hold a run for
+/// hours.
 const GIVE_UP_AFTER_DEFAULT: Duration = Duration::from_mins(15);
 /// Longer than a slow page takes, short enough that a dead host costs little.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);

@@ -173,7 +173,8 @@ impl Frontier {
         }
     }
 
-    /// Puts a request back that was refused or failed: behind all that wait, and not before `not_before`.
+    /// Puts a request back that was refused or failed: behind all that wait, and not before
+    /// `not_before`.
     pub(crate) fn put_back(
         &mut self,
         id: LaneId,
@@ -344,7 +345,8 @@ impl Frontier {
         }
     }
 
-    /// What the failure of a request of lane `id` means for `pending`. `failed` says what is known of it alone.
+    /// Returns what the failure of a request of lane `id` means for `pending`. The `company` in
+    /// `failed` is found here.
     pub(crate) fn failed(
         &mut self,
         id: LaneId,

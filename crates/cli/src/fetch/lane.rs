@@ -251,7 +251,8 @@ impl Lane {
         why
     }
 
-    /// Puts a page that was refused or failed behind all that wait now. It does not leave before `not_before`.
+    /// Puts a page that was refused or failed behind all that wait now. It does not leave before
+    /// `not_before`.
     pub(super) fn put_behind(
         &mut self,
         pending: Box<Pending>,
@@ -277,7 +278,8 @@ impl Lane {
         self.returned.queues().redirected.push_back(pending);
     }
 
-    /// Which page is next at `now`? While the host is in trouble, a URL that was not tried yet: it tells most.
+    /// Returns which page is next at `now`. While the host is in trouble, a URL that was not tried
+    /// yet goes first, since its answer tells most about the host.
     fn first(&mut self, now: Timestamp) -> First {
         let fresh = !self.fresh.is_empty();
         let Some(queues) = &mut self.returned.0 else {

@@ -346,8 +346,8 @@ impl Limits {
         }
     }
 
-    /// Goes on with `key` after a kill. Unless a whole burst has been earned since `newest`, nothing leaves for
-    /// one interval.
+    /// Goes on with `key` after a kill. Unless a whole burst has been earned since `newest`,
+    /// nothing leaves for one interval.
     pub(crate) fn resume(&self, key: &Key, state: Option<&[u8]>, newest: Timestamp) {
         if let Some(state) = state {
             // A state that cannot be read is a state not known.

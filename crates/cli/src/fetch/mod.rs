@@ -209,7 +209,8 @@ async fn drive(engine: Arc<Engine>, ingest: Ingest, earlier: (u64, u64)) -> Exit
     end.tell(&engine)
 }
 
-/// Finishes what is in flight after Ctrl-C, SIGTERM or SIGHUP; a second one ends the process at once.
+/// Finishes what is in flight after Ctrl-C, SIGTERM or SIGHUP; a second one ends the process at
+/// once.
 async fn listen(engine: Arc<Engine>) {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut interrupt), Ok(mut terminate)) = (
@@ -262,7 +263,7 @@ fn ignores_hangup() -> bool {
 struct State {
     store: Option<Store>,
     sent: Option<SentLog>,
-    /// What `sent` says that `store` may not know.
+    /// Requests and states in `sent` that `store` may not hold.
     known: HashMap<String, Known>,
     journal: Option<Journal>,
     finished: Finished,

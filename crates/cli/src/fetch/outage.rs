@@ -1,8 +1,9 @@
 //! Does a host serve anything? A page's attempts are spent only while it does.
 //!
-//! A failed request is evidence against its own URL once another URL of the host was served after it. Until
-//! then the host itself may be down. Failures of one URL between two served requests count once. An outage is
-//! bounded by time: a host that served nothing for [`Patience::give_up_after`] is given up.
+//! A failed request is evidence against its own URL once another URL of the host was served after
+//! it. Until then the host itself may be down. Failures of one URL between two served requests
+//! count once. An outage is bounded by time: a host that served nothing for
+//! [`Patience::give_up_after`] is given up.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -21,10 +22,10 @@ pub(crate) struct Patience {
     pub(crate) give_up_after: Duration,
 }
 
-/// Pages that all failed before, or that all answer a plain 500, are tried for this long at least: it is
-/// longer than the restart of a server takes. It bounds them from above as well if `give_up_after` is longer.
+/// A host whose URLs were all tried and answer plain 500s is given up after this long: the pages
+/// are more likely broken than the host is down.
 const LAST_PAGES_MAX: Duration = Duration::from_mins(1);
-/// Pages that are left over at the end of a host are not given up earlier than this.
+/// The last pages of a host are tried for this long at least: a server restarts faster.
 const LAST_PAGES_MIN: Duration = Duration::from_secs(30);
 /// A host is not given up on fewer failures.
 const FAILURES_MIN: u32 = 3;
@@ -55,7 +56,7 @@ struct Trouble {
     /// No URL waits that was not tried yet.
     all_tried: bool,
     long_waits: u32,
-    /// What the last failure was.
+    /// The last failure, in words.
     words: Box<str>,
     /// The host is given up, and why.
     gave_up: Option<Box<str>>,
@@ -69,7 +70,7 @@ enum Evidence {
     Several,
 }
 
-/// What else waits or is under way for the host of a failed request.
+/// The other requests that wait or are under way for the host of a failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Company {
     /// Nothing.
@@ -91,11 +92,11 @@ pub(crate) struct Failed<'a> {
     /// How long the host asked to be left alone; nothing if it named the URL alone.
     pub(crate) asked_wait: Option<Duration>,
     pub(crate) company: Company,
-    /// What happened, in words.
+    /// The failure, in words.
     pub(crate) words: &'a str,
 }
 
-/// What a failure means for its page.
+/// The meaning of a failure for its page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It counts against the page. A page out of attempts fails, but not before this time.

@@ -38,10 +38,10 @@ pub(crate) struct Pending {
     pub(crate) attempt: Attempt,
     /// Failures at the present hop that count against the page (see [`super::outage`]).
     pub(crate) own_failures: u32,
-    /// A failure that does not count yet: how many requests the host had served before it, and how often the
-    /// page failed since.
+    /// A failure that does not count yet: how many requests the host had served before it, and how
+    /// often the page failed since.
     pub(crate) failed_in: Option<(u64, u32)>,
-    /// What the last failure was, in words.
+    /// The last failure, in words.
     pub(crate) trouble: Option<Box<str>>,
     /// First in line, without leave.
     pub(crate) waited_us: u64,

@@ -1,4 +1,4 @@
-//! What a run writes down before and after each request, and takes up again after a kill.
+//! Writes down each request and each hold, and takes both up again after a kill.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -30,7 +30,8 @@ impl Engine {
         self.stop();
     }
 
-    /// Takes up what a killed process left behind: its keys wait one interval after their last request.
+    /// Restores the keys that a killed process used: each waits one interval after its last
+    /// request.
     pub(crate) fn recover(&self, known: HashMap<String, Known>) {
         let (Some(sent), Some(store)) = (&self.sent, &self.store) else {
             return;
@@ -67,7 +68,8 @@ impl Engine {
         }
     }
 
-    /// Writes down that a request with `leave` is about to leave. `false`: it could not be, and must not.
+    /// Writes down that a request with `leave` is about to leave. Returns `false` if that failed:
+    /// the request must not leave.
     pub(crate) fn write_sent(&self, leave: &Leave) -> bool {
         let Some(sent) = &self.sent else { return true };
         match sent.sent(leave.keys(), self.limits.now()) {

@@ -1,7 +1,8 @@
-//! What becomes of a request that was refused or failed: sent again later, or given up.
+//! Decides whether a request that was refused or failed is sent again, and when.
 //!
-//! A refusal or failure of the host costs the page none of its attempts: the page goes behind the others of its
-//! host and waits for the host's hold. A failure of the page's own counts, see [`super::outage`].
+//! A refusal or failure of the host costs the page none of its attempts: the page goes behind the
+//! others of its host and waits for the host's hold. A failure of the page's own counts, see
+//! [`super::outage`].
 
 use std::time::Duration;
 
@@ -48,7 +49,8 @@ fn no_rules(status: u16) -> bool {
     (400..500).contains(&status) && status != 429
 }
 
-/// What becomes of `pending`, whose request ended in `report`. `own`: the failure is the URL's own.
+/// Decides what becomes of `pending`, whose request ended in `report`. `own`: the failure is the
+/// URL's.
 pub(super) fn after_failure(
     engine: &Engine,
     lane: LaneId,

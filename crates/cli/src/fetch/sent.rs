@@ -1,11 +1,11 @@
-//! `sent.log` in the state folder: what `politely.redb` does not hold yet, so that a process that is killed and
-//! started again in a loop stays polite.
+//! `sent.log` in the state folder: what `politely.redb` does not hold yet, so that a process that
+//! is killed and started again in a loop stays polite.
 //!
-//! A request is written down before it leaves, and a key's state after a refusal or failure before the key's
-//! next request leaves. Each event is one `write`; nothing is flushed to the disk itself. A record is
-//! `length u16 · crc32 u32 · kind u8 · time u64 · key length u16 · key · state`, little-endian. The first
-//! record that is not whole ends the file. About once a second the states go to `politely.redb`, and the
-//! records before that are dropped.
+//! A request is written down before it leaves, and a key's state after a refusal or failure before
+//! the key's next request leaves. Each event is one `write`; nothing is flushed to the disk itself.
+//! A record is `length u16 · crc32 u32 · kind u8 · time u64 · key length u16 · key · state`,
+//! little-endian. The first record that is not whole ends the file. About once a second the states
+//! go to `politely.redb`, and the records before that are dropped.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
@@ -39,7 +39,7 @@ struct Open {
     buffer: Vec<u8>,
 }
 
-/// What an earlier process left of a key.
+/// A key as an earlier process left it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Known {
     /// When its last request left, in microseconds since 1970.

@@ -146,8 +146,8 @@ fn where_to(engine: &Engine, pending: &mut Pending) -> Option<Url> {
     Url::parse(pending.given.as_deref()?).ok()
 }
 
-/// What the host is told of a page that failed before while others were served, and fails again: nothing that
-/// would count against it.
+/// Returns the report to the host of a page that failed before while others were served, and fails
+/// again. The report does not count against the host.
 fn own_fault(pending: &Pending, report: &Report) -> Option<Report> {
     let fails = matches!(report.signal, Signal::Overloaded | Signal::UrlError);
     (fails && pending.own_failures > 0 && report.retry_after.is_none()).then(|| Report {
@@ -199,8 +199,8 @@ fn report(came: &Came, took: Duration, url: &Url) -> Report {
     }
 }
 
-/// What becomes of a request that was answered well. A redirect with a longer Retry-After than `wait_max` is not
-/// followed.
+/// Decides what becomes of a request that was answered well. A redirect whose Retry-After is longer
+/// than `wait_max` is not followed.
 fn after(pending: &Pending, came: &Came, report: &Report, url: &Url, wait_max: Duration) -> After {
     let Came::Answer(answer) = came else {
         return After::Over(None);

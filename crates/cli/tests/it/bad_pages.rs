@@ -185,3 +185,12 @@ fn a_retry_after_of_a_page_that_is_gone_or_moved_is_no_business_of_the_others() 
         assert_eq!(fetched(&said), 3, "{status}: {}", said.err);
     });
 }
+
+#[test]
+fn a_plain_line_says_how_long_a_host_served_nothing() {
+    let server = Server::start(|_, stream| FAULTS[5].1(stream));
+    let urls = (0..9).map(|i| server.url(&i.to_string()));
+    let said = run(in_order().args(["--give-up-after", "11s"]).args(urls));
+    assert_eq!(said.code, 1, "{}", said.err);
+    assert!(!said.lines("no answer for ").is_empty(), "{}", said.err);
+}

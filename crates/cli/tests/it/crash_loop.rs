@@ -1,4 +1,4 @@
-//! Killed and started again in a loop, hung up on, or out of disk: still polite, and the exit code says so.
+//! Runs that are killed in a loop, hung up on, or out of disk stay polite, and the exit code tells.
 
 use std::fs;
 use std::path::Path;

@@ -9,8 +9,8 @@ use super::{Frontier, LaneId};
 
 /// The line before a key that many lanes share (a site, an address, the whole run).
 ///
-/// Were each of its lanes scheduled by itself, all of them would be asked whenever one may leave. So they
-/// stand in line, and a few at a time are asked.
+/// Were each of its lanes scheduled by itself, all of them would be asked whenever one may leave.
+/// So they stand in line, and a few at a time are asked.
 #[derive(Default)]
 pub(super) struct Gate {
     pub(super) line: VecDeque<LaneId>,
