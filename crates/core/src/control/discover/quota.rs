@@ -65,6 +65,8 @@ pub(super) struct Announced {
     end: Timestamp,
     /// How many were left of it then.
     left: u64,
+    /// When that answer came.
+    heard: Timestamp,
     /// Requests became free long before the told end: the window slides.
     slides: bool,
     /// Less than the limit was left after an end: a bucket that holds less than the limit.
@@ -116,6 +118,7 @@ impl Announced {
             start,
             end: Timestamp::ZERO,
             left: 0,
+            heard: Timestamp::ZERO,
             slides: false,
             fills_slowly: false,
             spending: Spending::Evenly,
@@ -176,7 +179,7 @@ impl Announced {
 
     /// With a clock that was set back, its time goes back as far.
     pub(super) fn rebase(&mut self, back: Duration) {
-        self.end = self.end - back;
+        (self.end, self.heard) = (self.end - back, self.heard - back);
     }
 
     /// Takes in what an answer announced.
@@ -231,20 +234,23 @@ impl Announced {
         let (Some(reset), Some(left)) = (quota.reset, quota.remaining) else {
             return;
         };
+        // Answers come out of order. One to a request that left after the last answer was counted after it.
+        if sample.sent < self.heard {
+            return;
+        }
         let end = sample.now + reset.min(LONGEST);
         let has_passed = self.end <= sample.now;
         if self.end > Timestamp::ZERO && has_passed {
             let counted = left + 1 + u64::from(sample.beside);
             self.fills_slowly |= quota.limit.is_some_and(|limit| counted < limit);
         }
-        // Answers come out of order: those beside it may have taken one each.
-        let nothing_taken = left >= self.left.saturating_add(u64::from(sample.beside));
+        let nothing_taken = left >= self.left;
         let is_early = sample.now + 2 * SECOND < self.end;
         if self.end > Timestamp::ZERO && is_early && nothing_taken {
             self.slides = true;
             self.spending = Spending::EvenlyForGood;
         }
-        (self.end, self.left) = (end, left);
+        (self.end, self.left, self.heard) = (end, left, sample.now);
     }
 
     /// The window of a quota, told or measured; zero if neither.
