@@ -5,13 +5,15 @@
 //! | `input`, `ingest`, `spool` | where do URLs come from, and where do they wait? |
 //! | `frontier`, `pending` | which request is next? |
 //! | `limits` | may it leave now? |
-//! | `engine`, `worker`, `client`, `ways`, `body` | who sends it, and what follows? |
+//! | `engine`, `worker`, `client`, `ways`, `connection`, `cookies`, `body` | who sends it, and what follows? |
 //! | `robots` | what does the origin ask of us? |
 //! | `output`, `journal`, `store`, `save` | what is written, and what survives a kill? |
 //! | `progress`, `summary`, `talk`, `failures` | what does the person see? |
 
 mod body;
 mod client;
+mod connection;
+mod cookies;
 mod engine;
 mod failures;
 mod frontier;

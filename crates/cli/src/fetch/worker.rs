@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use politely::core::retry::{Attempt, GiveUpReason, Next, Policy};
 use politely::core::signal::{Failure, Outcome, Report, Signal, WallClock, classify};
 use politely::core::{Timestamp, key::Key};
+use politely::redirect::{HOPS_MAX, follow};
 use url::Url;
 
 use super::client::{Answer, Body, Came};
@@ -18,8 +19,6 @@ use super::robots::{self, Cached, Rules, Standing};
 use super::save::place;
 use crate::config::{RetryName, Settings};
 
-/// Redirects of one page; browsers stop at 20, nobody serious needs more than half of that.
-const REDIRECTS_MAX: usize = 10;
 /// Redirects of one robots.txt (RFC 9309, 2.3.1.2).
 const ROBOTS_REDIRECTS_MAX: usize = 5;
 /// A robots.txt is read this far (RFC 9309, 2.5: at least 500 KiB).
@@ -99,7 +98,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
             pending.attempt = pending.attempt.clone().following(&report, delay);
             again(engine, lane, lane, pending, delay, &last);
         }
-        (After::Onward(to), _) => onward(engine, lane, pending, &url, to, &last),
+        (After::Onward(to), _) => onward(engine, lane, pending, to, &last),
     }
 }
 
@@ -159,12 +158,10 @@ fn after(
     if report.signal == Signal::Ok
         && let Came::Answer(answer) = came
     {
-        return match answer.leads_to(url) {
-            Some(Ok(to)) => match follow(pending, url, &to) {
-                Ok(()) => After::Onward(to),
-                Err(why) => After::Over(Some(why)),
-            },
-            Some(Err(why)) => After::Over(Some(why)),
+        let hops_max = if page { HOPS_MAX } else { ROBOTS_REDIRECTS_MAX };
+        return match follow(answer.status, &answer.headers, url, pending.hops, hops_max) {
+            Some(Ok(to)) => After::Onward(to),
+            Some(Err(why)) => After::Over(Some(why.to_string())),
             None => After::Over(fault(answer)),
         };
     }
@@ -194,23 +191,6 @@ fn after(
         }
         Next::GiveUp(why) => After::Over(Some(format!("{} ({why})", words(came)))),
         Next::Done => After::Over(None),
-    }
-}
-
-/// May this redirect be followed?
-fn follow(pending: &Pending, from: &Url, to: &Url) -> Result<(), String> {
-    let max = if pending.purpose == Purpose::Page {
-        REDIRECTS_MAX
-    } else {
-        ROBOTS_REDIRECTS_MAX
-    };
-    if from == to || pending.passed.contains(&hash(to)) {
-        return Err(format!("redirect loop at {to}"));
-    }
-    if pending.passed.len() >= max {
-        Err(format!("more than {max} redirects"))
-    } else {
-        Ok(())
     }
 }
 
@@ -313,14 +293,7 @@ fn again(
     came_back(frontier, from, now, Some(last));
 }
 
-fn onward(
-    engine: &Engine,
-    from: LaneId,
-    mut pending: Box<Pending>,
-    url: &Url,
-    to: Url,
-    last: &Last<'_>,
-) {
+fn onward(engine: &Engine, from: LaneId, mut pending: Box<Pending>, to: Url, last: &Last<'_>) {
     let keys = match engine.limits.keys(&to) {
         Ok(keys) => keys,
         Err(why) => {
@@ -331,7 +304,7 @@ fn onward(
             return finish(engine, from, &pending, Some(last), Some(&error));
         }
     };
-    pending.passed.push(hash(url));
+    pending.hops += 1;
     pending.attempt = Attempt::first(http::Method::GET);
     let (lane, new) = engine.lock().frontier.lane_of(&to, || keys);
     if new {
@@ -346,13 +319,15 @@ fn onward(
 fn robots_over(engine: &Engine, lane: LaneId, of: LaneId, last: &Last<'_>, error: Option<&str>) {
     let now = engine.limits.now();
     let answer = match last.came {
+        // Rules that cannot be decoded are not known: the origin is closed, as after a 5xx.
+        Came::Answer(answer) if answer.spoiled.is_some() && answer.status.is_success() => None,
         Came::Answer(answer) => Some((answer.status.as_u16(), &answer.start)),
         Came::Failed(..) => None,
     };
     let rules = match answer {
         // Too many redirects, or one that leads nowhere, is "unavailable": there are no rules.
-        Some((300..=399, _)) => Rules::of(Some(404), b"", &engine.settings.user_agent),
-        Some((status, body)) => Rules::of(Some(status), body, &engine.settings.user_agent),
+        Some((300..=399, _)) => Rules::of(Some(404), b"", &engine.settings.robots_token),
+        Some((status, body)) => Rules::of(Some(status), body, &engine.settings.robots_token),
         None => None,
     };
     if rules.is_some() {
@@ -371,13 +346,15 @@ fn robots_over(engine: &Engine, lane: LaneId, of: LaneId, last: &Last<'_>, error
     let mut shared = engine.lock();
     let frontier = &mut shared.frontier;
     let standing = std::mem::replace(&mut frontier.lane_mut(of).robots, Standing::Unknown);
-    let standing = match rules {
-        Some(rules) => Standing::Known {
+    let standing = if let Some(rules) = rules {
+        Standing::Known {
             rules: rules.into(),
             until: now + robots::TTL,
-        },
+        }
+    } else {
         // An answer may change; a host that could not be reached in all its attempts is given up.
-        None => standing.unavailable(error.unwrap_or("no answer"), answer.is_none(), now),
+        let is_failure = matches!(last.came, Came::Failed(..));
+        standing.unavailable(error.unwrap_or("no answer"), is_failure, now)
     };
     frontier.robots_answered(of, standing, now);
     came_back(frontier, lane, now, Some(last));
@@ -435,13 +412,4 @@ pub(crate) async fn resolve(engine: &Engine, lane: LaneId) {
     }
     engine.introduce(lane);
     engine.look_again();
-}
-
-/// FNV-1a of a URL: told apart well enough for ten of them.
-fn hash(url: &Url) -> u64 {
-    url.as_str()
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325, |sum: u64, byte| {
-            (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        })
 }
