@@ -29,7 +29,7 @@
 //! Hosts can be shared with other processes and machines, and everything above works the same: with the feature `coordinator`,
 //! `Limiter::builder().coordinator(url)` asks a `politely serve` (module `remote`); with the feature `redis`,
 //! `Limiter::builder().store(engine)` keeps keys in Redis or Valkey ([`shared`], [`cells`]). `robots` (on by default) reads
-//! robots.txt; `wire` has the bodies of the coordinator's API, `openapi` their schemas.
+//! robots.txt; `coding` (part of `reqwest` and `robots`) undoes content codings ([`mod@coding`]); `wire` has the bodies of the coordinator's API, `openapi` their schemas.
 //!
 //! The three ready ones pace, classify, report and retry by one law, told in [`mod@attempts`]. What all of
 //! them do can be watched: [`Limiter::explain`] (why does this key wait?), [`Stats::emit`] (numbers for a
@@ -48,12 +48,15 @@ mod birth;
 mod budgets;
 pub mod cells;
 mod clock;
+#[cfg(feature = "coding")]
+pub mod coding;
 mod elsewhere;
 mod index;
 #[cfg(feature = "tower")]
 pub mod layer;
 mod limiter;
 mod permit;
+pub mod redirect;
 mod registry;
 #[cfg(feature = "coordinator")]
 pub mod remote;

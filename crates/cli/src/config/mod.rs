@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use clap::Args;
 use politely::OperatorNumbers;
+use politely::robots::product_token;
 use serde::Deserialize;
 
 use crate::exit::{Wrong, url_words};
@@ -94,9 +95,15 @@ pub(crate) struct Knobs {
     /// Do not fetch or obey robots.txt
     #[arg(long)]
     pub(crate) no_robots: bool,
-    /// What to call ourselves; robots.txt rules are looked up by its first word
+    /// The User-Agent of every request; robots.txt rules are looked up by the product token in it
     #[arg(long, value_name = "TEXT")]
     pub(crate) user_agent: Option<String>,
+    /// Look robots.txt rules up by this product token, whatever --user-agent says
+    #[arg(long, value_name = "NAME")]
+    pub(crate) robots_token: Option<String>,
+    /// Keep no cookies and send none
+    #[arg(long)]
+    pub(crate) no_cookies: bool,
     /// Keep bodies under DIR, one folder per host
     #[arg(long, value_name = "DIR")]
     pub(crate) save: Option<PathBuf>,
@@ -140,6 +147,9 @@ pub(crate) struct Settings {
     pub(crate) proxies: Vec<String>,
     pub(crate) robots: bool,
     pub(crate) user_agent: String,
+    /// The product token that robots.txt rules are looked up by.
+    pub(crate) robots_token: String,
+    pub(crate) cookies: bool,
     pub(crate) save: Option<PathBuf>,
     pub(crate) output: Option<PathBuf>,
     pub(crate) summary: SummaryForm,
@@ -201,6 +211,16 @@ impl Settings {
         if http::HeaderValue::from_str(&user_agent).is_err() || user_agent.trim().is_empty() {
             return Err("--user-agent: must be visible characters on one line".to_owned());
         }
+        let robots_token = match knobs.robots_token {
+            None => product_token(&user_agent).to_owned(),
+            Some(token) if !token.is_empty() && product_token(&token) == token => token,
+            Some(token) => {
+                return Err(format!(
+                    "--robots-token \"{}\": not a product token; use letters, digits, \"-\", \"_\" and \".\" only",
+                    token.escape_debug()
+                ));
+            }
+        };
         let profile = knobs.profile.unwrap_or_default();
         let by_memory = knobs.memory_cap.map(in_flight_by_memory);
         let global_rps = knobs.max_rps.map(|rps| rps.clamp(2.0, 16.0));
@@ -234,6 +254,8 @@ impl Settings {
             proxies: knobs.proxy,
             robots: !knobs.no_robots && profile == Profile::Crawler,
             user_agent,
+            robots_token,
+            cookies: !knobs.no_cookies,
             save: knobs.save,
             output: knobs.output,
             summary: knobs.summary.unwrap_or_default(),
@@ -299,6 +321,8 @@ impl Knobs {
             },
             no_robots: self.no_robots || under.no_robots,
             user_agent: self.user_agent.or(under.user_agent),
+            robots_token: self.robots_token.or(under.robots_token),
+            no_cookies: self.no_cookies || under.no_cookies,
             save: self.save.or(under.save),
             output: self.output.or(under.output),
             summary: self.summary.or(under.summary),
@@ -426,6 +450,22 @@ mod tests {
     }
 
     #[test]
+    fn the_robots_token_is_the_one_given_or_the_one_in_the_user_agent() {
+        let token = |agent: &str, token: Option<&str>| {
+            let knobs = Knobs {
+                user_agent: Some(agent.to_owned()),
+                robots_token: token.map(str::to_owned),
+                ..Knobs::default()
+            };
+            settings(knobs).robots_token
+        };
+        let browser = "Mozilla/5.0 (compatible; ExampleBot/1.2; +https://example.com/bot)";
+        assert_eq!(token(browser, None), "ExampleBot");
+        assert_eq!(token(browser, Some("otherbot")), "otherbot");
+        assert_eq!(settings(Knobs::default()).robots_token, "politely");
+    }
+
+    #[test]
     fn numbers_out_of_range_are_refused() {
         for knobs in [
             Knobs {
@@ -450,6 +490,14 @@ mod tests {
             },
             Knobs {
                 user_agent: Some("a\nb".into()),
+                ..Knobs::default()
+            },
+            Knobs {
+                robots_token: Some("a b".into()),
+                ..Knobs::default()
+            },
+            Knobs {
+                robots_token: Some(String::new()),
                 ..Knobs::default()
             },
         ] {
@@ -538,7 +586,7 @@ mod tests {
 
         #[test]
         fn any_value_is_read_without_panic(
-            key in "(rate|site-rps|timeout|max-body|memory-cap|proxy|law|retries|user-agent|no-such)",
+            key in "(rate|site-rps|timeout|max-body|memory-cap|proxy|law|retries|user-agent|robots-token|no-cookies|no-such)",
             value in "([0-9.eE+-]{0,12}(s|ms|h|MB|GiB|:|,)?|\\PC{0,20}|\"\\PC{0,20}\"|\\[\"\\PC{0,20}\"\\])",
         ) {
             any_text_is_settings_or_one_line(&format!("{key} = {value}\n"));

@@ -1,24 +1,25 @@
-//! A body as it comes: unpacked, counted, kept or saved.
+//! A body as it comes: decoded, counted, kept or saved.
 //!
 //! It is never held whole (unless asked for, as for robots.txt), so a body without end costs nothing but its
 //! allowance, and one that unpacks to gigabytes is dropped at the same mark: what counts is its size decoded,
 //! and it is decoded 32 KB at a time.
 
-use std::io::{self, Write};
+use std::io;
 
-use flate2::write::MultiGzDecoder;
+use politely::coding::{CodingError, Codings, Decoder, Flow};
 
 use super::save::Saving;
 use crate::exit::io_words;
 
+/// Bytes after the end of a coding's stream that are read to keep the connection.
+const IGNORED_MAX: u64 = 64 * 1024;
+
 /// Where the parts of a body go as they come.
-pub(super) enum Intake {
-    Plain(Sink),
-    Gzip {
-        decoder: Box<MultiGzDecoder<Sink>>,
-        /// Something came; of nothing at all, some servers say that it is gzip.
-        any: bool,
-    },
+pub(super) struct Intake {
+    decoder: Decoder,
+    sink: Sink,
+    /// Bytes that came after the end of the coding's stream.
+    ignored: u64,
 }
 
 /// What is done with the decoded bytes.
@@ -41,55 +42,64 @@ pub(super) enum Enough {
 }
 
 impl Intake {
-    /// Into `sink`, unpacked first if it is `gzip`.
-    pub(super) fn new(gzip: bool, sink: Sink) -> Self {
-        if gzip {
-            let decoder = Box::new(MultiGzDecoder::new(sink));
-            let any = false;
-            Self::Gzip { decoder, any }
-        } else {
-            Self::Plain(sink)
+    /// Into `sink`, without `codings`.
+    pub(super) fn new(codings: &Codings, sink: Sink) -> Self {
+        Self {
+            decoder: Decoder::new(codings, sink.bytes_max),
+            sink,
+            ignored: 0,
         }
     }
 
-    /// Takes another part; returns whether more is wanted. An error: it cannot be unpacked.
-    pub(super) fn push(&mut self, part: &[u8]) -> io::Result<bool> {
-        let (taken, sink) = match self {
-            Self::Plain(sink) => (sink.write_all(part), sink),
-            Self::Gzip { decoder, any } => {
-                *any |= !part.is_empty();
-                (decoder.write_all(part), decoder.get_mut())
+    /// Takes another part; returns whether more is wanted. An error: it cannot be decoded.
+    pub(super) fn push(&mut self, part: &[u8]) -> Result<bool, CodingError> {
+        let sink = &mut self.sink;
+        let flow = self.decoder.push(part, &mut |part| sink.take(part));
+        Ok(match self.flow(flow)? {
+            Flow::More => true,
+            Flow::Enough => false,
+            Flow::Over => {
+                self.ignored += part.len() as u64;
+                if self.ignored > IGNORED_MAX {
+                    self.finish();
+                    false
+                } else {
+                    true
+                }
             }
-        };
-        if sink.enough.is_some() {
-            return Ok(false);
-        }
-        taken.map(|()| true)
+        })
     }
 
-    /// The body has ended. An error: in the middle, as its packing says.
-    pub(super) fn end(&mut self) -> io::Result<()> {
-        let ended = match self {
-            Self::Gzip { decoder, any: true } => decoder.try_finish(),
-            _ => Ok(()),
-        };
-        let sink = self.sink();
-        if sink.enough.is_some() {
-            return Ok(());
-        }
-        // Whether cut off or with a wrong checksum: another try may bring it whole.
-        ended.map_err(|_| io::Error::new(io::ErrorKind::UnexpectedEof, "gzip ends too early"))?;
-        if let Some(Err(why)) = sink.saving.take().map(Saving::finish) {
-            sink.enough = Some(Enough::not_saved(&why));
+    /// The body has ended. An error: in the middle, as its coding says.
+    pub(super) fn end(&mut self) -> Result<(), CodingError> {
+        let sink = &mut self.sink;
+        let flow = self.decoder.end(&mut |part| sink.take(part));
+        if self.flow(flow)? != Flow::Enough {
+            self.finish();
         }
         Ok(())
     }
 
-    pub(super) fn sink(&mut self) -> &mut Sink {
-        match self {
-            Self::Plain(sink) => sink,
-            Self::Gzip { decoder, .. } => decoder.get_mut(),
+    /// A body that is too long between two codings is too long.
+    fn flow(&mut self, flow: Result<Flow, CodingError>) -> Result<Flow, CodingError> {
+        match flow {
+            Err(CodingError::TooLong) => {
+                self.sink.enough = Some(Enough::TooLong);
+                Ok(Flow::Enough)
+            }
+            flow => flow,
         }
+    }
+
+    fn finish(&mut self) {
+        let saving = self.sink.saving.take();
+        if let Some(Err(why)) = saving.map(Saving::finish) {
+            self.sink.enough = Some(Enough::not_saved(&why));
+        }
+    }
+
+    pub(super) fn sink(&mut self) -> &mut Sink {
+        &mut self.sink
     }
 }
 
@@ -105,6 +115,19 @@ impl Sink {
             enough: None,
         }
     }
+
+    /// Takes decoded bytes; returns whether more are wanted.
+    fn take(&mut self, part: &[u8]) -> bool {
+        self.bytes += part.len() as u64;
+        let room = self.start_max.saturating_sub(self.start.len());
+        self.start.extend_from_slice(&part[..part.len().min(room)]);
+        if self.bytes > self.bytes_max {
+            self.enough = Some(Enough::TooLong);
+        } else if let Some(Err(why)) = self.saving.as_mut().map(|saving| saving.push(part)) {
+            self.enough = Some(Enough::not_saved(&why));
+        }
+        self.enough.is_none()
+    }
 }
 
 impl Enough {
@@ -113,35 +136,15 @@ impl Enough {
     }
 }
 
-impl Write for Sink {
-    fn write(&mut self, part: &[u8]) -> io::Result<usize> {
-        // A decoder that is dropped tries to get rid of what it still has.
-        if self.enough.is_none() {
-            self.bytes += part.len() as u64;
-            let room = self.start_max.saturating_sub(self.start.len());
-            self.start.extend_from_slice(&part[..part.len().min(room)]);
-            if self.bytes > self.bytes_max {
-                self.enough = Some(Enough::TooLong);
-            } else if let Some(Err(why)) = self.saving.as_mut().map(|saving| saving.push(part)) {
-                self.enough = Some(Enough::not_saved(&why));
-            }
-        }
-        if self.enough.is_some() {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        Ok(part.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::io::Write as _;
+
     use flate2::Compression;
     use flate2::write::GzEncoder;
+    use http::{HeaderMap, HeaderValue, header::CONTENT_ENCODING};
+
+    use super::*;
 
     fn packed(bytes: &[u8]) -> Vec<u8> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
@@ -149,40 +152,47 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    #[test]
-    fn a_packed_body_comes_out_whole_however_it_is_cut() {
-        let text = b"one host, one limit. ".repeat(1000);
-        // Two members are one body.
-        let both = [packed(&text), packed(b"the end")].concat();
-        for part in [1, 7, 1000, both.len()] {
-            let mut intake = Intake::new(true, Sink::new(u64::MAX, usize::MAX, None));
-            for part in both.chunks(part) {
-                assert!(intake.push(part).unwrap());
-            }
-            intake.end().unwrap();
-            assert_eq!(intake.sink().start, [&text[..], b"the end"].concat());
-        }
+    fn intake(codings: &'static str, sink: Sink) -> Intake {
+        let value = HeaderValue::from_static(codings);
+        let headers = HeaderMap::from_iter([(CONTENT_ENCODING, value)]);
+        Intake::new(&Codings::of(&headers).unwrap(), sink)
     }
 
     #[test]
     fn a_bomb_is_dropped_within_a_block_of_its_allowance() {
-        let mut intake = Intake::new(true, Sink::new(100_000, 10, None));
-        assert!(!intake.push(&packed(&vec![0; 50_000_000])).unwrap());
-        let sink = intake.sink();
-        assert!(matches!(sink.enough, Some(Enough::TooLong)));
-        assert!(sink.bytes <= 100_000 + 32 * 1024, "{}", sink.bytes);
-        assert_eq!(sink.start.len(), 10);
+        let bomb = packed(&vec![0; 50_000_000]);
+        for (codings, bomb) in [("gzip", bomb.clone()), ("gzip, gzip", packed(&bomb))] {
+            let mut intake = intake(codings, Sink::new(100_000, 10, None));
+            assert!(!intake.push(&bomb).unwrap());
+            let sink = intake.sink();
+            assert!(matches!(sink.enough, Some(Enough::TooLong)));
+            assert!(sink.bytes <= 100_000 + 32 * 1024, "{}", sink.bytes);
+            assert_eq!(sink.start.len(), 10);
+        }
+    }
+
+    #[test]
+    fn what_follows_a_page_is_read_a_little_and_then_no_further() {
+        let mut intake = intake("gzip", Sink::new(u64::MAX, 100, None));
+        assert!(
+            intake
+                .push(&[&packed(b"a page")[..], b"rubbish"].concat())
+                .unwrap()
+        );
+        assert!(intake.push(&[0; 1000]).unwrap());
+        assert!(!intake.push(&vec![0; IGNORED_MAX as usize]).unwrap());
+        assert_eq!(intake.sink().start, b"a page");
+        assert!(intake.sink().enough.is_none());
     }
 
     #[test]
     fn a_torn_packing_is_told_and_nothing_at_all_is_fine() {
         let whole = packed(b"a page");
-        let mut intake = Intake::new(true, Sink::new(u64::MAX, 0, None));
-        intake.push(&whole[..whole.len() - 3]).unwrap();
-        let torn = intake.end().unwrap_err();
-        assert_eq!(torn.kind(), io::ErrorKind::UnexpectedEof);
-        let mut intake = Intake::new(true, Sink::new(u64::MAX, 0, None));
-        assert!(intake.push(b"").unwrap());
-        intake.end().unwrap();
+        let mut torn = intake("gzip", Sink::new(u64::MAX, 0, None));
+        torn.push(&whole[..whole.len() - 3]).unwrap();
+        assert!(matches!(torn.end(), Err(CodingError::CutOff(_))));
+        let mut none = intake("gzip", Sink::new(u64::MAX, 0, None));
+        assert!(none.push(b"").unwrap());
+        none.end().unwrap();
     }
 }

@@ -2,30 +2,41 @@
 //!
 //! Redirects are not followed here, each hop is a request of its own with its own leave.
 
+use std::collections::HashSet;
 use std::error::Error;
-use std::fmt::Write as _;
-use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, LOCATION};
-use http::{HeaderMap, StatusCode};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
+use http::{HeaderMap, Response, StatusCode};
+use politely::attempts::{REPEATS_MAX, Unprocessed, failure_of};
+use politely::coding::{CodingError, Codings};
 use politely::core::signal::{BODY_SCANNED, Failure};
 use url::Url;
 
 use super::body::{Enough, Intake, Sink};
+use super::cookies::Cookies;
 use super::input::without_login;
 use super::save::Saving;
-use super::ways::{Way, next};
+use super::unexpected::{may_hide_block, unasked_part};
+use super::ways::{BoxError, Coming, Versions, Way, next};
 use crate::config::Settings;
 use crate::exit::{Wrong, io_words};
 
 /// Each way out once with kept connections, and once without.
 pub(crate) struct Clients {
     keeping: Vec<Way>,
-    /// For runs over more hosts than there are descriptors for idle connections.
+    /// For runs over more hosts than there are descriptors for idle connections, and for repeats.
     fresh: Vec<Way>,
+    /// Over HTTP/1.1 only; made when the first origin requires it.
+    http1: OnceLock<Vec<Way>>,
+    http1_origins: Http1Origins,
+    /// `None`: `--no-cookies`.
+    cookies: Option<Cookies>,
+    settings: Settings,
     /// Hosts up to which connections are kept.
     keep_hosts_max: usize,
     /// By egress; none: directly.
@@ -75,26 +86,15 @@ const DISCARD_MAX: u64 = 64 * 1024;
 impl Clients {
     /// `per_host`: requests in flight per host, so that many connections may lie idle there.
     pub(crate) fn new(settings: &Settings, per_host: usize) -> Result<Self, Wrong> {
-        let each = |keep: usize| {
-            let direct = [None];
-            let proxies: Vec<_> = settings
-                .proxies
-                .iter()
-                .map(|proxy| Some(&**proxy))
-                .collect();
-            let ways = if proxies.is_empty() {
-                &direct
-            } else {
-                &proxies[..]
-            };
-            let ways = ways.iter().map(|proxy| Way::new(settings, *proxy, keep));
-            ways.collect::<Result<Vec<_>, Wrong>>()
-        };
         let concurrency = settings.concurrency as usize;
         let idle_max = descriptors().saturating_sub(concurrency + DESCRIPTORS_APART);
         Ok(Self {
-            keeping: each(concurrency)?,
-            fresh: each(0)?,
+            keeping: ways(settings, concurrency, Versions::All)?,
+            fresh: ways(settings, 0, Versions::All)?,
+            http1: OnceLock::new(),
+            http1_origins: Http1Origins::default(),
+            cookies: (settings.cookies).then(|| Cookies::new(settings.proxies.len())),
+            settings: settings.clone(),
             keep_hosts_max: idle_max / per_host.clamp(1, concurrency),
             proxies: settings.proxies.clone(),
             timeout: settings.timeout,
@@ -121,12 +121,8 @@ impl Clients {
         body: Body<'_>,
     ) -> (Came, Duration) {
         let began = Instant::now();
-        let came = match tokio::time::timeout(
-            self.timeout,
-            self.attempt(self.way(egress, hosts), url, body, began),
-        )
-        .await
-        {
+        let attempt = self.attempt(egress, hosts, url, body, began);
+        let came = match tokio::time::timeout(self.timeout, attempt).await {
             Ok(Came::Failed(Failure::Connect, why)) => {
                 Came::Failed(Failure::Connect, self.through(egress) + &why)
             }
@@ -147,11 +143,69 @@ impl Clients {
         })
     }
 
-    async fn attempt(&self, way: &Way, url: &Url, body: Body<'_>, began: Instant) -> Came {
-        let (head, mut coming) = match way.get(url).await {
+    /// Sends the request, and again at once over a fresh connection while the server does not process it.
+    async fn send(
+        &self,
+        egress: usize,
+        hosts: usize,
+        url: &Url,
+    ) -> Result<Response<Coming>, BoxError> {
+        let cookies = self.cookies.as_ref();
+        let cookies = cookies.and_then(|cookies| cookies.for_url(egress, url));
+        let mut way = if self.http1_origins.has(url) {
+            self.http1(egress)?
+        } else {
+            self.way(egress, hosts)
+        };
+        let mut repeats = 0;
+        loop {
+            let lost = match way.get(url, cookies.clone()).await {
+                Ok(response) => return Ok(response),
+                Err(lost) => lost,
+            };
+            if repeats == REPEATS_MAX {
+                return Err(lost.why);
+            }
+            repeats += 1;
+            way = match lost.unprocessed {
+                None => return Err(lost.why),
+                Some(Unprocessed::Http1Required) => {
+                    self.http1_origins.add(url);
+                    self.http1(egress)?
+                }
+                Some(_) if self.http1_origins.has(url) => self.http1(egress)?,
+                Some(_) => &self.fresh[egress % self.fresh.len()],
+            };
+        }
+    }
+
+    /// Way out `egress` over HTTP/1.1.
+    fn http1(&self, egress: usize) -> Result<&Way, BoxError> {
+        let ways = if let Some(ways) = self.http1.get() {
+            ways
+        } else {
+            let made = ways(&self.settings, 0, Versions::Http1);
+            let made = made.map_err(|why| why.0)?;
+            self.http1.get_or_init(|| made)
+        };
+        Ok(&ways[egress % ways.len()])
+    }
+
+    async fn attempt(
+        &self,
+        egress: usize,
+        hosts: usize,
+        url: &Url,
+        body: Body<'_>,
+        began: Instant,
+    ) -> Came {
+        let (head, mut coming) = match self.send(egress, hosts, url).await {
             Ok(response) => response.into_parts(),
             Err(error) => return failed(&*error),
         };
+        if let Some(cookies) = &self.cookies {
+            cookies.keep(egress, url, &head.headers);
+        }
         let mut answer = Answer {
             status: head.status,
             headers: head.headers,
@@ -160,11 +214,15 @@ impl Clients {
             start: Bytes::new(),
             spoiled: None,
         };
-        let gzip = answer
-            .headers
-            .get(CONTENT_ENCODING)
-            .is_some_and(|coding| coding == "gzip");
-        if gzip {
+        let codings = match Codings::of(&answer.headers) {
+            Ok(codings) => codings,
+            Err(unknown) => {
+                // An error page's status says enough, whatever its body is packed in.
+                answer.spoiled = Some(unknown.to_string());
+                return Came::Answer(answer);
+            }
+        };
+        if !codings.is_identity() {
             // They speak of what is on the wire.
             answer.headers.remove(CONTENT_ENCODING);
             answer.headers.remove(CONTENT_LENGTH);
@@ -192,7 +250,7 @@ impl Clients {
             _ if fine && !may_hide_block(&answer) => (allowance, 0),
             _ => (allowance, BODY_SCANNED),
         };
-        let mut intake = Intake::new(gzip, Sink::new(bytes_max, start_max, saving));
+        let mut intake = Intake::new(&codings, Sink::new(bytes_max, start_max, saving));
         loop {
             let taken = match next(&mut coming).await {
                 Ok(Some(part)) => intake.push(&part),
@@ -205,7 +263,7 @@ impl Clients {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(_) if !fine => break,
-                Err(error) => return failed(&error),
+                Err(error) => return Came::Failed(undecoded(&error), error.to_string()),
             }
         }
         let sink = intake.sink();
@@ -223,74 +281,42 @@ impl Clients {
     }
 }
 
-/// Whether a good-looking answer may be a challenge or block page.
-fn may_hide_block(answer: &Answer) -> bool {
-    let length = answer.headers.get(CONTENT_LENGTH);
-    let length = length.and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-    let kind = answer.headers.get(CONTENT_TYPE);
-    let is_html = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/html"));
-    answer.status == StatusCode::ACCEPTED
-        || is_html && length.is_none_or(|length| length < BODY_SCANNED)
-}
-
-/// What is wrong with a 206: no part was requested. A part that is the whole (`bytes 0-9/10`) is a page.
-fn unasked_part(answer: &Answer) -> Option<String> {
-    if answer.status != StatusCode::PARTIAL_CONTENT {
-        return None;
+/// Each way out, keeping up to `keep` idle connections per host.
+fn ways(settings: &Settings, keep: usize, versions: Versions) -> Result<Vec<Way>, Wrong> {
+    if settings.proxies.is_empty() {
+        return Ok(vec![Way::new(settings, None, keep, versions)?]);
     }
-    let range = answer.headers.get(CONTENT_RANGE);
-    let range = range.and_then(|value| value.to_str().ok());
-    let range = range.map(str::trim).unwrap_or_default();
-    let is_whole = || {
-        let (unit, numbers) = range.split_once(' ')?;
-        let (part, whole) = numbers.split_once('/')?;
-        let (first, last) = part.split_once('-')?;
-        let number = |text: &str| text.trim().parse::<u64>().ok();
-        let reaches_end = number(last)?.checked_add(1) == Some(number(whole)?);
-        Some(unit.eq_ignore_ascii_case("bytes") && number(first)? == 0 && reaches_end)
-    };
-    let shown: String = range.chars().take(60).collect();
-    (is_whole() != Some(true)).then(|| {
-        format!("partial content ({shown}) that was not requested; the page is not complete")
-    })
+    let proxies = settings.proxies.iter();
+    proxies
+        .map(|proxy| Way::new(settings, Some(proxy), keep, versions))
+        .collect()
 }
 
-impl Answer {
-    /// Where a redirect leads; `None` if this is none.
-    pub(crate) fn leads_to(&self, from: &Url) -> Option<Result<Url, String>> {
-        if !matches!(self.status.as_u16(), 301 | 302 | 303 | 307 | 308) {
-            return None;
+/// The origins that answered `HTTP_1_1_REQUIRED`.
+#[derive(Default)]
+struct Http1Origins {
+    any: AtomicBool,
+    origins: Mutex<HashSet<String>>,
+}
+
+/// Origins that are remembered as such; one that is not costs a repeat of each request.
+const HTTP1_ORIGINS_MAX: usize = 10_000;
+
+impl Http1Origins {
+    fn has(&self, url: &Url) -> bool {
+        self.any.load(Ordering::Relaxed) && {
+            let origins = self.origins.lock().unwrap_or_else(PoisonError::into_inner);
+            origins.contains(&url.origin().ascii_serialization())
         }
-        let Some(location) = self.headers.get(LOCATION) else {
-            return Some(Err("redirect without a Location".to_owned()));
-        };
-        let to = match std::str::from_utf8(location.as_bytes()) {
-            Ok(to) => from.join(to),
-            // Bytes of another encoding are meant as they are, as browsers take them.
-            Err(_) => from.join(
-                &location
-                    .as_bytes()
-                    .iter()
-                    .copied()
-                    .fold(String::new(), escaped),
-            ),
-        };
-        Some(match to {
-            Ok(to) if matches!(to.scheme(), "http" | "https") && to.has_host() => Ok(to),
-            _ => Err("redirect to something that is no web address".to_owned()),
-        })
     }
-}
 
-/// `text` with one more byte, which is written as `%XX` unless it is ASCII.
-fn escaped(mut text: String, byte: u8) -> String {
-    if byte.is_ascii() {
-        text.push(char::from(byte));
-    } else {
-        // Writing to a string in memory cannot fail.
-        let _ = write!(text, "%{byte:02X}");
+    fn add(&self, url: &Url) {
+        let mut origins = self.origins.lock().unwrap_or_else(PoisonError::into_inner);
+        if origins.len() < HTTP1_ORIGINS_MAX {
+            origins.insert(url.origin().ascii_serialization());
+        }
+        self.any.store(true, Ordering::Relaxed);
     }
-    text
 }
 
 /// How many descriptors this process may have.
@@ -302,68 +328,16 @@ fn descriptors() -> usize {
 }
 
 fn failed(error: &(dyn Error + 'static)) -> Came {
-    Came::Failed(failure(error), innermost(error))
+    let failure = failure_of(error).unwrap_or(Failure::Reset);
+    Came::Failed(failure, innermost(error))
 }
 
-/// Which failure an error is, by all that caused it.
-fn failure(error: &(dyn Error + 'static)) -> Failure {
-    use io::ErrorKind::{InvalidData, InvalidInput, TimedOut};
-
-    let causes = causes(error);
-    let any = |is: fn(&(dyn Error + 'static)) -> bool| causes.iter().any(|cause| is(*cause));
-    let timeout = any(|cause| {
-        is(cause, |why: &io::Error| why.kind() == TimedOut) || is(cause, reqwest::Error::is_timeout)
-    });
-    let connect = any(|cause| {
-        is(cause, hyper_util::client::legacy::Error::is_connect)
-            || is(cause, reqwest::Error::is_connect)
-    });
-    let malformed = any(|cause| {
-        cause.is::<http::uri::InvalidUri>()
-            || is(cause, hyper::Error::is_parse)
-            || is(cause, reqwest::Error::is_builder)
-            || is(cause, |why: &io::Error| {
-                matches!(why.kind(), InvalidData | InvalidInput)
-            })
-    });
-    if timeout {
-        Failure::Timeout
-    } else if any(|cause| cause.to_string() == "dns error") {
-        // EAI_AGAIN is the resolver's trouble; any other answer is about the name.
-        if innermost(error).contains("emporary failure") {
-            Failure::Resolver
-        } else {
-            Failure::NoSuchHost
-        }
-    } else if any(<dyn Error>::is::<rustls::Error>) {
-        Failure::Tls
-    } else if connect {
-        Failure::Connect
-    } else if malformed {
-        Failure::Malformed
-    } else {
-        Failure::Reset
+/// The failure that a body means which cannot be decoded.
+fn undecoded(error: &CodingError) -> Failure {
+    match error {
+        CodingError::CutOff(_) => Failure::Reset,
+        _ => Failure::Malformed,
     }
-}
-
-fn is<E: Error + 'static>(error: &(dyn Error + 'static), what: impl Fn(&E) -> bool) -> bool {
-    error.downcast_ref().is_some_and(what)
-}
-
-/// An error and its causes, from the outside in.
-fn causes<'a>(error: &'a (dyn Error + 'static)) -> Vec<&'a (dyn Error + 'static)> {
-    let mut causes = Vec::new();
-    let mut next = Some(error);
-    while let Some(error) = next {
-        causes.push(error);
-        let io = error.downcast_ref::<io::Error>();
-        // What an I/O error is made of is not its source, only that one's source is.
-        next = match io.and_then(io::Error::get_ref) {
-            Some(inner) => Some(inner),
-            None => error.source(),
-        };
-    }
-    causes
 }
 
 /// The last cause's words: the outer ones only repeat the URL.
@@ -380,60 +354,4 @@ pub(super) fn innermost(error: &dyn Error) -> String {
         .chars()
         .take(200)
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_part_that_was_not_requested_is_a_page_only_if_it_is_the_whole() {
-        let wrong = |status: u16, range: Option<&'static str>| {
-            let mut headers = HeaderMap::new();
-            if let Some(range) = range {
-                headers.insert(CONTENT_RANGE, http::HeaderValue::from_static(range));
-            }
-            let answer = Answer {
-                status: StatusCode::from_u16(status).expect("a status"),
-                headers,
-                latency: Duration::ZERO,
-                bytes: 0,
-                start: Bytes::new(),
-                spoiled: None,
-            };
-            unasked_part(&answer).is_some()
-        };
-        for part in [
-            "bytes 0-4/10",
-            "bytes 1-9/10",
-            "bytes 0-9/*",
-            "bytes 0-9/11",
-            "lines 0-9/10",
-            "bytes */10",
-            "",
-            "bytes 0-18446744073709551615/0",
-        ] {
-            assert!(wrong(206, Some(part)), "{part}");
-        }
-        assert!(wrong(206, None));
-        assert!(!wrong(206, Some("bytes 0-9/10")));
-        assert!(!wrong(200, Some("bytes 0-4/10")));
-    }
-
-    /// It lies two I/O errors deep, where `source` does not lead.
-    #[test]
-    fn a_failed_handshake_is_tls_however_deep() {
-        let tls = rustls::Error::General("no trust".to_owned());
-        let error = io::Error::other(io::Error::new(io::ErrorKind::InvalidData, tls));
-        assert_eq!(failure(&error), Failure::Tls);
-        assert!(innermost(&error).contains("no trust"));
-    }
-
-    #[test]
-    fn failures_are_told_apart() {
-        let io = |kind: io::ErrorKind| failure(&io::Error::from(kind));
-        assert_eq!(io(io::ErrorKind::TimedOut), Failure::Timeout);
-        assert_eq!(io(io::ErrorKind::InvalidData), Failure::Malformed);
-        assert_eq!(io(io::ErrorKind::ConnectionReset), Failure::Reset);
-    }
 }

@@ -226,7 +226,7 @@ pub(crate) fn introduce(engine: &Engine, frontier: &mut super::frontier::Frontie
             .as_ref()
             .map_or((404, &b""[..]), |body| (200, body));
         if left > 0
-            && let Some(rules) = Rules::of(Some(status), body, &engine.settings.user_agent)
+            && let Some(rules) = Rules::of(Some(status), body, &engine.settings.robots_token)
         {
             let until = engine.limits.now() + std::time::Duration::from_secs(left);
             lane.robots = Standing::Known {

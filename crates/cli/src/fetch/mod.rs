@@ -6,13 +6,15 @@
 //! | `frontier`, `lane`, `pending` | which request is next? |
 //! | `retry`, `outage` | what becomes of a request that failed? |
 //! | `limits` | may it leave now? |
-//! | `engine`, `worker`, `client`, `ways`, `body` | who sends it, and what follows? |
+//! | `engine`, `worker`, `client`, `ways`, `connection`, `cookies`, `body` | who sends it, and what follows? |
 //! | `robots` | what does the origin ask of us? |
 //! | `output`, `journal`, `sent`, `recover`, `store`, `save` | what is written, and what survives a kill? |
 //! | `progress`, `summary`, `talk`, `failures` | what does the person see? |
 
 mod body;
 mod client;
+mod connection;
+mod cookies;
 mod engine;
 mod failures;
 mod frontier;
@@ -34,6 +36,7 @@ mod spool;
 mod store;
 mod summary;
 mod talk;
+mod unexpected;
 mod ways;
 mod worker;
 

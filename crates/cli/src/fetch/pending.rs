@@ -26,8 +26,8 @@ pub(crate) struct Pending {
     pub(crate) hop: Option<Url>,
     /// The spool's line, once it was read.
     pub(crate) given: Option<String>,
-    /// Hashes of the URLs that redirected on the way here.
-    pub(crate) passed: Vec<u64>,
+    /// Redirects followed on the way here.
+    pub(crate) hops: usize,
     /// Requests sent.
     pub(crate) attempts: u32,
     /// How the last one was answered, if it was.
@@ -54,7 +54,7 @@ impl Pending {
             offset,
             hop: None,
             given: None,
-            passed: Vec::new(),
+            hops: 0,
             attempts: 0,
             status: None,
             refused: 0,

@@ -2,7 +2,7 @@
 //!
 //! The direct way is hyper's own pooled client with the connector reqwest would give it: reqwest around it costs
 //! as much CPU time per page as all of HTTP (measured: 6 of 20 us). Proxies are rare and have many dialects;
-//! those stay with reqwest.
+//! those stay with reqwest. Both tolerate the malformed header lines that browsers tolerate, by the same switches.
 
 use std::error::Error;
 use std::future::Future;
@@ -12,20 +12,22 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, USER_AGENT};
+use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, COOKIE, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Request, Response, Uri};
 use http_body_util::{BodyExt, Either, Empty};
 use hyper::body::Incoming;
-use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
+use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::{HttpConnector, capture_connection};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use politely::attempts::{Unprocessed, unprocessed};
+use politely::coding::ACCEPTED;
 use rustls_platform_verifier::ConfigVerifierExt;
-use tokio::net::TcpStream;
 use tower_service::Service;
 use url::Url;
 
 use super::client::innermost;
+use super::connection::{Noted, Use};
 use crate::config::Settings;
 use crate::exit::Wrong;
 
@@ -36,10 +38,29 @@ pub(super) enum Way {
         /// What every request says.
         headers: HeaderMap,
     },
-    Proxied(reqwest::Client),
+    Proxied {
+        client: reqwest::Client,
+        /// It keeps connections, so one of them may be stale.
+        keeps: bool,
+    },
 }
 
-type BoxError = Box<dyn Error + Send + Sync>;
+pub(super) type BoxError = Box<dyn Error + Send + Sync>;
+
+/// Why a way has no answer.
+pub(super) struct Lost {
+    pub(super) why: BoxError,
+    /// What the error says about repeating the request at once; a closed connection counts only if it was kept.
+    pub(super) unprocessed: Option<Unprocessed>,
+}
+
+/// Which versions of HTTP a way speaks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Versions {
+    All,
+    /// HTTP/1.1, for origins that answered `HTTP_1_1_REQUIRED`.
+    Http1,
+}
 
 /// A body as it comes, not yet unpacked.
 pub(super) type Coming = Either<Incoming, reqwest::Body>;
@@ -50,6 +71,10 @@ const CONNECT_MAX: Duration = Duration::from_secs(10);
 const KEEPALIVE: Duration = Duration::from_secs(15);
 /// ... when so many had no answer.
 const KEEPALIVE_PROBES: u32 = 3;
+/// Header fields of one answer that are read; hyper's default is 100.
+const HEADER_FIELDS_MAX: usize = 1000;
+/// Bytes of an answer's head that are read: what Chromium reads.
+const HEAD_MAX: u32 = 256 * 1024;
 
 impl Way {
     /// Through `proxy`, or directly; up to `keep` idle connections per host.
@@ -57,20 +82,27 @@ impl Way {
         settings: &Settings,
         proxy: Option<&str>,
         keep: usize,
+        versions: Versions,
     ) -> Result<Self, Wrong> {
         let wrong = |why: &dyn Error| Wrong::no_client(&innermost(why));
         let connect_max = settings.timeout.min(CONNECT_MAX);
         if let Some(proxy) = proxy {
-            let client = reqwest::Client::builder()
+            let accepted = HeaderValue::from_static(ACCEPTED);
+            let mut client = politely::reqwest::lenient(reqwest::Client::builder())
                 .redirect(reqwest::redirect::Policy::none())
                 .user_agent(&settings.user_agent)
                 .connect_timeout(connect_max)
                 .pool_max_idle_per_host(keep)
                 .no_gzip()
-                .default_headers(HeaderMap::from_iter([(ACCEPT_ENCODING, GZIP)]))
+                .default_headers(HeaderMap::from_iter([(ACCEPT_ENCODING, accepted)]))
                 .no_proxy();
+            if versions == Versions::Http1 {
+                client = client.http1_only();
+            }
             let client = reqwest::Proxy::all(proxy).and_then(|proxy| client.proxy(proxy).build());
-            return client.map(Self::Proxied).map_err(|why| wrong(&why));
+            let client = client.map_err(|why| wrong(&why))?;
+            let keeps = keep > 0;
+            return Ok(Self::Proxied { client, keeps });
         }
         let tls = rustls::ClientConfig::with_platform_verifier().map_err(|why| wrong(&why))?;
         let mut tcp = HttpConnector::new();
@@ -82,47 +114,114 @@ impl Way {
         tcp.set_keepalive_retries(Some(KEEPALIVE_PROBES));
         let inner = hyper_rustls::HttpsConnectorBuilder::new()
             .with_tls_config(tls)
-            .https_or_http()
-            .enable_all_versions()
-            .wrap_connector(tcp);
+            .https_or_http();
+        let inner = match versions {
+            Versions::All => inner.enable_all_versions().wrap_connector(tcp),
+            Versions::Http1 => inner.enable_http1().wrap_connector(tcp),
+        };
         let client = Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
             .pool_max_idle_per_host(keep)
+            .http1_allow_obsolete_multiline_headers_in_responses(true)
+            .http1_allow_spaces_after_header_name_in_responses(true)
+            .http1_ignore_invalid_headers_in_responses(true)
+            .http1_max_headers(HEADER_FIELDS_MAX)
+            .http1_max_buf_size(HEAD_MAX as usize)
+            .http2_max_header_list_size(HEAD_MAX)
             .build(Connector { inner, connect_max });
         let client = Box::new(client);
         let agent = HeaderValue::from_str(&settings.user_agent).map_err(|why| wrong(&why))?;
         let headers = HeaderMap::from_iter([
             (ACCEPT, HeaderValue::from_static("*/*")),
-            (ACCEPT_ENCODING, GZIP),
+            (ACCEPT_ENCODING, HeaderValue::from_static(ACCEPTED)),
             (USER_AGENT, agent),
         ]);
         Ok(Self::Direct { client, headers })
     }
 
-    /// Sends a GET for `url`; returns once the answer's head is there.
-    pub(super) async fn get(&self, url: &Url) -> Result<Response<Coming>, BoxError> {
+    /// Sends a GET for `url` with `cookies`; returns once the answer's head is there.
+    pub(super) async fn get(
+        &self,
+        url: &Url,
+        cookies: Option<HeaderValue>,
+    ) -> Result<Response<Coming>, Lost> {
         match self {
             Self::Direct { client, headers } => {
-                let mut request = Request::new(Empty::new());
-                *request.uri_mut() = url.as_str().parse::<Uri>()?;
-                *request.headers_mut() = headers.clone();
-                if !url.username().is_empty() || url.password().is_some() {
-                    *request.uri_mut() = without_login(url).as_str().parse()?;
-                    request.headers_mut().insert(AUTHORIZATION, login(url)?);
+                let mut request = request(url, headers, cookies).map_err(Lost::before)?;
+                let connection = capture_connection(&mut request);
+                match client.request(request).await {
+                    Ok(answer) => {
+                        if let Some(used) = answer.extensions().get::<Use>() {
+                            used.answered();
+                        }
+                        Ok(answer.map(Either::Left))
+                    }
+                    Err(why) => {
+                        let unprocessed = unprocessed(&why);
+                        let mut noted = http::Extensions::new();
+                        if let Some(connected) = &*connection.connection_metadata() {
+                            connected.get_extras(&mut noted);
+                        }
+                        let stale = noted.get().is_some_and(Use::is_stale);
+                        let closed = Some(Unprocessed::Closed);
+                        Err(Lost {
+                            unprocessed: unprocessed.filter(|_| stale || unprocessed != closed),
+                            why: why.into(),
+                        })
+                    }
                 }
-                Ok(client.request(request).await?.map(Either::Left))
             }
-            Self::Proxied(client) => {
-                let response: Response<reqwest::Body> =
-                    client.get(url.clone()).send().await?.into();
-                Ok(response.map(Either::Right))
+            Self::Proxied { client, keeps } => {
+                let mut request = client.get(url.clone());
+                if let Some(cookies) = cookies {
+                    request = request.header(COOKIE, cookies);
+                }
+                match request.send().await {
+                    Ok(answer) => Ok(Response::from(answer).map(Either::Right)),
+                    Err(why) => {
+                        let unprocessed = unprocessed(&why);
+                        let closed = Some(Unprocessed::Closed);
+                        Err(Lost {
+                            unprocessed: unprocessed.filter(|_| *keeps || unprocessed != closed),
+                            why: why.into(),
+                        })
+                    }
+                }
             }
         }
     }
 }
 
-const GZIP: HeaderValue = HeaderValue::from_static("gzip");
+impl Lost {
+    /// The request was not even sent.
+    fn before(why: BoxError) -> Self {
+        Self {
+            why,
+            unprocessed: None,
+        }
+    }
+}
+
+fn request(
+    url: &Url,
+    headers: &HeaderMap,
+    cookies: Option<HeaderValue>,
+) -> Result<Request<Empty<Bytes>>, BoxError> {
+    let mut request = Request::new(Empty::new());
+    let uri = |url: &Url| url.as_str().parse::<Uri>();
+    let unusable = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
+    *request.uri_mut() = uri(url).map_err(unusable)?;
+    *request.headers_mut() = headers.clone();
+    if !url.username().is_empty() || url.password().is_some() {
+        *request.uri_mut() = uri(&without_login(url)).map_err(unusable)?;
+        request.headers_mut().insert(AUTHORIZATION, login(url)?);
+    }
+    if let Some(cookies) = cookies {
+        request.headers_mut().insert(COOKIE, cookies);
+    }
+    Ok(request)
+}
 
 fn without_login(url: &Url) -> Url {
     let mut url = url.clone();
@@ -165,7 +264,7 @@ pub(super) struct Connector {
 }
 
 impl Service<Uri> for Connector {
-    type Response = MaybeHttpsStream<TokioIo<TcpStream>>;
+    type Response = TokioIo<Noted>;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
 
@@ -177,9 +276,11 @@ impl Service<Uri> for Connector {
         let connecting = self.inner.call(to);
         let connect_max = self.connect_max;
         Box::pin(async move {
-            tokio::time::timeout(connect_max, connecting)
-                .await
-                .unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
+            let connected = tokio::time::timeout(connect_max, connecting).await;
+            match connected {
+                Ok(connected) => connected.map(Noted::new),
+                Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+            }
         })
     }
 }

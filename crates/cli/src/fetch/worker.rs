@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use politely::core::signal::{Outcome, Report, Resource, Signal, WallClock, classify};
 use politely::core::{Timestamp, key::Key};
+use politely::redirect::{HOPS_MAX, follow};
 use url::Url;
 
 use super::client::{Answer, Body, Came};
@@ -17,8 +18,6 @@ use super::retry::{after_failure, is_served, status_words};
 use super::robots::{self, Cached, Rules, Standing};
 use super::save::place;
 
-/// Redirects of one page; browsers stop at 20, nobody serious needs more than half of that.
-const REDIRECTS_MAX: usize = 10;
 /// Redirects of one robots.txt (RFC 9309, 2.3.1.2).
 const ROBOTS_REDIRECTS_MAX: usize = 5;
 /// A robots.txt is read this far (RFC 9309, 2.5: at least 500 KiB).
@@ -118,7 +117,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
             pending.attempt = pending.attempt.clone().following(&report, delay);
             again(engine, lane, pending, delay, &last);
         }
-        (After::Onward(to), _) => onward(engine, lane, pending, &url, to, &last),
+        (After::Onward(to), _) => onward(engine, lane, pending, to, &last),
     }
 }
 
@@ -205,36 +204,20 @@ fn after(pending: &Pending, came: &Came, report: &Report, url: &Url, wait_max: D
     let Came::Answer(answer) = came else {
         return After::Over(None);
     };
-    match answer.leads_to(url) {
-        Some(Ok(to)) => match (follow(pending, url, &to), report.target_after) {
-            (Err(why), _) => After::Over(Some(why)),
-            (Ok(()), Some(wait)) if wait > wait_max => {
+    let page = pending.purpose == Purpose::Page;
+    let hops_max = if page { HOPS_MAX } else { ROBOTS_REDIRECTS_MAX };
+    match follow(answer.status, &answer.headers, url, pending.hops, hops_max) {
+        Some(Ok(to)) => match report.target_after {
+            Some(wait) if wait > wait_max => {
                 let seconds = wait.as_secs();
                 After::Over(Some(format!(
                     "redirect to {to} after {seconds} s, longer than is waited for"
                 )))
             }
-            (Ok(()), _) => After::Onward(to),
+            _ => After::Onward(to),
         },
-        Some(Err(why)) => After::Over(Some(why)),
+        Some(Err(why)) => After::Over(Some(why.to_string())),
         None => After::Over(fault(answer)),
-    }
-}
-
-/// May this redirect be followed?
-fn follow(pending: &Pending, from: &Url, to: &Url) -> Result<(), String> {
-    let max = if pending.purpose == Purpose::Page {
-        REDIRECTS_MAX
-    } else {
-        ROBOTS_REDIRECTS_MAX
-    };
-    if from == to || pending.passed.contains(&hash(to)) {
-        return Err(format!("redirect loop at {to}"));
-    }
-    if pending.passed.len() >= max {
-        Err(format!("more than {max} redirects"))
-    } else {
-        Ok(())
     }
 }
 
@@ -302,14 +285,7 @@ fn again(engine: &Engine, lane: LaneId, pending: Box<Pending>, delay: Duration, 
     came_back(frontier, lane, now, Some(last));
 }
 
-fn onward(
-    engine: &Engine,
-    from: LaneId,
-    mut pending: Box<Pending>,
-    url: &Url,
-    to: Url,
-    last: &Last<'_>,
-) {
+fn onward(engine: &Engine, from: LaneId, mut pending: Box<Pending>, to: Url, last: &Last<'_>) {
     let keys = match engine.limits.keys(&to) {
         Ok(keys) => keys,
         Err(why) => {
@@ -320,7 +296,6 @@ fn onward(
             return finish(engine, from, &pending, Some(last), Some(&error));
         }
     };
-    pending.passed.push(hash(url));
     let (lane, new) = engine.lock().frontier.lane_of(&to, || keys);
     if new {
         engine.introduce(lane);
@@ -342,13 +317,15 @@ fn onward(
 fn robots_over(engine: &Engine, lane: LaneId, of: LaneId, last: &Last<'_>, error: Option<&str>) {
     let now = engine.limits.now();
     let answer = match last.came {
+        // Rules that cannot be decoded are not known: the origin is closed, as after a 5xx.
+        Came::Answer(answer) if answer.spoiled.is_some() && answer.status.is_success() => None,
         Came::Answer(answer) => Some((answer.status.as_u16(), &answer.start)),
         Came::Failed(..) => None,
     };
     let rules = match answer {
         // Too many redirects, or one that leads nowhere, is "unavailable": there are no rules.
-        Some((300..=399, _)) => Rules::of(Some(404), b"", &engine.settings.user_agent),
-        Some((status, body)) => Rules::of(Some(status), body, &engine.settings.user_agent),
+        Some((300..=399, _)) => Rules::of(Some(404), b"", &engine.settings.robots_token),
+        Some((status, body)) => Rules::of(Some(status), body, &engine.settings.robots_token),
         None => None,
     };
     if rules.is_some() {
@@ -378,7 +355,7 @@ fn robots_over(engine: &Engine, lane: LaneId, of: LaneId, last: &Last<'_>, error
         let patient = health.gave_up().is_none() && frontier.lane(of).pages_waiting() > 1;
         standing.unavailable(&robots::Unusable {
             why: error.unwrap_or("no answer"),
-            for_good: answer.is_none(),
+            for_good: matches!(last.came, Came::Failed(..)),
             patient,
             not_before: now + last.report.retry_after.unwrap_or_default(),
             now,
@@ -442,13 +419,4 @@ pub(crate) async fn resolve(engine: &Engine, lane: LaneId) {
     }
     engine.introduce(lane);
     engine.look_again();
-}
-
-/// FNV-1a of a URL: told apart well enough for ten of them.
-fn hash(url: &Url) -> u64 {
-    url.as_str()
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325, |sum: u64, byte| {
-            (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        })
 }

@@ -310,8 +310,8 @@ fn servers_that_misbehave_cost_their_own_urls_only() {
     for (path, why) in [
         ("bomb", "body exceeds 1048576 bytes"),
         ("endless", "body exceeds 1048576 bytes"),
-        ("loop", "redirect loop"),
-        ("nowhere", "no web address"),
+        ("loop", "it is hop 11 of at most 10"),
+        ("nowhere", "it is not an http or https URL"),
         ("drip", "time-out"),
         ("torn-head", "connection broken"),
         ("torn-body", "connection broken"),

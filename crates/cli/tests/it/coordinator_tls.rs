@@ -64,7 +64,7 @@ impl Secured {
 }
 
 /// An authority, `ca.pem`, and what it signed for 127.0.0.1: `cert.pem`, `key.pem`.
-fn certify(folder: &Path) {
+pub(crate) fn certify(folder: &Path) {
     let key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2";
     openssl(
         folder,

@@ -25,6 +25,66 @@ pub fn failure_of(error: &(dyn Error + 'static)) -> Option<Failure> {
     clues.conclude()
 }
 
+/// What an error before the head of a response says about sending the request again at once.
+///
+/// None of these is evidence about the host: it did not refuse the request, and it did no work for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unprocessed {
+    /// The server said that it did not process the request: `REFUSED_STREAM`, or a GOAWAY that leaves out its stream
+    /// (RFC 9113, sections 6.8 and 8.7). Any code but `ENHANCE_YOUR_CALM`, which is a refusal.
+    Told,
+    /// The connection closed before the head of a response. On a connection that was used before, the server may have
+    /// closed it when the request was on its way (RFC 9112, section 9.3.1). Whether it was, the error does not tell.
+    Closed,
+    /// The server answers this request over HTTP/1.1 only: `HTTP_1_1_REQUIRED` (RFC 9113, section 7).
+    Http1Required,
+}
+
+/// Returns what `error`, met before the head of a response, says about sending the request again at once; `None` if
+/// it is a failure.
+pub fn unprocessed(error: &(dyn Error + 'static)) -> Option<Unprocessed> {
+    const HTTP_1_1_REQUIRED: &str = "endpoint requires HTTP/1.1";
+    const ENHANCE_YOUR_CALM: &str = "detected excessive load";
+    const REFUSED_STREAM: &str = "stream error received: refused stream";
+    const GOAWAY: &str = "connection error received: ";
+    /// Of hyper and h2, in this order.
+    const CLOSED: [&str; 3] = [
+        "connection closed before message completed",
+        "operation was canceled",
+        "stream closed because of a broken pipe",
+    ];
+
+    let mut closed = false;
+    let mut cause = Some(error);
+    for _ in 0..CAUSES_MAX {
+        let Some(error) = cause else { break };
+        let words = error.to_string();
+        if words.contains(HTTP_1_1_REQUIRED) {
+            return Some(Unprocessed::Http1Required);
+        }
+        // A connection that was never made closes nothing.
+        if words.contains(ENHANCE_YOUR_CALM) || words.contains("client error (Connect)") {
+            return None;
+        }
+        if words.contains(REFUSED_STREAM) || words.contains(GOAWAY) {
+            return Some(Unprocessed::Told);
+        }
+        closed |= CLOSED.iter().any(|phrase| words.contains(phrase));
+        let io = error.downcast_ref::<io::Error>();
+        closed |= io.is_some_and(|io| {
+            use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+            matches!(
+                io.kind(),
+                BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof
+            )
+        });
+        cause = io
+            .and_then(io::Error::get_ref)
+            .map_or_else(|| error.source(), |content| Some(content));
+    }
+    closed.then_some(Unprocessed::Closed)
+}
+
 /// What a phrase in an error's words tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Clue {
@@ -39,7 +99,7 @@ enum Clue {
 }
 
 /// Phrases of hyper 1, hyper-util 0.1, reqwest 0.13, tower 0.5, h2 0.4, tokio-rustls 0.26 and std.
-const PHRASES: [(&str, Clue); 16] = [
+const PHRASES: [(&str, Clue); 18] = [
     ("dns error", Clue::Dns),
     ("failed to lookup address", Clue::Dns),
     ("emporary failure in name resolution", Clue::Resolver),
@@ -55,6 +115,8 @@ const PHRASES: [(&str, Clue); 16] = [
     ("error reading a body", Clue::Broken),
     ("stream error received", Clue::Broken),
     ("invalid HTTP", Clue::Malformed),
+    ("invalid content-length parsed", Clue::Malformed),
+    ("unexpected transfer-encoding parsed", Clue::Malformed),
     ("message head is too large", Clue::Malformed),
 ];
 
@@ -72,6 +134,10 @@ impl Clues {
     ) -> Option<&'a (dyn Error + 'static)> {
         if error.is::<tokio::time::error::Elapsed>() {
             self.said.push(Clue::Timeout);
+        }
+        #[cfg(any(feature = "reqwest", feature = "coordinator"))]
+        if error.is::<rustls::Error>() {
+            self.said.push(Clue::Tls);
         }
         let words = error.to_string();
         let said = PHRASES.iter().filter(|(phrase, _)| words.contains(phrase));
@@ -183,6 +249,98 @@ mod tests {
         for (outer, kind, words, failure) in cases {
             let error = Outer(outer, io(kind, words));
             assert_eq!(failure_of(&error), Some(failure), "{outer}: {words}");
+        }
+    }
+
+    /// It lies two I/O errors deep, where `source` does not lead.
+    #[cfg(feature = "reqwest")]
+    #[test]
+    fn a_failed_handshake_is_tls_however_deep() {
+        let tls = rustls::Error::General("no trust".to_owned());
+        let error = io::Error::other(io::Error::new(ErrorKind::InvalidData, tls));
+        assert_eq!(failure_of(&error), Some(Failure::Tls));
+    }
+
+    #[test]
+    fn bare_kinds_are_told_apart() {
+        let kind = |kind: ErrorKind| failure_of(&io::Error::from(kind));
+        assert_eq!(kind(ErrorKind::TimedOut), Some(Failure::Timeout));
+        assert_eq!(kind(ErrorKind::InvalidData), Some(Failure::Malformed));
+        assert_eq!(kind(ErrorKind::ConnectionReset), Some(Failure::Reset));
+    }
+
+    #[test]
+    fn requests_that_were_not_processed_are_told_from_failures() {
+        use ErrorKind::{ConnectionRefused, ConnectionReset, InvalidData, Other, TimedOut};
+        use Unprocessed::{Closed, Http1Required, Told};
+        let (send, connect) = ("client error (SendRequest)", "client error (Connect)");
+        let cases = [
+            (
+                send,
+                Other,
+                "stream error received: refused stream before processing any application logic",
+                Some(Told),
+            ),
+            (
+                send,
+                Other,
+                "connection error received: not a result of an error",
+                Some(Told),
+            ),
+            (
+                send,
+                Other,
+                "connection error received: unexpected internal error encountered",
+                Some(Told),
+            ),
+            (
+                send,
+                Other,
+                "connection error received: detected excessive load generating behavior",
+                None,
+            ),
+            (
+                send,
+                Other,
+                "stream error received: detected excessive load generating behavior",
+                None,
+            ),
+            (
+                send,
+                Other,
+                "stream error received: stream no longer needed",
+                None,
+            ),
+            (
+                send,
+                Other,
+                "stream error received: endpoint requires HTTP/1.1",
+                Some(Http1Required),
+            ),
+            (
+                send,
+                Other,
+                "connection error received: endpoint requires HTTP/1.1",
+                Some(Http1Required),
+            ),
+            (
+                send,
+                Other,
+                "connection closed before message completed",
+                Some(Closed),
+            ),
+            (send, ConnectionReset, "reset", Some(Closed)),
+            (send, TimedOut, "timed out", None),
+            (send, InvalidData, "odd", None),
+            (connect, ConnectionReset, "reset", None),
+            (connect, ConnectionRefused, "refused", None),
+        ];
+        for (outer, kind, words, is) in cases {
+            assert_eq!(
+                unprocessed(&Outer(outer, io(kind, words))),
+                is,
+                "{outer}: {words}"
+            );
         }
     }
 

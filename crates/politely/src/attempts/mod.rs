@@ -19,6 +19,14 @@
 //! it may give up earlier, by the fleet's budgets, and says how long to wait. A request whose body cannot be
 //! copied is sent once. Permanent failures (no such host, bad TLS) are returned at once.
 //!
+//! # What is repeated at once
+//! A request that the server did not process is no attempt and no evidence: it is repeated on the same permit, and
+//! nothing is reported. So it is with `REFUSED_STREAM` and with a GOAWAY that leaves out its stream, and with a connection that
+//! closes before an answer, if its origin answered the last request: a kept connection goes stale that way.
+//! At most [`REPEATS_MAX`] repeats, of idempotent methods, if the body can be copied. Then it is a failure.
+//!
+//! After `HTTP_1_1_REQUIRED` the error is the caller's, and a failure: only the client inside can choose HTTP/1.1.
+//!
 //! # Cancellation
 //! Dropping the call's future is safe at every point. In the line: it leaves the line, nothing was taken.
 //! Under way: its slots return, its tokens stay spent, since the request may have arrived. In a backoff:
@@ -33,6 +41,7 @@
 
 mod body;
 mod failure;
+mod stale;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -41,6 +50,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, Method, Response, StatusCode};
 use http_body::Body;
+use politely_core::Timestamp;
 use politely_core::host::Directions;
 use politely_core::key::{Key, KeyError};
 use politely_core::retry::{Attempt, BudgetRule, Next, Policy};
@@ -59,7 +69,11 @@ use crate::sync::sleep;
 
 pub use body::PacedBody;
 use body::Peeked;
-pub use failure::failure_of;
+pub use failure::{Unprocessed, failure_of, unprocessed};
+use stale::Answered;
+
+/// Repeats of a request that the server did not process, before it counts as failed.
+pub const REPEATS_MAX: u32 = 2;
 
 /// How requests are sent: by which limiter, under which keys, how often. Cheap to clone; clones share the
 /// limiter and the retry budgets.
@@ -71,6 +85,7 @@ pub struct Attempts {
     keys: Arc<KeysOf>,
     and_keys: Vec<Key>,
     budgets: Arc<Budgets>,
+    answered: Arc<Answered>,
 }
 
 type KeysOf = dyn Fn(&Asked<'_>) -> Result<Vec<Key>, KeyError> + Send + Sync;
@@ -109,6 +124,7 @@ impl Attempts {
             keys: Arc::new(|asked| Ok(vec![Key::of_url(asked.url)?])),
             and_keys: Vec::new(),
             budgets: Arc::new(budgets),
+            answered: Arc::default(),
         }
     }
 
@@ -186,8 +202,10 @@ impl Attempts {
             );
             permit.sent();
             let judge = permit.judge(&attempt, copy.is_some());
-            let sending = exchange.send(request).instrument(span.clone());
-            let result = permit.during(sending).await;
+            let spare = copy.as_ref().and_then(X::copy);
+            let sending = self.send(exchange, request, spare, sent);
+            let sending = sending.instrument(span.clone());
+            let (result, sent) = permit.during(sending).await;
             let latency = self.limiter.now().since(sent);
             let (report, url_fault, came) = match result {
                 Ok(response) => {
@@ -226,8 +244,52 @@ impl Attempts {
         }
     }
 
+    /// Sends `request`, and its copy `spare` while the server does not process it. Returns also when it was last sent.
+    async fn send<X: Exchange>(
+        &self,
+        exchange: &mut X,
+        mut request: X::Request,
+        mut spare: Option<X::Request>,
+        mut sent: Timestamp,
+    ) -> (Result<Response<X::Body>, X::Error>, Timestamp) {
+        let origin = X::url(&request).map_or(0, |url| self.answered.origin(&url));
+        let mut was_kept = self.answered.has(origin);
+        for _ in 0..REPEATS_MAX {
+            let again = spare.as_ref().and_then(X::copy);
+            let error = match exchange.send(request).await {
+                Ok(response) => {
+                    self.answered.add(origin);
+                    return (Ok(response), sent);
+                }
+                Err(error) => error,
+            };
+            let repeats = match X::unprocessed(&error) {
+                Some(Unprocessed::Told) => true,
+                Some(Unprocessed::Closed) => was_kept,
+                Some(Unprocessed::Http1Required) | None => false,
+            };
+            self.answered.remove(origin);
+            let Some(copy) = spare.take().filter(|_| repeats) else {
+                return (Err(error), sent);
+            };
+            tracing::debug!("not processed; repeated at once");
+            if let Err(error) = exchange.ready().await {
+                return (Err(error), sent);
+            }
+            was_kept &= again.is_some();
+            (request, spare) = (copy, again);
+            sent = self.limiter.now();
+        }
+        let result = exchange.send(request).await;
+        if result.is_ok() {
+            self.answered.add(origin);
+        }
+        (result, sent)
+    }
+
     fn copy_of<X: Exchange>(&self, request: &X::Request) -> Option<X::Request> {
-        let repeatable = self.policy.methods.contains(X::method(request));
+        let method = X::method(request);
+        let repeatable = self.policy.methods.contains(method) || method.is_idempotent();
         repeatable.then(|| X::copy(request)).flatten()
     }
 
@@ -357,6 +419,8 @@ pub(crate) trait Exchange {
     fn copy(request: &Self::Request) -> Option<Self::Request>;
     /// What the error says about the host; `None`: nothing, and the request is not sent again.
     fn failure(error: &Self::Error) -> Option<Failure>;
+    /// What the error, met before the head of a response, says about repeating the request at once.
+    fn unprocessed(error: &Self::Error) -> Option<Unprocessed>;
     fn ready(&mut self) -> impl Future<Output = Result<(), Self::Error>> + Send;
     fn send(
         &mut self,

@@ -47,7 +47,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 use url::Url;
 
-use crate::attempts::{Attempts, Ended, Exchange, PacedBody, failure_of};
+use crate::attempts::{Attempts, Ended, Exchange, PacedBody, Unprocessed, failure_of, unprocessed};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -238,6 +238,10 @@ where
 
     fn failure(error: &BoxError) -> Option<Failure> {
         failure_of(&**error)
+    }
+
+    fn unprocessed(error: &BoxError) -> Option<Unprocessed> {
+        unprocessed(&**error)
     }
 
     async fn ready(&mut self) -> Result<(), BoxError> {

@@ -10,7 +10,7 @@ use reqwest::{Body, Request, Response, ResponseBuilderExt};
 use reqwest_middleware::{Error, Middleware, Next, Result};
 use url::Url;
 
-use crate::attempts::{Attempts, Ended, Exchange, failure_of};
+use crate::attempts::{Attempts, Ended, Exchange, Unprocessed, failure_of, unprocessed};
 
 /// Paces, classifies, reports and retries every request of a client. Put it after middlewares that should see
 /// a request once, before those that should see every attempt.
@@ -48,13 +48,24 @@ impl Middleware for PoliteMiddleware {
 }
 
 /// On the way through `http::Response` reqwest drops the URL, unless it is told.
-fn keep_url<B>(mut response: http::Response<B>, url: Url) -> http::Response<B> {
+pub(super) fn keep_url<B>(mut response: http::Response<B>, url: Url) -> http::Response<B> {
     if let Ok(with_url) = http::Response::builder().url(url).body(()) {
         response
             .extensions_mut()
             .extend(with_url.into_parts().0.extensions);
     }
     response
+}
+
+/// The error that a client or a middleware returned.
+fn cause(error: &Error) -> &(dyn std::error::Error + 'static) {
+    match error {
+        Error::Reqwest(error) => error,
+        Error::Middleware(error) => {
+            let error: &(dyn std::error::Error + Send + Sync + 'static) = error.as_ref();
+            error
+        }
+    }
 }
 
 struct Onward<'a> {
@@ -84,13 +95,11 @@ impl Exchange for Onward<'_> {
     }
 
     fn failure(error: &Error) -> Option<Failure> {
-        match error {
-            Error::Reqwest(error) => failure_of(error),
-            Error::Middleware(error) => {
-                let error: &(dyn std::error::Error + Send + Sync + 'static) = error.as_ref();
-                failure_of(error)
-            }
-        }
+        failure_of(cause(error))
+    }
+
+    fn unprocessed(error: &Error) -> Option<Unprocessed> {
+        unprocessed(cause(error))
     }
 
     async fn ready(&mut self) -> Result<()> {

@@ -76,9 +76,8 @@ impl RobotsCache {
     /// A cache for our product token `agent` (see [`Robots::from_response`]); `capacity` in origins, at
     /// least 1; `ttl` at most [`MAX_TTL`], the usual choice.
     pub fn new(agent: &str, capacity: usize, ttl: Duration) -> Self {
-        let token = super::parse::product_token(agent.trim_ascii().as_bytes());
         Self {
-            agent: String::from_utf8_lossy(token).to_ascii_lowercase(),
+            agent: super::product_token(agent).to_ascii_lowercase(),
             capacity: capacity.max(1),
             ttl: ttl.min(MAX_TTL),
             entries: HashMap::default(),

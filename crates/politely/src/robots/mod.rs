@@ -11,6 +11,9 @@
 //! | 4xx but 429 | 2.3.1.3 unavailable: there are no rules | everything allowed |
 //! | 5xx, 429, no answer | 2.3.1.4 unreachable: the rules are not known *now* | nothing allowed, asked again later |
 //!
+//! A 2xx whose body is in an unknown content coding, or damaged, counts as no answer: read as text, it would allow
+//! everything. [`coding::decode`](crate::coding::decode) undoes codings and says so.
+//!
 //! 429 is among the 4xx by number, but what it says is "not now", so it counts as unreachable.
 //!
 //! **Unreachable.** The next attempt is due after 1 min, doubling to 1 h. A copy fetched earlier stays in
@@ -38,6 +41,7 @@ mod delay;
 mod origin;
 mod parse;
 mod pattern;
+mod product;
 mod record;
 #[cfg(test)]
 mod tests;
@@ -49,6 +53,7 @@ use url::Url;
 pub use cache::{Lookup, MAX_TTL, RETRY_FIRST, RETRY_MAX, RobotsCache};
 pub use delay::MAX_CRAWL_DELAY;
 pub use origin::Origin;
+pub use product::product_token;
 pub use record::RecordError;
 
 use pattern::Rule;
@@ -107,8 +112,8 @@ pub struct Verdict<'r> {
 impl Robots {
     /// Reads a response to `/robots.txt`. `status` is `None` if there was no whole answer.
     ///
-    /// `agent` is our product token; of a longer `User-Agent` value the first word counts, without its
-    /// version (`politely/0.1 (+https://…)` is `politely`). An empty one is bound by the `*` group only.
+    /// `agent` is our product token, or a `User-Agent` value that names it ([`product_token`]). An empty one is bound by
+    /// the `*` group only. `body` is decoded ([`mod@crate::coding`]); for one that cannot be decoded pass `None` as the status.
     pub fn from_response(status: Option<u16>, body: &[u8], agent: &str) -> Self {
         match Answer::of_status(status) {
             Answer::Rules => parse::parse(body, agent),

@@ -11,18 +11,8 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::pattern::Rule;
+use super::product::{leading, token_of};
 use super::{Answer, MAX_BYTES, Robots, delay};
-
-/// The product token of a `User-Agent` value: `foobot` of `foobot/1.2 (+https://…)`.
-///
-/// Digits, dots and non-ASCII letters are outside the RFC's alphabet but in real names (`archive.org_bot`,
-/// `MJ12bot`); without them two different robots would become one.
-pub(super) fn product_token(value: &[u8]) -> &[u8] {
-    let end = value
-        .iter()
-        .position(|byte| !(byte.is_ascii_alphanumeric() || b"-_.".contains(byte) || *byte >= 0x80));
-    &value[..end.unwrap_or(value.len())]
-}
 
 /// Reads the body of a successful response.
 pub(super) fn parse(body: &[u8], agent: &str) -> Robots {
@@ -31,7 +21,7 @@ pub(super) fn parse(body: &[u8], agent: &str) -> Robots {
 
 /// Reads a text of any length: one we wrote ourselves.
 pub(super) fn parse_text(text: &[u8], agent: &str) -> Robots {
-    let agent = product_token(agent.trim_ascii().as_bytes());
+    let agent = token_of(agent.as_bytes());
     let (mut ours, mut everyones) = (Group::default(), Group::default());
     // Does the next `User-agent` begin a new list of names, for rules and for delays?
     let (mut rules_ended, mut delays_ended) = (true, true);
@@ -73,14 +63,14 @@ pub(super) fn parse_text(text: &[u8], agent: &str) -> Robots {
 
 /// Does a `User-agent` value name this token?
 fn names(value: &[u8], agent: &[u8]) -> bool {
-    let token = product_token(value);
+    let token = leading(value);
     !token.is_empty() && token.eq_ignore_ascii_case(agent)
 }
 
 fn names_everyone(value: &[u8]) -> bool {
     value
         .strip_prefix(b"*")
-        .is_some_and(|rest| !rest.starts_with(b"*") && product_token(rest).is_empty())
+        .is_some_and(|rest| !rest.starts_with(b"*") && leading(rest).is_empty())
 }
 
 #[derive(Default)]

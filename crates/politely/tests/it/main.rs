@@ -8,6 +8,7 @@ mod attempts;
 mod engines;
 mod examples;
 mod failures;
+mod http_oddities;
 mod limiter_bound;
 mod limiter_keys;
 mod limiter_line;

@@ -1,0 +1,118 @@
+//! A connection that notes whether it was used before, and whether an answer to the last request has begun.
+//!
+//! A server may close a kept connection just when a request is on its way (RFC 9112, section 9.3.1). Such a request is repeated;
+//! a request that a fresh connection loses, or whose answer has begun, is a failure.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use hyper_rustls::MaybeHttpsStream;
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+/// What is noted of a connection.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Use(Arc<Notes>);
+
+#[derive(Debug, Default)]
+struct Notes {
+    /// An answer came over it.
+    has_answered: AtomicBool,
+    /// Bytes came since the last request, or part of one, was written.
+    is_answering: AtomicBool,
+}
+
+impl Use {
+    /// Notes that the head of an answer came.
+    pub(super) fn answered(&self) {
+        self.0.has_answered.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether a request that this connection lost met a connection that was stale.
+    pub(super) fn is_stale(&self) -> bool {
+        let is = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        is(&self.0.has_answered) && !is(&self.0.is_answering)
+    }
+
+    fn note(&self, is_answering: bool) {
+        self.0.is_answering.store(is_answering, Ordering::Relaxed);
+    }
+}
+
+/// A connection and what is noted of it.
+pub(super) struct Noted {
+    stream: TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>,
+    used: Use,
+}
+
+impl Noted {
+    pub(super) fn new(stream: MaybeHttpsStream<TokioIo<TcpStream>>) -> TokioIo<Self> {
+        TokioIo::new(Self {
+            stream: TokioIo::new(stream),
+            used: Use::default(),
+        })
+    }
+
+    fn stream(&mut self) -> Pin<&mut TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>> {
+        Pin::new(&mut self.stream)
+    }
+}
+
+impl Connection for Noted {
+    fn connected(&self) -> Connected {
+        let connected = self.stream.inner().connected();
+        connected.extra(self.used.clone())
+    }
+}
+
+impl AsyncRead for Noted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = self.stream().poll_read(cx, buffer);
+        if buffer.filled().len() > before {
+            self.used.note(true);
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Noted {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.used.note(false);
+        self.stream().poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.used.note(false);
+        self.stream().poll_write_vectored(cx, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream().poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream().poll_shutdown(cx)
+    }
+}

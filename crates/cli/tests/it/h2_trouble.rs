@@ -1,0 +1,236 @@
+//! An HTTP/2 server that misbehaves on purpose: GOAWAY, `REFUSED_STREAM`, `HTTP_1_1_REQUIRED`, `ENHANCE_YOUR_CALM`.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+use crate::coordinator_tls::certify;
+use crate::run::{Said, fast, run};
+
+/// Frame types and flags (RFC 9113, section 6).
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const ACK: u8 = 1;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+/// Error codes (RFC 9113, section 7).
+const NO_ERROR: u32 = 0;
+const REFUSED_STREAM: u32 = 7;
+const ENHANCE_YOUR_CALM: u32 = 11;
+const HTTP_1_1_REQUIRED: u32 = 13;
+
+/// What the server does with a request.
+enum Does {
+    Answers,
+    Resets(u32),
+    /// Leaves the request out of a GOAWAY and closes.
+    GoesAway(u32),
+}
+
+/// A server that does with each request what `script` says, by its number on its connection, from 1.
+struct Server {
+    url: String,
+    folder: tempfile::TempDir,
+    /// Requests over HTTP/2, and over HTTP/1.1.
+    asked: Arc<[AtomicUsize; 2]>,
+}
+
+impl Server {
+    fn start(script: impl Fn(usize) -> Does + Send + Sync + 'static) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        certify(folder.path());
+        let chain = CertificateDer::pem_file_iter(folder.path().join("cert.pem")).unwrap();
+        let chain = chain.collect::<Result<Vec<_>, _>>().unwrap();
+        let key = PrivateKeyDer::from_pem_file(folder.path().join("key.pem")).unwrap();
+        let ring = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ServerConfig::builder_with_provider(ring)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .unwrap();
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("https://{}", listener.local_addr().unwrap());
+        let asked = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+        let (config, script, log) = (Arc::new(config), Arc::new(script), Arc::clone(&asked));
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let tls = ServerConnection::new(Arc::clone(&config)).unwrap();
+                let (script, log) = (Arc::clone(&script), Arc::clone(&log));
+                std::thread::spawn(move || {
+                    let _ = serve(StreamOwned::new(tls, stream), &*script, &log);
+                });
+            }
+        });
+        Self { url, folder, asked }
+    }
+
+    fn fetch(&self, pages: usize, flags: &[&str]) -> Said {
+        let urls = (0..pages).map(|n| format!("{}/{n}", self.url));
+        run(fast()
+            .env("SSL_CERT_FILE", self.folder.path().join("ca.pem"))
+            .env_remove("SSL_CERT_DIR")
+            .args(flags)
+            .args(urls))
+    }
+
+    fn asked(&self) -> [usize; 2] {
+        [0, 1].map(|version| self.asked[version].load(Ordering::Relaxed))
+    }
+}
+
+type Stream = StreamOwned<ServerConnection, std::net::TcpStream>;
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let head = [&length[1..], &[kind, flags], &stream.to_be_bytes()].concat();
+    [&head[..], payload].concat()
+}
+
+fn serve(
+    mut stream: Stream,
+    script: &dyn Fn(usize) -> Does,
+    asked: &[AtomicUsize; 2],
+) -> std::io::Result<()> {
+    while stream.conn.is_handshaking() {
+        stream.conn.complete_io(&mut stream.sock)?;
+    }
+    if stream.conn.alpn_protocol() != Some(b"h2") {
+        return serve_http1(&mut stream, &asked[1]);
+    }
+    let mut preface = [0; 24];
+    stream.read_exact(&mut preface)?;
+    stream.write_all(&frame(SETTINGS, 0, 0, &[]))?;
+    let mut on_this = 0;
+    loop {
+        let mut head = [0; 9];
+        stream.read_exact(&mut head)?;
+        let [a, b, c, kind, flags, id @ ..] = head;
+        let mut payload = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
+        stream.read_exact(&mut payload)?;
+        let id = u32::from_be_bytes(id);
+        match kind {
+            SETTINGS | PING if flags & ACK == 0 => {
+                let echo = if kind == PING { &payload[..] } else { &[] };
+                stream.write_all(&frame(kind, ACK, 0, echo))?;
+            }
+            HEADERS => {
+                on_this += 1;
+                asked[0].fetch_add(1, Ordering::Relaxed);
+                match script(on_this) {
+                    Does::Answers => {
+                        // `:status: 200` is entry 8 of HPACK's static table.
+                        stream.write_all(&frame(HEADERS, END_HEADERS, id, &[0x88]))?;
+                        stream.write_all(&frame(DATA, END_STREAM, id, b"a page"))?;
+                    }
+                    Does::Resets(code) => {
+                        stream.write_all(&frame(RST_STREAM, 0, id, &code.to_be_bytes()))?;
+                    }
+                    Does::GoesAway(code) => {
+                        let last = id.saturating_sub(2).to_be_bytes();
+                        let payload = [last, code.to_be_bytes()].concat();
+                        stream.write_all(&frame(GOAWAY, 0, 0, &payload))?;
+                        stream.conn.send_close_notify();
+                        return stream.flush();
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn serve_http1(stream: &mut Stream, asked: &AtomicUsize) -> std::io::Result<()> {
+    loop {
+        let (mut head, mut byte) = (Vec::new(), [0]);
+        while !head.ends_with(b"\r\n\r\n") {
+            stream.read_exact(&mut byte)?;
+            head.push(byte[0]);
+        }
+        asked.fetch_add(1, Ordering::Relaxed);
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\na page")?;
+    }
+}
+
+const ONE_BY_ONE: [&str; 4] = ["--in-flight", "1", "--retries", "0"];
+
+fn all_at_once(said: &Said, pages: usize) {
+    assert_eq!(said.code, 0, "{}", said.err);
+    let rows = said.rows();
+    assert_eq!(rows.len(), pages);
+    for row in rows {
+        assert_eq!(
+            (row["attempts"].as_u64(), row["refused"].as_u64()),
+            (Some(1), Some(0)),
+            "{row}"
+        );
+    }
+}
+
+#[test]
+fn requests_that_a_goaway_leaves_out_are_repeated_and_charge_nobody() {
+    let server = Server::start(|on_this| match on_this {
+        1 | 2 => Does::Answers,
+        _ => Does::GoesAway(NO_ERROR),
+    });
+    all_at_once(&server.fetch(16, &ONE_BY_ONE), 16);
+}
+
+#[test]
+fn refused_streams_are_repeated_and_charge_nobody() {
+    let server = Server::start(|on_this| match on_this {
+        3 => Does::Resets(REFUSED_STREAM),
+        _ => Does::Answers,
+    });
+    all_at_once(&server.fetch(16, &ONE_BY_ONE), 16);
+}
+
+#[test]
+fn a_server_that_refuses_every_stream_is_a_failure_after_a_few() {
+    let server = Server::start(|_| Does::Resets(REFUSED_STREAM));
+    let said = server.fetch(1, &ONE_BY_ONE);
+    assert_eq!((said.code, server.asked()), (1, [3, 0]), "{}", said.err);
+}
+
+#[test]
+fn an_origin_that_requires_http_1_is_asked_over_http_1() {
+    let server = Server::start(|_| Does::Resets(HTTP_1_1_REQUIRED));
+    all_at_once(&server.fetch(8, &ONE_BY_ONE), 8);
+    // The first answer holds for the origin.
+    assert_eq!(server.asked(), [1, 8]);
+    let server = Server::start(|_| Does::GoesAway(HTTP_1_1_REQUIRED));
+    all_at_once(&server.fetch(4, &ONE_BY_ONE), 4);
+}
+
+#[test]
+fn a_server_that_wants_calm_is_not_asked_again_at_once() {
+    for script in [Does::Resets as fn(u32) -> Does, Does::GoesAway] {
+        let server = Server::start(move |_| script(ENHANCE_YOUR_CALM));
+        let said = server.fetch(1, &ONE_BY_ONE);
+        assert_eq!((said.code, server.asked()), (1, [1, 0]), "{}", said.err);
+    }
+}
+
+#[test]
+fn the_certificates_are_where_the_tests_expect_them() {
+    let server = Server::start(|_| Does::Answers);
+    for name in ["ca.pem", "cert.pem", "key.pem"] {
+        assert!(
+            fs::exists(server.folder.path().join(name)).unwrap(),
+            "{name}"
+        );
+    }
+    all_at_once(&server.fetch(3, &[]), 3);
+}

@@ -1,0 +1,50 @@
+//! Which origins answered lately: only those may have left a stale connection behind.
+
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use foldhash::fast::RandomState;
+use url::Url;
+
+/// Origins remembered: 8 KiB. One that is forgotten only loses a repeat.
+const SLOTS: usize = 1024;
+
+/// A lossy set of origins, without a lock.
+pub(super) struct Answered {
+    slots: Box<[AtomicU64]>,
+    hasher: RandomState,
+}
+
+impl Default for Answered {
+    fn default() -> Self {
+        Self {
+            slots: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(),
+            hasher: RandomState::default(),
+        }
+    }
+}
+
+impl Answered {
+    /// The number that stands for the origin of `url`.
+    pub(super) fn origin(&self, url: &Url) -> u64 {
+        let origin = (url.scheme(), url.host_str(), url.port_or_known_default());
+        self.hasher.hash_one(origin) | 1
+    }
+
+    pub(super) fn add(&self, origin: u64) {
+        self.slot(origin).store(origin, Ordering::Relaxed);
+    }
+
+    pub(super) fn has(&self, origin: u64) -> bool {
+        self.slot(origin).load(Ordering::Relaxed) == origin
+    }
+
+    pub(super) fn remove(&self, origin: u64) {
+        let slot = self.slot(origin);
+        let _ = slot.compare_exchange(origin, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    fn slot(&self, origin: u64) -> &AtomicU64 {
+        &self.slots[(origin >> 32) as usize % SLOTS]
+    }
+}

@@ -1,0 +1,188 @@
+//! The one rule for redirects (RFC 9110, section 15.4): where a response leads, and by which method.
+//!
+//! | status | next request |
+//! | --- | --- |
+//! | 303 | GET without a body; HEAD stays HEAD |
+//! | 301, 302 | POST becomes GET without a body, as every client does; others stay |
+//! | 307, 308 | the same method and body |
+//! | other 3xx | none: the response is the answer |
+//!
+//! Only the number of hops ends a chain, at most [`HOPS_MAX`]. A URL may come again: a page that sets a cookie
+//! redirects to itself, and a page that is being made ready does so for a while.
+
+use std::fmt::Write as _;
+
+use http::header::LOCATION;
+use http::{HeaderMap, Method, StatusCode};
+use url::Url;
+
+/// Hops followed for one request: reqwest's default (the Fetch standard allows 20).
+pub const HOPS_MAX: usize = 10;
+
+/// Bytes of a Location that an error shows.
+const SHOWN_MAX: usize = 200;
+
+/// Why a redirect was not followed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RedirectError {
+    /// More hops than the caller follows.
+    #[error("cannot follow the redirect to {to}: it is hop {} of at most {max}", .max + 1)]
+    TooMany {
+        /// The last hop's target.
+        to: Url,
+        /// The most hops that are followed.
+        max: usize,
+    },
+    /// The target is no URL with the scheme http or https and a host.
+    #[error("cannot follow the redirect to {0:?}: it is not an http or https URL")]
+    Nowhere(String),
+    /// The response has no Location.
+    #[error("cannot follow the redirect: it has no Location")]
+    NoLocation,
+}
+
+/// Returns the method of the next hop, or `None` if `status` is no redirect that is followed.
+pub fn method_after(status: StatusCode, method: &Method) -> Option<Method> {
+    let became_get = match status {
+        StatusCode::SEE_OTHER => *method != Method::HEAD,
+        StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND => *method == Method::POST,
+        StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => false,
+        _ => return None,
+    };
+    Some(if became_get {
+        Method::GET
+    } else {
+        method.clone()
+    })
+}
+
+/// Returns where `headers`, those of a redirect that answered `from`, lead.
+///
+/// A Location in another encoding than UTF-8 is taken byte by byte, as browsers take it. Without a fragment of its own
+/// the target inherits the one of `from` (RFC 9110, section 10.2.2).
+///
+/// # Errors
+/// There is no Location, or it is no http or https URL.
+pub fn target(headers: &HeaderMap, from: &Url) -> Result<Url, RedirectError> {
+    let location = headers.get(LOCATION).ok_or(RedirectError::NoLocation)?;
+    let location = location.as_bytes();
+    let joined = match std::str::from_utf8(location) {
+        Ok(to) => from.join(to),
+        Err(_) => from.join(&location.iter().copied().fold(String::new(), escaped)),
+    };
+    let mut url = match joined {
+        Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => url,
+        _ => {
+            let shown = String::from_utf8_lossy(location);
+            return Err(RedirectError::Nowhere(
+                shown.chars().take(SHOWN_MAX).collect(),
+            ));
+        }
+    };
+    if url.fragment().is_none() {
+        url.set_fragment(from.fragment());
+    }
+    Ok(url)
+}
+
+/// Returns where a response with `status` and `headers` leads after `hops` hops, or `None` if it is no redirect.
+///
+/// # Errors
+/// The redirect leads nowhere, or it is one hop more than `hops_max`.
+pub fn follow(
+    status: StatusCode,
+    headers: &HeaderMap,
+    from: &Url,
+    hops: usize,
+    hops_max: usize,
+) -> Option<Result<Url, RedirectError>> {
+    method_after(status, &Method::GET)?;
+    Some(target(headers, from).and_then(|to| {
+        if hops < hops_max {
+            Ok(to)
+        } else {
+            Err(RedirectError::TooMany { to, max: hops_max })
+        }
+    }))
+}
+
+/// `text` with one more byte, written as `%XX` unless it is ASCII.
+fn escaped(mut text: String, byte: u8) -> String {
+    if byte.is_ascii() {
+        text.push(char::from(byte));
+    } else {
+        // Writing to a `String` cannot fail.
+        let _ = write!(text, "%{byte:02X}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn after(status: u16, method: &Method) -> Option<Method> {
+        method_after(StatusCode::from_u16(status).unwrap(), method)
+    }
+
+    #[test]
+    fn methods_follow_rfc_9110() {
+        let (get, head, post, put) = (Method::GET, Method::HEAD, Method::POST, Method::PUT);
+        for status in [301, 302] {
+            assert_eq!(after(status, &post), Some(Method::GET));
+            assert_eq!(after(status, &put), Some(Method::PUT));
+            assert_eq!(after(status, &head), Some(Method::HEAD));
+        }
+        for status in [307, 308] {
+            for method in [&get, &head, &post, &put] {
+                assert_eq!(after(status, method).as_ref(), Some(method));
+            }
+        }
+        assert_eq!(after(303, &put), Some(Method::GET));
+        assert_eq!(after(303, &head), Some(Method::HEAD));
+        for status in [200, 300, 304, 305, 306, 399, 404] {
+            assert_eq!(after(status, &get), None, "{status}");
+        }
+    }
+
+    fn to(location: &[u8]) -> Result<Url, RedirectError> {
+        let value = HeaderValue::from_bytes(location).unwrap();
+        let from = Url::parse("http://a.example/x/y?q#f").unwrap();
+        target(&HeaderMap::from_iter([(LOCATION, value)]), &from)
+    }
+
+    #[test]
+    fn locations_are_joined_and_inherit_the_fragment() {
+        let url = |text| Ok(Url::parse(text).unwrap());
+        assert_eq!(to(b"z"), url("http://a.example/x/z#f"));
+        assert_eq!(to(b"//b.example/#g"), url("http://b.example/#g"));
+        assert_eq!(to(b"https://b.example"), url("https://b.example/#f"));
+        assert_eq!(to(b"caf\xe9"), url("http://a.example/x/caf%E9#f"));
+    }
+
+    #[test]
+    fn only_http_is_followed() {
+        for location in ["ftp://a.example/", "file:///etc/passwd", "http://"] {
+            let nowhere = RedirectError::Nowhere(location.to_owned());
+            assert_eq!(to(location.as_bytes()), Err(nowhere));
+        }
+        let from = Url::parse("http://a.example/").unwrap();
+        let missing = follow(StatusCode::FOUND, &HeaderMap::new(), &from, 0, HOPS_MAX);
+        assert_eq!(missing, Some(Err(RedirectError::NoLocation)));
+    }
+
+    #[test]
+    fn only_hops_are_counted() {
+        let from = Url::parse("http://a.example/").unwrap();
+        let itself = HeaderMap::from_iter([(LOCATION, HeaderValue::from_static("/"))]);
+        let hop = |hops| follow(StatusCode::FOUND, &itself, &from, hops, 3);
+        for hops in 0..3 {
+            assert_eq!(hop(hops), Some(Ok(from.clone())));
+        }
+        let (to, max) = (from.clone(), 3);
+        assert_eq!(hop(3), Some(Err(RedirectError::TooMany { to, max })));
+        assert_eq!(follow(StatusCode::OK, &itself, &from, 9, 3), None);
+    }
+}

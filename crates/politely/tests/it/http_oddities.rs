@@ -1,0 +1,169 @@
+//! Through the layer and the reqwest client: stale connections, content codings, malformed header lines.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use politely::coding::CodingError;
+use politely::reqwest::Decode;
+use politely::{Key, Limiter};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::support::{client, get, limiter, service};
+
+/// Answers each request with what `answer` makes of its number on its connection, from 1; nothing closes it. Returns its URL and
+/// how many requests came.
+async fn start(
+    answer: impl Fn(usize) -> Vec<u8> + Send + Sync + 'static,
+) -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let (answer, asked) = (Arc::new(answer), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&asked);
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(serve(stream, Arc::clone(&answer), Arc::clone(&count)));
+        }
+    });
+    (url, asked)
+}
+
+async fn serve<A: Fn(usize) -> Vec<u8>>(
+    mut stream: TcpStream,
+    answer: Arc<A>,
+    asked: Arc<AtomicUsize>,
+) {
+    let mut request = [0; 4096];
+    for on_this in 1.. {
+        if stream.read(&mut request).await.unwrap_or(0) == 0 {
+            return;
+        }
+        asked.fetch_add(1, Ordering::Relaxed);
+        let bytes = answer(on_this);
+        if bytes.is_empty() || stream.write_all(&bytes).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn page(headers: &str, body: &[u8]) -> Vec<u8> {
+    let length = body.len();
+    let head = format!("HTTP/1.1 200 OK\r\n{headers}Content-Length: {length}\r\n\r\n");
+    [head.as_bytes(), body].concat()
+}
+
+/// Permits granted, and reports: a failure would have had one of its own.
+fn learned(limiter: &Limiter, url: &str) -> (u64, u64) {
+    let key = Key::of_url(&url.parse().unwrap()).unwrap();
+    let tally = limiter.explain(&key).unwrap().tally;
+    (tally.granted, tally.reported)
+}
+
+/// Closes a connection at its third request.
+fn stale(on_this: usize) -> Vec<u8> {
+    if on_this == 3 {
+        Vec::new()
+    } else {
+        page("", b"a page")
+    }
+}
+
+#[tokio::test]
+async fn a_stale_connection_charges_nobody_through_the_layer() {
+    let (url, asked) = start(stale).await;
+    let limiter = limiter(500.0);
+    let service = service(limiter.clone());
+    for _ in 0..10 {
+        assert_eq!(get(&service, &url).await.status(), 200);
+    }
+    assert_eq!(learned(&limiter, &url), (10, 10));
+    assert!(asked.load(Ordering::Relaxed) > 10);
+}
+
+#[tokio::test]
+async fn a_stale_connection_charges_nobody_through_reqwest() {
+    let (url, _) = start(stale).await;
+    let limiter = limiter(500.0);
+    let client = client(limiter.clone());
+    for _ in 0..10 {
+        let response = client.get(&url).send().await.unwrap();
+        assert_eq!(response.text().await.unwrap(), "a page");
+    }
+    assert_eq!(learned(&limiter, &url), (10, 10));
+}
+
+#[tokio::test]
+async fn a_server_that_answers_nobody_is_not_asked_twice_at_once() {
+    let (url, asked) = start(|_| Vec::new()).await;
+    let attempts = politely::attempts::Attempts::new(limiter(500.0));
+    let once = politely::core::retry::Policy {
+        attempts_max: 1,
+        ..crate::support::quick()
+    };
+    let client = client(attempts.policy(once));
+    assert!(client.get(&url).send().await.is_err());
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+}
+
+/// "hello" in one uncompressed meta-block (RFC 7932, section 9.2).
+const BROTLI: &[u8] = b"\x0b\x02\x80hello\x03";
+
+#[tokio::test]
+async fn codings_are_undone_by_the_client() {
+    let (url, _) = start(|_| page("Content-Encoding: BR, identity\r\n", BROTLI)).await;
+    let client = client(limiter(500.0));
+    let response = client.get(&url).send().await.unwrap();
+    assert_eq!(response.url().as_str(), url);
+    assert!(!response.headers().contains_key("content-encoding"));
+    assert_eq!(response.text().await.unwrap(), "hello");
+    // Who asks for a coding gets it.
+    let own = client.get(&url).header("accept-encoding", "br");
+    assert_eq!(own.send().await.unwrap().bytes().await.unwrap(), BROTLI);
+}
+
+#[tokio::test]
+async fn an_unknown_or_broken_coding_is_an_error_of_the_body() {
+    for (headers, wanted) in [
+        (
+            "Content-Encoding: foo\r\n",
+            CodingError::Unknown("foo".to_owned()),
+        ),
+        (
+            "Content-Encoding: br\r\n",
+            CodingError::CutOff(politely::coding::Coding::Brotli),
+        ),
+    ] {
+        let (url, _) = start(move |_| page(headers, &BROTLI[..5])).await;
+        crate::server::tls_provider();
+        let bare = reqwest::Client::builder().no_proxy().no_gzip();
+        let bare = bare.build().unwrap();
+        let client = reqwest_middleware::ClientBuilder::new(bare)
+            .with(Decode)
+            .build();
+        let response = client.get(&url).send().await.unwrap();
+        assert_eq!(response.status(), 200);
+        let error = response.bytes().await.unwrap_err();
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+        let found = std::iter::from_fn(|| {
+            let this = cause?;
+            cause = this.source();
+            Some(this.downcast_ref::<CodingError>().cloned())
+        });
+        assert_eq!(found.flatten().next(), Some(wanted));
+    }
+}
+
+#[tokio::test]
+async fn malformed_header_lines_cost_no_response() {
+    for headers in [
+        "X-Policy: a\r\n  b\r\n",
+        "X-Powered : by\r\n",
+        "<!DOCTYPE html>\r\n",
+        "X-Odd: a\x01b\r\n",
+    ] {
+        let (url, _) = start(move |_| page(headers, b"a page")).await;
+        let response = client(limiter(500.0)).get(&url).send().await.unwrap();
+        assert_eq!(response.status(), 200, "{headers}");
+    }
+}
