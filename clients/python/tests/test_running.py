@@ -85,6 +85,7 @@ def test_a_wrong_item_and_a_wrong_token_are_named(serve, tmp_path):
         coordinator.acquire("http://")
     token = tmp_path / "token"
     token.write_text("right-right-right-right-right-right")
+    token.chmod(0o600)
     url = serve("--token-file", str(token)).url
     with Coordinator(url, token="wrong") as coordinator, pytest.raises(BadCall) as said:
         coordinator.acquire(key="a.example")

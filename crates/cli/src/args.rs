@@ -60,9 +60,20 @@ pub(crate) struct ServeArgs {
         requires = "store"
     )]
     pub(crate) store_away: StoreAway,
-    /// Answer only who sends the token in FILE; `POLITELY_TOKEN` may hold it instead
+    /// The engine's password is in FILE; `POLITELY_STORE_PASSWORD` may hold it instead
+    #[arg(long, value_name = "FILE", requires = "store")]
+    pub(crate) store_password_file: Option<PathBuf>,
+    /// Answer only callers with a token in FILE: one token with all rights, or lines
+    /// `ROLE NAME TOKEN` (role: read, worker or operator); SIGHUP reads it again; `POLITELY_TOKEN`
+    /// may hold one token instead
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
+    /// Connections of one address, or of one IPv6 network (/64), at most
+    #[arg(long, value_name = "N", default_value_t = 4096, allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(1..=1 << 20).map(i64::cast_unsigned))]
+    pub(crate) peer_connections: u64,
+    /// Items that wait in held-open calls, per client and per address, at most
+    #[arg(long, value_name = "N", default_value_t = 65_536, allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(1..=1 << 20).map(i64::cast_unsigned))]
+    pub(crate) waiting: u64,
     /// Speak TLS with this certificate chain (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_cert: Option<PathBuf>,

@@ -1,6 +1,6 @@
 //! `politely serve`: the coordinator, from `politely-server`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +8,9 @@ use politely::cells::redis::Redis;
 use politely::core::key::KeyKind;
 use politely::{Limiter, OperatorNumbers};
 use politely_server::store::Store;
-use politely_server::{Certificate, Coordinator, Options, Server, Settings, Token};
+use politely_server::{
+    Caps, Certificate, Coordinator, Options, Reload, Server, Settings, Token, Tokens,
+};
 
 use crate::args::{ServeArgs, ServedKey};
 use crate::away::Away;
@@ -23,7 +25,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
     let settings = settings(args)?;
     let options = Options {
         bind: args.bind,
-        token: secret(args)?,
+        token: tokens(args.token_file.as_deref())?,
         certificate: certificate(args),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -32,7 +34,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         .map_err(|why| Wrong(format!("no runtime: {why}")))?;
     let coordinator = match (&args.store, state_folder(args)?) {
         (Some(url), dir) => {
-            let engine = Redis::connect(url).map_err(|why| Wrong(format!("--store: {why}")))?;
+            let url = token::store_url(url, args.store_password_file.as_deref())?;
+            let engine = Redis::connect(&url).map_err(|why| Wrong(format!("--store: {why}")))?;
             let kept = dir.map(|dir| Store::open(&dir)).transpose();
             let (kept, _) = kept.map_err(|why| Wrong(why.to_string()))?.unzip();
             Coordinator::shared(settings, Arc::new(engine), args.store_away.into(), kept)
@@ -49,6 +52,13 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
     runtime.block_on(async {
         let server = Server::bind(coordinator, options).await;
         let server = server.map_err(|why| Wrong(why.to_string()))?;
+        let server = server.caps(Caps {
+            peer_connections: args.peer_connections as usize,
+            waiting: args.waiting as usize,
+            ..Caps::default()
+        });
+        let reloading = reloads(args.token_file.clone(), server.reload())?;
+        tokio::spawn(reloading);
         let scheme = if secure { "https" } else { "http" };
         eprintln!("politely: {scheme}://{}", server.address());
         tokio::spawn(tell_trouble(limiter));
@@ -74,6 +84,31 @@ async fn tell_trouble(limiter: Limiter) {
         tokio::time::sleep(LOOK_EVERY).await;
         trouble = limiter.trouble();
     }
+}
+
+/// Reads the tokens again at each SIGHUP. The signal is caught when this returns; before that
+/// it would end the process.
+fn reloads(file: Option<PathBuf>, reload: Reload) -> Result<impl Future<Output = ()>, Wrong> {
+    let hangups = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup());
+    let mut hangups = hangups.map_err(|why| Wrong(format!("cannot catch SIGHUP: {why}")))?;
+    Ok(async move {
+        while hangups.recv().await.is_some() {
+            let told = match &file {
+                None => "SIGHUP: no token file is named, nothing changed".to_owned(),
+                Some(path) => match tokens(Some(path)) {
+                    Ok(Some(tokens)) => {
+                        reload.replace(tokens);
+                        format!("SIGHUP: the tokens of {} are in force", path.display())
+                    }
+                    Ok(None) => continue,
+                    Err(Wrong(why)) => {
+                        format!("SIGHUP: {why}; the tokens from before stay in force")
+                    }
+                },
+            };
+            eprintln!("politely: {told}");
+        }
+    })
 }
 
 /// Ctrl-C, or what a service manager sends.
@@ -121,13 +156,17 @@ fn word(value: &impl clap::ValueEnum) -> String {
     word.map_or_else(String::new, |word| word.get_name().to_owned())
 }
 
-fn secret(args: &ServeArgs) -> Result<Option<Token>, Wrong> {
-    let Some(token) = token::read(args.token_file.as_deref())? else {
+/// Reads the tokens that the coordinator accepts. The environment holds one token only.
+fn tokens(file: Option<&Path>) -> Result<Option<Tokens>, Wrong> {
+    let Some(found) = token::read(file)? else {
         return Ok(None);
     };
-    let secret = Token::new(&token.text);
-    let secret = secret.map_err(|why| Wrong(format!("{}: {why}", token.place)))?;
-    Ok(Some(secret))
+    let tokens = match file {
+        Some(_) => Tokens::parse(&found.text),
+        None => Token::new(&found.text).map(Tokens::from),
+    };
+    let tokens = tokens.map_err(|why| Wrong(format!("{}: {why}", found.place)))?;
+    Ok(Some(tokens))
 }
 
 fn certificate(args: &ServeArgs) -> Option<Certificate> {

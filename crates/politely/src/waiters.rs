@@ -44,12 +44,18 @@ impl Waiters {
             .is_some_and(|(_, head)| Arc::ptr_eq(head, ticket))
     }
 
-    /// Leaves the line from wherever it stands; the next head is woken.
-    pub(crate) fn leave(&mut self, ticket: &Ticket) {
-        let mut tickets = self.0.iter().map(|(_, ticket)| ticket);
-        let Some(at) = tickets.position(|other| Arc::ptr_eq(other, ticket)) else {
+    /// Takes the waiter that joined with `turn` out of the line and wakes the next head. The place
+    /// is found by its turn: a search from the front blocks the key when a long line ends.
+    pub(crate) fn leave(&mut self, turn: Turn, ticket: &Ticket) {
+        let first = self.0.partition_point(|(other, _)| *other < turn);
+        let mut same = self
+            .0
+            .range(first..)
+            .take_while(|(other, _)| *other == turn);
+        let Some(at) = same.position(|(_, other)| Arc::ptr_eq(other, ticket)) else {
             return;
         };
+        let at = first + at;
         self.0.remove(at);
         if at == 0 {
             self.wake_head();

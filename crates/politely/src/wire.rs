@@ -18,12 +18,14 @@
 //! | `GET config`, `PATCH config` | [`ConfigPatch`] | [`ConfigBody`] |
 //! | `GET events` | server-sent events | [`Event`] |
 //! | `GET stats` | query: [`StatsQuery`] | [`FleetStats`] |
+//! | `GET audit/changes` | query: [`AuditQuery`] | [`AuditPage`] |
 //!
 //! Whatever is wrong with a call as a whole is an RFC 9457 [`Problem`]; what is wrong with one item is that
 //! item's answer.
 
 mod absent;
 mod admin;
+mod audit;
 mod change;
 mod permits;
 mod reports;
@@ -34,6 +36,7 @@ pub use admin::{
     KeyDetail, KeyPage, KeyPatch, KeyRow, KeyState, KeysQuery, Outstanding, Point, SortBy,
     StatsQuery, WorkerStats,
 };
+pub use audit::{AuditChange, AuditPage, AuditQuery};
 pub use change::Change;
 pub use permits::{
     Acquire, Acquired, Answer, Cancel, Cancelled, Error, Exchange, Exchanged, Grant, Item, Kind,

@@ -11,7 +11,11 @@
 //! | `watch/` | what would an operator see? table, past, events, workers, metrics |
 //! | `store/` | what survives a kill? |
 //! | `page/` | the dashboard |
-//! | `serve.rs` | connections: listening, TLS, limits, the end |
+//! | `serve.rs`, `serve/` | connections: listening, TLS, caps, the end |
+//! | `audit.rs` | the log of changes |
+//! | `tokens.rs` | tokens and their roles |
+//! | `private.rs` | files that only their owner can read |
+//! | `tally.rs`, `often.rs` | caps per caller; log lines with a count |
 
 #![expect(
     clippy::disallowed_methods,
@@ -19,11 +23,17 @@
 )]
 
 mod api;
+mod audit;
 mod coordinator;
+mod often;
 mod page;
+mod private;
 mod serve;
 pub mod store;
+mod tally;
+mod tokens;
 mod watch;
 
 pub use coordinator::{Coordinator, Settings, StartError};
-pub use serve::{Certificate, Options, ServeError, Server, Token};
+pub use serve::{Caps, Certificate, Options, Reload, ServeError, Server};
+pub use tokens::{Role, Token, Tokens};

@@ -1,34 +1,70 @@
-//! Connections: listening, TLS, limits, the end.
+//! Connections: listening, TLS, caps, the end.
+//!
+//! | file | its part |
+//! | --- | --- |
+//! | `serve/connection.rs` | one connection and its time-outs |
+//! | `serve/progress.rs`, `serve/outbox.rs` | peers that do not read their answers |
+//! | `serve/refusal.rs` | connections beyond a cap |
 
-use std::convert::Infallible;
+mod connection;
+mod outbox;
+mod progress;
+mod refusal;
+
 use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
+use parking_lot::RwLock;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
+use self::connection::{HEAD_TIME, WRITE_TIME};
+use self::progress::Progress;
+use self::refusal::Refusals;
 use crate::api::{self, Gate};
 use crate::coordinator::Coordinator;
+use crate::often::Often;
+use crate::tally::{self, Tally};
+use crate::tokens::Tokens;
 
-/// Connections at a time; more wait to be accepted.
-const CONNECTIONS_MAX: usize = 1 << 16;
-/// A request's head must come within this, and a TLS handshake.
-const HEAD_TIME: Duration = Duration::from_secs(10);
-/// What is under way when the end is asked for has this long.
+/// The time that calls under way have to finish when the coordinator ends.
 const FINISH_TIME: Duration = Duration::from_secs(10);
+/// The bytes that the system keeps for a peer that does not read. A small buffer shows early
+/// that a peer has stopped.
+const SEND_BUFFER: u32 = 256 << 10;
+/// Connections that wait to be accepted.
+const BACKLOG: u32 = 1024;
+/// The longest pause after a connection could not be accepted.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// The most that callers take at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caps {
+    /// Connections, of all peers. Default 65,536.
+    pub connections: usize,
+    /// Connections of one address, or of one /64 of IPv6. Default 4,096.
+    pub peer_connections: usize,
+    /// Items of one client that wait in held-open calls, and of one address. Default 65,536.
+    pub waiting: usize,
+}
+
+impl Default for Caps {
+    fn default() -> Self {
+        Self {
+            connections: 1 << 16,
+            peer_connections: 1 << 12,
+            waiting: 1 << 16,
+        }
+    }
+}
 
 /// A certificate and its key, both PEM files.
 #[derive(Clone, Debug)]
@@ -39,37 +75,13 @@ pub struct Certificate {
     pub key: PathBuf,
 }
 
-/// The secret that workers and operators know.
-#[derive(Clone)]
-pub struct Token(String);
-
-impl Token {
-    /// At least 16 characters, none of them a space.
-    ///
-    /// # Errors
-    /// Anything else.
-    pub fn new(text: &str) -> Result<Self, ServeError> {
-        let text = text.trim();
-        if text.len() < 16 || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(ServeError::Token);
-        }
-        Ok(Self(text.to_owned()))
-    }
-}
-
-impl std::fmt::Debug for Token {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Token(…)")
-    }
-}
-
 /// Where and to whom.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The address to listen at; port 0 takes a free one.
     pub bind: SocketAddr,
-    /// Needed for any address but loopback.
-    pub token: Option<Token>,
+    /// The accepted tokens. Any address but loopback needs one.
+    pub token: Option<Tokens>,
     /// Speak TLS.
     pub certificate: Option<Certificate>,
 }
@@ -85,6 +97,9 @@ pub enum ServeError {
     /// The token is no secret.
     #[error("a token is at least 16 characters long, without spaces")]
     Token,
+    /// A line of a file of tokens is wrong.
+    #[error("line {0}: {1}")]
+    Tokens(usize, String),
     /// Somebody listens there already.
     #[error("{0} is in use, by another coordinator perhaps: choose another with --bind")]
     Taken(SocketAddr),
@@ -103,6 +118,19 @@ pub struct Server {
     tls: Option<TlsAcceptor>,
     coordinator: Coordinator,
     gate: Arc<Gate>,
+    caps: Caps,
+}
+
+/// Replaces the tokens of a running server.
+#[derive(Clone)]
+pub struct Reload(Arc<Gate>);
+
+impl Reload {
+    /// Accepts `tokens` from now on, and no others. Streams of events end, so that their readers
+    /// come again. Returns `false` and does nothing if the server was started without tokens.
+    pub fn replace(&self, tokens: Tokens) -> bool {
+        self.0.replace(tokens)
+    }
 }
 
 impl Server {
@@ -110,16 +138,19 @@ impl Server {
     ///
     /// # Errors
     /// What is wrong with the options, or the address is taken.
+    #[expect(
+        clippy::unused_async,
+        reason = "callers of this public function await it"
+    )]
     pub async fn bind(coordinator: Coordinator, options: Options) -> Result<Self, ServeError> {
         let bind = options.bind;
         let access = match options.token {
-            Some(Token(token)) => api::Access::Token(token.into_bytes().into()),
+            Some(tokens) => api::Access::Tokens(RwLock::new(Arc::new(tokens))),
             None if bind.ip().is_loopback() => api::Access::Loopback,
             None => return Err(ServeError::NoToken(bind)),
         };
         let tls = options.certificate.as_ref().map(acceptor).transpose()?;
-        let listening = TcpListener::bind(bind).await;
-        let listener = listening.map_err(|why| match why.kind() {
+        let listener = listen(bind).map_err(|why| match why.kind() {
             ErrorKind::AddrInUse => ServeError::Taken(bind),
             _ => ServeError::Bind(bind, why),
         })?;
@@ -127,12 +158,14 @@ impl Server {
             .local_addr()
             .map_err(|why| ServeError::Bind(bind, why))?;
         crate::watch::install();
+        let caps = Caps::default();
         Ok(Self {
-            gate: Arc::new(api::routes(coordinator.clone(), access)),
+            gate: Arc::new(api::routes(coordinator.clone(), access, caps.waiting)),
             listener,
             address,
             tls,
             coordinator,
+            caps,
         })
     }
 
@@ -141,33 +174,62 @@ impl Server {
         self.address
     }
 
-    /// Answers until `end`; then ends all waiting, finishes what is under way (ten seconds at most) and saves. Says whether
-    /// all of it could be saved; the log says why not.
+    /// Sets the caps.
+    #[must_use]
+    pub fn caps(mut self, caps: Caps) -> Self {
+        self.gate.set_waiting(caps.waiting);
+        self.caps = caps;
+        self
+    }
+
+    /// Returns the means to replace the tokens while the server runs.
+    pub fn reload(&self) -> Reload {
+        Reload(Arc::clone(&self.gate))
+    }
+
+    /// Answers calls until `end` completes. Then ends all waiting, gives calls under way ten
+    /// seconds to finish, and saves. Returns whether everything was saved; the log says why not.
     pub async fn run(self, end: impl Future<Output = ()>) -> bool {
         let tending = tokio::spawn(self.coordinator.clone().tend());
         let graceful = GracefulShutdown::new();
-        let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let (peers, all) = (
+            Tally::new(self.caps.peer_connections),
+            Tally::new(self.caps.connections),
+        );
+        let refusals = Refusals::new();
+        let mut accepting = Accepting::default();
         tokio::pin!(end);
         loop {
-            let stream = tokio::select! {
-                accepted = accept(&self.listener) => accepted,
+            let (stream, peer) = tokio::select! {
+                // The end is heard however many connections come.
+                biased;
                 () = &mut end => break,
+                accepted = accepting.next(&self.listener) => accepted,
             };
-            let room = Arc::clone(&room);
-            let Ok(place) = room.acquire_owned().await else {
-                break;
+            let Some(place) = all.take((), 1) else {
+                let detail = format!("all {} connections are in use", all.most());
+                refusals.refuse(stream, detail, self.tls.is_some());
+                continue;
+            };
+            let Some(share) = peers.take(tally::peer(peer), 1) else {
+                let detail = format!(
+                    "{peer} has {} connections, the most of one address",
+                    peers.most()
+                );
+                refusals.refuse(stream, detail, self.tls.is_some());
+                continue;
             };
             let (gate, tls, watcher) =
                 (Arc::clone(&self.gate), self.tls.clone(), graceful.watcher());
             tokio::spawn(async move {
+                let _places = (place, share);
+                let stream = Progress::new(stream, WRITE_TIME);
                 let Some(tls) = tls else {
-                    connection(stream, gate, watcher).await;
-                    return drop(place);
+                    return connection::serve(stream, peer, gate, watcher).await;
                 };
                 if let Ok(Ok(stream)) = tokio::time::timeout(HEAD_TIME, tls.accept(stream)).await {
-                    connection(stream, gate, watcher).await;
+                    connection::serve(stream, peer, gate, watcher).await;
                 }
-                drop(place);
             });
         }
         drop(self.listener);
@@ -178,58 +240,50 @@ impl Server {
     }
 }
 
-async fn accept(listener: &TcpListener) -> TcpStream {
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let _ = stream.set_nodelay(true);
-                return stream;
-            }
-            Err(why) => {
-                // Out of descriptors, say: those under way will give some back.
-                tracing::warn!(%why, "accept");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        }
-    }
+fn listen(bind: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if bind.is_ipv4() {
+        TcpSocket::new_v4()?
+    } else {
+        TcpSocket::new_v6()?
+    };
+    socket.set_reuseaddr(true)?;
+    // Accepted sockets inherit it.
+    socket.set_send_buffer_size(SEND_BUFFER)?;
+    socket.bind(bind)?;
+    socket.listen(BACKLOG)
 }
 
-async fn connection(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    gate: Arc<Gate>,
-    watcher: hyper_util::server::graceful::Watcher,
-) {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIME)
-        .http2()
-        .timer(TokioTimer::new())
-        .keep_alive_interval(Some(HEAD_TIME));
-    let begun = Arc::new(AtomicBool::new(false));
-    let service = service_fn({
-        let begun = Arc::clone(&begun);
-        move |request| {
-            begun.store(true, Ordering::Relaxed);
-            let gate = Arc::clone(&gate);
-            async move { Ok::<_, Infallible>(gate.answer(request).await) }
+/// Accepts connections, with pauses while the system has no descriptors.
+#[derive(Default)]
+struct Accepting {
+    pause: Duration,
+    log: Often,
+}
+
+impl Accepting {
+    /// Returns the next connection and its peer. Cancel safe.
+    async fn next(&mut self, listener: &TcpListener) -> (TcpStream, IpAddr) {
+        loop {
+            match listener.accept().await {
+                Ok((stream, peer)) => {
+                    self.pause = Duration::ZERO;
+                    let _ = stream.set_nodelay(true);
+                    return (stream, peer.ip());
+                }
+                // The peer has gone: nothing is wrong with this process.
+                Err(why) if why.kind() == ErrorKind::ConnectionAborted => {}
+                Err(why) => {
+                    if let Some(count) = self.log.note(Instant::now()) {
+                        tracing::warn!(
+                            "cannot accept connections: {why} ({count} times); \
+                             raise the limit of open files (ulimit -n)"
+                        );
+                    }
+                    self.pause = (self.pause * 2).clamp(Duration::from_millis(10), PAUSE_MAX);
+                    tokio::time::sleep(self.pause).await;
+                }
+            }
         }
-    });
-    // hyper waits for a first byte as long as it takes.
-    let silent = async {
-        tokio::time::sleep(HEAD_TIME).await;
-        if begun.load(Ordering::Relaxed) {
-            std::future::pending::<()>().await;
-        }
-    };
-    let connection = builder
-        .serve_connection(TokioIo::new(stream), service)
-        .into_owned();
-    // What went wrong on a connection is its caller's to know.
-    tokio::select! {
-        _ = watcher.watch(connection) => {}
-        () = silent => {}
     }
 }
 

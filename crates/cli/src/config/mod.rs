@@ -60,6 +60,9 @@ pub(crate) struct Knobs {
     /// Share hosts with other processes: their limits are kept in cells of the engine at URL (redis://…; docs/explanation/fleet.md)
     #[arg(long, value_name = "URL", conflicts_with = "coordinator")]
     pub(crate) store: Option<String>,
+    /// The engine's password is in FILE; `POLITELY_STORE_PASSWORD` may hold it instead
+    #[arg(long, value_name = "FILE", requires = "store")]
+    pub(crate) store_password_file: Option<PathBuf>,
     /// While that engine is away: nothing leaves (closed), or each process goes on with its share, a minute at most
     #[arg(long, value_enum, value_name = "WHAT", requires = "store")]
     pub(crate) store_away: Option<StoreAway>,
@@ -134,6 +137,7 @@ pub(crate) struct Settings {
     pub(crate) coordinator: Option<String>,
     /// The engine's URL.
     pub(crate) store: Option<String>,
+    pub(crate) store_password_file: Option<PathBuf>,
     pub(crate) store_away: StoreAway,
     pub(crate) lease: Option<Duration>,
     pub(crate) token_file: Option<PathBuf>,
@@ -243,6 +247,7 @@ impl Settings {
             sites: knobs.site_rps.unwrap_or_default(),
             coordinator: knobs.coordinator,
             store: knobs.store,
+            store_password_file: knobs.store_password_file,
             store_away: knobs.store_away.unwrap_or_default(),
             lease: knobs.lease.map(|span| span.0),
             token_file: knobs.token_file,
@@ -306,6 +311,7 @@ impl Knobs {
             memory_cap: self.memory_cap.or(under.memory_cap),
             coordinator: self.coordinator.or(under.coordinator),
             store: self.store.or(under.store),
+            store_password_file: self.store_password_file.or(under.store_password_file),
             store_away: self.store_away.or(under.store_away),
             lease: self.lease.or(under.lease),
             token_file: self.token_file.or(under.token_file),

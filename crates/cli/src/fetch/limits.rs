@@ -430,7 +430,8 @@ fn no_beginning(shared_by: &str, why: &str) -> String {
 
 /// What `--store` names.
 fn store(settings: &Settings, url: &str, clock: Clock) -> Result<Limiter, Wrong> {
-    let engine = Redis::connect(url).map_err(|why| Wrong(format!("--store: {why}")))?;
+    let url = token::store_url(url, settings.store_password_file.as_deref())?;
+    let engine = Redis::connect(&url).map_err(|why| Wrong(format!("--store: {why}")))?;
     let mut config = config(settings);
     config.lease = settings.lease.unwrap_or(STORE_LEASE).max(STORE_LEASE_MIN);
     let builder = Limiter::builder().config(config).clock(clock);

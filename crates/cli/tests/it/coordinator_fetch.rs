@@ -12,7 +12,7 @@ use std::time::Duration;
 use politely_target::{HostSpec, LimitSpec, Report, RetryAfter, Service, Signals};
 
 use crate::hosts::Hosts;
-use crate::run::{politely, run};
+use crate::run::{politely, run, write_secret};
 
 const PAGES: u32 = 45;
 const TOKEN: &str = "a-token-of-the-tests";
@@ -61,7 +61,7 @@ impl Coordinator {
     /// … that is told `args` as well.
     pub(crate) fn start_with(folder: &Path, bind: &str, args: &[&str]) -> Self {
         let token = folder.join("token");
-        fs::write(&token, TOKEN).expect("the token is written");
+        write_secret(&token, TOKEN);
         let mut process = politely()
             .args(["serve", "--bind", bind, "--token-file"])
             .arg(&token)

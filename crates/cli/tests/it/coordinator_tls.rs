@@ -1,7 +1,6 @@
 //! A coordinator that speaks TLS with a certificate of the fleet's own authority: workers that know the authority are served,
 //! others are told what is wrong. The Python client's part is in `clients/python/tests/test_tls.py`.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -10,7 +9,7 @@ use politely::{Key, Limiter, Report, Signal};
 use tempfile::TempDir;
 
 use crate::misbehaving::Server as Pages;
-use crate::run::{politely, run};
+use crate::run::{politely, run, write_secret};
 use crate::servers::process::{Server, tool};
 
 const TOKEN: &str = "a-token-of-the-tests";
@@ -27,7 +26,7 @@ impl Secured {
     fn start() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let path = |name: &str| folder.path().join(name).display().to_string();
-        fs::write(path("token"), TOKEN).expect("the token is written");
+        write_secret(path("token").as_ref(), TOKEN);
         certify(folder.path());
         let args = [
             "serve",

@@ -20,6 +20,7 @@ mod misbehaving;
 mod python_client;
 mod resume;
 mod run;
+mod secrets;
 mod servers;
 mod servers_selftest;
 mod simulate;

@@ -27,6 +27,13 @@ pub(crate) fn fast() -> Command {
     command
 }
 
+/// Writes a file that only its owner can read.
+pub(crate) fn write_secret(path: &Path, text: &str) {
+    std::fs::write(path, text).expect("the secret is written");
+    let owner: std::fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(path, owner).expect("its mode is set");
+}
+
 pub(crate) struct Said {
     pub(crate) code: i32,
     pub(crate) out: String,

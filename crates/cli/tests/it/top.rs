@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::run::{politely, run};
+use crate::run::{politely, run, write_secret};
 use crate::servers::process::{Server, free_place, tool};
 
 const TOKEN: &str = "a-token-of-the-tests";
@@ -103,7 +103,7 @@ fn once_prints_the_table() {
 fn once_says_in_a_line_why_there_is_no_table() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("token");
-    fs::write(&file, TOKEN).expect("the token is written");
+    write_secret(&file, TOKEN);
     let file = file.to_str().expect("UTF-8");
     let coordinator = Coordinator::start(folder.path(), &["--token-file", file]);
 

@@ -73,6 +73,7 @@ impl Limiter {
         Ok(Place {
             shared,
             slot,
+            turn,
             ticket,
         })
     }
@@ -82,6 +83,7 @@ impl Limiter {
 pub(super) struct Place {
     shared: Arc<SharedShard>,
     slot: u32,
+    turn: Turn,
     ticket: Ticket,
 }
 
@@ -117,7 +119,7 @@ impl Drop for Place {
         let mut shard = self.shared.lock();
         let entry = shard.get(self.slot);
         let Some(waiters) = entry.waiters else { return };
-        waiters.leave(&self.ticket);
+        waiters.leave(self.turn, &self.ticket);
         entry.stats.waiting -= 1;
         if waiters.is_empty() {
             *entry.waiters = None;

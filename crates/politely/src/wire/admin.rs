@@ -184,9 +184,9 @@ pub struct Decision {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Outstanding {
-    /// The permit.
+    /// Its number. Its holder reports it under a name that nobody else is given.
     pub permit: String,
-    /// Who holds it.
+    /// The client that holds it.
     pub client: String,
     /// Since when.
     pub ago_ms: u64,

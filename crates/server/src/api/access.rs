@@ -1,61 +1,180 @@
-//! Who may call: whoever knows the token; without one, only this machine.
+//! Callers and their rights: a token names a role; without tokens only this machine may call.
 //!
-//! A browser on this machine is everybody's: pages of strangers may send requests to loopback, and names of
-//! strangers may point at it. So without a token the Host must be a loopback name, and a call that a page of another
-//! origin made is refused with or without one.
+//! A page of another origin may send requests to loopback from a browser on this machine, and a
+//! name of another domain may resolve to it. So a call without tokens must name a loopback host,
+//! and a call of a page of another origin is refused with and without tokens.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use subtle::ConstantTimeEq;
+use parking_lot::RwLock;
+use tokio::time::Instant;
 
+use super::logins::{Logins, Peer};
 use super::problem::Wrong;
+use crate::tokens::{Role, Tokens};
+use crate::watch::SEPARATOR;
 
-/// Who may call.
+/// The calls of a worker, beside those that only read.
+const WORKER_CALLS: [&str; 5] = [
+    "/api/v1/acquire",
+    "/api/v1/report",
+    "/api/v1/exchange",
+    "/api/v1/renew",
+    "/api/v1/cancel",
+];
+/// Names the peers and tokens of operators.
+const AUDIT: &str = "/api/v1/audit/";
+
+/// The callers that are answered.
 pub(crate) enum Access {
     /// This machine.
     Loopback,
-    /// Whoever knows the token.
-    Token(Box<[u8]>),
+    /// Callers with a token. It is replaced while the coordinator runs.
+    Tokens(RwLock<Arc<Tokens>>),
 }
 
-/// May a call with these headers be made? HTTP/2 says the host as its URI's `authority`.
-pub(super) fn allowed(
+/// The caller of one call.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    /// The name of its token; empty for the only token, and without tokens.
+    pub(crate) token: Arc<str>,
+    pub(crate) role: Role,
+    pub(crate) peer: IpAddr,
+}
+
+impl Caller {
+    /// Returns the name that the permits of `client` are bound to: clients of two tokens differ.
+    pub(crate) fn worker<'a>(&self, client: &'a str) -> Cow<'a, str> {
+        if self.token.is_empty() {
+            return client.into();
+        }
+        format!("{}{SEPARATOR}{client}", self.token).into()
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Caller {
+    type Rejection = Wrong;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Wrong> {
+        let missing = || Wrong::new(StatusCode::INTERNAL_SERVER_ERROR, "the caller is not known");
+        parts.extensions.remove::<Self>().ok_or_else(missing)
+    }
+}
+
+/// Decides whether a call is answered, and for whom. HTTP/2 names the host as `authority`.
+///
+/// # Errors
+/// 400 for a header that must not be repeated, 401 for a missing or wrong token, 403 for a host,
+/// origin or role that does not allow the call, 429 after too many wrong tokens.
+pub(super) fn admit(
     access: &Access,
+    logins: &Logins,
+    peer: &Peer,
     authority: Option<&str>,
     headers: &HeaderMap,
-) -> Result<(), Wrong> {
-    let host = text(headers, header::HOST).or(authority).unwrap_or("");
-    match access {
+) -> Result<Caller, Wrong> {
+    for name in [header::HOST, header::ORIGIN, header::AUTHORIZATION] {
+        if headers.get_all(&name).iter().nth(1).is_some() {
+            let detail = format!("the header {name} is repeated; send it once");
+            return Err(Wrong::new(StatusCode::BAD_REQUEST, detail));
+        }
+    }
+    let named = text(headers, header::HOST);
+    if let (Some(host), Some(authority)) = (named, authority)
+        && !host.eq_ignore_ascii_case(authority)
+    {
+        let detail = "the header Host and the URL name different hosts";
+        return Err(Wrong::new(StatusCode::BAD_REQUEST, detail));
+    }
+    let host = named.or(authority).unwrap_or("");
+    let caller = match access {
         Access::Loopback if !is_loopback(host) => {
             let detail = "without a token only a loopback host is answered";
             return Err(Wrong::new(StatusCode::FORBIDDEN, detail));
         }
-        Access::Loopback => {}
-        Access::Token(token) => {
-            let known =
-                given(headers).is_some_and(|given| bool::from(given.as_slice().ct_eq(token)));
-            if !known {
-                let detail = "the header Authorization must carry the coordinator's token";
-                return Err(Wrong::new(StatusCode::UNAUTHORIZED, detail));
-            }
+        Access::Loopback => Caller {
+            token: "".into(),
+            role: Role::Operator,
+            peer: peer.address(),
+        },
+        Access::Tokens(tokens) => {
+            let tokens = Arc::clone(&tokens.read());
+            login(&tokens, logins, peer, headers)?
         }
-    }
+    };
     let same = |origin: &str| {
         origin
             .split_once("://")
             .is_some_and(|(_, origin)| origin == host)
     };
-    if text(headers, header::ORIGIN).is_some_and(|origin| !same(origin)) {
+    if headers.contains_key(header::ORIGIN) && !text(headers, header::ORIGIN).is_some_and(same) {
         let detail = "pages of other origins may not call";
         return Err(Wrong::new(StatusCode::FORBIDDEN, detail));
     }
-    Ok(())
+    Ok(caller)
 }
 
-/// The token a call carries: as a bearer's, or as a password, which browsers ask for.
+fn login(
+    tokens: &Tokens,
+    logins: &Logins,
+    peer: &Peer,
+    headers: &HeaderMap,
+) -> Result<Caller, Wrong> {
+    let detail = "the header Authorization must carry a token of the coordinator";
+    let refused = || Wrong::new(StatusCode::UNAUTHORIZED, detail);
+    if !headers.contains_key(header::AUTHORIZATION) {
+        return Err(refused());
+    }
+    let too_many = || {
+        let detail = "too many calls with a wrong token; the next is answered in a second";
+        Wrong::new(StatusCode::TOO_MANY_REQUESTS, detail)
+    };
+    let now = Instant::now();
+    let given = given(headers).unwrap_or_default();
+    match tokens.find(&given) {
+        Some((known, mark)) if logins.is_let_in(peer, mark, now) => Ok(Caller {
+            token: Arc::clone(&known.name),
+            role: known.role,
+            peer: peer.address(),
+        }),
+        None if logins.fail(peer, now) => Err(refused()),
+        Some(_) | None => Err(too_many()),
+    }
+}
+
+/// Checks that the role of `caller` allows the call. A new call that changes something needs an
+/// operator until it is named here.
+pub(super) fn permit(caller: &Caller, method: &Method, path: &str) -> Result<(), Wrong> {
+    let reads = method == Method::GET || method == Method::HEAD;
+    let needed = if reads && path.starts_with(AUDIT) {
+        Role::Operator
+    } else if reads {
+        Role::Read
+    } else if method == Method::POST && WORKER_CALLS.contains(&path) {
+        Role::Worker
+    } else {
+        Role::Operator
+    };
+    if caller.role >= needed {
+        return Ok(());
+    }
+    let detail = format!(
+        "the token \"{}\" has the role {}; {method} {path} needs the role {}",
+        caller.token,
+        caller.role.as_str(),
+        needed.as_str(),
+    );
+    Err(Wrong::new(StatusCode::FORBIDDEN, detail))
+}
+
+/// Reads the token of a call: a bearer token, or the password that a browser asks for.
 fn given(headers: &HeaderMap) -> Option<Vec<u8>> {
     let (scheme, value) = text(headers, header::AUTHORIZATION)?.split_once(' ')?;
     if scheme.eq_ignore_ascii_case("bearer") {
@@ -120,40 +239,92 @@ mod tests {
         }
     }
 
+    /// From a peer of its own, so that no budget is used up.
+    fn allowed(access: &Access, headers: &HeaderMap) -> Result<Caller, Wrong> {
+        let peer = Peer::new(IpAddr::from([127, 0, 0, 1]));
+        admit(access, &Logins::default(), &peer, None, headers)
+    }
+
+    fn tokens(text: &str) -> Access {
+        Access::Tokens(RwLock::new(Arc::new(Tokens::parse(text).unwrap())))
+    }
+
     #[test]
     fn a_token_is_taken_from_its_header_only() {
-        let access = Access::Token((*b"s3cret").into());
-        let with = |value: &str| {
-            allowed(&access, None, &headers(&[(header::AUTHORIZATION, value)])).is_ok()
-        };
-        assert!(with("Bearer s3cret") && with("bearer s3cret"));
+        let access = tokens("s3cret-of-16-chars");
+        let with =
+            |value: &str| allowed(&access, &headers(&[(header::AUTHORIZATION, value)])).is_ok();
+        assert!(with("Bearer s3cret-of-16-chars") && with("bearer s3cret-of-16-chars"));
         assert!(with(&format!(
             "Basic {}",
-            BASE64_STANDARD.encode("me:s3cret")
+            BASE64_STANDARD.encode("me:s3cret-of-16-chars")
         )));
         for wrong in [
-            "Bearer s3cre",
-            "Bearer s3cret2",
+            "Bearer s3cret-of-16-char",
+            "Bearer s3cret-of-16-chars2",
             "Bearer",
-            "s3cret",
-            "Basic s3cret",
+            "s3cret-of-16-chars",
+            "Basic s3cret-of-16-chars",
             "Basic !",
-            "Digest s3cret",
+            "Digest s3cret-of-16-chars",
         ] {
             assert!(!with(wrong), "{wrong}");
         }
-        assert!(allowed(&access, None, &headers(&[])).is_err());
+        assert!(allowed(&access, &headers(&[])).is_err());
     }
 
     #[test]
     fn pages_of_others_may_not_call() {
         let call = |host: &str, origin: &str| {
             let headers = headers(&[(header::HOST, host), (header::ORIGIN, origin)]);
-            allowed(&Access::Loopback, None, &headers).is_ok()
+            allowed(&Access::Loopback, &headers).is_ok()
         };
         assert!(call("127.0.0.1:7077", "http://127.0.0.1:7077"));
         assert!(!call("127.0.0.1:7077", "http://evil.example"));
         assert!(!call("evil.example:7077", "http://evil.example:7077"));
         assert!(!call("127.0.0.1:7077", "null"));
+    }
+
+    #[test]
+    fn a_header_that_must_be_single_is_refused_when_repeated() {
+        for name in [header::HOST, header::ORIGIN, header::AUTHORIZATION] {
+            let mut twice = headers(&[(header::HOST, "localhost")]);
+            twice.append(name.clone(), HeaderValue::from_static("localhost"));
+            twice.append(name.clone(), HeaderValue::from_static("localhost"));
+            let refused = allowed(&Access::Loopback, &twice).unwrap_err();
+            assert_eq!(refused.status(), StatusCode::BAD_REQUEST, "{name}");
+        }
+        let peer = Peer::new(IpAddr::from([127, 0, 0, 1]));
+        let one = headers(&[(header::HOST, "localhost")]);
+        let other = Some("127.0.0.1");
+        let refused = admit(&Access::Loopback, &Logins::default(), &peer, other, &one);
+        assert_eq!(refused.unwrap_err().status(), StatusCode::BAD_REQUEST);
+    }
+
+    #[test]
+    fn each_role_has_its_calls() {
+        let calls = [
+            ("GET", "/api/v1/keys", Role::Read),
+            ("HEAD", "/metrics", Role::Read),
+            ("POST", "/api/v1/acquire", Role::Worker),
+            ("POST", "/api/v1/exchange", Role::Worker),
+            ("POST", "/api/v1/acquire/", Role::Operator),
+            ("PATCH", "/api/v1/config", Role::Operator),
+            ("POST", "/api/v1/config", Role::Operator),
+            ("DELETE", "/api/v1/keys/h.example", Role::Operator),
+            ("GET", "/api/v1/audit/changes", Role::Operator),
+        ];
+        for (method, path, needed) in calls {
+            for role in [Role::Read, Role::Worker, Role::Operator] {
+                let caller = Caller {
+                    token: "t".into(),
+                    role,
+                    peer: IpAddr::from([127, 0, 0, 1]),
+                };
+                let method = method.parse().unwrap();
+                let said = permit(&caller, &method, path);
+                assert_eq!(said.is_ok(), role >= needed, "{method} {path} {role:?}");
+            }
+        }
     }
 }

@@ -9,6 +9,8 @@ use politely::wire::{
 };
 
 use super::Api;
+use super::access::Caller;
+use super::audit::to_its_end;
 use super::body::{Json, Params, Part};
 use super::problem::Wrong;
 use crate::watch::{STEP, row};
@@ -59,13 +61,19 @@ pub(super) async fn key(
 ))]
 pub(super) async fn patch_key(
     State(api): State<Api>,
+    caller: Caller,
     Part(name): Part,
     Json(patch): Json<KeyPatch>,
 ) -> Result<Json<KeyDetail>, Wrong> {
     let key = named(&name)?;
-    api.coordinator.patch_key(&key, &patch).await?;
-    api.coordinator.watch().table.stale();
-    api.detail(&key)
+    to_its_end(async move {
+        let entry = api.entry(&caller, Some(&key), &patch);
+        api.coordinator.patch_key(&key, &patch).await?;
+        entry.made(&api, Some(&key)).await;
+        api.coordinator.watch().table.stale();
+        api.detail(&key)
+    })
+    .await
 }
 
 /// What holds for every key without numbers of its own.
@@ -81,10 +89,16 @@ pub(super) async fn config(State(api): State<Api>) -> Json<ConfigBody> {
 ))]
 pub(super) async fn patch_config(
     State(api): State<Api>,
+    caller: Caller,
     Json(patch): Json<ConfigPatch>,
 ) -> Result<Json<ConfigBody>, Wrong> {
-    api.coordinator.patch_config(&patch).await?;
-    Ok(Json(api.coordinator.config()))
+    to_its_end(async move {
+        let entry = api.entry(&caller, None, &patch);
+        api.coordinator.patch_config(&patch).await?;
+        entry.made(&api, None).await;
+        Ok(Json(api.coordinator.config()))
+    })
+    .await
 }
 
 /// The fleet: totals, and each worker's books.

@@ -11,6 +11,7 @@ use politely::wire::{
 };
 
 use super::Api;
+use super::access::Caller;
 use super::body::Json;
 use super::problem::Wrong;
 use crate::coordinator::{Aftermath, Outcome};
@@ -25,16 +26,19 @@ type Answer<T> = Result<Json<T>, Wrong>;
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
     (status = 503, body = Problem, content_type = "application/problem+json"),
 ))]
-pub(super) async fn acquire(State(api): State<Api>, Json(call): Json<Acquire>) -> Answer<Acquired> {
+pub(super) async fn acquire(
+    State(api): State<Api>,
+    caller: Caller,
+    Json(call): Json<Acquire>,
+) -> Answer<Acquired> {
     sound(&call.client, "items", call.items.len(), 1)?;
+    let client = caller.worker(&call.client);
+    let _places = match call.wait_ms {
+        0 => None,
+        _ => Some(api.waiting.take(&caller, &client, call.items.len())?),
+    };
     let outcome = api
-        .acquire(
-            &call.client,
-            &call.items,
-            call.want,
-            call.wait_ms,
-            Vec::new(),
-        )
+        .acquire(&client, &call.items, call.want, call.wait_ms, Vec::new())
         .await;
     Ok(Json(Acquired {
         retry_in_ms: retry_in_ms(&outcome),
@@ -48,9 +52,13 @@ pub(super) async fn acquire(State(api): State<Api>, Json(call): Json<Acquire>) -
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
     (status = 503, body = Problem, content_type = "application/problem+json"),
 ))]
-pub(super) async fn report(State(api): State<Api>, Json(call): Json<Report>) -> Answer<Reported> {
+pub(super) async fn report(
+    State(api): State<Api>,
+    caller: Caller,
+    Json(call): Json<Report>,
+) -> Answer<Reported> {
     sound(&call.client, "items", call.items.len(), 1)?;
-    let items = api.report(&call.client, &call.items).await;
+    let items = api.report(&caller.worker(&call.client), &call.items).await;
     Ok(Json(Reported { items }))
 }
 
@@ -62,14 +70,26 @@ pub(super) async fn report(State(api): State<Api>, Json(call): Json<Report>) -> 
 ))]
 pub(super) async fn exchange(
     State(api): State<Api>,
+    caller: Caller,
     Json(call): Json<Exchange>,
 ) -> Answer<Exchanged> {
     sound(&call.client, "report", call.report.len(), 0)?;
     sound(&call.client, "acquire", call.acquire.len(), 0)?;
-    let (report, aftermath) = api.hear(&call.client, &call.report).await;
+    let client = caller.worker(&call.client);
+    let places = match call.wait_ms {
+        0 => None,
+        _ => Some(api.waiting.take(&caller, &client, call.acquire.len())),
+    };
+    // Reports are heard in any case: they free slots. Without room, nothing is held open.
+    let (_places, wait_ms) = match places.transpose() {
+        Ok(places) => (places, call.wait_ms),
+        Err(capped) if call.report.is_empty() => return Err(capped),
+        Err(_) => (None, 0),
+    };
+    let (report, aftermath) = api.hear(&client, &call.report).await;
     let gone = api.coordinator.see_to_held(aftermath).await;
     let outcome = api
-        .acquire(&call.client, &call.acquire, call.want, call.wait_ms, gone)
+        .acquire(&client, &call.acquire, call.want, wait_ms, gone)
         .await;
     Ok(Json(Exchanged {
         report,
@@ -83,9 +103,14 @@ pub(super) async fn exchange(
     (status = 200, body = Renewed),
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
 ))]
-pub(super) async fn renew(State(api): State<Api>, Json(call): Json<Permits>) -> Answer<Renewed> {
+pub(super) async fn renew(
+    State(api): State<Api>,
+    caller: Caller,
+    Json(call): Json<Permits>,
+) -> Answer<Renewed> {
     sound(&call.client, "permits", call.permits.len(), 1)?;
-    let worker = api.worker_of(&call.client, &call.permits).await;
+    let client = caller.worker(&call.client);
+    let worker = api.worker_of(&client, &call.permits).await;
     Ok(Json(api.coordinator.renew(&worker, &call.permits)))
 }
 
@@ -94,9 +119,14 @@ pub(super) async fn renew(State(api): State<Api>, Json(call): Json<Permits>) -> 
     (status = 200, body = Cancelled),
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
 ))]
-pub(super) async fn cancel(State(api): State<Api>, Json(call): Json<Cancel>) -> Answer<Cancelled> {
+pub(super) async fn cancel(
+    State(api): State<Api>,
+    caller: Caller,
+    Json(call): Json<Cancel>,
+) -> Answer<Cancelled> {
     sound(&call.client, "permits", call.permits.len(), 1)?;
-    let worker = api.worker_of(&call.client, &call.permits).await;
+    let client = caller.worker(&call.client);
+    let worker = api.worker_of(&client, &call.permits).await;
     let answer = api.coordinator.cancel(&worker, &call.permits, call.sent);
     Ok(Json(answer))
 }

@@ -23,24 +23,30 @@ pub(super) async fn events(
 ) -> Sse<impl Stream<Item = Result<sse::Event, Infallible>>> {
     let events = api.coordinator.watch().events();
     let closing = api.coordinator.closing();
-    let stream = unfold((events, closing), |(mut events, mut closing)| async move {
-        let heard = tokio::select! {
-            heard = events.recv() => heard,
-            _ = closing.wait_for(|closed| *closed) => return None,
-        };
-        let event = match heard {
-            Ok(event) => event,
-            Err(RecvError::Closed) => return None,
-            Err(RecvError::Lagged(count)) => Arc::new(Event {
-                kind: EventKind::Missed,
-                key: None,
-                text: format!("{count} events were dropped"),
-                rate: None,
-                hold_ms: None,
-            }),
-        };
-        Some((Ok(told(&event)), (events, closing)))
-    });
+    let start = (events, closing, api.replaced.clone());
+    let stream = unfold(
+        start,
+        |(mut events, mut closing, mut replaced)| async move {
+            let heard = tokio::select! {
+                heard = events.recv() => heard,
+                _ = closing.wait_for(|closed| *closed) => return None,
+                // The reader comes again with a token that is accepted now.
+                Ok(()) = replaced.changed() => return None,
+            };
+            let event = match heard {
+                Ok(event) => event,
+                Err(RecvError::Closed) => return None,
+                Err(RecvError::Lagged(count)) => Arc::new(Event {
+                    kind: EventKind::Missed,
+                    key: None,
+                    text: format!("{count} events were dropped"),
+                    rate: None,
+                    hold_ms: None,
+                }),
+            };
+            Some((Ok(told(&event)), (events, closing, replaced)))
+        },
+    );
     Sse::new(stream).keep_alive(KeepAlive::new().interval(Duration::from_secs(10)))
 }
 

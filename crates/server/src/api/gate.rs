@@ -1,8 +1,8 @@
-//! What every call passes before it finds its route: not too many at a time, and only from those who may.
+//! The checks that every call passes before the router sees it: a cap on calls, then access.
 //!
-//! It stands in front of the router and not in it: a layer is a future on the heap and a copy of all state for each call, and
-//! this is two comparisons.
+//! They are no layer of the router: a layer allocates a future and copies all state per call.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Router;
@@ -10,45 +10,89 @@ use axum::extract::Request;
 use axum::http::uri::Authority;
 use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
+use tokio::sync::watch;
 use tower_service::Service;
 
-use super::access::{Access, allowed};
+use super::access::{Access, admit, permit};
+use super::logins::{Logins, Peer};
 use super::problem::Wrong;
+use super::waiting::Waiting;
+use crate::tokens::Tokens;
 
-/// Calls at a time, those held open included: more are told to come again.
+/// The most calls under way, those held open included. More are answered 503.
 const CALLS_MAX: usize = 1 << 16;
 
-/// All routes of a coordinator, for those who may call.
+/// All routes of a coordinator, behind its checks.
 pub(crate) struct Gate {
     router: Router,
     access: Access,
+    logins: Logins,
+    /// Counts how often the tokens were replaced.
+    replaced: watch::Sender<u64>,
+    waiting: Waiting,
     calls: AtomicUsize,
 }
 
 impl Gate {
-    pub(super) const fn new(router: Router, access: Access) -> Self {
+    pub(super) fn new(
+        router: Router,
+        access: Access,
+        replaced: watch::Sender<u64>,
+        waiting: Waiting,
+    ) -> Self {
         Self {
             router,
             access,
+            logins: Logins::default(),
+            replaced,
+            waiting,
             calls: AtomicUsize::new(0),
         }
     }
 
-    /// Answers a call.
-    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Response {
+    /// Replaces the tokens and ends the streams of events, whose readers come again. Returns
+    /// whether it did: a coordinator that was started without tokens goes on without.
+    pub(crate) fn replace(&self, tokens: Tokens) -> bool {
+        let Access::Tokens(known) = &self.access else {
+            return false;
+        };
+        *known.write() = Arc::new(tokens);
+        self.replaced.send_modify(|count| *count += 1);
+        true
+    }
+
+    /// Sets the most items that wait per client and per peer.
+    pub(crate) fn set_waiting(&self, most: usize) {
+        self.waiting.set_most(most);
+    }
+
+    /// Answers a call of `peer`.
+    pub(crate) async fn answer(&self, peer: &Peer, mut request: Request<Incoming>) -> Response {
         let Some(_held) = Held::take(&self.calls) else {
             return Wrong::busy("too many calls at a time").into_response();
         };
         let authority = request.uri().authority().map(Authority::as_str);
-        if let Err(refused) = allowed(&self.access, authority, request.headers()) {
-            return refused.into_response();
-        }
+        let caller = admit(
+            &self.access,
+            &self.logins,
+            peer,
+            authority,
+            request.headers(),
+        );
+        let caller = caller.and_then(|caller| {
+            permit(&caller, request.method(), request.uri().path())?;
+            Ok(caller)
+        });
+        match caller {
+            Ok(caller) => request.extensions_mut().insert(caller),
+            Err(refused) => return refused.into_response(),
+        };
         let Ok(response) = self.router.clone().call(request).await;
         response
     }
 }
 
-/// A call's place; given back when dropped.
+/// The place of a call; given back when dropped.
 struct Held<'a>(&'a AtomicUsize);
 
 impl<'a> Held<'a> {

@@ -4,38 +4,53 @@
 //! | --- | --- |
 //! | `calls.rs` | acquire, report, exchange, renew, cancel |
 //! | `admin.rs` | keys, config, stats |
+//! | `audit.rs` | who changed what |
 //! | `events.rs` | the stream of events |
 //! | `health.rs` | alive, ready, metrics |
 //! | `body.rs`, `problem.rs` | JSON in, problems out |
-//! | `gate.rs`, `access.rs` | who may call at all |
+//! | `gate.rs`, `access.rs`, `logins.rs` | who may call at all |
 
 mod access;
 mod admin;
+mod audit;
 mod body;
 mod calls;
 mod events;
 mod gate;
 mod health;
+mod logins;
 mod problem;
+mod waiting;
+
+use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::http::header;
 use axum::routing::get;
 use politely::wire::{KeyState, SortBy};
 use serde_json::Value;
+use tokio::sync::watch;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 pub(crate) use access::Access;
 pub(crate) use gate::Gate;
+pub(crate) use logins::Peer;
+pub(crate) use problem::Wrong;
 
+use crate::audit::Audit;
 use crate::coordinator::Coordinator;
+use waiting::Waiting;
 
 /// What every call needs.
 #[derive(Clone)]
 struct Api {
     coordinator: Coordinator,
+    /// Changes when the tokens are replaced.
+    replaced: watch::Receiver<u64>,
+    waiting: Waiting,
+    audit: Arc<Audit>,
 }
 
 #[derive(OpenApi)]
@@ -80,7 +95,9 @@ fn describe(description: &utoipa::openapi::OpenApi) -> Vec<u8> {
 }
 
 /// All routes of a coordinator, each with its whole path: a router within a router would cut and rebuild the path of every call.
-pub(crate) fn routes(coordinator: Coordinator, access: Access) -> Gate {
+pub(crate) fn routes(coordinator: Coordinator, access: Access, waiting_max: usize) -> Gate {
+    let replaced = watch::Sender::new(0);
+    let waiting = Waiting::new(waiting_max);
     let (router, description) = OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(calls::acquire))
         .routes(routes!(calls::report))
@@ -91,6 +108,7 @@ pub(crate) fn routes(coordinator: Coordinator, access: Access) -> Gate {
         .routes(routes!(admin::key, admin::patch_key))
         .routes(routes!(admin::config, admin::patch_config))
         .routes(routes!(admin::stats))
+        .routes(routes!(audit::changes))
         .routes(routes!(events::events))
         .routes(routes!(health::metrics))
         .routes(routes!(health::alive))
@@ -105,6 +123,11 @@ pub(crate) fn routes(coordinator: Coordinator, access: Access) -> Gate {
         )
         .fallback(problem::not_found)
         .method_not_allowed_fallback(problem::not_allowed)
-        .with_state(Api { coordinator });
-    Gate::new(router, access)
+        .with_state(Api {
+            audit: Arc::new(Audit::open(coordinator.folder())),
+            coordinator,
+            replaced: replaced.subscribe(),
+            waiting: waiting.clone(),
+        });
+    Gate::new(router, access, replaced, waiting)
 }

@@ -21,9 +21,19 @@ impl Wrong {
         }
     }
 
-    /// More than there is room for: come again.
+    /// The coordinator has no room for the call now: 503.
     pub(crate) fn busy(detail: &str) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+    }
+
+    /// A caller is at one of its caps: 429.
+    pub(crate) fn capped(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, detail)
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn status(&self) -> StatusCode {
+        self.status
     }
 
     /// The path of what is wrong in the body.
@@ -56,7 +66,7 @@ impl IntoResponse for Wrong {
         let json = HeaderValue::from_static("application/problem+json");
         headers.insert(header::CONTENT_TYPE, json);
         match status {
-            StatusCode::SERVICE_UNAVAILABLE => {
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
             }
             StatusCode::UNAUTHORIZED => {

@@ -51,6 +51,7 @@ impl Coordinator {
         wait: Duration,
         gone: Vec<u64>,
     ) -> Outcome {
+        self.0.signer.agree().await;
         let enough = match want {
             Want::All => usize::MAX,
             Want::Any(n) => n as usize,
@@ -253,11 +254,14 @@ impl Call<'_> {
         let now = self.coordinator.now();
         let (slots, interval, lease) = (permit.slots(), permit.interval(), permit.lease());
         let start = permit.start().max(now);
+        let number = inner.permits.numbers(slots);
         let name = Name {
-            number: inner.permits.numbers(slots),
+            number,
+            slots,
+            mac: None,
             leases: permit.leases(),
         };
-        let number = name.number;
+        let name = inner.signer.sign(self.worker.name(), name);
         let wish = wanted.claim.as_ref().map_or(0, Claim::wish);
         let key = &wanted.keys[0];
         for (i, permit) in permit.split().enumerate() {
@@ -300,7 +304,8 @@ impl Call<'_> {
         let told = match shard.get(number) {
             Some(Entry::Out(out)) if !out.expired => {
                 let lease = out.until.since(out.start);
-                let (name, key) = (out.name(number), out.key.clone());
+                let name = out.name(number, &inner.signer);
+                let key = out.key.clone();
                 Some((name, key, out.start, lease, out.slots, out.interval))
             }
             _ => None,

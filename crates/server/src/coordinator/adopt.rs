@@ -29,12 +29,18 @@ impl Coordinator {
         if !self.0.limiter.is_shared() {
             return;
         }
-        let strange = |name: &Name| {
+        self.0.signer.agree().await;
+        let is_new = |name: &Name| {
             !name.leases.is_empty() && self.0.permits.shard(name.number).get(name.number).is_none()
         };
-        let named = permits.filter_map(|(name, slot)| Some(name.parse::<Name>().ok()?.later(slot)));
+        // Only the client that was granted a permit may bring it.
+        let named = permits.filter_map(|(name, slot)| {
+            let name: Name = name.parse().ok()?;
+            let is_signed = self.0.signer.is_signed(worker.name(), &name);
+            is_signed.then(|| name.later(slot))?
+        });
         let adopting = named
-            .filter(strange)
+            .filter(is_new)
             .map(|name| self.adopt_one(worker, name));
         let mut adopting: FuturesUnordered<_> = adopting.collect();
         while adopting.next().await.is_some() {}

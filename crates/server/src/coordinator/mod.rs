@@ -8,6 +8,7 @@ mod names;
 mod operate;
 mod permits;
 mod report;
+mod signer;
 mod wanted;
 mod wishes;
 
@@ -19,6 +20,7 @@ pub(crate) use keep::Aftermath;
 pub(crate) use report::ms_up;
 
 use std::hash::{BuildHasher, RandomState};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -38,6 +40,7 @@ use tokio::sync::watch;
 use crate::store::Store;
 use crate::watch::Watch;
 use permits::Permits;
+use signer::Signer;
 use wishes::Wishes;
 
 /// How often what runs out by itself is looked for.
@@ -97,6 +100,7 @@ pub(crate) struct Inner {
     pub(crate) limiter: Limiter,
     pub(crate) watch: Watch,
     permits: Permits,
+    signer: Signer,
     store: Option<Store>,
     /// Permits never heard of again.
     expired: AtomicU64,
@@ -150,6 +154,7 @@ impl Coordinator {
         away: Away,
         kept: Option<Store>,
     ) -> Result<Self, StartError> {
+        let cells = Arc::clone(&engine);
         let limiter = limiter(&settings).store(engine).when_away(away).build()?;
         // Its permits must not be named like another coordinator's.
         let boot = RandomState::new().hash_one(std::process::id()) % (1 << 23);
@@ -160,7 +165,9 @@ impl Coordinator {
                 }
             })?;
         }
-        Ok(Self::with(settings, (1 << 23) + boot, limiter, kept))
+        let coordinator = Self::with(settings, (1 << 23) + boot, limiter, kept);
+        coordinator.0.signer.share(cells);
+        Ok(coordinator)
     }
 
     fn with(settings: Settings, boot: u64, limiter: Limiter, store: Option<Store>) -> Self {
@@ -168,6 +175,7 @@ impl Coordinator {
         let inner = Inner {
             watch: Watch::new(now),
             permits: Permits::new(boot),
+            signer: Signer::new(store.as_ref().map(Store::folder)),
             store,
             expired: AtomicU64::new(0),
             closing: watch::Sender::new(false),
@@ -190,7 +198,18 @@ impl Coordinator {
 
     /// What must be done by the clock, until the coordinator is closed: call it once, in a task of its own.
     pub async fn tend(self) {
-        tokio::join!(self.keep_learned(), self.keep_sweeping());
+        tokio::join!(
+            self.keep_learned(),
+            self.keep_sweeping(),
+            self.keep_agreeing()
+        );
+    }
+
+    async fn keep_agreeing(&self) {
+        loop {
+            self.0.signer.refresh().await;
+            tokio::time::sleep(signer::LOOK_EVERY).await;
+        }
     }
 
     async fn keep_sweeping(&self) {
@@ -215,6 +234,11 @@ impl Coordinator {
     /// Becomes true when it is closed.
     pub(crate) fn closing(&self) -> watch::Receiver<bool> {
         self.0.closing.subscribe()
+    }
+
+    /// The state folder, if there is one.
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        self.0.store.as_ref().map(Store::folder)
     }
 
     /// Items standing in lines now.

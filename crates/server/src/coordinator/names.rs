@@ -1,12 +1,20 @@
-//! What a permit is called on the wire.
+//! The name of a permit on the wire.
 //!
-//! A coordinator of its own calls it by its number. One of several that share an engine adds which leases of which keys it is
-//! (`800000000001.65a1f3c200000007.example.com`), so that any of them can take it back when the one that granted it is gone:
-//! nothing else need be known of a permit. The name is not signed: who may call at all may ask for any key anyway.
+//! ```text
+//! 10000000001-pVnBf0cW2xq1ZkTd                                 one departure
+//! 10000000001x8-pVnBf0cW2xq1ZkTd                               eight departures
+//! 800000000001-pVnBf0cW2xq1ZkTd.65a1f3c200000007.example.com   of a shared key
+//! ```
+//!
+//! The number comes first, then the count of departures, then the signature of `signer.rs`. A
+//! coordinator that shares an engine adds the leases and their keys, so that any other
+//! coordinator of the engine can adopt the permit when this one is gone.
 
 use std::fmt;
 use std::str::FromStr;
 
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use politely::core::gate::LeaseId;
 use politely::core::key::Key;
@@ -18,10 +26,17 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
+/// Characters of a signature.
+const TEXT_LEN: usize = MAC_LEN / 3 * 4;
 /// No name is longer: nine keys of 520 bytes, each of which is escaped.
 const LEN_MAX: usize = 16 << 10;
 
-/// A permit, as far as only its coordinator knows it.
+/// Bytes of a signature.
+pub(crate) const MAC_LEN: usize = 12;
+/// The signature in a name.
+pub(crate) type Mac = [u8; MAC_LEN];
+
+/// The number of one departure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Number(pub(crate) u64);
 
@@ -29,24 +44,34 @@ pub(crate) struct Number(pub(crate) u64);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Name {
     pub(crate) number: Number,
+    /// Departures from `number` on. The signature covers the count, so that nobody reaches the
+    /// next permit through this one.
+    pub(crate) slots: u16,
+    pub(crate) mac: Option<Mac>,
     /// The first hears the outcome. Empty where keys are not shared.
     pub(crate) leases: Vec<(Key, LeaseId)>,
 }
 
-/// Not a permit's name.
+/// The text is not a permit's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no permit is named so")]
+#[error("is not a permit of this coordinator; send it as it was granted")]
 pub(crate) struct NoName;
 
 impl Name {
-    /// Of the departure that comes so many after the one it names.
-    pub(crate) fn later(mut self, slot: u16) -> Self {
+    /// Returns the name of departure `slot` of the permit, counted from 0; `None` if the permit
+    /// has no such departure.
+    pub(crate) fn later(mut self, slot: u16) -> Option<Self> {
+        if slot >= self.slots {
+            return None;
+        }
+        self.slots = 1;
+        self.mac = None;
         let slot = u64::from(slot);
         self.number.0 = self.number.0.saturating_add(slot);
         for (_, lease) in &mut self.leases {
             lease.0 = lease.0.saturating_add(slot);
         }
-        self
+        Some(self)
     }
 }
 
@@ -59,6 +84,16 @@ impl fmt::Display for Number {
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.number.fmt(f)?;
+        if self.slots != 1 {
+            write!(f, "x{}", self.slots)?;
+        }
+        if let Some(mac) = &self.mac {
+            let mut text = [0; TEXT_LEN];
+            let written = BASE64_URL_SAFE_NO_PAD.encode_slice(mac, &mut text);
+            let text = text.get(..written.map_err(|_| fmt::Error)?);
+            let text = text.and_then(|text| std::str::from_utf8(text).ok());
+            write!(f, "-{}", text.ok_or(fmt::Error)?)?;
+        }
         for (i, (key, lease)) in self.leases.iter().enumerate() {
             let key = utf8_percent_encode(key.as_str(), ESCAPED);
             let mark = if i == 0 { '.' } else { ',' };
@@ -85,8 +120,18 @@ impl FromStr for Name {
             .take(ALSO_MAX + 2)
             .map(lease)
             .collect();
+        let (number, mac) = match number.split_once('-') {
+            Some((number, mac)) => (number, Some(signature(mac)?)),
+            None => (number, None),
+        };
+        let (number, slots) = match number.split_once('x') {
+            Some((number, slots)) => (number, slots.parse().map_err(|_| NoName)?),
+            None => (number, 1),
+        };
         let name = Self {
             number: Number(hex(number)?),
+            slots,
+            mac,
             leases: leases?,
         };
         if name.leases.len() > ALSO_MAX + 1 {
@@ -103,6 +148,17 @@ fn lease(text: &str) -> Result<(Key, LeaseId), NoName> {
     Ok((key, LeaseId(hex(lease)?)))
 }
 
+fn signature(text: &str) -> Result<Mac, NoName> {
+    let mut mac = [0; MAC_LEN];
+    if text.len() != TEXT_LEN {
+        return Err(NoName);
+    }
+    match BASE64_URL_SAFE_NO_PAD.decode_slice(text, &mut mac) {
+        Ok(MAC_LEN) => Ok(mac),
+        _ => Err(NoName),
+    }
+}
+
 fn hex(text: &str) -> Result<u64, NoName> {
     u64::from_str_radix(text, 16).map_err(|_| NoName)
 }
@@ -117,6 +173,8 @@ mod tests {
         let lease = |(key, lease): &(&str, u64)| (Key::parse(key).unwrap(), LeaseId(*lease));
         Name {
             number: Number(number),
+            slots: 1,
+            mac: None,
             leases: leases.iter().map(lease).collect(),
         }
     }
@@ -136,9 +194,11 @@ mod tests {
 
     #[test]
     fn a_later_departure_has_the_next_of_each() {
-        let first = name(1, &[("a.example", 7), ("b.example", 9)]);
+        let mut first = name(1, &[("a.example", 7), ("b.example", 9)]);
+        first.slots = 3;
         let third = name(3, &[("a.example", 9), ("b.example", 11)]);
-        assert_eq!(first.later(2), third);
+        assert_eq!(first.clone().later(2), Some(third));
+        assert_eq!(first.later(3), None, "that is another permit");
     }
 
     #[test]
@@ -146,6 +206,8 @@ mod tests {
         let key = Key::egress_host(&"/".repeat(253), &"a.".repeat(126)).unwrap();
         let longest = Name {
             number: Number(u64::MAX),
+            slots: u16::MAX,
+            mac: Some([255; MAC_LEN]),
             leases: vec![(key, LeaseId(u64::MAX)); ALSO_MAX + 1],
         };
         assert_eq!(longest.to_string().parse(), Ok(longest));
@@ -165,6 +227,13 @@ mod tests {
             "1.1.a..b",
             "1.1.%ff",
             "1.1.a.example,",
+            "1-",
+            "1-short",
+            "1-AAAAAAAAAAAAAAAAA",
+            "1-AAAAAAAAAAAAAAA=",
+            "1x",
+            "1x99999",
+            "x2",
             &ten,
             &long,
         ] {
@@ -174,17 +243,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_a_name_or_none(text in "[0-9a-f.,%/]{0,40}|\\PC{0,40}") {
+        fn any_text_is_a_name_or_none(text in "[0-9a-f.,%/x-]{0,40}|\\PC{0,40}") {
             if let Ok(name) = text.parse::<Name>() {
                 prop_assert_eq!(name.to_string().parse(), Ok(name));
             }
         }
 
         #[test]
-        fn every_name_is_read_back(number: u64, lease: u64, texts in prop::collection::vec("\\PC{1,60}", 0..9)) {
+        fn every_name_is_read_back(number: u64, lease: u64, slots: u16, mac: Option<[u8; MAC_LEN]>, texts in prop::collection::vec("\\PC{1,60}", 0..9)) {
             let keys = texts.iter().filter_map(|text| Key::custom(text).ok());
             let leases = keys.enumerate().map(|(i, key)| (key, LeaseId(lease ^ i as u64)));
-            let name = Name { number: Number(number), leases: leases.collect() };
+            let name = Name { number: Number(number), slots, mac, leases: leases.collect() };
             prop_assert_eq!(name.to_string().parse(), Ok(name));
         }
     }

@@ -13,6 +13,7 @@ use politely::wire::{
 };
 
 use super::Coordinator;
+use super::names::Number;
 use super::permits::Entry;
 use super::report::{error, finite, ms_up};
 use crate::store::{Counters, Store};
@@ -27,7 +28,7 @@ impl Coordinator {
         let (mut answer, mut kept) = (Renewed::default(), Vec::new());
         let now = self.now();
         for name in permits {
-            let renewed = self.number(name, 0).ok().and_then(|number| {
+            let renewed = self.held(worker, name).and_then(|number| {
                 let mut shard = self.0.permits.shard(number);
                 let Some(Entry::Out(out)) = shard.get(number) else {
                     return None;
@@ -56,13 +57,18 @@ impl Coordinator {
         answer
     }
 
+    /// Returns the number of a permit that was given to `worker`.
+    fn held(&self, worker: &Worker, permit: &str) -> Option<Number> {
+        let (number, is_signed) = self.number(worker, permit, 0).ok()?;
+        is_signed.then_some(number)
+    }
+
     /// Takes back permits that will not be used.
     pub(crate) fn cancel(&self, worker: &Worker, permits: &[String], sent: bool) -> Cancelled {
         let (mut answer, mut gone) = (Cancelled::default(), Vec::new());
         for name in permits {
             let taken = self
-                .number(name, 0)
-                .ok()
+                .held(worker, name)
                 .and_then(|number| Some((number, self.0.permits.take(number, worker)?)));
             let Some((number, out)) = taken else {
                 answer.lost.push(name.clone());
@@ -144,8 +150,9 @@ impl Coordinator {
     pub(crate) fn out_of(&self, key: &Key) -> Vec<Outstanding> {
         let now = self.now();
         self.0.permits.of_key(key, 100, |number, out| Outstanding {
-            permit: out.name(number).to_string(),
-            client: out.worker.name().to_owned(),
+            // The number alone: the signature is its holder's.
+            permit: number.to_string(),
+            client: out.worker.client().to_owned(),
             ago_ms: now.since(out.start).as_millis() as u64,
             lease_ms: ms_up(out.until.since(now)),
         })

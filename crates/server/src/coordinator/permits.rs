@@ -15,6 +15,7 @@ use politely::{Permit, Slot};
 
 use super::answers::{Answered, Answers};
 use super::names::{Name, Number};
+use super::signer::Signer;
 use crate::watch::Worker;
 
 const SHARDS: u64 = 64;
@@ -197,13 +198,20 @@ impl Out {
         }
     }
 
-    /// What it is called, if it was given this number.
-    pub(crate) fn name(&self, number: Number) -> Name {
+    /// The name under which its holder reports it, if it has this number.
+    pub(super) fn name(&self, number: Number, signer: &Signer) -> Name {
         let leases = self.permit.as_ref().map_or_else(Vec::new, Permit::leases);
-        Name { number, leases }
+        let name = Name {
+            number,
+            slots: self.slots,
+            mac: None,
+            leases,
+        };
+        signer.sign(self.worker.name(), name)
     }
 
+    /// Returns whether `worker` holds it. Names are compared, as books give way to others' books.
     pub(crate) fn is_held_by(&self, worker: &Worker) -> bool {
-        std::ptr::eq(Arc::as_ptr(&self.worker), worker)
+        self.worker.name() == worker.name()
     }
 }

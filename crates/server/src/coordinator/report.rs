@@ -46,10 +46,18 @@ impl Coordinator {
         told: &Told,
         aftermath: &mut Aftermath,
     ) -> Result<ToldAnswer, wire::Error> {
-        let number = self.number(&told.permit, told.slot)?;
+        let (number, is_signed) = self.number(worker, &told.permit, told.slot)?;
         let now = self.now();
         let mut shard = self.0.permits.shard(number);
         let out = match shard.get(number) {
+            Some(Entry::Out(_)) if !is_signed => {
+                return Err(error("permit", "another client holds it"));
+            }
+            // A permit of an earlier run without a state folder: its report is late.
+            None | Some(Entry::Answered(_)) if !is_signed => {
+                drop(shard);
+                return self.unknown(worker, told, now);
+            }
             None => {
                 drop(shard);
                 return self.unknown(worker, told, now);
@@ -61,7 +69,7 @@ impl Coordinator {
             Some(Entry::Out(out)) => out,
         };
         if !out.is_held_by(worker) {
-            return Err(error("permit", "another worker holds it"));
+            return Err(error("permit", "another client holds it"));
         }
         if let Some(heard) = out.heard.take() {
             if told.body_coming {
@@ -120,16 +128,25 @@ impl Coordinator {
         Ok(answer)
     }
 
-    /// The number in the name of a permit's departure.
-    pub(super) fn number(&self, permit: &str, slot: u16) -> Result<Number, wire::Error> {
-        let no_name = |why: &str| error("permit", why);
-        let name: Name = permit
-            .parse()
-            .map_err(|why: NoName| no_name(&why.to_string()))?;
+    /// Returns the number of a permit's departure, and whether the permit was given to `worker`.
+    pub(super) fn number(
+        &self,
+        worker: &Worker,
+        permit: &str,
+        slot: u16,
+    ) -> Result<(Number, bool), wire::Error> {
+        let not_a_name = |why: NoName| error("permit", &why.to_string());
+        let name: Name = permit.parse().map_err(not_a_name)?;
         if !name.leases.is_empty() && !self.0.limiter.is_shared() {
-            return Err(no_name(&NoName.to_string()));
+            return Err(not_a_name(NoName));
         }
-        Ok(name.later(slot).number)
+        let is_signed = self.0.signer.is_signed(worker.name(), &name);
+        let slots = name.slots;
+        let Some(name) = name.later(slot) else {
+            let detail = format!("the permit has {slots} departures, counted from 0");
+            return Err(error("slot", &detail));
+        };
+        Ok((name.number, is_signed))
     }
 
     /// Nothing is known of the permit: it was reported long ago, or never given. What to do next does not depend on it.

@@ -214,7 +214,8 @@ async fn lies_and_nonsense_are_named_and_move_nothing() {
         .one(&worker, item("h.example", ""), AT_ONCE)
         .await
         .granted();
-    let bad: [(&str, Spoil); 6] = [
+    let bad: [(&str, Spoil); 7] = [
+        ("slot", |told| told.slot = u16::MAX),
         ("permit", |told| told.permit = "zz".to_owned()),
         ("latency_ms", |told| told.latency_ms = -1.0),
         ("latency_ms", |told| told.latency_ms = f64::NAN),
@@ -229,7 +230,6 @@ async fn lies_and_nonsense_are_named_and_move_nothing() {
     }
     let mut unknown = told(&grant);
     unknown.permit = "ffffffffffffffff".to_owned();
-    unknown.slot = u16::MAX;
     assert!(coordinator.tell(&worker, &unknown).late);
     let mut slow = told(&grant);
     slow.latency_ms = 1e300;

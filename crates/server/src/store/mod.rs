@@ -40,6 +40,7 @@ const REPLACE_EVERY: Duration = Duration::from_secs(3);
 
 /// The coordinator's state folder. Shared by reference; dropping it closes it.
 pub struct Store {
+    folder: PathBuf,
     tables: Arc<Tables>,
     journal: Arc<Journal>,
     counts: Arc<Counts>,
@@ -131,7 +132,7 @@ impl Store {
                 why: "is a file, and a folder is needed".to_owned(),
             });
         }
-        std::fs::create_dir_all(dir).map_err(|why| OpenError::io(dir, why))?;
+        crate::private::folder(dir).map_err(|why| OpenError::io(dir, why))?;
         // First, because its lock guards the journal too.
         let (tables, start) = Tables::open(&dir.join("politely.redb"))?;
         let counts = Arc::new(Counts::default());
@@ -151,12 +152,18 @@ impl Store {
             live: found.into_live(),
         };
         let store = Self {
+            folder: dir.to_owned(),
             tables,
             journal,
             counts,
             committer,
         };
         Ok((store, kept))
+    }
+
+    /// The state folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// Calls `each` with every key and its state, in the keys' order. Transactions wait meanwhile only if one failed.

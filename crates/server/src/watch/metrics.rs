@@ -1,21 +1,31 @@
-//! `/metrics`, in Prometheus' words.
+//! `/metrics`, in Prometheus' text format.
 
 use std::sync::OnceLock;
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
+use super::histogram::{Histograms, Split};
 use crate::coordinator::Coordinator;
 
-static RECORDER: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
+static RECORDER: OnceLock<Option<(PrometheusHandle, Histograms)>> = OnceLock::new();
 
-/// Listens to what this process measures. Once per process; a recorder of somebody else's is left alone.
+/// Records what this process measures. A recorder that the process has already stays.
 pub(crate) fn install() {
-    RECORDER.get_or_init(|| PrometheusBuilder::new().install_recorder().ok());
+    RECORDER.get_or_init(|| {
+        let histograms = Histograms::default();
+        let split = Split {
+            exporter: PrometheusBuilder::new().build_recorder(),
+            histograms: histograms.clone(),
+        };
+        let handle = split.exporter.handle();
+        ::metrics::set_global_recorder(split).ok()?;
+        Some((handle, histograms))
+    });
 }
 
-/// What there is to scrape now.
+/// Returns the text of a scrape.
 pub(crate) fn scrape(coordinator: &Coordinator) -> Option<String> {
-    let handle = RECORDER.get()?.as_ref()?;
+    let (handle, histograms) = RECORDER.get()?.as_ref()?;
     let limiter = coordinator.limiter();
     limiter.stats().emit();
     coordinator.watch().emit();
@@ -30,6 +40,7 @@ pub(crate) fn scrape(coordinator: &Coordinator) -> Option<String> {
         ::metrics::counter!("politely_journal_failures_total").absolute(kept.journal_failures);
     }
     ::metrics::gauge!("politely_live_permits").set(coordinator.live() as f64);
-    handle.run_upkeep();
-    Some(handle.render())
+    let mut text = handle.render();
+    histograms.render(&mut text);
+    Some(text)
 }

@@ -2,6 +2,7 @@
 //!
 //! Nothing here decides anything; all of it is bounded.
 
+mod histogram;
 mod metrics;
 mod outcomes;
 mod past;
@@ -26,7 +27,7 @@ use past::Pasts;
 pub(crate) use past::STEP;
 use table::glance;
 pub(crate) use table::{Table, row};
-pub(crate) use workers::{Worker, Workers};
+pub(crate) use workers::{SEPARATOR, Worker, Workers};
 
 use crate::coordinator::ms_up;
 

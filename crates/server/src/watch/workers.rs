@@ -1,4 +1,4 @@
-//! Who does what: the fleet's audit.
+//! The books of each worker: what it was granted and what became of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,8 +10,13 @@ use politely::core::Timestamp;
 use politely::core::signal::Signal;
 use politely::wire::WorkerStats;
 
-/// Workers remembered; the one not heard of for longest gives way.
+/// The most workers whose books are kept. Those not heard of for longest give way, a tenth at a
+/// time. Only their books are lost: permits are bound to a worker's name.
 const WORKERS_MAX: usize = 10_000;
+const GIVE_WAY: usize = WORKERS_MAX / 10;
+
+/// Stands between a token's name and a client's name in the name of a worker.
+pub(crate) const SEPARATOR: char = '\u{1f}';
 
 /// All workers heard of, by name.
 #[derive(Default)]
@@ -20,6 +25,7 @@ pub(crate) struct Workers(RwLock<HashMap<Box<str>, Arc<Worker>, foldhash::fast::
 /// One worker's books.
 #[derive(Default)]
 pub(crate) struct Worker {
+    /// The client's name, after the name of its token if that has one.
     name: Box<str>,
     granted: AtomicU64,
     reported: AtomicU64,
@@ -41,13 +47,16 @@ impl Workers {
         }
         let mut workers = self.0.write();
         if workers.len() >= WORKERS_MAX {
-            let oldest = workers
-                .values()
-                .min_by_key(|worker| (worker.live() > 0, worker.seen.load(Ordering::Relaxed)))
-                .map(|worker| worker.name.clone());
-            if let Some(name) = oldest {
-                workers.remove(&name);
-            }
+            let age = |worker: &Arc<Worker>| (worker.live() > 0, worker.seen());
+            let mut ages: Vec<_> = workers.values().map(age).collect();
+            let (_, last, _) = ages.select_nth_unstable(GIVE_WAY - 1);
+            let last = *last;
+            let mut places = GIVE_WAY;
+            workers.retain(|_, worker| {
+                let gives_way = places > 0 && age(worker) <= last;
+                places -= usize::from(gives_way);
+                !gives_way
+            });
         }
         let worker = workers.entry(name.into()).or_insert_with(|| {
             Arc::new(Worker {
@@ -78,8 +87,19 @@ impl Workers {
 }
 
 impl Worker {
+    /// The name that its permits are bound to.
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The client's name as it calls itself.
+    pub(crate) fn client(&self) -> &str {
+        let named = self.name.split_once(SEPARATOR);
+        named.map_or(&*self.name, |(_, client)| client)
+    }
+
+    fn seen(&self) -> u64 {
+        self.seen.load(Ordering::Relaxed)
     }
 
     pub(crate) fn granted(&self, slots: u16) {
@@ -123,7 +143,7 @@ impl Worker {
     fn stats(&self, now: Timestamp) -> WorkerStats {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         WorkerStats {
-            client: self.name.to_string(),
+            client: self.client().to_owned(),
             granted: of(&self.granted),
             reported: of(&self.reported),
             refused: of(&self.refused),
@@ -135,5 +155,31 @@ impl Worker {
             waited_ms: of(&self.waited_us) / 1_000,
             seen_ago_ms: now.micros_since(Timestamp::from_micros(of(&self.seen))) / 1_000,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_books_of_workers_are_bounded_and_the_busy_stay() {
+        let workers = Workers::default();
+        let at = |i: usize| Timestamp::from_micros(i as u64);
+        workers.named("busy", at(0)).granted(1);
+        for i in 1..3 * WORKERS_MAX {
+            workers.named(&format!("w{i}"), at(i));
+            assert!(workers.0.read().len() <= WORKERS_MAX);
+        }
+        let busy = workers.named("busy", at(0));
+        assert_eq!(busy.granted.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_workers_client_is_shown_without_its_token() {
+        let workers = Workers::default();
+        let client = |name: &str| workers.named(name, Timestamp::ZERO).client().to_owned();
+        assert_eq!(client("w:1"), "w:1");
+        assert_eq!(client(&format!("ci{SEPARATOR}w:1")), "w:1");
     }
 }

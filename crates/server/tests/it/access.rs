@@ -19,7 +19,7 @@ async fn routes(served: &Served) -> Vec<(Method, String)> {
     let described: Value =
         serde_json::from_str(&request.send().await.unwrap().text().await.unwrap()).unwrap();
     let paths = described["paths"].as_object().unwrap();
-    assert!(paths.len() >= 13, "{paths:?}");
+    assert!(paths.len() >= 14, "{paths:?}");
     let mut routes = vec![
         (Method::GET, "/".to_owned()),
         (Method::GET, "/api/v1/openapi.json".to_owned()),

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use politely_server::{Coordinator, Options, Server, Settings, Token};
+use politely_server::{Caps, Coordinator, Options, Reload, Server, Settings, Token, Tokens};
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -11,19 +11,27 @@ use tokio::task::JoinHandle;
 pub(crate) struct Served {
     pub(crate) address: SocketAddr,
     pub(crate) coordinator: Coordinator,
+    pub(crate) reload: Reload,
     pub(crate) http: reqwest::Client,
     end: Option<oneshot::Sender<()>>,
     running: JoinHandle<bool>,
 }
 
 pub(crate) async fn serve(settings: Settings, token: Option<&str>) -> Served {
-    let coordinator = Coordinator::new(settings).unwrap();
+    let tokens = token.map(|token| Token::new(token).unwrap().into());
+    start(Coordinator::new(settings).unwrap(), tokens, Caps::default()).await
+}
+
+/// Serves `coordinator` to callers with one of `tokens`, under `caps`.
+pub(crate) async fn start(coordinator: Coordinator, token: Option<Tokens>, caps: Caps) -> Served {
     let options = Options {
         bind: "127.0.0.1:0".parse().unwrap(),
-        token: token.map(|token| Token::new(token).unwrap()),
+        token,
         certificate: None,
     };
     let server = Server::bind(coordinator.clone(), options).await.unwrap();
+    let server = server.caps(caps);
+    let reload = server.reload();
     let address = server.address();
     let (end, ended) = oneshot::channel::<()>();
     let running = tokio::spawn(server.run(async {
@@ -33,6 +41,7 @@ pub(crate) async fn serve(settings: Settings, token: Option<&str>) -> Served {
     Served {
         address,
         coordinator,
+        reload,
         http: reqwest::Client::new(),
         end: Some(end),
         running,

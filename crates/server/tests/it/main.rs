@@ -5,3 +5,5 @@ mod bad_input;
 mod calls;
 mod client;
 mod ends;
+mod roles;
+mod strangers;

@@ -1,12 +1,12 @@
 //! `politely serve` on a free port, and what workers and operators tell it.
 
-use std::fs;
 use std::path::Path;
 
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::run::write_secret;
 use crate::servers::process::Server;
 
 /// The real binary, ended when dropped.
@@ -36,7 +36,7 @@ impl Coordinator {
         let mut headers = HeaderMap::new();
         if let Some(token) = token {
             let file = folder.path().join("token");
-            fs::write(&file, token).expect("the token is written");
+            write_secret(&file, token);
             command.push(format!("--token-file={}", file.display()));
             let bearer = format!("Bearer {token}").parse().expect("a header");
             headers.insert("authorization", bearer);

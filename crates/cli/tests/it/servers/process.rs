@@ -80,6 +80,12 @@ impl Server {
         self.signal("-CONT");
     }
 
+    /// Sends SIGHUP.
+    #[allow(dead_code, reason = "the library's tests use this file as well")]
+    pub(crate) fn hang_up(&self) {
+        self.signal("-HUP");
+    }
+
     fn signal(&self, signal: &str) {
         let pid = self.pid().to_string();
         let sent = Command::new("kill").args([signal, &pid]).status();

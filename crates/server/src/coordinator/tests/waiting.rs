@@ -206,7 +206,8 @@ async fn a_reservation_ahead_is_one_call() {
         slot: 3,
         ..told(&run)
     };
-    assert!(coordinator.tell(&worker, &fourth).late);
+    let error = coordinator.tell(&worker, &fourth).error.unwrap();
+    assert_eq!(error.field, "slot");
 }
 
 #[tokio::test(start_paused = true)]

@@ -94,6 +94,7 @@ fn store(dir: &Path) -> (Store, Arc<Moods>) {
     let (tables, journal) = (Arc::new(tables), Arc::new(journal));
     let ends = (tables.clone(), journal.clone(), counts.clone());
     let store = Store {
+        folder: dir.to_owned(),
         committer: Committer::start(ends, REPLACE_EVERY).unwrap(),
         tables,
         journal,

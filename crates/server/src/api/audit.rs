@@ -1,0 +1,117 @@
+//! The audit log over HTTP, and the entries that changes make in it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use politely::core::key::Key;
+use politely::wire::{AuditChange, AuditPage, AuditQuery, KeyState, Problem};
+use serde::Serialize;
+
+use super::Api;
+use super::access::Caller;
+use super::body::{Json, Params};
+use super::problem::Wrong;
+use crate::audit::Audit;
+use crate::watch::row;
+
+type Numbers = BTreeMap<String, Option<f64>>;
+
+/// Lists the changes that operators made, the newest first.
+#[utoipa::path(get, path = "/api/v1/audit/changes", params(AuditQuery), responses(
+    (status = 200, body = AuditPage),
+    (status = "4XX", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn changes(
+    State(api): State<Api>,
+    Params(query): Params<AuditQuery>,
+) -> Json<AuditPage> {
+    Json(api.audit.page(query))
+}
+
+/// An entry that is made while a change is under way.
+pub(super) struct Entry {
+    audit: Arc<Audit>,
+    change: AuditChange,
+}
+
+impl Api {
+    /// Begins the entry of a change; `key` is absent for the settings of all keys.
+    pub(super) fn entry(&self, caller: &Caller, key: Option<&Key>, body: &impl Serialize) -> Entry {
+        let call = match key {
+            Some(_) => "PATCH /api/v1/keys/{key}",
+            None => "PATCH /api/v1/config",
+        };
+        Entry {
+            audit: Arc::clone(&self.audit),
+            change: AuditChange {
+                id: 0,
+                at_ms: 0,
+                token: caller.token.to_string(),
+                role: caller.role.as_str().to_owned(),
+                peer: caller.peer.to_string(),
+                call: call.to_owned(),
+                key: key.map(|key| key.as_str().to_owned()),
+                body: serde_json::to_string(body).unwrap_or_default(),
+                before: self.numbers(key),
+                after: Numbers::new(),
+            },
+        }
+    }
+
+    /// The numbers of a key, or of all keys, as an operator would change them.
+    fn numbers(&self, key: Option<&Key>) -> Numbers {
+        let coordinator = &self.coordinator;
+        let Some(key) = key else {
+            let crawling = coordinator.config().crawling;
+            return named([
+                ("rate_per_host", crawling.rate_per_host),
+                ("rate_burst", Some(crawling.rate_burst)),
+                ("rate_start", Some(crawling.rate_start)),
+                ("in_flight", Some(f64::from(crawling.in_flight))),
+            ]);
+        };
+        let set = coordinator.numbers(key);
+        let now = coordinator.now();
+        let explained = coordinator.limiter().explain(key);
+        let held = explained.map(|explained| row(key, &explained, 0, now));
+        let held = held.filter(|row| matches!(row.state, KeyState::Hold | KeyState::Parked));
+        named([
+            ("rate", set.rate.set()),
+            ("burst", set.burst.set()),
+            ("in_flight", set.in_flight.set().map(f64::from)),
+            ("hold_ms", held.map(|row| row.ready_in_ms as f64)),
+        ])
+    }
+}
+
+impl Entry {
+    /// Enters the change, which was made. Returns when it is on disk.
+    pub(super) async fn made(mut self, api: &Api, key: Option<&Key>) {
+        self.change.after = api.numbers(key);
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+        self.change.at_ms = since_1970.unwrap_or_default().as_millis() as u64;
+        let written = tokio::task::spawn_blocking(move || self.audit.record(self.change));
+        let _ = written.await;
+    }
+}
+
+fn named<const N: usize>(numbers: [(&str, Option<f64>); N]) -> Numbers {
+    let numbers = numbers.into_iter();
+    numbers
+        .map(|(name, number)| (name.to_owned(), number))
+        .collect()
+}
+
+/// Runs a change to its end even if its caller hangs up, so that none is missing in the log.
+pub(super) async fn to_its_end<T: Send + 'static>(
+    change: impl Future<Output = Result<T, Wrong>> + Send + 'static,
+) -> Result<T, Wrong> {
+    let done = tokio::spawn(change).await;
+    done.unwrap_or_else(|_| {
+        let status = StatusCode::INTERNAL_SERVER_ERROR;
+        Err(Wrong::new(status, "the change was not made to its end"))
+    })
+}

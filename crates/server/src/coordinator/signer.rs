@@ -1,0 +1,330 @@
+//! The signature in a permit's name: a keyed hash over the permit and the client that holds it.
+//!
+//! A client that learned another's permit by its number cannot report, renew or cancel it. The
+//! secret outlives a restart in the state folder. Coordinators that share an engine keep it in a
+//! cell there, so that each of them accepts the names of the others.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use politely::cells::{Engine, EngineError, Version, Write, Written};
+use ring::hmac;
+use ring::rand::{SecureRandom, SystemRandom};
+use smallvec::SmallVec;
+use subtle::ConstantTimeEq;
+use tokio::time::Instant;
+
+use super::acquire::ENGINE_TIME;
+use super::names::{MAC_LEN, Mac, Name};
+
+/// The file in the state folder.
+const FILE: &str = "permits.secret";
+/// The engine's cell. Its value is a version and the secret.
+const CELL: &str = "politely:permits";
+/// The cell is kept for ten years.
+const KEEP: Duration = Duration::from_hours(24 * 3_650);
+/// The time between two looks at the cell.
+pub(super) const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// The pause after the engine did not answer.
+const RETRY: Duration = Duration::from_secs(1);
+/// Earlier secrets whose names are still accepted.
+const EARLIER_MAX: usize = 4;
+/// The domain of these signatures.
+const LABEL: &[u8] = b"politely permit 1\0";
+
+type Secret = [u8; 32];
+
+/// Signs and checks names.
+pub(crate) struct Signer {
+    keys: RwLock<Arc<Keys>>,
+    shared: OnceLock<Shared>,
+}
+
+struct Keys {
+    secret: Secret,
+    signing: hmac::Key,
+    earlier: Vec<hmac::Key>,
+}
+
+/// The engine that holds the secret of several coordinators.
+struct Shared {
+    engine: Arc<dyn Engine>,
+    is_agreed: AtomicBool,
+    /// No look before this.
+    next: tokio::sync::Mutex<Option<Instant>>,
+}
+
+impl Signer {
+    /// A signer with a secret of its own, which is kept in `folder` if there is one.
+    pub(super) fn new(folder: Option<&Path>) -> Self {
+        let secret = match folder.map(kept) {
+            None => random(),
+            Some(Ok(secret)) => secret,
+            Some(Err(why)) => {
+                tracing::error!(
+                    "cannot keep the secret of permits in {FILE}: {why}; \
+                     permits of this run are late after a restart"
+                );
+                random()
+            }
+        };
+        Self {
+            keys: RwLock::new(Arc::new(Keys::new(secret, Vec::new()))),
+            shared: OnceLock::new(),
+        }
+    }
+
+    /// Shares the secret with all that use `engine`.
+    pub(super) fn share(&self, engine: Arc<dyn Engine>) {
+        let shared = Shared {
+            engine,
+            is_agreed: AtomicBool::new(false),
+            next: tokio::sync::Mutex::new(None),
+        };
+        let _ = self.shared.set(shared);
+    }
+
+    /// Returns `name` with the signature for `client`.
+    pub(super) fn sign(&self, client: &str, mut name: Name) -> Name {
+        let keys = Arc::clone(&self.keys.read());
+        name.mac = Some(mac(&keys.signing, client, &name));
+        name
+    }
+
+    /// Returns whether `name` was given to `client`.
+    pub(super) fn is_signed(&self, client: &str, name: &Name) -> bool {
+        let Some(given) = &name.mac else {
+            return false;
+        };
+        let keys = Arc::clone(&self.keys.read());
+        std::iter::once(&keys.signing)
+            .chain(&keys.earlier)
+            .any(|key| bool::from(mac(key, client, name).ct_eq(given)))
+    }
+
+    /// Learns the shared secret before the first name is signed or checked. Waits for the engine
+    /// a second at most; while it is away, this coordinator's own secret is used.
+    pub(super) async fn agree(&self) {
+        let Some(shared) = self.shared.get() else {
+            return;
+        };
+        if shared.is_agreed.load(Ordering::Acquire) {
+            return;
+        }
+        let mut next = shared.next.lock().await;
+        let now = Instant::now();
+        let is_early = next.is_some_and(|next| now < next);
+        if is_early || shared.is_agreed.load(Ordering::Acquire) {
+            return;
+        }
+        *next = Some(now + RETRY);
+        self.look(shared).await;
+    }
+
+    /// Looks whether the cell still holds the secret, and puts it there if the engine lost it.
+    pub(super) async fn refresh(&self) {
+        if let Some(shared) = self.shared.get() {
+            self.look(shared).await;
+        }
+    }
+
+    async fn look(&self, shared: &Shared) {
+        let looked = tokio::time::timeout(ENGINE_TIME, self.exchange(&*shared.engine)).await;
+        if let Ok(Ok(secret)) = looked {
+            self.adopt(secret);
+            shared.is_agreed.store(true, Ordering::Release);
+        }
+    }
+
+    /// Returns the cell's secret. An empty cell receives this coordinator's.
+    async fn exchange(&self, engine: &dyn Engine) -> Result<Secret, EngineError> {
+        let read = engine.read(vec![CELL.into()]).await;
+        let held = read.into_iter().next().unwrap_or(Ok(None))?;
+        if let Some(secret) = held.as_deref().and_then(of_value) {
+            return Ok(secret);
+        }
+        let secret = self.keys.read().secret;
+        let mut value = random()[..Version::LEN].to_vec();
+        value.extend(secret);
+        let write = Write {
+            cell: CELL.into(),
+            expected: held.as_deref().and_then(Version::of),
+            before: held.map(Into::into),
+            value,
+            keep: KEEP,
+            notify: false,
+        };
+        let written = engine.compare_and_set(vec![write]).await;
+        match written.into_iter().next() {
+            Some(Ok(Written::Done)) => Ok(secret),
+            Some(Ok(Written::Conflict(Some(value)))) => {
+                of_value(&value).ok_or_else(|| EngineError("the cell is not a secret".to_owned()))
+            }
+            Some(Err(why)) => Err(why),
+            Some(Ok(Written::Conflict(None))) | None => {
+                Err(EngineError("the cell has changed".to_owned()))
+            }
+        }
+    }
+
+    fn adopt(&self, secret: Secret) {
+        let mut keys = self.keys.write();
+        if keys.secret == secret {
+            return;
+        }
+        let mut earlier = vec![keys.signing.clone()];
+        earlier.extend(keys.earlier.iter().take(EARLIER_MAX - 1).cloned());
+        *keys = Arc::new(Keys::new(secret, earlier));
+    }
+}
+
+impl Keys {
+    fn new(secret: Secret, earlier: Vec<hmac::Key>) -> Self {
+        Self {
+            secret,
+            signing: hmac::Key::new(hmac::HMAC_SHA256, &secret),
+            earlier,
+        }
+    }
+}
+
+/// Hashes the permit and its client. Every part has a fixed length or says its length.
+fn mac(key: &hmac::Key, client: &str, name: &Name) -> Mac {
+    let mut text: SmallVec<[u8; 512]> = SmallVec::new();
+    let mut part = |bytes: &[u8]| text.extend_from_slice(bytes);
+    part(LABEL);
+    part(&(client.len() as u64).to_le_bytes());
+    part(client.as_bytes());
+    part(&name.number.0.to_le_bytes());
+    part(&name.slots.to_le_bytes());
+    for (key, lease) in &name.leases {
+        let key = key.as_str();
+        part(&lease.0.to_le_bytes());
+        part(&(key.len() as u64).to_le_bytes());
+        part(key.as_bytes());
+    }
+    let mut mac = [0; MAC_LEN];
+    mac.copy_from_slice(&hmac::sign(key, &text).as_ref()[..MAC_LEN]);
+    mac
+}
+
+fn of_value(value: &[u8]) -> Option<Secret> {
+    value.get(Version::LEN..)?.try_into().ok()
+}
+
+fn random() -> Secret {
+    let mut secret = [0; 32];
+    if SystemRandom::new().fill(&mut secret).is_err() {
+        for (i, part) in secret.chunks_exact_mut(8).enumerate() {
+            part.copy_from_slice(&RandomState::new().hash_one(i).to_le_bytes());
+        }
+    }
+    secret
+}
+
+/// Reads the secret in `folder`, or makes one there that only its owner can read.
+fn kept(folder: &Path) -> io::Result<Secret> {
+    let path = folder.join(FILE);
+    match std::fs::read(&path) {
+        Ok(bytes) => {
+            if let Ok(secret) = bytes.try_into() {
+                return Ok(secret);
+            }
+            tracing::warn!("{FILE} is damaged and is replaced; earlier permits are late");
+        }
+        Err(why) if why.kind() == io::ErrorKind::NotFound => {}
+        Err(why) => return Err(why),
+    }
+    let secret = random();
+    let new = folder.join("permits.secret.new");
+    let mut file = crate::private::create(&new)?;
+    file.write_all(&secret)?;
+    file.sync_all()?;
+    std::fs::rename(&new, &path)?;
+    std::fs::File::open(folder)?.sync_all()?;
+    Ok(secret)
+}
+
+#[cfg(test)]
+mod tests {
+    use politely::Clock;
+    use politely::cells::Memory;
+    use politely::core::gate::LeaseId;
+    use politely::core::key::Key;
+
+    use super::super::names::Number;
+    use super::*;
+
+    fn name(number: u64, slots: u16, leases: &[(&str, u64)]) -> Name {
+        let lease = |(key, lease): &(&str, u64)| (Key::parse(key).unwrap(), LeaseId(*lease));
+        Name {
+            number: Number(number),
+            slots,
+            mac: None,
+            leases: leases.iter().map(lease).collect(),
+        }
+    }
+
+    #[test]
+    fn a_signature_binds_every_part_and_the_client() {
+        let signer = Signer::new(None);
+        let good = signer.sign("w", name(7, 2, &[("a.example", 3)]));
+        assert!(signer.is_signed("w", &good));
+        let read_back: Name = good.to_string().parse().unwrap();
+        assert!(signer.is_signed("w", &read_back));
+        for client in ["", "W", "w2", "other"] {
+            assert!(!signer.is_signed(client, &good), "{client}");
+        }
+        for other in [
+            name(8, 2, &[("a.example", 3)]),
+            name(7, 3, &[("a.example", 3)]),
+            name(7, 2, &[("a.example", 4)]),
+            name(7, 2, &[("b.example", 3)]),
+            name(7, 2, &[]),
+            name(7, 2, &[("a.example", 3), ("b.example", 1)]),
+        ] {
+            assert!(!signer.is_signed("w", &other), "unsigned");
+            let mac = good.mac;
+            assert!(!signer.is_signed("w", &Name { mac, ..other }));
+        }
+        assert!(!Signer::new(None).is_signed("w", &good), "another secret");
+    }
+
+    #[test]
+    fn a_state_folder_keeps_the_secret_for_its_owner_only() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let signed = Signer::new(Some(folder.path())).sign("w", name(1, 1, &[]));
+        assert!(Signer::new(Some(folder.path())).is_signed("w", &signed));
+        let file = folder.path().join(FILE);
+        let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        std::fs::write(&file, b"half").unwrap();
+        assert!(!Signer::new(Some(folder.path())).is_signed("w", &signed));
+    }
+
+    #[tokio::test]
+    async fn coordinators_of_one_engine_accept_each_others_names() {
+        let engine = Memory::new(Clock::system());
+        let signers = [(); 3].map(|()| {
+            let signer = Signer::new(None);
+            signer.share(Arc::new(engine.clone()));
+            signer
+        });
+        // A name that was signed before the engine answered stays good where it was signed.
+        let early = signers[0].sign("w", name(1, 1, &[]));
+        for signer in &signers {
+            signer.agree().await;
+        }
+        for signer in &signers {
+            let signed = signer.sign("w", name(2, 1, &[("a.example", 3)]));
+            assert!(signers.iter().all(|other| other.is_signed("w", &signed)));
+        }
+        assert!(signers[0].is_signed("w", &early));
+    }
+}

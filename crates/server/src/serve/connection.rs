@@ -1,0 +1,119 @@
+//! One connection, from its first byte to its end.
+//!
+//! | a peer | is sent away after |
+//! | --- | --- |
+//! | sends no head, or half of one | [`HEAD_TIME`] |
+//! | takes no byte of its answers | [`WRITE_TIME`] |
+//! | keeps an HTTP/2 connection without a call | [`IDLE_TIME`] |
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use axum::extract::Request;
+use axum::http::Version;
+use axum::response::{IntoResponse, Response};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::Watcher;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::outbox::Outbox;
+use crate::api::{Gate, Peer, Wrong};
+
+/// The time for a request's head, and for a TLS handshake.
+pub(super) const HEAD_TIME: Duration = Duration::from_secs(10);
+/// The time for the peer to take more bytes of its answers.
+pub(super) const WRITE_TIME: Duration = Duration::from_secs(20);
+/// The time for which an HTTP/2 connection is kept without a call.
+const IDLE_TIME: Duration = Duration::from_mins(2);
+/// The most bytes of answers that one HTTP/2 connection may leave waiting.
+const UNSENT_MAX: u64 = 16 << 20;
+
+/// What was heard of a connection's peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Heard {
+    Nothing,
+    Http1,
+    Http2,
+}
+
+/// Answers the calls of one connection until it ends.
+pub(super) async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    address: IpAddr,
+    gate: Arc<Gate>,
+    watcher: Watcher,
+) {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME)
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(Some(HEAD_TIME));
+    let heard = Arc::new(AtomicU8::new(Heard::Nothing as u8));
+    let outbox = Outbox::new();
+    let peer = Arc::new(Peer::new(address));
+    let service = service_fn({
+        let (heard, outbox) = (Arc::clone(&heard), Arc::clone(&outbox));
+        move |request: Request<Incoming>| {
+            let (gate, peer) = (Arc::clone(&gate), Arc::clone(&peer));
+            let is_http2 = request.version() == Version::HTTP_2;
+            let said = if is_http2 { Heard::Http2 } else { Heard::Http1 };
+            heard.store(said as u8, Ordering::Relaxed);
+            let outbox = is_http2.then(|| Arc::clone(&outbox));
+            async move { Ok::<_, Infallible>(answer(&gate, &peer, request, outbox).await) }
+        }
+    });
+    let connection = builder
+        .serve_connection(TokioIo::new(stream), service)
+        .into_owned();
+    // The peer learns of an error by the end of the connection.
+    tokio::select! {
+        _ = watcher.watch(connection) => {}
+        () = abandoned(&heard, &outbox) => {}
+    }
+}
+
+async fn answer(
+    gate: &Gate,
+    peer: &Peer,
+    request: Request<Incoming>,
+    outbox: Option<Arc<Outbox>>,
+) -> Response {
+    let Some(outbox) = outbox else {
+        return gate.answer(peer, request).await;
+    };
+    let open = outbox.open();
+    let response = if outbox.bytes() > UNSENT_MAX {
+        Wrong::busy("too many answers of this connection wait to be read").into_response()
+    } else {
+        gate.answer(peer, request).await
+    };
+    open.follow(response)
+}
+
+/// Waits until the connection is of no use. The time-outs of hyper and of [`super::progress`]
+/// cover HTTP/1 once it has begun.
+async fn abandoned(heard: &AtomicU8, outbox: &Outbox) {
+    loop {
+        tokio::time::sleep(HEAD_TIME).await;
+        let said = heard.load(Ordering::Relaxed);
+        if said == Heard::Nothing as u8 {
+            return;
+        }
+        if said == Heard::Http1 as u8 {
+            std::future::pending::<()>().await;
+        }
+        if outbox.is_stalled(WRITE_TIME) || outbox.is_idle(IDLE_TIME) {
+            return;
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Histograms of fixed buckets. The exporter's own keep every sample until the next scrape.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use metrics::{
+    Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+};
+use metrics_exporter_prometheus::PrometheusRecorder;
+use parking_lot::Mutex;
+
+/// Upper bounds of the buckets, in seconds.
+const BOUNDS: [f64; 16] = [
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
+];
+
+/// Counts samples per bucket. Its size does not depend on how many there are.
+#[derive(Default)]
+pub(super) struct Buckets {
+    /// One per bound, and one above all bounds.
+    counts: [AtomicU64; BOUNDS.len() + 1],
+    /// The sum of all samples, the bits of an `f64`.
+    sum: AtomicU64,
+}
+
+impl HistogramFn for Buckets {
+    fn record(&self, value: f64) {
+        let place = BOUNDS.partition_point(|bound| *bound < value);
+        self.counts[place].fetch_add(1, Ordering::Relaxed);
+        let add = |sum: u64| Some((f64::from_bits(sum) + value).to_bits());
+        let _ = self
+            .sum
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+    }
+}
+
+/// The name and the labels of a histogram.
+type Series = (String, String);
+
+/// All histograms.
+#[derive(Clone, Default)]
+pub(super) struct Histograms(Arc<Mutex<BTreeMap<Series, Arc<Buckets>>>>);
+
+impl Histograms {
+    fn get(&self, key: &Key) -> Arc<Buckets> {
+        let labels: Vec<_> = key
+            .labels()
+            .map(|label| format!("{}={:?}", label.key(), label.value()))
+            .collect();
+        let name = (key.name().to_owned(), labels.join(","));
+        Arc::clone(self.0.lock().entry(name).or_default())
+    }
+
+    /// Appends the histograms in Prometheus' text format.
+    pub(super) fn render(&self, text: &mut String) {
+        let all = self.0.lock();
+        let mut last = "";
+        for ((name, labels), buckets) in &*all {
+            if name != last {
+                // Writing to a `String` cannot fail.
+                let _ = writeln!(text, "# TYPE {name} histogram");
+                last = name;
+            }
+            let with = |bound: &str| match labels.as_str() {
+                "" => format!("{{le=\"{bound}\"}}"),
+                labels => format!("{{{labels},le=\"{bound}\"}}"),
+            };
+            let plain = match labels.as_str() {
+                "" => String::new(),
+                labels => format!("{{{labels}}}"),
+            };
+            let mut total = 0;
+            for (i, count) in buckets.counts.iter().enumerate() {
+                total += count.load(Ordering::Relaxed);
+                let bound = BOUNDS.get(i).map_or("+Inf".to_owned(), f64::to_string);
+                let _ = writeln!(text, "{name}_bucket{} {total}", with(&bound));
+            }
+            let sum = f64::from_bits(buckets.sum.load(Ordering::Relaxed));
+            let _ = writeln!(text, "{name}_sum{plain} {sum}");
+            let _ = writeln!(text, "{name}_count{plain} {total}\n");
+        }
+    }
+}
+
+/// Hands counters and gauges to the exporter, and keeps histograms itself.
+pub(super) struct Split {
+    pub(super) exporter: PrometheusRecorder,
+    pub(super) histograms: Histograms,
+}
+
+impl Recorder for Split {
+    fn describe_counter(&self, key: KeyName, unit: Option<Unit>, text: SharedString) {
+        self.exporter.describe_counter(key, unit, text);
+    }
+
+    fn describe_gauge(&self, key: KeyName, unit: Option<Unit>, text: SharedString) {
+        self.exporter.describe_gauge(key, unit, text);
+    }
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, metadata: &Metadata<'_>) -> Counter {
+        self.exporter.register_counter(key, metadata)
+    }
+
+    fn register_gauge(&self, key: &Key, metadata: &Metadata<'_>) -> Gauge {
+        self.exporter.register_gauge(key, metadata)
+    }
+
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::from_arc(self.histograms.get(key))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use metrics_exporter_prometheus::PrometheusBuilder;
+
+    use super::*;
+
+    fn split() -> Split {
+        Split {
+            exporter: PrometheusBuilder::new().build_recorder(),
+            histograms: Histograms::default(),
+        }
+    }
+
+    #[test]
+    fn a_million_waits_are_counted_in_the_memory_of_one() {
+        let split = split();
+        let histograms = split.histograms.clone();
+        ::metrics::with_local_recorder(&split, || {
+            for i in 0..1_000_000_u32 {
+                let seconds = f64::from(i % 1_000) / 1e3;
+                ::metrics::histogram!("politely_wait_seconds").record(seconds);
+            }
+        });
+        // One histogram of a fixed size is all that is kept.
+        assert_eq!(histograms.0.lock().len(), 1);
+        assert!(size_of::<Buckets>() <= 8 * (BOUNDS.len() + 2));
+        assert_eq!(split.exporter.handle().render(), "");
+        let mut text = String::new();
+        histograms.render(&mut text);
+        assert!(
+            text.contains("politely_wait_seconds_count 1000000\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("politely_wait_seconds_bucket{le=\"0.1\"} 101000\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("politely_wait_seconds_bucket{le=\"+Inf\"} 1000000\n"),
+            "{text}"
+        );
+        assert!(text.contains("politely_wait_seconds_sum 4995"), "{text}");
+    }
+
+    #[test]
+    fn labels_stand_before_the_bound_and_the_kind_is_named_once() {
+        let split = split();
+        ::metrics::with_local_recorder(&split, || {
+            ::metrics::histogram!("took", "call" => "a\"b").record(f64::INFINITY);
+            ::metrics::histogram!("took", "call" => "c").record(0.001);
+        });
+        let mut text = String::new();
+        split.histograms.render(&mut text);
+        assert_eq!(text.matches("# TYPE took histogram").count(), 1, "{text}");
+        assert!(
+            text.contains("took_bucket{call=\"a\\\"b\",le=\"300\"} 0\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("took_bucket{call=\"c\",le=\"0.001\"} 1\n"),
+            "{text}"
+        );
+        assert!(text.contains("took_count{call=\"c\"} 1\n"), "{text}");
+    }
+}
