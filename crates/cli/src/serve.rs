@@ -76,8 +76,8 @@ async fn tell_trouble(limiter: Limiter) {
     }
 }
 
-/// Ctrl-C, or what a service manager sends.
-async fn end() {
+/// Returns at Ctrl-C, or at the SIGTERM of a service manager.
+pub(crate) async fn end() {
     let interrupted = tokio::signal::ctrl_c();
     let Ok(mut terminated) =
         tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())

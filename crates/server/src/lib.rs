@@ -23,6 +23,7 @@ mod coordinator;
 mod page;
 mod serve;
 pub mod store;
+mod unread;
 mod watch;
 
 pub use coordinator::{Coordinator, Settings, StartError};

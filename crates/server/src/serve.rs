@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use hyper::body::Incoming;
 use hyper::service::service_fn;
+use hyper::{Request, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
@@ -22,6 +24,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::api::{self, Gate};
 use crate::coordinator::Coordinator;
+use crate::unread::{Granted, Unread, Watched};
 
 /// Connections at a time; more wait to be accepted.
 const CONNECTIONS_MAX: usize = 1 << 16;
@@ -160,12 +163,13 @@ impl Server {
             let (gate, tls, watcher) =
                 (Arc::clone(&self.gate), self.tls.clone(), graceful.watcher());
             tokio::spawn(async move {
+                let (stream, unread) = Watched::new(stream);
                 let Some(tls) = tls else {
-                    connection(stream, gate, watcher).await;
+                    connection(stream, gate, watcher, unread).await;
                     return drop(place);
                 };
                 if let Ok(Ok(stream)) = tokio::time::timeout(HEAD_TIME, tls.accept(stream)).await {
-                    connection(stream, gate, watcher).await;
+                    connection(stream, gate, watcher, unread).await;
                 }
                 drop(place);
             });
@@ -198,6 +202,7 @@ async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     gate: Arc<Gate>,
     watcher: hyper_util::server::graceful::Watcher,
+    unread: Arc<Unread>,
 ) {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
@@ -209,11 +214,21 @@ async fn connection(
         .keep_alive_interval(Some(HEAD_TIME));
     let begun = Arc::new(AtomicBool::new(false));
     let service = service_fn({
-        let begun = Arc::clone(&begun);
-        move |request| {
+        let (begun, unread) = (Arc::clone(&begun), Arc::clone(&unread));
+        move |request: Request<Incoming>| {
             begun.store(true, Ordering::Relaxed);
-            let gate = Arc::clone(&gate);
-            async move { Ok::<_, Infallible>(gate.answer(request).await) }
+            let (gate, unread) = (Arc::clone(&gate), Arc::clone(&unread));
+            // Over HTTP/2 a caller gives up one of many calls, and resets its stream.
+            let is_alone = request.version() < Version::HTTP_2;
+            unread.read();
+            async move {
+                let mut response = gate.answer(request).await;
+                let granted = response.extensions_mut().remove::<Granted>();
+                if is_alone {
+                    unread.answered(granted);
+                }
+                Ok::<_, Infallible>(response)
+            }
         }
     });
     // hyper waits for a first byte as long as it takes.
@@ -228,7 +243,7 @@ async fn connection(
         .into_owned();
     // What went wrong on a connection is its caller's to know.
     tokio::select! {
-        _ = watcher.watch(connection) => {}
+        done = watcher.watch(connection) => unread.ended(done.is_err()),
         () = silent => {}
     }
 }

@@ -53,6 +53,12 @@ pub struct Explanation {
     pub rate: f64,
     /// Slots taken, of how many.
     pub in_flight: (u32, u32),
+    /// Tokens in the bucket; below zero by what is owed.
+    pub tokens: f64,
+    /// Most tokens in the bucket.
+    pub burst: f64,
+    /// When the last permit was granted, or zero.
+    pub last_grant: Timestamp,
     /// What the law would show.
     pub law: Metrics,
     /// The books.
@@ -135,6 +141,9 @@ impl Host {
                 .filter(|event| *event != Event::default()),
             rate: rate.per_s,
             in_flight: (in_flight, cap),
+            tokens: self.pace.tokens(),
+            burst: rate.burst,
+            last_grant: self.last_grant,
             law: self.law.metrics(),
             tally,
             refused: u64::from(self.refused),

@@ -9,12 +9,13 @@
 //! | law, latencies | those of the slower side; a probe for more ends, a learned cap in flight stays |
 //! | operator's numbers, busy share | the tighter |
 //! | Crawl-delay | the longer, for as long as the later |
-//! | pace, byte budget | fewer tokens, a debt as long in time as it was |
+//! | pace, byte budget | fewer tokens |
 //!
 //! Permits that were granted on one side only are spent on that side only: what both granted of the same
 //! tokens stays granted twice, and nothing here makes up for it.
 
 use std::cmp::Reverse;
+use std::time::Duration;
 
 use super::{Bounds, Host, OperatorNumbers, Rare};
 use crate::config::Config;
@@ -45,11 +46,15 @@ impl Host {
         self.refused = self.refused.max(other.refused);
         self.strikes = self.strikes.max(other.strikes);
         if self.rare.is_some() || other.rare.is_some() {
-            let absent = self.without_operator(config);
             let theirs = other.rare.as_deref().copied().unwrap_or_default();
+            self.rare().has_outcomes |= theirs.has_outcomes;
+            let absent = self.without_operator(config);
             self.rare().join(&theirs, absent);
         }
 
+        if self.operator_numbers().law.is_some() {
+            self.adopt_law(now, Duration::ZERO, config);
+        }
         let rate = self.bounds(now, config).rate;
         self.pace.change(now, &mine, &rate);
         other.pace.change(now, &theirs, &rate);
@@ -73,11 +78,12 @@ impl Host {
     /// What holds where an operator set nothing.
     fn without_operator(&self, config: &Config) -> OperatorNumbers {
         let start = config.limits.start();
-        let learns = self.law.learns();
+        let learns = self.law.learns() && self.rare.as_ref().is_none_or(|rare| rare.has_outcomes);
         OperatorNumbers {
             rate: Some(if learns { f64::INFINITY } else { start.rate }),
             burst: Some(start.burst),
             in_flight: Some(if learns { u32::MAX } else { start.in_flight }),
+            ..OperatorNumbers::default()
         }
     }
 }
@@ -116,6 +122,9 @@ impl OperatorNumbers {
             rate: lower(self.rate, other.rate, absent.rate),
             burst: lower(self.burst, other.burst, absent.burst),
             in_flight: lower(self.in_flight, other.in_flight, absent.in_flight),
+            law: self.law.max(other.law),
+            learn: self.learn.or(other.learn),
+            crawl_delay_ms: self.crawl_delay_ms.max(other.crawl_delay_ms),
         }
     }
 }

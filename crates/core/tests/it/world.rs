@@ -169,7 +169,7 @@ impl World {
                 fresh: Duration::from_millis(fresh_ms),
             }),
             Op::Unpark => {
-                self.host.unpark();
+                self.host.unpark(now, config);
                 self.floor = Timestamp::ZERO;
                 self.breaker = Door::default();
                 self.quarantine = Door::default();
@@ -549,7 +549,7 @@ impl World {
         let _ = host.snapshot();
         if i == 15 {
             host.forget_leases();
-            host.unpark();
+            host.unpark(now, config);
         }
     }
 }

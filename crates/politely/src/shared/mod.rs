@@ -70,7 +70,7 @@ use politely_core::host::{Ask, CrawlDelay, Explanation, HORIZON, Host, OperatorN
 use politely_core::key::Key;
 use tokio::sync::{Notify, oneshot};
 
-use crate::asked::{AcquireError, Refusal, RefusalReason, alone, distinct};
+use crate::asked::{AcquireError, Refusal, RefusalReason, Unsupported, alone, distinct, of_key};
 use crate::clock::Clock;
 use crate::elsewhere::{Elsewhere, Later, Operation};
 use crate::permit::Permit;
@@ -172,7 +172,7 @@ impl Shared {
                 at,
                 index,
             };
-            match inner.ask(key, ask, turn, true).await {
+            match inner.ask(key, of_key(ask, index), turn, true).await {
                 Answer::Granted(granted) => match &mut claim {
                     None => claim = Some(Claim::new(inner, key, &granted)),
                     Some(claim) => claim.with(key, &granted),
@@ -262,11 +262,12 @@ impl Elsewhere for Shared {
         self.0.tell(key, event);
     }
 
-    fn reconfigure(&self, config: &Config) {
+    fn reconfigure(&self, config: &Config) -> Result<(), Unsupported> {
         let now = self.0.clock.now();
         let config = Arc::new(config.clone());
         self.0.state.lock().hub.set_config(config, now);
         self.0.wake.notify_one();
+        Ok(())
     }
 
     fn explain(&self, key: &Key) -> Option<Explanation> {
@@ -282,10 +283,10 @@ impl Elsewhere for Shared {
         self.0.state.lock().hub.position(key, turn)
     }
 
-    fn numbers(&self, key: &Key) -> OperatorNumbers {
+    fn numbers(&self, key: &Key) -> Result<OperatorNumbers, Unsupported> {
         let numbers = |host: &mut Host| host.operator_numbers();
         let mut state = self.0.state.lock();
-        state.hub.with_host(key, numbers).unwrap_or_default()
+        Ok(state.hub.with_host(key, numbers).unwrap_or_default())
     }
 
     fn snapshot(&self, key: &Key) -> Option<Vec<u8>> {
@@ -293,8 +294,9 @@ impl Elsewhere for Shared {
         self.0.state.lock().hub.with_host(key, snapshot)
     }
 
-    fn remember(&self, key: &Key, state: &[u8]) {
+    fn remember(&self, key: &Key, state: &[u8]) -> Result<(), Unsupported> {
         self.0.state.lock().hub.remember(key, state);
+        Ok(())
     }
 
     fn take_learned(&self) -> Vec<(Key, Vec<u8>)> {
@@ -441,6 +443,7 @@ impl Inner {
             let others = (0..keys.len()).filter(|index| *index != first);
             for index in std::iter::once(first).chain(others) {
                 let key = keys[index];
+                let ask = of_key(ask, index);
                 match self.ask(key, ask, turn, claim.is_some()).await {
                     Answer::Granted(part) => match &mut claim {
                         None => claim = Some(Claim::new(self, key, &part)),

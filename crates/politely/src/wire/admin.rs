@@ -199,7 +199,8 @@ pub struct Outstanding {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct KeyPatch {
-    /// Requests per second, 0.000001 to 1,000,000; an upper bound to a law that learns.
+    /// Requests per second, 0.000001 to 1,000,000. An upper bound on a key that learns, and the rate
+    /// itself on a key that does not.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, minimum = 0.000_001, maximum = 1_000_000.0))]
     #[serde(default, skip_serializing_if = "Change::is_keep")]
     pub rate: Change<f64>,
@@ -215,6 +216,24 @@ pub struct KeyPatch {
         deserialize_with = "change::whole"
     )]
     pub in_flight: Change<u32>,
+    /// The key's own law: `discover`, `aimd`, `advice` or `fixed`. Under `fixed` the rate, burst
+    /// and in-flight cap that are set here are the limits themselves.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    pub law: Change<String>,
+    /// `false`: outcomes no longer move what was learned; the numbers set here are the limits.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<bool>))]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    pub learn: Change<bool>,
+    /// Milliseconds of rest after each request, in place of the Crawl-delay that workers tell. Zero
+    /// is none.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>, minimum = 0, maximum = 86_400_000))]
+    #[serde(
+        default,
+        skip_serializing_if = "Change::is_keep",
+        deserialize_with = "change::whole"
+    )]
+    pub crawl_delay_ms: Change<u32>,
     /// Nothing leaves for so long, a year at most.
     #[serde(
         default,
@@ -223,10 +242,10 @@ pub struct KeyPatch {
     )]
     #[cfg_attr(feature = "openapi", schema(maximum = 31_536_000_000_u64))]
     pub hold_ms: Option<u64>,
-    /// Lifts hold, breaker and quarantine.
+    /// Lifts hold, breaker, quarantine, and the Crawl-delay that workers told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unpark: Option<bool>,
-    /// Forgets what was learned and set.
+    /// Forgets what was learned, told and set, an operator's hold included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forget: Option<bool>,
 }

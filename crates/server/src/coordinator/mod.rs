@@ -16,6 +16,7 @@ mod tests;
 
 pub(crate) use acquire::Outcome;
 pub(crate) use keep::Aftermath;
+pub(crate) use names::Number;
 pub(crate) use report::ms_up;
 
 use std::hash::{BuildHasher, RandomState};

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use politely::OperatorNumbers;
 use politely::core::config::Config;
+use politely::core::control::{LawChoice, LawConfig, UnknownLaw};
 use politely::core::gate::HoldReason;
 use politely::core::key::Key;
 use politely::wire::{
@@ -13,13 +14,12 @@ use politely::wire::{
 };
 
 use super::Coordinator;
+use super::names::Number;
 use super::permits::Entry;
 use super::report::{error, finite, ms_up};
+use super::wishes::{GivenUp, Wishes};
 use crate::store::{Counters, Store};
 use crate::watch::Worker;
-
-/// No hold an operator sets is longer.
-const HOLD_MAX: Duration = Duration::from_hours(24 * 365);
 
 impl Coordinator {
     /// Extends the leases of `permits`.
@@ -56,38 +56,98 @@ impl Coordinator {
         answer
     }
 
-    /// Takes back permits that will not be used.
+    /// Takes back permits that will not be used, by their names or by their callers' ids.
     pub(crate) fn cancel(&self, worker: &Worker, permits: &[String], sent: bool) -> Cancelled {
         let (mut answer, mut gone) = (Cancelled::default(), Vec::new());
         for name in permits {
-            let taken = self
-                .number(name, 0)
-                .ok()
-                .and_then(|number| Some((number, self.0.permits.take(number, worker)?)));
-            let Some((number, out)) = taken else {
-                answer.lost.push(name.clone());
-                continue;
+            let named = self.number(name, 0).ok();
+            let taken = named.and_then(|number| self.take(number, worker, sent, &mut gone));
+            let cancelled = match taken {
+                Some((out_wish, cancelled)) => {
+                    if out_wish != 0 {
+                        self.0.wishes.forget(out_wish);
+                    }
+                    cancelled
+                }
+                None => self.cancel_id(worker, name, sent, &mut gone),
             };
-            gone.push(number.0);
-            if out.wish != 0 {
-                self.0.wishes.forget(out.wish);
-            }
-            let expired = out.expired;
-            match out.permit {
-                Some(permit) if expired => permit.abandon(),
-                Some(mut permit) if sent => permit.sent(),
-                // Dropped, it gives back what it has.
-                _ => {}
-            }
-            if expired {
-                answer.lost.push(name.clone());
-            } else {
-                worker.cancelled();
+            if cancelled {
                 answer.cancelled.push(name.clone());
+            } else {
+                answer.lost.push(name.clone());
             }
         }
         self.keep_gone(&gone);
         answer
+    }
+
+    /// Gives up what `worker` asked for under `id`; says whether it knew of that.
+    fn cancel_id(&self, worker: &Worker, id: &str, sent: bool, gone: &mut Vec<u64>) -> bool {
+        if id.is_empty() || id.chars().count() > wire::NAME_MAX {
+            return false;
+        }
+        let wish = Wishes::hash(worker.name(), id);
+        let turn = self.0.limiter.turn();
+        let first = match self.0.wishes.give_up(wish, self.now(), turn) {
+            GivenUp::Granted(first) => first,
+            GivenUp::Asked => return true,
+            GivenUp::Unknown => return false,
+        };
+        let mut cancelled = false;
+        let slots = match self.0.permits.shard(first).get(first) {
+            Some(Entry::Out(out)) => out.slots,
+            // The first departure of several may have been reported.
+            _ => wire::SLOTS_MAX,
+        };
+        // The last first: only the newest tokens can be given back.
+        for slot in (0..u64::from(slots)).rev() {
+            let number = Number(first.0 + slot);
+            if self.0.permits.is_of_wish(number, wish) {
+                let taken = self.take(number, worker, sent, gone);
+                cancelled |= taken.is_some_and(|(_, cancelled)| cancelled);
+            }
+        }
+        cancelled
+    }
+
+    /// Takes a permit of `worker` off the list: its wish, and whether its lease still ran.
+    fn take(
+        &self,
+        number: Number,
+        worker: &Worker,
+        sent: bool,
+        gone: &mut Vec<u64>,
+    ) -> Option<(u64, bool)> {
+        let out = self.0.permits.take(number, worker)?;
+        gone.push(number.0);
+        let expired = out.expired;
+        match out.permit {
+            Some(permit) if expired => permit.abandon(),
+            Some(mut permit) if sent => permit.sent(),
+            // Dropped, it gives back what it has.
+            _ => {}
+        }
+        if !expired {
+            worker.cancelled();
+        }
+        Some((out.wish, !expired))
+    }
+
+    /// Takes back permits whose answer its caller did not read. Their wishes keep their places.
+    pub(crate) fn take_back(
+        &self,
+        worker: &Worker,
+        granted: impl DoubleEndedIterator<Item = Number>,
+    ) {
+        let mut gone = Vec::new();
+        for number in granted.rev() {
+            if let Some((wish, _)) = self.take(number, worker, false, &mut gone)
+                && wish != 0
+            {
+                self.0.wishes.unread(wish);
+            }
+        }
+        self.keep_gone(&gone);
     }
 
     /// Sets what `patch` says for `key`.
@@ -96,6 +156,21 @@ impl Coordinator {
         burst_is_sound(patch.burst, "burst")?;
         if patch.in_flight == Change::To(0) {
             return Err(error("in_flight", "must be at least 1"));
+        }
+        let law = match &patch.law {
+            Change::Keep => None,
+            Change::TakeBack => Some(LawChoice::Configured),
+            Change::To(name) => {
+                let law = name.parse();
+                Some(law.map_err(|why: UnknownLaw| error("law", &why.to_string()))?)
+            }
+        };
+        if matches!(patch.crawl_delay_ms, Change::To(ms) if u64::from(ms) > wire::CRAWL_DELAY_MAX_MS)
+        {
+            return Err(error("crawl_delay_ms", "must be from 0 to 86,400,000"));
+        }
+        if patch.hold_ms.is_some_and(|ms| ms > wire::HOLD_MAX_MS) {
+            return Err(error("hold_ms", "must be from 0 to 31,536,000,000"));
         }
         if *patch == KeyPatch::default() {
             return Ok(());
@@ -112,12 +187,16 @@ impl Coordinator {
             rate: patch.rate.or_none(f64::INFINITY),
             burst: patch.burst.or_none(f64::INFINITY),
             in_flight: patch.in_flight.or_none(u32::MAX),
+            law,
+            learn: patch.learn.or_none(true),
+            crawl_delay_ms: patch.crawl_delay_ms.or_none(u32::MAX),
         };
         if numbers != OperatorNumbers::default() {
-            limiter.set_numbers(key, numbers).map_err(full)?;
+            let set = limiter.set_numbers(key, numbers);
+            set.map_err(|why| error("key", &why.to_string()))?;
         }
         if let Some(ms) = patch.hold_ms {
-            let length = Duration::from_millis(ms).min(HOLD_MAX);
+            let length = Duration::from_millis(ms);
             limiter
                 .hold(key, length, HoldReason::Operator)
                 .map_err(full)?;
@@ -131,11 +210,14 @@ impl Coordinator {
 
     /// What an operator has set for `key`.
     pub(crate) fn numbers(&self, key: &Key) -> KeyPatch {
-        let set = self.0.limiter.numbers(key);
+        let set = self.0.limiter.numbers(key).unwrap_or_default();
         KeyPatch {
             rate: set.rate.into(),
             burst: set.burst.into(),
             in_flight: set.in_flight.into(),
+            law: set.law.and_then(LawChoice::name).map(str::to_owned).into(),
+            learn: set.learn.into(),
+            crawl_delay_ms: set.crawl_delay_ms.into(),
             ..KeyPatch::default()
         }
     }
@@ -208,19 +290,24 @@ impl Coordinator {
         let (limits, set) = (&mut config.limits, &all.crawling);
         limits.rate_max = set.rate_per_host.set().unwrap_or(limits.rate_max);
         limits.burst = set.rate_burst.set().unwrap_or(limits.burst);
+        if let (Some(rate), LawConfig::Fixed | LawConfig::Advice(_)) =
+            (set.rate_per_host.set(), &config.law)
+        {
+            // Nothing climbs from the start rate to the bound.
+            limits.rate_start = rate;
+        }
         limits.rate_start = set.rate_start.set().unwrap_or(limits.rate_start);
         limits.in_flight = set.in_flight.set().unwrap_or(limits.in_flight);
-        self.0
-            .limiter
-            .reconfigure(config.clone())
-            .map_err(|wrong| {
-                let field = match wrong.name() {
-                    "rate_max" => "rate_per_host",
-                    "burst" => "rate_burst",
-                    name => name,
-                };
-                error(&format!("crawling.{field}"), &wrong.rule())
-            })?;
+        config.validate().map_err(|wrong| {
+            let field = match wrong.name() {
+                "rate_max" => "rate_per_host",
+                "burst" => "rate_burst",
+                name => name,
+            };
+            error(&format!("crawling.{field}"), &wrong.rule())
+        })?;
+        let changed = self.0.limiter.reconfigure(config.clone());
+        changed.map_err(|why| error("crawling", &why.to_string()))?;
         operated.settings.config = config;
         operated.patch = all;
         operated.version += 1;
@@ -273,6 +360,21 @@ fn words(patch: &KeyPatch) -> String {
     let rate = number(patch.rate, |rate| format!("at most {rate}/s"), "rate");
     let burst = number(patch.burst, |burst| format!("burst {burst}"), "burst");
     words.extend([rate, burst, cap].into_iter().flatten());
+    match &patch.law {
+        Change::Keep => {}
+        Change::TakeBack => words.push("law taken back".to_owned()),
+        Change::To(law) => words.push(format!("law {law}")),
+    }
+    match patch.learn {
+        Change::Keep => {}
+        Change::To(false) => words.push("what was learned stays as it is".to_owned()),
+        Change::TakeBack | Change::To(true) => words.push("learns again".to_owned()),
+    }
+    match patch.crawl_delay_ms {
+        Change::Keep => {}
+        Change::TakeBack => words.push("Crawl-delay taken back".to_owned()),
+        Change::To(ms) => words.push(format!("Crawl-delay {} s", f64::from(ms) / 1e3)),
+    }
     if let Some(ms) = patch.hold_ms {
         words.push(format!("held for {} s", ms as f64 / 1e3));
     }

@@ -172,7 +172,7 @@ impl Keeper for Bare {
             Step::Set { rate, in_flight } => {
                 self.host.set(now, numbers(*rate, *in_flight), &self.config);
             }
-            Step::Unpark => self.host.unpark(),
+            Step::Unpark => self.host.unpark(now, &self.config),
             _ => self.host.forget(now, &self.config),
         }
     }
@@ -188,8 +188,8 @@ fn crawl_delay(ms: u64) -> CrawlDelay {
 fn numbers(rate: Option<f64>, in_flight: Option<u32>) -> OperatorNumbers {
     OperatorNumbers {
         rate,
-        burst: None,
         in_flight,
+        ..OperatorNumbers::default()
     }
 }
 
