@@ -96,6 +96,7 @@ fn settings(args: &ServeArgs) -> Result<Settings, Wrong> {
         rate: args.rate,
         burst: args.burst,
         in_flight: args.in_flight,
+        ..OperatorNumbers::default()
     };
     sound(numbers).map_err(Wrong)?;
     let mut config = args.profile.config(Some(args.law), numbers);

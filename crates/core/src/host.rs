@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub use answer::{Ask, Decision, Directions, Grant, HORIZON, Reason, Unused, Wait};
 pub use crawl_delay::{CRAWL_DELAY_FRESH_MAX, CRAWL_DELAY_MAX, CrawlDelay};
-pub use explain::{Event, Explanation};
+pub use explain::{Event, Explanation, InForce, Source};
 pub use state::RestoreError;
 
 pub use rare::OperatorNumbers;

@@ -167,7 +167,8 @@ impl Scenario {
                 LimitSpec::None {}
                 | LimitSpec::ConcurrencyReject { .. }
                 | LimitSpec::ConcurrencyQueue { .. } => true,
-                LimitSpec::All { limits } => limits.iter().all(is_unpaced),
+                LimitSpec::All { of } => of.iter().all(is_unpaced),
+                LimitSpec::Steps { at } => at.iter().any(|(_, limit)| is_unpaced(limit)),
                 _ => false,
             }
         }

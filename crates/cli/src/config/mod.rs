@@ -168,10 +168,12 @@ impl Settings {
     }
 
     pub(crate) fn checked(knobs: Knobs) -> Result<Self, String> {
+        knobs.all_in_force()?;
         let numbers = OperatorNumbers {
             rate: knobs.rate,
             burst: knobs.burst,
             in_flight: knobs.in_flight,
+            ..OperatorNumbers::default()
         };
         sound(numbers)?;
         within(
@@ -196,7 +198,6 @@ impl Settings {
         if http::HeaderValue::from_str(&user_agent).is_err() || user_agent.trim().is_empty() {
             return Err("--user-agent: must be visible characters on one line".to_owned());
         }
-        knobs.all_in_force()?;
         let profile = knobs.profile.unwrap_or_default();
         let by_memory = knobs.memory_cap.map(in_flight_by_memory);
         let global_rps = knobs.max_rps.map(|rps| rps.clamp(2.0, 16.0));

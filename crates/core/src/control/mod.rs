@@ -247,6 +247,16 @@ impl KeyLaw {
         }
     }
 
+    /// The law's name, as [`LawConfig`] parses it.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::Fixed(_) => "fixed",
+            Self::Aimd(_) => "aimd",
+            Self::Advice(_) => "advice",
+            Self::Discover(_) => "discover",
+        }
+    }
+
     /// Does it pace by what the server announces is left?
     pub(crate) const fn reads_quota(&self) -> bool {
         matches!(self, Self::Discover(_))

@@ -104,7 +104,7 @@ impl Pause {
         }
     }
 
-    fn length(self) -> Duration {
+    pub(super) fn length(self) -> Duration {
         Duration::from_millis(u64::from(self.ms))
     }
 

@@ -84,6 +84,27 @@ impl Limiter {
         Ok(())
     }
 
+    /// [`Limiter::reconfigure`] for keys that are made from now on. Known keys go on under the
+    /// configuration they have, until the next [`Limiter::reconfigure`].
+    ///
+    /// # Errors
+    /// The first number that makes no sense, or the keys are shared.
+    pub fn reconfigure_new(&self, config: Config) -> Result<(), SetError> {
+        config.validate()?;
+        if self.elsewhere().is_some() {
+            return Err(SetError::Unsupported(Unsupported {
+                operation: "reconfigure_new",
+                backend: "whose keys are shared",
+                instead: "change the configuration of all keys",
+            }));
+        }
+        let config = Arc::new(config);
+        for shard in self.0.registry.shards() {
+            shard.lock().reconfigure_new(&config);
+        }
+        Ok(())
+    }
+
     /// Gives one key a configuration of its own; it is never evicted. Its state begins anew, holds included, so do this
     /// before its first request.
     ///

@@ -118,6 +118,9 @@ impl Coordinator {
                 },
             }
         }
+        let (asked, at_once) = (items.len() as u64, call.granted.len() as u64);
+        self.0.asked.fetch_add(asked, Ordering::Relaxed);
+        self.0.at_once.fetch_add(at_once, Ordering::Relaxed);
         if wait.is_zero() && self.0.limiter.is_shared() {
             call.ask_the_engine(waiting, enough).await;
         } else if call.found > 0 || wait.is_zero() {

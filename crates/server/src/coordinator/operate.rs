@@ -1,19 +1,22 @@
 //! What operators see and set; and permits that need more time, or none.
 
 use std::ops::RangeInclusive;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use politely::OperatorNumbers;
+use politely::core::Timestamp;
+use politely::{Explanation, OperatorNumbers};
 use politely::core::config::Config;
 use politely::core::control::{LawChoice, LawConfig, UnknownLaw};
 use politely::core::gate::HoldReason;
+use politely::core::host::Source;
 use politely::core::key::Key;
 use politely::wire::{
-    self, Cancelled, Change, ConfigBody, ConfigPatch, Crawling, CrawlingPatch, EventKind, KeyPatch,
-    Outstanding, Renewed, RenewedPermit,
+    self, Apply, Cancelled, Change, ConfigBody, ConfigPatch, Crawling, CrawlingPatch, EventKind, KeyPatch,
+    LawInForce, NumberInForce, Outstanding, Renewed, RenewedPermit, SetBy,
 };
 
-use super::Coordinator;
+use super::{Coordinator, Settings};
 use super::names::Number;
 use super::permits::Entry;
 use super::report::{error, finite, ms_up};
@@ -222,6 +225,81 @@ impl Coordinator {
         }
     }
 
+    /// The numbers in force for a key, and who set each.
+    pub(crate) fn in_force(&self, explained: &Explanation, now: Timestamp) -> wire::InForce {
+        let operated = self.0.operated.lock();
+        let (limits, set) = (
+            &operated.settings.config.limits,
+            &operated.patch.crawling,
+        );
+        let profile = match operated.settings.profile.as_str() {
+            "api" => Config::api(),
+            _ => Config::crawler(),
+        };
+        let profile = &profile.limits;
+        let of_all = |is_set: bool, is_profile: bool| match (is_set, is_profile) {
+            (false, true) => SetBy::Profile,
+            _ => SetBy::Operator,
+        };
+        let rate_by = of_all(
+            set.rate_per_host.set().or(set.rate_start.set()).is_some(),
+            (limits.rate_max, limits.rate_start) == (profile.rate_max, profile.rate_start),
+        );
+        let burst_by = match of_all(set.rate_burst.set().is_some(), limits.burst == profile.burst) {
+            SetBy::Profile => SetBy::Default,
+            other => other,
+        };
+        let in_flight_by = of_all(
+            set.in_flight.set().is_some(),
+            limits.in_flight == profile.in_flight,
+        );
+        let law_by = if operated.settings.law == Settings::default().law {
+            SetBy::Default
+        } else {
+            SetBy::Operator
+        };
+        let by = |source: Source, configured: SetBy| match source {
+            Source::Configured => configured,
+            Source::Operator => SetBy::Operator,
+            Source::Learned => SetBy::Learned,
+            Source::Robots => SetBy::Robots,
+        };
+        let number = |(value, source): (f64, Source), configured| NumberInForce {
+            value: value.is_finite().then_some(value),
+            set_by: by(source, configured),
+        };
+        let it = &explained.in_force;
+        wire::InForce {
+            rate: number(it.rate, rate_by),
+            burst: number(it.burst, burst_by),
+            in_flight: number((f64::from(it.in_flight.0), it.in_flight.1), in_flight_by),
+            law: LawInForce {
+                value: it.law.0.to_owned(),
+                set_by: by(it.law.1, law_by),
+                learns: it.learns,
+            },
+            crawl_delay_ms: it.crawl_delay.map(|(delay, source)| {
+                number((delay.as_secs_f64() * 1e3, source), SetBy::Robots)
+            }),
+            hold_ms: explained.hold.map(|(until, reason)| NumberInForce {
+                value: Some(ms_up(until.since(now)) as f64),
+                set_by: match reason {
+                    HoldReason::RetryAfter | HoldReason::QuotaSpent => SetBy::Header,
+                    HoldReason::Backoff => SetBy::Learned,
+                    HoldReason::CrawlDelay => SetBy::Robots,
+                    HoldReason::Operator => SetBy::Operator,
+                },
+            }),
+        }
+    }
+
+    /// Items granted at once, as a share of all items asked for.
+    pub(crate) fn hit_rate(&self) -> f64 {
+        let at_once = self.0.at_once.load(Ordering::Relaxed) as f64;
+        let asked = self.0.asked.load(Ordering::Relaxed) as f64;
+        if asked > 0.0 { at_once / asked } else { 1.0 }
+    }
+
     /// The permits of `key` that are out.
     pub(crate) fn out_of(&self, key: &Key) -> Vec<Outstanding> {
         let now = self.now();
@@ -285,6 +363,7 @@ impl Coordinator {
                 rate_start: new.rate_start.after(old.rate_start),
                 in_flight: new.in_flight.after(old.in_flight),
             },
+            apply: Apply::All,
         };
         let mut config: Config = operated.began.clone();
         let (limits, set) = (&mut config.limits, &all.crawling);
@@ -306,8 +385,11 @@ impl Coordinator {
             };
             error(&format!("crawling.{field}"), &wrong.rule())
         })?;
-        let changed = self.0.limiter.reconfigure(config.clone());
-        changed.map_err(|why| error("crawling", &why.to_string()))?;
+        let changed = match patch.apply {
+            Apply::All => self.0.limiter.reconfigure(config.clone()),
+            Apply::New => self.0.limiter.reconfigure_new(config.clone()),
+        };
+        changed.map_err(|why| error("apply", &why.to_string()))?;
         operated.settings.config = config;
         operated.patch = all;
         operated.version += 1;

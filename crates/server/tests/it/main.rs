@@ -5,3 +5,4 @@ mod bad_input;
 mod calls;
 mod client;
 mod ends;
+mod hang_up;

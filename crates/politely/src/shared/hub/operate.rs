@@ -73,6 +73,9 @@ impl Hub {
         if let Some(wait) = &mut explained.wait {
             wait.at = self.shop.epochs.mono(wait.at);
         }
+        if let Some((until, _)) = &mut explained.hold {
+            *until = self.shop.epochs.mono(*until);
+        }
         if explained.last_grant > Timestamp::ZERO {
             explained.last_grant = self.shop.epochs.mono(explained.last_grant);
         }
