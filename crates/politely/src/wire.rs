@@ -29,11 +29,7 @@ mod permits;
 mod reports;
 mod whole;
 
-pub use admin::{
-    ConfigBody, ConfigPatch, Crawling, CrawlingPatch, Decision, Event, EventKind, FleetStats,
-    KeyDetail, KeyPage, KeyPatch, KeyRow, KeyState, KeysQuery, Outstanding, Point, SortBy,
-    StatsQuery, WorkerStats,
-};
+pub use admin::{Apply, ConfigBody, ConfigPatch, Crawling, CrawlingPatch, Decision, Event, EventKind, FleetStats, InForce, KeyDetail, KeyPage, KeyPatch, KeyRow, KeyState, KeysQuery, LawInForce, Learned, NumberInForce, Outstanding, Point, SetBy, SortBy, StatsQuery, WorkerStats};
 pub use change::Change;
 pub use permits::{
     Acquire, Acquired, Answer, Cancel, Cancelled, Error, Exchange, Exchanged, Grant, Item, Kind,

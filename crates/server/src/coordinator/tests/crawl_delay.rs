@@ -37,7 +37,7 @@ async fn told_by_one_it_holds_for_all() {
         .one(&other, item("h.example", ""), AT_ONCE)
         .await
         .wait();
-    assert_eq!(why, "in flight");
+    assert_eq!(why, "hold, Crawl-delay");
     tokio::time::sleep(Duration::from_secs(5)).await;
     let mut grant = first;
     for turn in 0..4 {
