@@ -49,7 +49,7 @@ pub const RATE_MIN: f64 = 1e-6;
 pub const RATE_MAX: f64 = 1e6;
 /// The longest hold an operator sets, milliseconds: a year.
 pub const HOLD_MAX_MS: u64 = 31_536_000_000;
-/// The longest Crawl-delay, milliseconds: 30 days.
+/// The longest Crawl-delay, milliseconds: a day.
 pub const CRAWL_DELAY_MAX_MS: u64 = politely_core::host::CRAWL_DELAY_MAX.as_millis() as u64;
 /// The longest one is gone by without being told again, milliseconds: 24 hours.
 pub const CRAWL_DELAY_FRESH_MAX_MS: u64 =

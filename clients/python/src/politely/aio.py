@@ -151,9 +151,12 @@ class AsyncCoordinator:
         rate: float | EllipsisType | None = ...,
         burst: float | EllipsisType | None = ...,
         in_flight: int | EllipsisType | None = ...,
+        law: str | EllipsisType | None = ...,
+        learn: bool | EllipsisType | None = ...,
     ) -> None:
         """As `politely.Coordinator.set_limits`."""
         limits: Limits = {"rate": rate, "burst": burst, "in_flight": in_flight}
+        limits |= {"law": law, "learn": learn}
         await self._run(self._talk.set_limits(key, limits))
 
     async def aclose(self) -> None:

@@ -143,12 +143,16 @@ class Coordinator:
         rate: float | EllipsisType | None = ...,
         burst: float | EllipsisType | None = ...,
         in_flight: int | EllipsisType | None = ...,
+        law: str | EllipsisType | None = ...,
+        learn: bool | EllipsisType | None = ...,
     ) -> None:
         """Sets limits of one key, as its page does; those not given stay, and ``None`` takes one back.
 
-        ``rate``: requests per second, an upper bound to a law that learns. ``burst``: back to back. Raises `Away`, `BadCall`.
+        ``rate``: requests per second, an upper bound on a key that learns. ``burst``: back to back. ``law``: ``fixed`` makes
+        these numbers the limits themselves. ``learn``: ``False`` keeps what was learned. Raises `Away`, `BadCall`.
         """
         limits: Limits = {"rate": rate, "burst": burst, "in_flight": in_flight}
+        limits |= {"law": law, "learn": learn}
         self._run(self._talk.set_limits(key, limits))
 
     def close(self) -> None:

@@ -61,7 +61,7 @@ UNDO_TAKES_MAX = 2.0
 """Seconds in which a call that was given up gives back what it may have been granted."""
 
 T = TypeVar("T")
-Limits: TypeAlias = "dict[str, float | EllipsisType | None]"
+Limits: TypeAlias = "dict[str, float | str | EllipsisType | None]"
 Batch: TypeAlias = "tuple[list[tuple[PermitState, Outcome]], list[Json]]"
 """Reports of one call, and as they are written."""
 
