@@ -198,11 +198,7 @@ pub(crate) struct SimulateArgs {
     #[arg(value_name = "FILE")]
     pub(crate) scenarios: String,
     /// Who limits itself: our laws and rivals by name, or `all` (discover if not given)
-    #[arg(
-        long,
-        value_name = "LAW,…",
-        value_delimiter = ','
-    )]
+    #[arg(long, value_name = "LAW,…", value_delimiter = ',')]
     pub(crate) law: Vec<String>,
     /// The profile under which our laws run (api if not given)
     #[arg(long, value_enum)]

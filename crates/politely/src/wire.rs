@@ -29,7 +29,11 @@ mod permits;
 mod reports;
 mod whole;
 
-pub use admin::{Apply, ConfigBody, ConfigPatch, Crawling, CrawlingPatch, Decision, Event, EventKind, FleetStats, InForce, KeyDetail, KeyPage, KeyPatch, KeyRow, KeyState, KeysQuery, LawInForce, Learned, NumberInForce, Outstanding, Point, SetBy, SortBy, StatsQuery, WorkerStats};
+pub use admin::{
+    Apply, ConfigBody, ConfigPatch, Crawling, CrawlingPatch, Decision, Event, EventKind,
+    FleetStats, InForce, KeyDetail, KeyPage, KeyPatch, KeyRow, KeyState, KeysQuery, LawInForce,
+    Learned, NumberInForce, Outstanding, Point, SetBy, SortBy, StatsQuery, WorkerStats,
+};
 pub use change::Change;
 pub use permits::{
     Acquire, Acquired, Answer, Cancel, Cancelled, Error, Exchange, Exchanged, Grant, Item, Kind,

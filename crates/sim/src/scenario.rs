@@ -209,7 +209,8 @@ impl Scenario {
             source,
         };
         self.service.validate().map_err(named)?;
-        if self.rtt_ms < ANSWER_MS_MIN && self.service.mean_ms < ANSWER_MS_MIN && self.is_unpaced() {
+        if self.rtt_ms < ANSWER_MS_MIN && self.service.mean_ms < ANSWER_MS_MIN && self.is_unpaced()
+        {
             let rule = "at least 0.01 where neither a rate nor a service time slows the host";
             return range("rtt_ms", self.rtt_ms, ANSWER_MS_MIN, 1e6, rule);
         }

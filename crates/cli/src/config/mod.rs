@@ -60,7 +60,13 @@ pub(crate) struct Knobs {
     #[arg(long, value_name = "URL", conflicts_with = "coordinator")]
     pub(crate) store: Option<String>,
     /// While that engine is away: nothing leaves (closed), or each process goes on with its share, a minute at most
-    #[arg(long, value_enum, value_name = "WHAT", requires = "store", conflicts_with = "coordinator")]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHAT",
+        requires = "store",
+        conflicts_with = "coordinator"
+    )]
     pub(crate) store_away: Option<StoreAway>,
     /// With --store: the slots of a process that was killed return after this long (default 20s, at least 5s); a longer request renews its own
     #[arg(
@@ -72,7 +78,12 @@ pub(crate) struct Knobs {
     )]
     pub(crate) lease: Option<Span>,
     /// The coordinator's token is in FILE; `POLITELY_TOKEN` may hold it instead
-    #[arg(long, value_name = "FILE", requires = "coordinator", conflicts_with = "store")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "coordinator",
+        conflicts_with = "store"
+    )]
     pub(crate) token_file: Option<PathBuf>,
     /// Which requests go again, and when
     #[arg(long, value_enum)]

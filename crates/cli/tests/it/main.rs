@@ -13,6 +13,7 @@ mod fleet;
 mod fleet_store;
 mod hosts;
 mod misbehaving;
+mod no_effect;
 mod python_client;
 mod resume;
 mod run;

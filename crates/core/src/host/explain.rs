@@ -181,7 +181,10 @@ impl Host {
             burst: rate.burst,
             last_grant: self.last_grant,
             in_force: self.in_force(now, config),
-            hold: self.hold.active(now).map(|(until, _, reason)| (until, reason)),
+            hold: self
+                .hold
+                .active(now)
+                .map(|(until, _, reason)| (until, reason)),
             law: self.law.metrics(),
             tally,
             refused: u64::from(self.refused),
@@ -195,7 +198,11 @@ impl Host {
         let wish = self.law.setpoint(now, limits);
         let Bounds { rate, cap, .. } = self.bounds(now, config);
         let set = self.operator_numbers();
-        let told = if set.crawl_delay_ms.is_some() { Operator } else { Robots };
+        let told = if set.crawl_delay_ms.is_some() {
+            Operator
+        } else {
+            Robots
+        };
         let pause = self.pause(now);
         let source = |is_set: bool, is_configured: bool| match (is_set, is_configured) {
             (true, _) => Operator,

@@ -112,7 +112,11 @@ fn an_operator_removes_what_workers_read_in_robots_txt() {
         let mut host = Host::new(&config, at(0));
         host.crawl_delay(at(0), told, &config);
         let wait = host.explain(at(0), &config).wait.unwrap();
-        assert_eq!(wait.at.since(at(0)), Duration::from_hours(24), "a day at most");
+        assert_eq!(
+            wait.at.since(at(0)),
+            Duration::from_hours(24),
+            "a day at most"
+        );
         lift(&mut host, &config);
         assert_eq!(host.explain(at(0), &config).wait, None, "{number}");
         assert_eq!(rate(&mut host, 0, &config), 10.0);

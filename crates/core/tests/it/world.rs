@@ -169,7 +169,7 @@ impl World {
                 fresh: Duration::from_millis(fresh_ms),
             }),
             Op::Unpark => {
-                self.host.unpark(now, config);
+                self.host.unpark(self.now, &self.config);
                 self.floor = Timestamp::ZERO;
                 self.breaker = Door::default();
                 self.quarantine = Door::default();
@@ -521,6 +521,7 @@ impl World {
             horizon: Duration::from_secs(i),
             cost: i as u16 % 3,
             bytes: i,
+            ..Ask::default()
         };
         let lease = match host.request(now, ask, config) {
             Decision::Granted(grant) => grant.lease,

@@ -317,8 +317,7 @@ impl Limiter {
             }
             let waited_for = refusal.index;
             let asked = if keys.len() == 1 { ask } else { alone(ask) };
-            let waiting =
-                self.wait_in_line(&keys[waited_for], of_key(asked, waited_for), turn);
+            let waiting = self.wait_in_line(&keys[waited_for], of_key(asked, waited_for), turn);
             let (place, permit) = kept.during(waited_for, waiting).await?;
             let rate = permit.rate();
             match self.complete(keys, waited_for, permit, asked, turn) {

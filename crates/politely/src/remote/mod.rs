@@ -266,9 +266,9 @@ impl Elsewhere for Remote {
                 };
                 patch.law = match numbers.law {
                     None => Change::Keep,
-                    Some(law) => law.name().map_or(Change::TakeBack, |name| {
-                        Change::To(name.to_owned())
-                    }),
+                    Some(law) => law
+                        .name()
+                        .map_or(Change::TakeBack, |name| Change::To(name.to_owned())),
                 };
                 patch.learn = numbers.learn.into();
                 patch.crawl_delay_ms = match numbers.crawl_delay_ms {

@@ -29,7 +29,10 @@ type Permitted<T> = Result<(Option<Extension<Granted>>, Json<T>), Wrong>;
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
     (status = 503, body = Problem, content_type = "application/problem+json"),
 ))]
-pub(super) async fn acquire(State(api): State<Api>, Json(call): Json<Acquire>) -> Permitted<Acquired> {
+pub(super) async fn acquire(
+    State(api): State<Api>,
+    Json(call): Json<Acquire>,
+) -> Permitted<Acquired> {
     sound(&call.client, "items", call.items.len(), 1)?;
     let (outcome, granted) = api
         .acquire(

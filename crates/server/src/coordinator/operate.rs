@@ -5,22 +5,22 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use politely::core::Timestamp;
-use politely::{Explanation, OperatorNumbers};
 use politely::core::config::Config;
 use politely::core::control::{LawChoice, LawConfig, UnknownLaw};
 use politely::core::gate::HoldReason;
 use politely::core::host::Source;
 use politely::core::key::Key;
 use politely::wire::{
-    self, Apply, Cancelled, Change, ConfigBody, ConfigPatch, Crawling, CrawlingPatch, EventKind, KeyPatch,
-    LawInForce, NumberInForce, Outstanding, Renewed, RenewedPermit, SetBy,
+    self, Apply, Cancelled, Change, ConfigBody, ConfigPatch, Crawling, CrawlingPatch, EventKind,
+    KeyPatch, LawInForce, NumberInForce, Outstanding, Renewed, RenewedPermit, SetBy,
 };
+use politely::{Explanation, OperatorNumbers};
 
-use super::{Coordinator, Settings};
 use super::names::Number;
 use super::permits::Entry;
 use super::report::{error, finite, ms_up};
 use super::wishes::{GivenUp, Wishes};
+use super::{Coordinator, Settings};
 use crate::store::{Counters, Store};
 use crate::watch::Worker;
 
@@ -228,10 +228,7 @@ impl Coordinator {
     /// The numbers in force for a key, and who set each.
     pub(crate) fn in_force(&self, explained: &Explanation, now: Timestamp) -> wire::InForce {
         let operated = self.0.operated.lock();
-        let (limits, set) = (
-            &operated.settings.config.limits,
-            &operated.patch.crawling,
-        );
+        let (limits, set) = (&operated.settings.config.limits, &operated.patch.crawling);
         let profile = match operated.settings.profile.as_str() {
             "api" => Config::api(),
             _ => Config::crawler(),
@@ -245,7 +242,10 @@ impl Coordinator {
             set.rate_per_host.set().or(set.rate_start.set()).is_some(),
             (limits.rate_max, limits.rate_start) == (profile.rate_max, profile.rate_start),
         );
-        let burst_by = match of_all(set.rate_burst.set().is_some(), limits.burst == profile.burst) {
+        let burst_by = match of_all(
+            set.rate_burst.set().is_some(),
+            limits.burst == profile.burst,
+        ) {
             SetBy::Profile => SetBy::Default,
             other => other,
         };
@@ -278,9 +278,9 @@ impl Coordinator {
                 set_by: by(it.law.1, law_by),
                 learns: it.learns,
             },
-            crawl_delay_ms: it.crawl_delay.map(|(delay, source)| {
-                number((delay.as_secs_f64() * 1e3, source), SetBy::Robots)
-            }),
+            crawl_delay_ms: it
+                .crawl_delay
+                .map(|(delay, source)| number((delay.as_secs_f64() * 1e3, source), SetBy::Robots)),
             hold_ms: explained.hold.map(|(until, reason)| NumberInForce {
                 value: Some(ms_up(until.since(now)) as f64),
                 set_by: match reason {

@@ -112,7 +112,11 @@ impl Coordinator {
             keys,
             ask: Ask {
                 // A key with a Crawl-delay has one request under way.
-                slots: if crawl_delay.is_some() { 1 } else { asked.slots },
+                slots: if crawl_delay.is_some() {
+                    1
+                } else {
+                    asked.slots
+                },
                 horizon: ahead,
                 cost: asked.cost,
                 bytes: asked.bytes,

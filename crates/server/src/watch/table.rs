@@ -151,7 +151,9 @@ impl Table {
     /// Keys for which nothing may leave now.
     pub(crate) fn limited(&self, limiter: &Limiter) -> u64 {
         let glances = self.glances(limiter);
-        let limited = glances.iter().filter(|glance| glance.state != KeyState::Ready);
+        let limited = glances
+            .iter()
+            .filter(|glance| glance.state != KeyState::Ready);
         limited.count() as u64
     }
 

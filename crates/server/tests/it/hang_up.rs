@@ -74,7 +74,10 @@ async fn an_answer_that_nobody_reads_gives_its_permit_back() {
 async fn a_caller_that_waits_and_hangs_up_leaves_the_line() {
     let served = lock().await;
     let held = served
-        .post("acquire", r#"{"client":"holder","items":[{"key":"custom/lock"}]}"#)
+        .post(
+            "acquire",
+            r#"{"client":"holder","items":[{"key":"custom/lock"}]}"#,
+        )
         .await;
     for close in [false, true] {
         drop(ask(&served, close));

@@ -267,6 +267,7 @@ async fn said<K: Keeper>(keeper: &mut K, steps: &[Step]) -> Vec<Said> {
                     cost: *cost,
                     bytes: *bytes,
                     horizon: Duration::from_millis(*ahead_ms),
+                    ..Ask::default()
                 };
                 let (said, permits) = keeper.ask(ask).await;
                 out.extend(permits);

@@ -13,7 +13,8 @@ fn lock() -> Config {
 
 impl Coordinator {
     fn slots(&self, key: &str) -> u32 {
-        self.explain(key).map_or(0, |explained| explained.in_flight.0)
+        self.explain(key)
+            .map_or(0, |explained| explained.in_flight.0)
     }
 
     fn give_up(&self, worker: &Worker, names: &[&str]) -> (usize, usize) {
@@ -28,7 +29,9 @@ impl Coordinator {
 async fn an_id_gives_back_what_a_lost_answer_granted() {
     let coordinator = coordinator(lock());
     let worker = coordinator.worker("w");
-    let _lost = coordinator.one(&worker, item("h.example", "1"), AT_ONCE).await;
+    let _lost = coordinator
+        .one(&worker, item("h.example", "1"), AT_ONCE)
+        .await;
     let stranger = coordinator.worker("stranger");
     assert_eq!(coordinator.give_up(&stranger, &["1"]), (0, 1));
     assert_eq!(coordinator.slots("h.example"), 1);
@@ -58,9 +61,17 @@ async fn what_was_given_up_is_not_granted_later() {
     let coordinator = coordinator(lock());
     let worker = coordinator.worker("w");
     assert_eq!(coordinator.give_up(&worker, &["1"]), (0, 1));
-    let answer = coordinator.one(&worker, item("h.example", "1"), AT_ONCE).await;
+    let answer = coordinator
+        .one(&worker, item("h.example", "1"), AT_ONCE)
+        .await;
     assert!(
-        matches!(answer, Answer::Refused { code: RefusedCode::IdUsed, .. }),
+        matches!(
+            answer,
+            Answer::Refused {
+                code: RefusedCode::IdUsed,
+                ..
+            }
+        ),
         "{answer:?}"
     );
     assert_eq!(coordinator.slots("h.example"), 0);
@@ -92,7 +103,13 @@ async fn permits_of_an_answer_that_was_not_read_go_back_and_keep_their_turn() {
     let coordinator = coordinator(lock());
     let worker = coordinator.worker("w");
     let outcome = coordinator
-        .acquire(&worker, &[item("h.example", "1")], Want::All, AT_ONCE, Vec::new())
+        .acquire(
+            &worker,
+            &[item("h.example", "1")],
+            Want::All,
+            AT_ONCE,
+            Vec::new(),
+        )
         .await;
     coordinator.take_back(&worker, outcome.granted.into_iter());
     assert_eq!((coordinator.slots("h.example"), coordinator.live()), (0, 0));
@@ -108,18 +125,39 @@ async fn the_same_id_for_another_item_is_an_error() {
     let coordinator = coordinator(Config::fixed(1.0, 10.0));
     let worker = coordinator.worker("w");
     let first = item("a.example", "1");
-    let grant = coordinator.one(&worker, first.clone(), AT_ONCE).await.granted();
+    let grant = coordinator
+        .one(&worker, first.clone(), AT_ONCE)
+        .await
+        .granted();
     let others = [
         item("b.example", "1"),
-        Item { cost: 2, ..first.clone() },
-        Item { slots: 2, ..first.clone() },
-        Item { bytes: 2, ..first.clone() },
-        Item { also: vec!["custom/acct".to_owned()], ..first.clone() },
+        Item {
+            cost: 2,
+            ..first.clone()
+        },
+        Item {
+            slots: 2,
+            ..first.clone()
+        },
+        Item {
+            bytes: 2,
+            ..first.clone()
+        },
+        Item {
+            also: vec!["custom/acct".to_owned()],
+            ..first.clone()
+        },
     ];
     for other in others {
         for want in [Want::All, Want::Any(1)] {
             let outcome = coordinator
-                .acquire(&worker, std::slice::from_ref(&other), want, AT_ONCE, Vec::new())
+                .acquire(
+                    &worker,
+                    std::slice::from_ref(&other),
+                    want,
+                    AT_ONCE,
+                    Vec::new(),
+                )
                 .await;
             let Some(Answer::Error { error, .. }) = outcome.answers.first() else {
                 panic!("{other:?}: {:?}", outcome.answers)

@@ -41,7 +41,10 @@ async fn a_key_that_is_only_named_in_also_has_the_operators_numbers() {
         coordinator.tell(&worker, &told(&grant));
     }
     assert_eq!(coordinator.rate("custom/acct"), 50.0);
-    assert_eq!(coordinator.explain("custom/acct").unwrap().in_flight, (0, 50));
+    assert_eq!(
+        coordinator.explain("custom/acct").unwrap().in_flight,
+        (0, 50)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -53,15 +56,30 @@ async fn a_law_per_key_is_set_and_taken_back() {
         .await
         .granted();
     coordinator.tell(&worker, &told(&grant));
-    coordinator.set("h.example", r#"{"rate": 50}"#).await.unwrap();
+    coordinator
+        .set("h.example", r#"{"rate": 50}"#)
+        .await
+        .unwrap();
     assert_eq!(coordinator.rate("h.example"), 2.0);
-    coordinator.set("h.example", r#"{"law": "fixed"}"#).await.unwrap();
+    coordinator
+        .set("h.example", r#"{"law": "fixed"}"#)
+        .await
+        .unwrap();
     assert_eq!(coordinator.rate("h.example"), 50.0);
     let key = Key::parse("h.example").unwrap();
-    assert_eq!(coordinator.numbers(&key), patch(r#"{"rate": 50, "law": "fixed"}"#));
-    coordinator.set("h.example", r#"{"law": null}"#).await.unwrap();
+    assert_eq!(
+        coordinator.numbers(&key),
+        patch(r#"{"rate": 50, "law": "fixed"}"#)
+    );
+    coordinator
+        .set("h.example", r#"{"law": null}"#)
+        .await
+        .unwrap();
     assert_eq!(coordinator.rate("h.example"), 2.0);
-    coordinator.set("h.example", r#"{"learn": false}"#).await.unwrap();
+    coordinator
+        .set("h.example", r#"{"learn": false}"#)
+        .await
+        .unwrap();
     assert_eq!(coordinator.rate("h.example"), 50.0);
 }
 
@@ -75,7 +93,10 @@ async fn what_cannot_be_in_force_is_named() {
         (r#"{"rate": 2000000}"#, "rate"),
     ];
     for (json, field) in wrong {
-        assert_eq!(coordinator.set("h.example", json).await, Err(field.to_owned()));
+        assert_eq!(
+            coordinator.set("h.example", json).await,
+            Err(field.to_owned())
+        );
     }
 }
 
@@ -83,15 +104,23 @@ async fn what_cannot_be_in_force_is_named() {
 #[tokio::test(start_paused = true)]
 async fn the_rate_of_all_rises_and_falls_where_nothing_is_learned() {
     let coordinator = coordinator(Config::fixed(5.0, 1.0));
-    coordinator.set("old.example", r#"{"hold_ms": 0}"#).await.unwrap();
+    coordinator
+        .set("old.example", r#"{"hold_ms": 0}"#)
+        .await
+        .unwrap();
     for rate in [50.0, 2.0] {
         coordinator
             .set_all(&format!(r#"{{"crawling": {{"rate_per_host": {rate}}}}}"#))
             .await;
         let new = format!("new{rate}.example");
         coordinator.set(&new, r#"{"hold_ms": 0}"#).await.unwrap();
-        assert_eq!([coordinator.rate("old.example"), coordinator.rate(&new)], [rate; 2]);
+        assert_eq!(
+            [coordinator.rate("old.example"), coordinator.rate(&new)],
+            [rate; 2]
+        );
     }
-    coordinator.set_all(r#"{"crawling": {"rate_per_host": null}}"#).await;
+    coordinator
+        .set_all(r#"{"crawling": {"rate_per_host": null}}"#)
+        .await;
     assert_eq!(coordinator.rate("old.example"), 5.0);
 }
