@@ -47,7 +47,14 @@ impl Host {
         self.strikes = self.strikes.max(other.strikes);
         if self.rare.is_some() || other.rare.is_some() {
             let theirs = other.rare.as_deref().copied().unwrap_or_default();
-            self.rare().has_outcomes |= theirs.has_outcomes;
+            let (mine, other) = (
+                self.operator_numbers(),
+                theirs.operator.unwrap_or_default(),
+            );
+            // A number that one side alone was given is no more than a bound.
+            let differ = mine.rate.is_some() != other.rate.is_some()
+                || mine.in_flight.is_some() != other.in_flight.is_some();
+            self.rare().has_outcomes |= theirs.has_outcomes || differ;
             let absent = self.without_operator(config);
             self.rare().join(&theirs, absent);
         }
@@ -78,7 +85,7 @@ impl Host {
     /// What holds where an operator set nothing.
     fn without_operator(&self, config: &Config) -> OperatorNumbers {
         let start = config.limits.start();
-        let learns = self.law.learns() && self.rare.as_ref().is_none_or(|rare| rare.has_outcomes);
+        let learns = self.law.learns();
         OperatorNumbers {
             rate: Some(if learns { f64::INFINITY } else { start.rate }),
             burst: Some(start.burst),

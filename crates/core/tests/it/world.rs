@@ -170,6 +170,7 @@ impl World {
             }),
             Op::Unpark => {
                 self.host.unpark(self.now, &self.config);
+                self.pause = None;
                 self.floor = Timestamp::ZERO;
                 self.breaker = Door::default();
                 self.quarantine = Door::default();
