@@ -47,10 +47,7 @@ impl Host {
         self.strikes = self.strikes.max(other.strikes);
         if self.rare.is_some() || other.rare.is_some() {
             let theirs = other.rare.as_deref().copied().unwrap_or_default();
-            let (mine, other) = (
-                self.operator_numbers(),
-                theirs.operator.unwrap_or_default(),
-            );
+            let (mine, other) = (self.operator_numbers(), theirs.operator.unwrap_or_default());
             // A number that one side alone was given is no more than a bound.
             let differ = mine.rate.is_some() != other.rate.is_some()
                 || mine.in_flight.is_some() != other.in_flight.is_some();
