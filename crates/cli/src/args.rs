@@ -57,7 +57,8 @@ pub(crate) struct ServeArgs {
         value_enum,
         value_name = "WHAT",
         default_value_t,
-        requires = "store"
+        requires = "store",
+        conflicts_with = "memory"
     )]
     pub(crate) store_away: StoreAway,
     /// The engine's password is in FILE; `POLITELY_STORE_PASSWORD` may hold it instead
@@ -207,20 +208,15 @@ pub(crate) struct SimulateArgs {
     /// own), or a JSON file
     #[arg(value_name = "FILE")]
     pub(crate) scenarios: String,
-    /// Who limits itself: our laws and rivals by name, or `all`
-    #[arg(
-        long,
-        value_name = "LAW,…",
-        value_delimiter = ',',
-        default_value = "discover"
-    )]
+    /// Who limits itself: our laws and rivals by name, or `all` (discover if not given)
+    #[arg(long, value_name = "LAW,…", value_delimiter = ',')]
     pub(crate) law: Vec<String>,
-    /// The profile under which our laws run
-    #[arg(long, value_enum, default_value_t = SimulatedProfile::Api)]
-    pub(crate) profile: SimulatedProfile,
-    /// Runs per scenario and law: seeds 1 to N
-    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(1..=10_000).map(i64::cast_unsigned))]
-    pub(crate) seeds: u64,
+    /// The profile under which our laws run (api if not given)
+    #[arg(long, value_enum)]
+    pub(crate) profile: Option<SimulatedProfile>,
+    /// Runs per scenario and law: seeds 1 to N (1 if not given)
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(1..=10_000).map(i64::cast_unsigned))]
+    pub(crate) seeds: Option<u64>,
     /// Only scenarios whose name contains TEXT
     #[arg(long, value_name = "TEXT")]
     pub(crate) only: Option<String>,

@@ -111,8 +111,8 @@ fn reloads(file: Option<PathBuf>, reload: Reload) -> Result<impl Future<Output =
     })
 }
 
-/// Ctrl-C, or what a service manager sends.
-async fn end() {
+/// Returns at Ctrl-C, or at the SIGTERM of a service manager.
+pub(crate) async fn end() {
     let interrupted = tokio::signal::ctrl_c();
     let Ok(mut terminated) =
         tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
@@ -131,6 +131,7 @@ fn settings(args: &ServeArgs) -> Result<Settings, Wrong> {
         rate: args.rate,
         burst: args.burst,
         in_flight: args.in_flight,
+        ..OperatorNumbers::default()
     };
     sound(numbers).map_err(Wrong)?;
     let mut config = args.profile.config(Some(args.law), numbers);

@@ -3,7 +3,7 @@
 use crate::args::TargetArgs;
 use crate::exit::{Exit, Wrong};
 
-/// Until Ctrl-C, then the judge's report.
+/// Runs until Ctrl-C or SIGTERM, then prints the judge's report.
 pub(crate) fn run(args: &TargetArgs) -> Result<Exit, Wrong> {
     let args = politely_target::Args {
         town: args.town.clone().unwrap_or_default(),
@@ -16,10 +16,7 @@ pub(crate) fn run(args: &TargetArgs) -> Result<Exit, Wrong> {
         .enable_all()
         .build()
         .map_err(|why| Wrong(format!("no runtime: {why}")))?;
-    let stop = async {
-        // Without a signal handler the run ends at once, with its report.
-        let _ = tokio::signal::ctrl_c().await;
-    };
+    let stop = crate::serve::end();
     let (mut data, mut talk) = (std::io::stdout(), std::io::stderr());
     runtime
         .block_on(politely_target::run(args, &mut data, &mut talk, stop))

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub use answer::{Ask, Decision, Directions, Grant, HORIZON, Reason, Unused, Wait};
 pub use crawl_delay::{CRAWL_DELAY_FRESH_MAX, CRAWL_DELAY_MAX, CrawlDelay};
-pub use explain::{Event, Explanation};
+pub use explain::{Event, Explanation, InForce, Source};
 pub use state::RestoreError;
 
 pub use rare::OperatorNumbers;
@@ -234,26 +234,46 @@ impl Host {
         self.hold.extend(now, until, reason)
     }
 
-    /// Lifts hold, breaker and quarantine: an operator's privilege.
-    pub fn unpark(&mut self) {
+    /// Lifts hold, breaker, quarantine and the Crawl-delay that workers told.
+    pub fn unpark(&mut self, now: Timestamp, config: &Config) {
+        let old = self.bounds(now, config).rate;
         self.hold.lift();
         if let Some(rare) = &mut self.rare {
             rare.breaker.reset();
             rare.quarantine.reset();
+            rare.pause = None;
         }
         self.leases.forget_probes();
         self.strikes = 0;
-    }
-
-    /// An operator's numbers for this key; those absent stay as they were, and those infinite are taken back. To a law that learns they are upper
-    /// bounds, beside the profile's; with one that does not ([`crate::control::Fixed`],
-    /// [`crate::control::Advice`]) they hold, be they above or below what was configured. The busy share bounds both.
-    pub fn set(&mut self, now: Timestamp, numbers: OperatorNumbers, config: &Config) {
-        let old = self.bounds(now, config).rate;
-        let rare = self.rare();
-        rare.operator = numbers.over(rare.operator.unwrap_or_default());
         let new = self.bounds(now, config).rate;
         self.pace.change(now, &old, &new);
+    }
+
+    /// Sets an operator's numbers for this key. Absent numbers stay; infinite ones are taken back.
+    ///
+    /// On a key that learns they are upper bounds, beside the profile's. They are the limits
+    /// themselves where nothing is learned: under [`crate::control::Fixed`] and
+    /// [`crate::control::Advice`], with `learn: false`, and while the key is only a limit of
+    /// requests whose outcomes other keys learn from. The busy share bounds both.
+    pub fn set(&mut self, now: Timestamp, numbers: OperatorNumbers, config: &Config) {
+        let old = self.bounds(now, config).rate;
+        let was_full = self.pace.is_full(now, &old);
+        let has_learned = self.has_learned();
+        let rare = self.rare();
+        rare.operator = numbers.over(rare.operator.unwrap_or_default());
+        rare.has_outcomes |= has_learned;
+        if numbers.law.is_some() {
+            self.adopt_law(now, Duration::ZERO, config);
+        }
+        if numbers.crawl_delay_ms.is_some() {
+            self.rare().pause = None;
+            self.hold.lift_if(|reason| reason == HoldReason::CrawlDelay);
+        }
+        let new = self.bounds(now, config).rate;
+        self.pace.change(now, &old, &new);
+        if was_full {
+            self.pace.fill(now, &new);
+        }
     }
 
     /// What an operator set for this key.
@@ -262,16 +282,24 @@ impl Host {
         rare.and_then(|rare| rare.operator).unwrap_or_default()
     }
 
-    /// Forgets what was learned of the host, was told of its robots.txt, and was set by an operator. What is out stays out:
-    /// leases, tokens spent, a hold.
+    /// Forgets what was learned of the host, told of its robots.txt, and set by an operator.
+    ///
+    /// Leases, spent tokens, and a hold that the server asked for stay.
     pub fn forget(&mut self, now: Timestamp, config: &Config) {
         let old = self.bounds(now, config).rate;
         self.law = KeyLaw::new(&config.law, &config.limits, now);
+        self.hold.lift_if(|reason| {
+            matches!(
+                reason,
+                HoldReason::Operator | HoldReason::Backoff | HoldReason::CrawlDelay
+            )
+        });
         self.latency = Latency::default();
         self.busy_rate = f32::INFINITY;
         self.strikes = 0;
         if let Some(rare) = &mut self.rare {
             (rare.operator, rare.pause, rare.evidence) = (None, None, None);
+            rare.has_outcomes = false;
         }
         let new = self.bounds(now, config).rate;
         self.pace.change(now, &old, &new);
@@ -319,6 +347,9 @@ impl Host {
     ) {
         if report.signal == Signal::Ok {
             self.latency.record(report.latency);
+        }
+        if self.operator_numbers().learn == Some(false) {
+            return;
         }
         self.law.on_sample(&Sample {
             now,
@@ -413,6 +444,7 @@ impl Host {
                     let length = first.saturating_mul(1 << doublings).min(config.backoff_max);
                     now + length.mul_f64(rng.between(1.0, 1.0 + HOLD_JITTER))
                 });
+                let until = until.min(now + config.backoff_max);
                 self.hold.extend(now, until, HoldReason::Backoff);
             }
         }
@@ -461,5 +493,7 @@ impl Host {
     }
 }
 
+#[cfg(test)]
+mod operator_tests;
 #[cfg(test)]
 mod tests;

@@ -87,6 +87,16 @@ impl Refusal {
         }
     }
 
+    /// `key` must wait until `at`.
+    pub fn waits(key: &Key, reason: Reason, at: Timestamp) -> Self {
+        Self {
+            key: key.clone(),
+            reason: RefusalReason::Wait(reason),
+            at,
+            index: 0,
+        }
+    }
+
     /// The place of the key in the way among those asked for.
     pub const fn index(&self) -> usize {
         self.index
@@ -117,10 +127,25 @@ pub enum AcquireError {
     Coordinator(String),
 }
 
-/// Why a key is as it was.
+/// An operation that this limiter's backend does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{operation} is not supported by a limiter {backend}; {instead}")]
+pub struct Unsupported {
+    /// The method that was called.
+    pub operation: &'static str,
+    /// Where the limiter's keys are kept.
+    pub backend: &'static str,
+    /// What to do.
+    pub instead: &'static str,
+}
+
+/// Why a setting is not in force.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetError {
+    /// The backend does not have this operation.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
     /// A number makes no sense.
     #[error(transparent)]
     Invalid(#[from] InvalidConfig),
@@ -137,6 +162,14 @@ pub(crate) const fn alone(ask: Ask) -> Ask {
     Ask {
         slots: 1,
         horizon: Duration::ZERO,
+        ..ask
+    }
+}
+
+/// What the key at `index` is asked: only the first key of a request learns from its outcome.
+pub(crate) const fn of_key(ask: Ask, index: usize) -> Ask {
+    Ask {
+        is_limit_only: index > 0,
         ..ask
     }
 }

@@ -9,7 +9,7 @@ use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{Ask, CrawlDelay, Explanation, OperatorNumbers};
 use politely_core::key::Key;
 
-use crate::asked::{AcquireError, Refusal};
+use crate::asked::{AcquireError, Refusal, SetError, Unsupported};
 use crate::permit::Permit;
 use crate::stats::{Commits, Stats};
 use crate::waiters::Turn;
@@ -53,7 +53,12 @@ pub(crate) trait Elsewhere: Send + Sync {
 
     fn operate(&self, key: &Key, operation: Operation);
 
-    fn reconfigure(&self, _config: &Config) {}
+    fn reconfigure(&self, config: &Config) -> Result<(), Unsupported>;
+
+    /// Whether [`Operation::Set`] of `numbers` will be in force.
+    fn supports_numbers(&self, _numbers: OperatorNumbers) -> Result<(), SetError> {
+        Ok(())
+    }
 
     fn explain(&self, _key: &Key) -> Option<Explanation> {
         None
@@ -68,16 +73,14 @@ pub(crate) trait Elsewhere: Send + Sync {
         0
     }
 
-    fn numbers(&self, _key: &Key) -> OperatorNumbers {
-        OperatorNumbers::default()
-    }
+    fn numbers(&self, key: &Key) -> Result<OperatorNumbers, Unsupported>;
 
     fn snapshot(&self, _key: &Key) -> Option<Vec<u8>> {
         None
     }
 
     /// A state that an earlier run kept, should nobody else know better.
-    fn remember(&self, _key: &Key, _state: &[u8]) {}
+    fn remember(&self, key: &Key, state: &[u8]) -> Result<(), Unsupported>;
 
     /// The states that learned something since this was last called.
     fn take_learned(&self) -> Vec<(Key, Vec<u8>)> {

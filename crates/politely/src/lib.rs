@@ -72,7 +72,7 @@ mod waiters;
 #[cfg(feature = "wire")]
 pub mod wire;
 
-pub use asked::{AcquireError, Keys, Refusal, RefusalReason, SetError};
+pub use asked::{AcquireError, Keys, Refusal, RefusalReason, SetError, Unsupported};
 #[cfg(any(feature = "tower", feature = "reqwest", feature = "wire"))]
 pub use budgets::Budgets;
 pub use clock::{Clock, wall_clock};

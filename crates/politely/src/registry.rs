@@ -67,11 +67,18 @@ pub(crate) struct Shard {
     /// Slots that learned since somebody asked, each once. Some may be empty by now.
     learned: Vec<u32>,
     pub(crate) config: Arc<Config>,
-    /// Other bounds than everybody's, set by an operator, by slot.
-    own: BTreeMap<u32, Arc<Config>>,
+    /// Other configurations than that of all keys, by slot.
+    own: BTreeMap<u32, Own>,
     /// Makes what is random repeatable.
     seed: u64,
     pub(crate) stats: Stats,
+}
+
+/// The configuration of one key.
+struct Own {
+    config: Arc<Config>,
+    /// It was that of all keys when a change concerned new keys alone.
+    is_former: bool,
 }
 
 /// Four cache lines, and no more than four: a call that misses the cache misses each.
@@ -293,7 +300,7 @@ impl Shard {
             saved,
             listed,
         } = self.slots.get_mut(slot)?;
-        let own = own.then(|| &self.own[&slot]);
+        let own = own.then(|| &self.own[&slot].config);
         let config = own.unwrap_or(&self.config);
         let (born, seed, stats) = (*born, self.seed, &mut self.stats);
         Some(Entry {
@@ -329,12 +336,36 @@ impl Shard {
     pub(crate) fn reconfigure(&mut self, config: &Arc<Config>, now: Timestamp) {
         let old = std::mem::replace(&mut self.config, Arc::clone(config));
         for slot in 0..self.slots.len() {
-            let slot = self.slots.get_mut(slot);
-            if let Some(slot) = slot.filter(|slot| !slot.own) {
-                slot.host.reconfigure(now, &old, config);
-                if let Some(waiters) = &slot.waiters {
-                    waiters.wake_head();
-                }
+            let Some(known) = self.slots.get_mut(slot) else {
+                continue;
+            };
+            let before = match self.own.get(&slot) {
+                Some(own) if known.own && !own.is_former => continue,
+                Some(own) if known.own => Arc::clone(&own.config),
+                _ => Arc::clone(&old),
+            };
+            if std::mem::take(&mut known.own) {
+                self.own.remove(&slot);
+            }
+            known.host.reconfigure(now, &before, config);
+            if let Some(waiters) = &known.waiters {
+                waiters.wake_head();
+            }
+        }
+    }
+
+    /// `config` holds for keys that are made from now on.
+    pub(crate) fn reconfigure_new(&mut self, config: &Arc<Config>) {
+        let old = std::mem::replace(&mut self.config, Arc::clone(config));
+        for slot in 0..self.slots.len() {
+            if let Some(known) = self.slots.get_mut(slot)
+                && !std::mem::replace(&mut known.own, true)
+            {
+                let own = Own {
+                    config: Arc::clone(&old),
+                    is_former: true,
+                };
+                self.own.insert(slot, own);
             }
         }
     }
@@ -343,7 +374,11 @@ impl Shard {
     pub(crate) fn configure(&mut self, slot: u32, config: &Arc<Config>, now: Timestamp) {
         if let Some(known) = self.slots.get_mut(slot) {
             known.own = true;
-            self.own.insert(slot, Arc::clone(config));
+            let own = Own {
+                config: Arc::clone(config),
+                is_former: false,
+            };
+            self.own.insert(slot, own);
             self.replace(slot, Host::new(config, now));
         }
     }
@@ -433,11 +468,16 @@ impl Shard {
                 continue;
             };
             let forgettable = slot.saved || now.since(slot.host.last_grant()) >= LEARNED_KEPT;
+            let own = slot.own.then(|| self.own.get(&self.hand)).flatten();
+            let config = own.map_or(&self.config, |own| &own.config);
             if slot.waiters.is_some()
-                || slot.own
-                || !slot.host.evictable(now, forgettable, &self.config)
+                || own.is_some_and(|own| !own.is_former)
+                || !slot.host.evictable(now, forgettable, config)
             {
                 continue;
+            }
+            if slot.own {
+                self.own.remove(&self.hand);
             }
             let hash = hash_key(&slot.key, hasher);
             let hash_of = |slot| hash_of(&self.slots, slot, hasher);

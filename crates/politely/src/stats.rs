@@ -42,6 +42,12 @@ impl Stats {
         }
     }
 
+    /// How long those waited in `acquire` that had to, on average; zero if none had to.
+    pub fn average_wait(&self) -> Duration {
+        let waits = u32::try_from(self.waits.max(1)).unwrap_or(u32::MAX);
+        self.waited / waits
+    }
+
     /// Hands every number to the [`metrics`] recorder. Call it on a timer or when scraped; the hot path
     /// touches no recorder. There are no labels: of several limiters in a process, add the numbers up first (`+=`).
     ///

@@ -32,9 +32,9 @@ mod reports;
 mod whole;
 
 pub use admin::{
-    ConfigBody, ConfigPatch, Crawling, CrawlingPatch, Decision, Event, EventKind, FleetStats,
-    KeyDetail, KeyPage, KeyPatch, KeyRow, KeyState, KeysQuery, Outstanding, Point, SortBy,
-    StatsQuery, WorkerStats,
+    Apply, ConfigBody, ConfigPatch, Crawling, CrawlingPatch, Decision, Event, EventKind,
+    FleetStats, InForce, KeyDetail, KeyPage, KeyPatch, KeyRow, KeyState, KeysQuery, LawInForce,
+    Learned, NumberInForce, Outstanding, Point, SetBy, SortBy, StatsQuery, WorkerStats,
 };
 pub use audit::{AuditChange, AuditPage, AuditQuery};
 pub use change::Change;
@@ -56,7 +56,9 @@ pub const AHEAD_MAX_MS: u32 = politely_core::host::HORIZON.as_millis() as u32;
 pub const RATE_MIN: f64 = 1e-6;
 /// … and the most, of a rate and of a burst.
 pub const RATE_MAX: f64 = 1e6;
-/// The longest Crawl-delay, milliseconds: 30 days.
+/// The longest hold an operator sets, milliseconds: a year.
+pub const HOLD_MAX_MS: u64 = 31_536_000_000;
+/// The longest Crawl-delay, milliseconds: a day.
 pub const CRAWL_DELAY_MAX_MS: u64 = politely_core::host::CRAWL_DELAY_MAX.as_millis() as u64;
 /// The longest one is gone by without being told again, milliseconds: 24 hours.
 pub const CRAWL_DELAY_FRESH_MAX_MS: u64 =

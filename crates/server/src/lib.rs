@@ -32,6 +32,7 @@ mod serve;
 pub mod store;
 mod tally;
 mod tokens;
+mod unread;
 mod watch;
 
 pub use coordinator::{Coordinator, Settings, StartError};

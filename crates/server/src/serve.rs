@@ -34,6 +34,7 @@ use crate::coordinator::Coordinator;
 use crate::often::Often;
 use crate::tally::{self, Tally};
 use crate::tokens::Tokens;
+use crate::unread::Watched;
 
 /// The time that calls under way have to finish when the coordinator ends.
 const FINISH_TIME: Duration = Duration::from_secs(10);
@@ -223,12 +224,13 @@ impl Server {
                 (Arc::clone(&self.gate), self.tls.clone(), graceful.watcher());
             tokio::spawn(async move {
                 let _places = (place, share);
+                let (stream, unread) = Watched::new(stream);
                 let stream = Progress::new(stream, WRITE_TIME);
                 let Some(tls) = tls else {
-                    return connection::serve(stream, peer, gate, watcher).await;
+                    return connection::serve(stream, peer, gate, watcher, unread).await;
                 };
                 if let Ok(Ok(stream)) = tokio::time::timeout(HEAD_TIME, tls.accept(stream)).await {
-                    connection::serve(stream, peer, gate, watcher).await;
+                    connection::serve(stream, peer, gate, watcher, unread).await;
                 }
             });
         }

@@ -373,7 +373,9 @@ impl<'a> Run<'a> {
         }
         let spread = self.rng.between(1.0 - RTT_SPREAD, 1.0 + RTT_SPREAD);
         let network = Duration::from_micros((self.scenario.rtt_ms * 1e3 * spread) as u64);
-        self.push(self.now + done + network, Event::Answer { flight: index });
+        // Time moves on with every answer, or a refused client would ask for ever at one moment.
+        let whole = (done + network).max(Duration::from_micros(1));
+        self.push(self.now + whole, Event::Answer { flight: index });
     }
 
     fn depart(&mut self) {

@@ -79,6 +79,9 @@ impl Demand {
     }
 }
 
+/// Without a limit on the rate, a shorter answer would let a client send without end in no time.
+const ANSWER_MS_MIN: f64 = 0.01;
+
 /// Why a scenario cannot be simulated.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
@@ -157,7 +160,25 @@ impl Scenario {
         Ok(scenarios)
     }
 
+    /// Whether nothing but the time of an answer bounds how many requests are served.
+    fn is_unpaced(&self) -> bool {
+        fn is_unpaced(limit: &LimitSpec) -> bool {
+            match limit {
+                LimitSpec::None {}
+                | LimitSpec::ConcurrencyReject { .. }
+                | LimitSpec::ConcurrencyQueue { .. } => true,
+                LimitSpec::All { of } => of.iter().all(is_unpaced),
+                LimitSpec::Steps { at } => at.iter().any(|(_, limit)| is_unpaced(limit)),
+                _ => false,
+            }
+        }
+        is_unpaced(&self.limit)
+    }
+
     /// Checks every number.
+    ///
+    /// # Errors
+    /// The first number that is out of range.
     pub fn validate(&self) -> Result<(), ScenarioError> {
         let range = |field, value: f64, min: f64, max: f64, rule| {
             if (min..=max).contains(&value) {
@@ -188,6 +209,11 @@ impl Scenario {
             source,
         };
         self.service.validate().map_err(named)?;
+        if self.rtt_ms < ANSWER_MS_MIN && self.service.mean_ms < ANSWER_MS_MIN && self.is_unpaced()
+        {
+            let rule = "at least 0.01 where neither a rate nor a service time slows the host";
+            return range("rtt_ms", self.rtt_ms, ANSWER_MS_MIN, 1e6, rule);
+        }
         self.host(politely_core::Rng::new(0)).map_err(named)?;
         Ok(())
     }

@@ -97,7 +97,7 @@ impl Event {
                 host.crawl_delay(now, *delay, config);
             }
             Self::Set(numbers) => host.set(now, *numbers, config),
-            Self::Unpark => host.unpark(),
+            Self::Unpark => host.unpark(now, config),
             Self::Forget => host.forget(now, config),
             Self::Join(other) => host.join(other, now, config),
         }

@@ -6,8 +6,10 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Generator, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from types import EllipsisType, TracebackType
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import httpx
 
@@ -15,7 +17,7 @@ from politely import shell
 from politely.attempts import Attempts
 from politely.bodies import Grant, Next, Outcome, Wish
 from politely.errors import BadCall, LeaseLost, PolitelyError, Refused, TooLate
-from politely.flow import Call, Flow, Limits, NoReply, Reply
+from politely.flow import UNDO_TAKES_MAX, Abandoned, Call, Flow, Limits, NoReply, Reply, Sleep
 from politely.outcome import error_kind
 from politely.state import PermitState
 
@@ -37,7 +39,13 @@ class AsyncCoordinator:
     ) -> None:
         self._talk = shell.talk(client)
         self._places = shell.Places(url)
-        self._http = httpx.AsyncClient(**shell.settings(token), transport=transport)
+        self._settings = shell.settings(token)
+        self._transport = transport
+        self._http = self._connect()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._under_way: set[asyncio.Task[Any]] = set()
+        """Calls that go on after their caller is gone."""
+        self._closed = False
 
     @property
     def client(self) -> str:
@@ -62,7 +70,7 @@ class AsyncCoordinator:
         """Returns when the request may leave, in line all the time.
 
         Raises `Refused`, `TimedOut` after ``wait`` seconds (`Away` if the coordinator is), `BadCall`. Cancelled, it leaves
-        the line; a permit that was just being granted comes back with the end of its lease.
+        the line and gives back a permit that was just being granted, in the background.
         """
         wish = Wish(
             url, key, tuple(also), retry, cost, bytes, priority, max_wait, slots, crawl_delay
@@ -126,7 +134,7 @@ class AsyncCoordinator:
     async def report(self, told: Iterable[tuple[AsyncPermit, Outcome]]) -> list[Next]:
         """What happened to several requests, in one call."""
         pairs = [(permit.state, outcome) for permit, outcome in told]
-        return await self._run(self._talk.report(pairs))
+        return await self._carry(self._talk.report(pairs))
 
     async def renew(self, permits: Iterable[AsyncPermit]) -> None:
         """As `politely.Coordinator.renew`."""
@@ -134,7 +142,7 @@ class AsyncCoordinator:
 
     async def cancel(self, permits: Iterable[AsyncPermit], *, sent: bool = False) -> None:
         """As `politely.Coordinator.cancel`."""
-        await self._run(self._talk.cancel([permit.state for permit in permits], sent))
+        await self._carry(self._talk.cancel([permit.state for permit in permits], sent))
 
     async def set_limits(
         self,
@@ -143,22 +151,32 @@ class AsyncCoordinator:
         rate: float | EllipsisType | None = ...,
         burst: float | EllipsisType | None = ...,
         in_flight: int | EllipsisType | None = ...,
+        law: str | EllipsisType | None = ...,
+        learn: bool | EllipsisType | None = ...,
     ) -> None:
         """As `politely.Coordinator.set_limits`."""
         limits: Limits = {"rate": rate, "burst": burst, "in_flight": in_flight}
+        limits |= {"law": law, "learn": learn}
         await self._run(self._talk.set_limits(key, limits))
 
     async def aclose(self) -> None:
-        """Closes the connections; permits that are out end with their leases."""
-        await self._http.aclose()
+        """Closes the connections, after calls that go on in the background; permits that are out end with their leases."""
+        while self._under_way and self._loop is asyncio.get_running_loop():
+            await asyncio.wait(set(self._under_way))
+        self._closed = True
+        if self._loop in (None, asyncio.get_running_loop()):
+            await self._http.aclose()
 
     async def __aenter__(self) -> AsyncCoordinator:
+        if self._closed:
+            self._closed, self._loop, self._http = False, None, self._connect()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def _run(self, flow: Flow[T]) -> T:
+        """A flow to its end. Given up, it gives back what it may have been granted, in the background."""
         reply: Reply | NoReply | None = None
         while True:
             try:
@@ -166,16 +184,99 @@ class AsyncCoordinator:
             except StopIteration as end:
                 done: T = end.value
                 return done
-            if isinstance(step, Call):
-                reply = await self._send(step)
-            else:
-                await asyncio.sleep(step.seconds)
-                reply = None
+            try:
+                reply = await self._do(step)
+            except BadCall:
+                raise
+            except BaseException:
+                self._begin(self._abandoned(flow))
+                raise
+
+    async def _do(self, step: Call | Sleep) -> Reply | NoReply | None:
+        if isinstance(step, Call):
+            return await self._send(step)
+        await asyncio.sleep(step.seconds)
+        return None
+
+    def _abandoned(self, flow: Flow[Any]) -> Flow[None]:
+        """What a flow still says once its caller is gone."""
+        try:
+            step = flow.throw(Abandoned())
+            while True:
+                step = flow.send((yield step))
+        except (StopIteration, Abandoned, PolitelyError):
+            return
+
+    async def _carry(self, flow: Flow[T]) -> T:
+        """A flow to its end, though its caller be cancelled meanwhile."""
+        return await asyncio.shield(self._begin(flow))
+
+    def _begin(self, flow: Flow[T]) -> asyncio.Task[T]:
+        """A flow to its end, in the background."""
+        carried = _Carried(flow)
+        task = asyncio.ensure_future(self._to_the_end(carried))
+        self._under_way.add(task)
+        task.add_done_callback(partial(self._ended, carried))
+        return task
+
+    async def _to_the_end(self, carried: _Carried[T]) -> T:
+        try:
+            while True:
+                carried.step = step = carried.flow.send(carried.reply)
+                carried.reply = await self._do(step)
+        except StopIteration as end:
+            done: T = end.value
+            return done
+
+    def _ended(self, carried: _Carried[Any], task: asyncio.Task[Any]) -> None:
+        self._under_way.discard(task)
+        if task.cancelled():
+            # Only the end of the event loop cancels it: what is left is said at once.
+            self._say_at_once(carried)
+        elif error := task.exception():
+            log.debug("a call ended with %r", error)  # its caller has seen it, or is gone
+
+    def _say_at_once(self, carried: _Carried[Any]) -> None:
+        transport = self._transport if isinstance(self._transport, httpx.BaseTransport) else None
+        if self._transport is not None and transport is None:
+            return
+        flow, step = carried.flow, carried.step
+        until = time.monotonic() + UNDO_TAKES_MAX
+        with httpx.Client(**self._settings, transport=transport) as client:
+            try:
+                while time.monotonic() < until:
+                    reply: Reply | NoReply | None = None
+                    if isinstance(step, Call):
+                        place, base = self._places.current()
+                        request = shell.request_of(replace(step, timeout=UNDO_TAKES_MAX), base)
+                        try:
+                            reply = shell.reply_of(client.request(**request), base)
+                        except httpx.TransportError as error:
+                            reply = self._places.missed(place, error)
+                        reply = self._places.heard(place, reply)
+                    step = flow.send(reply)
+            except (StopIteration, PolitelyError):
+                return
+
+    def _connect(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(**self._settings, transport=self._transport)
+
+    def _connections(self) -> httpx.AsyncClient:
+        """Those of the running loop: the connections of another loop are of no use."""
+        loop = asyncio.get_running_loop()
+        if self._closed:
+            raise RuntimeError("the AsyncCoordinator is closed; make another")
+        if self._loop is not loop:
+            if self._loop is not None:
+                self._http = self._connect()
+                self._under_way.clear()
+            self._loop = loop
+        return self._http
 
     async def _send(self, call: Call) -> Reply | NoReply:
         place, base = self._places.current()
         try:
-            response = await self._http.request(**shell.request_of(call, base))
+            response = await self._connections().request(**shell.request_of(call, base))
         except (httpx.TransportError, httpx.InvalidURL) as error:
             return self._places.heard(place, self._places.missed(place, error))
         return self._places.heard(place, shell.reply_of(response, base))
@@ -330,6 +431,15 @@ class AsyncPermit:
                     self.state.lost = self._aborted = True
                     body.cancel()
                 return
+
+
+@dataclass
+class _Carried(Generic[T]):
+    """A flow that is carried to its end, and where it is."""
+
+    flow: Flow[T]
+    step: Call | Sleep | None = None
+    reply: Reply | NoReply | None = None
 
 
 def _forget_cancellation() -> None:

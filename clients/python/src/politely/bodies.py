@@ -19,6 +19,10 @@ ErrorKind: TypeAlias = Literal[
 """Why no response came."""
 
 
+CRAWL_DELAY_MAX = 86_400.0
+"""Seconds. A longer Crawl-delay counts as a day."""
+
+
 def fresh_id() -> str:
     """A name nobody used before, not even a forked process."""
     return uuid.uuid4().hex
@@ -101,7 +105,7 @@ class Wish:
         if self.slots != 1:
             body["slots"] = self.slots
         if self.crawl_delay:
-            body["crawl_delay_ms"] = in_ms(self.crawl_delay)
+            body["crawl_delay_ms"] = in_ms(min(self.crawl_delay, CRAWL_DELAY_MAX))
             if self.crawl_delay_fresh is not None:
                 body["crawl_delay_fresh_ms"] = in_ms(self.crawl_delay_fresh)
         return body

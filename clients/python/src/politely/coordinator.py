@@ -16,8 +16,8 @@ import httpx
 from politely import shell
 from politely.attempts import Attempts
 from politely.bodies import Next, Outcome, Wish
-from politely.errors import PolitelyError, TooLate
-from politely.flow import Call, Flow, Limits, NoReply, Reply
+from politely.errors import BadCall, PolitelyError, TooLate
+from politely.flow import Abandoned, Call, Flow, Limits, NoReply, Reply, Sleep
 from politely.outcome import error_kind
 from politely.state import PermitState
 
@@ -143,12 +143,16 @@ class Coordinator:
         rate: float | EllipsisType | None = ...,
         burst: float | EllipsisType | None = ...,
         in_flight: int | EllipsisType | None = ...,
+        law: str | EllipsisType | None = ...,
+        learn: bool | EllipsisType | None = ...,
     ) -> None:
         """Sets limits of one key, as its page does; those not given stay, and ``None`` takes one back.
 
-        ``rate``: requests per second, an upper bound to a law that learns. ``burst``: back to back. Raises `Away`, `BadCall`.
+        ``rate``: requests per second, an upper bound on a key that learns. ``burst``: back to back. ``law``: ``fixed`` makes
+        these numbers the limits themselves. ``learn``: ``False`` keeps what was learned. Raises `Away`, `BadCall`.
         """
         limits: Limits = {"rate": rate, "burst": burst, "in_flight": in_flight}
+        limits |= {"law": law, "learn": learn}
         self._run(self._talk.set_limits(key, limits))
 
     def close(self) -> None:
@@ -169,11 +173,28 @@ class Coordinator:
             except StopIteration as end:
                 done: T = end.value
                 return done
-            if isinstance(step, Call):
-                reply = self._send(step)
-            else:
-                time.sleep(step.seconds)
-                reply = None
+            try:
+                reply = self._do(step)
+            except BadCall:
+                raise
+            except BaseException:  # Ctrl-C, or what a signal raises
+                self._abandon(flow)
+                raise
+
+    def _do(self, step: Call | Sleep) -> Reply | NoReply | None:
+        if isinstance(step, Call):
+            return self._send(step)
+        time.sleep(step.seconds)
+        return None
+
+    def _abandon(self, flow: Flow[Any]) -> None:
+        """Gives back what a flow may have been granted whose caller is gone."""
+        try:
+            step = flow.throw(Abandoned())
+            while True:
+                step = flow.send(self._do(step))
+        except (StopIteration, Abandoned, PolitelyError):
+            return
 
     def _connections(self) -> httpx.Client:
         """Those of this process: one that was forked would read its parent's answers."""

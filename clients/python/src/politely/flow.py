@@ -57,8 +57,11 @@ _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 AWAY = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Statuses of a coordinator that is not there, or not for us now."""
 
+UNDO_TAKES_MAX = 2.0
+"""Seconds in which a call that was given up gives back what it may have been granted."""
+
 T = TypeVar("T")
-Limits: TypeAlias = "dict[str, float | EllipsisType | None]"
+Limits: TypeAlias = "dict[str, float | str | EllipsisType | None]"
 Batch: TypeAlias = "tuple[list[tuple[PermitState, Outcome]], list[Json]]"
 """Reports of one call, and as they are written."""
 
@@ -94,6 +97,10 @@ class NoReply:
 Flow: TypeAlias = Generator["Call | Sleep", "Reply | NoReply | None", T]
 
 
+class Abandoned(BaseException):
+    """Thrown into a flow whose caller is gone: it gives back what it may have been granted, and ends."""
+
+
 @dataclass
 class Talk:
     """What one client says. ``now`` is a monotonic clock, ``chance`` draws from 0 to 1."""
@@ -114,7 +121,12 @@ class Talk:
         while True:
             (grant,) = yield from self.grants([wish], 0, deadline)
             permit = PermitState(grant)
-            if (yield from self.begin(permit)):
+            try:
+                begun = yield from self.begin(permit)
+            except Abandoned:
+                yield from self.cancel([permit], sent=False)
+                raise
+            if begun:
                 return permit
             wish = wish.again()  # this process slept over its start
 
@@ -154,7 +166,14 @@ class Talk:
         def body() -> Json:
             return {**asked.body(), "report": report, "acquire": asked.items()}
 
-        exchanged = yield from self._ask("exchange", body, max(deadline, self.now() + REPORT_WITHIN))
+        try:
+            until = max(deadline, self.now() + REPORT_WITHIN)
+            exchanged = yield from self._ask("exchange", body, until)
+        except Abandoned:
+            if told:  # reported again, it is counted once
+                yield from self._report([(told, report)])
+            yield from self._forget(wishes)
+            raise
         heard += self._heard(told, exchanged["report"])
         try:
             pause = asked.hear({**exchanged, "items": exchanged["acquire"]})
@@ -165,6 +184,9 @@ class Talk:
         except PolitelyError:
             yield from self._give_back(asked)
             raise
+        except Abandoned:
+            yield from self._forget(wishes)
+            raise
         return nexts, sorted(map(PermitState, asked.grants), key=lambda permit: permit.start)
 
     def grants(self, wishes: Sequence[Wish], n: int, deadline: float) -> Flow[list[Grant]]:
@@ -172,8 +194,13 @@ class Talk:
         asked = _Asked(self, wishes, n, deadline)
         try:
             yield from self._until_granted(asked)
-        except PolitelyError:
+        except PolitelyError as error:
             yield from self._give_back(asked)
+            if isinstance(error, Away):
+                yield from self._forget(asked.open, tries=1)  # an answer may have been lost
+            raise
+        except Abandoned:
+            yield from self._forget(wishes)
             raise
         return asked.grants
 
@@ -186,7 +213,11 @@ class Talk:
         def body() -> Json:
             return {**asked.body(), "items": asked.items()}
 
-        answer = yield from self._ask("acquire", body, math.inf)
+        try:
+            answer = yield from self._ask("acquire", body, math.inf)
+        except Abandoned:
+            yield from self._forget(wishes)
+            raise
         now = self.now()
         items = [item for item in answer["items"] if item["status"] != "wait"]
         answers = [(wishes[item["item"]], _read(wishes, item, now)) for item in items]
@@ -210,6 +241,17 @@ class Talk:
     def _give_back(self, asked: _Asked) -> Flow[None]:
         """What came together with an error: the caller sees the error alone."""
         yield from self.cancel([PermitState(grant) for grant in asked.grants], sent=False)
+
+    def _forget(self, wishes: Sequence[Wish], tries: int = 0) -> Flow[None]:
+        """Gives up wishes by their ids: what an answer that never came granted for them goes back."""
+        if not wishes:
+            return
+        body = {"client": self.client, "permits": [wish.id for wish in wishes]}
+        try:
+            until = self.now() + (0.0 if tries == 1 else UNDO_TAKES_MAX)
+            yield from self._ask("cancel", lambda: body, until)
+        except PolitelyError as why:
+            log.debug("%d ids were not given up: %s", len(wishes), why)
 
     # Outcomes
 

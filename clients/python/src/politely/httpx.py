@@ -13,10 +13,13 @@ A wait for a permit does not count against httpx's time-outs; ``wait`` bounds it
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
+from weakref import finalize
 
 import httpx
 
@@ -26,12 +29,18 @@ from politely.bodies import Outcome
 from politely.coordinator import Coordinator, Permit
 from politely.errors import LeaseLost, PolitelyError
 from politely.outcome import BODY_START_MAX, body_matters, error_kind, headers_that_matter
+from politely.routes import AsyncRoutes, Routes, guard
 
 log = logging.getLogger("politely")
 
 
 class PoliteTransport(httpx.BaseTransport):
-    """Around another transport (default `httpx.HTTPTransport`). ``asked`` as in `Coordinator.acquire`."""
+    """Around another transport. ``asked`` as in `Coordinator.acquire`.
+
+    The default is httpx's own, with the proxies of the environment (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY). What
+    ``httpx.Client(transport=PoliteTransport(…), …)`` is given beside it holds too: ``proxy``, ``trust_env``, ``verify``, ``cert``, ``http1``, ``http2``
+    and ``limits``. With a transport of your own these are errors (`ValueError`): set them there.
+    """
 
     def __init__(
         self,
@@ -40,7 +49,7 @@ class PoliteTransport(httpx.BaseTransport):
         **asked: Any,
     ) -> None:
         self._coordinator = coordinator
-        self._transport = transport or httpx.HTTPTransport()
+        self._transport = transport or Routes(httpx.HTTPTransport)
         self._asked = asked
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
@@ -77,7 +86,9 @@ class PoliteTransport(httpx.BaseTransport):
                 return error
             raise
         if response.status_code < 400:
-            return heard.streaming(_Body(response, permit, heard))
+            body = _Body(response, permit, heard)
+            finalize(body, _dropped, permit, heard, response)
+            return heard.streaming(body)
         _tell(permit, heard)
         return heard.whole()
 
@@ -96,7 +107,7 @@ class AsyncPoliteTransport(httpx.AsyncBaseTransport):
         **asked: Any,
     ) -> None:
         self._coordinator = coordinator
-        self._transport = transport or httpx.AsyncHTTPTransport()
+        self._transport = transport or AsyncRoutes(httpx.AsyncHTTPTransport)
         self._asked = asked
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -135,7 +146,10 @@ class AsyncPoliteTransport(httpx.AsyncBaseTransport):
                 return error
             raise
         if response.status_code < 400:
-            return heard.streaming(_AsyncBody(response, permit, heard))
+            body = _AsyncBody(response, permit, heard)
+            loop = asyncio.get_running_loop()
+            finalize(body, _dropped_async, permit, heard, response, loop).atexit = False
+            return heard.streaming(body)
         await _tell_async(permit, heard)
         return heard.whole()
 
@@ -228,6 +242,50 @@ async def _tell_async(permit: AsyncPermit, heard: _Heard) -> None:
         log.warning("%s: not reported: %s", permit.key, why)
 
 
+def _dropped(permit: Permit, heard: _Heard, response: httpx.Response) -> None:
+    """The response was dropped without being closed."""
+    if permit.state.over:
+        return
+
+    def close() -> None:
+        with contextlib.suppress(Exception):
+            response.close()
+        _tell(permit, heard)
+
+    try:
+        # What collects garbage must not wait for an answer.
+        threading.Thread(target=close, daemon=True).start()
+    except RuntimeError:  # the interpreter ends
+        close()
+
+
+def _dropped_async(
+    permit: AsyncPermit,
+    heard: _Heard,
+    response: httpx.Response,
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    if permit.state.over or loop.is_closed():
+        return
+
+    async def close() -> None:
+        with contextlib.suppress(Exception):
+            await response.aclose()
+        await _tell_async(permit, heard)
+
+    def begin() -> None:
+        task = loop.create_task(close())
+        _closing.add(task)
+        task.add_done_callback(_closing.discard)
+
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(begin)
+
+
+_closing: set[asyncio.Task[None]] = set()
+"""The loop itself keeps no task alive."""
+
+
 class _Body(httpx.SyncByteStream):
     """A body that renews its lease while it comes, and reports when it has."""
 
@@ -278,3 +336,7 @@ class _AsyncBody(httpx.AsyncByteStream):
     async def aclose(self) -> None:
         await self._response.aclose()
         await _tell_async(self._permit, self._heard)
+
+
+guard(httpx.Client, PoliteTransport)
+guard(httpx.AsyncClient, AsyncPoliteTransport)

@@ -10,10 +10,13 @@ of ``response.raw`` must come within the lease. A request's body that is a strea
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn, TypeAlias
+from weakref import finalize
 
 import requests
 from requests.adapters import HTTPAdapter
@@ -143,3 +146,24 @@ def _at_close(response: requests.Response, permit: Permit, latency: float | None
                 log.warning("%s: not reported: %s", permit.key, why)
 
     response.close = close_and_tell  # type: ignore[method-assign]
+    finalize(response, _dropped, permit, response.status_code, latency, response.raw)
+
+
+def _dropped(permit: Permit, status: int, latency: float | None, raw: Any) -> None:
+    """The response was dropped without being closed."""
+    if permit.state.over:
+        return
+
+    def close() -> None:
+        with contextlib.suppress(Exception):
+            raw.close()
+        try:
+            permit.report(status=status, latency=latency)
+        except PolitelyError as why:
+            log.warning("%s: not reported: %s", permit.key, why)
+
+    try:
+        # What collects garbage must not wait for an answer.
+        threading.Thread(target=close, daemon=True).start()
+    except RuntimeError:  # the interpreter ends
+        close()

@@ -64,18 +64,30 @@ pub(crate) struct Knobs {
     #[arg(long, value_name = "FILE", requires = "store")]
     pub(crate) store_password_file: Option<PathBuf>,
     /// While that engine is away: nothing leaves (closed), or each process goes on with its share, a minute at most
-    #[arg(long, value_enum, value_name = "WHAT", requires = "store")]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHAT",
+        requires = "store",
+        conflicts_with = "coordinator"
+    )]
     pub(crate) store_away: Option<StoreAway>,
     /// With --store: the slots of a process that was killed return after this long (default 20s, at least 5s); a longer request renews its own
     #[arg(
         long,
         value_name = "TIME",
         requires = "store",
+        conflicts_with = "coordinator",
         allow_hyphen_values = true
     )]
     pub(crate) lease: Option<Span>,
     /// The coordinator's token is in FILE; `POLITELY_TOKEN` may hold it instead
-    #[arg(long, value_name = "FILE", requires = "coordinator")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "coordinator",
+        conflicts_with = "store"
+    )]
     pub(crate) token_file: Option<PathBuf>,
     /// Which requests go again, and when
     #[arg(long, value_enum)]
@@ -168,6 +180,8 @@ const CONCURRENCY_MAX: u32 = 65_536;
 /// Longer than a deployment or the restart of a machine takes; a dead host must not hold a run for
 /// hours.
 const GIVE_UP_AFTER_DEFAULT: Duration = Duration::from_mins(15);
+/// A renewal is sent when a third is left, and may wait a second for the engine.
+const STORE_LEASE_MIN: Duration = Duration::from_secs(5);
 /// Longer than a slow page takes, short enough that a dead host costs little.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 /// Larger than nearly every page; it bounds what one URL may cost.
@@ -187,10 +201,12 @@ impl Settings {
     }
 
     pub(crate) fn checked(knobs: Knobs) -> Result<Self, String> {
+        knobs.all_in_force()?;
         let numbers = OperatorNumbers {
             rate: knobs.rate,
             burst: knobs.burst,
             in_flight: knobs.in_flight,
+            ..OperatorNumbers::default()
         };
         sound(numbers)?;
         within(
@@ -296,6 +312,49 @@ fn within(name: &str, value: Option<f64>, low: f64, high: f64) -> Result<(), Str
 }
 
 impl Knobs {
+    /// Refuses settings without an effect beside the others, whether from a flag or the file.
+    fn all_in_force(&self) -> Result<(), String> {
+        let of_keys = [
+            ("rate", self.rate.is_some()),
+            ("burst", self.burst.is_some()),
+            ("in-flight", self.in_flight.is_some()),
+            ("law", self.law.is_some()),
+        ];
+        let of_store = [
+            ("lease", self.lease.is_some()),
+            ("store-away", self.store_away.is_some()),
+        ];
+        let given = |of: &[(&'static str, bool)]| {
+            let mut of = of.iter();
+            of.find(|(_, given)| *given).map(|(name, _)| *name)
+        };
+        if self.coordinator.is_some() && self.store.is_some() {
+            return Err("--store cannot be combined with --coordinator; give one".to_owned());
+        }
+        if self.coordinator.is_some()
+            && let Some(name) = given(&of_keys)
+        {
+            return Err(format!(
+                "--{name} cannot be combined with --coordinator; set it on `politely serve`"
+            ));
+        }
+        if self.store.is_none()
+            && let Some(name) = given(&of_store)
+        {
+            return Err(format!("--{name} has an effect only with --store"));
+        }
+        if self.coordinator.is_none() && self.token_file.is_some() {
+            return Err("--token-file has an effect only with --coordinator".to_owned());
+        }
+        match &self.lease {
+            Some(lease) if lease.0 < STORE_LEASE_MIN => Err(format!(
+                "--lease {:?}: must be at least {:?}",
+                lease.0, STORE_LEASE_MIN
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// These, and where they say nothing, `under`.
     fn over(self, under: Self) -> Self {
         Self {

@@ -64,8 +64,6 @@ const SETTLE: Duration = Duration::from_secs(3);
 const STORE: &str = "the store";
 /// With it the slots of a process that was killed return after this long; a request that takes longer renews them.
 const STORE_LEASE: Duration = Duration::from_secs(20);
-/// A renewal is sent when a third is left, and may wait a second for the engine.
-const STORE_LEASE_MIN: Duration = Duration::from_secs(5);
 /// Waits longer than this are not waited for: the host is set aside.
 const WAIT_MAX: Duration = Duration::from_hours(1);
 
@@ -433,7 +431,7 @@ fn store(settings: &Settings, url: &str, clock: Clock) -> Result<Limiter, Wrong>
     let url = token::store_url(url, settings.store_password_file.as_deref())?;
     let engine = Redis::connect(&url).map_err(|why| Wrong(format!("--store: {why}")))?;
     let mut config = config(settings);
-    config.lease = settings.lease.unwrap_or(STORE_LEASE).max(STORE_LEASE_MIN);
+    config.lease = settings.lease.unwrap_or(STORE_LEASE);
     let builder = Limiter::builder().config(config).clock(clock);
     let builder = builder.store(Arc::new(engine));
     let limiter = builder.when_away(settings.store_away.into()).build();
@@ -442,17 +440,6 @@ fn store(settings: &Settings, url: &str, clock: Clock) -> Result<Limiter, Wrong>
 
 /// The limiter that `--coordinator` names.
 fn coordinator(settings: &Settings, url: &str, clock: Clock) -> Result<Limiter, Wrong> {
-    let given = [
-        ("rate", settings.numbers.rate.is_some()),
-        ("burst", settings.numbers.burst.is_some()),
-        ("in-flight", settings.numbers.in_flight.is_some()),
-        ("law", settings.law.is_some()),
-    ];
-    if let Some((name, _)) = given.into_iter().find(|(_, given)| *given) {
-        return Err(Wrong(format!(
-            "--{name}: with --coordinator that is the coordinator's to say (politely serve --{name})"
-        )));
-    }
     let builder = Limiter::builder().clock(clock).coordinator(url);
     let builder = match token::read(settings.token_file.as_deref())? {
         Some(token) => builder.token(token.text),

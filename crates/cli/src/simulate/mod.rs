@@ -21,7 +21,7 @@ use self::laws::Contender;
 use self::pictures::Pictures;
 use self::runs::Plan;
 use self::table::Widths;
-use crate::args::SimulateArgs;
+use crate::args::{SimulateArgs, SimulatedProfile};
 use crate::exit::{Exit, Wrong};
 
 /// The seed of the backoff study.
@@ -30,6 +30,7 @@ const STUDY_SEED: u64 = 1;
 pub(crate) fn run(args: &SimulateArgs) -> Result<Exit, Wrong> {
     let pictures = args.plot.as_deref().map(Pictures::into).transpose()?;
     let told = if args.scenarios == "backoff" {
+        nothing_but_plot(args)?;
         study(pictures.as_ref())
     } else {
         simulate(args, pictures.as_ref())
@@ -55,15 +56,20 @@ enum Stopped {
 }
 
 fn simulate(args: &SimulateArgs, pictures: Option<&Pictures>) -> Result<(), Stopped> {
-    let laws = Contender::named(&args.law, args.profile)?;
+    let profile = args.profile.unwrap_or(SimulatedProfile::Api);
+    let laws = match &args.law[..] {
+        [] => Contender::named(&["discover".to_owned()], profile)?,
+        laws => Contender::named(laws, profile)?,
+    };
+    let seeds = args.seeds.unwrap_or(1);
     let scenarios = scenarios(args)?;
     let plan = Plan {
         scenarios: &scenarios,
         laws: &laws,
-        seeds: args.seeds,
+        seeds,
         draw: pictures.is_some(),
     };
-    let seeds = args.seeds as usize;
+    let seeds = seeds as usize;
     let widths = Widths::of(&scenarios, &laws);
     let begun = Instant::now();
     let mut out = io::stdout().lock();
@@ -105,6 +111,24 @@ fn simulate(args: &SimulateArgs, pictures: Option<&Pictures>) -> Result<(), Stop
     }
     eprintln!("{}", effort.line(begun.elapsed()));
     Ok(())
+}
+
+/// The study of backoffs has laws and scenarios of its own.
+fn nothing_but_plot(args: &SimulateArgs) -> Result<(), Wrong> {
+    let given = [
+        ("law", !args.law.is_empty()),
+        ("profile", args.profile.is_some()),
+        ("seeds", args.seeds.is_some()),
+        ("only", args.only.is_some()),
+        ("worst", args.worst > 0),
+        ("json", args.json),
+    ];
+    match given.into_iter().find(|(_, given)| *given) {
+        Some((name, _)) => Err(Wrong(format!(
+            "--{name} has no effect on the backoff study; leave it out"
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Brooker's study, which has clients of its own.

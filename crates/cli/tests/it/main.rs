@@ -17,6 +17,7 @@ mod h2_trouble;
 mod hosts;
 mod http_oddities;
 mod misbehaving;
+mod no_effect;
 mod python_client;
 mod resume;
 mod run;

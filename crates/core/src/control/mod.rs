@@ -138,6 +138,74 @@ impl FromStr for LawConfig {
     }
 }
 
+/// An operator's choice of a law for one key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LawChoice {
+    /// The law that is configured for all keys.
+    #[default]
+    Configured,
+    /// [`Discover`].
+    Discover,
+    /// [`Aimd`].
+    Aimd,
+    /// [`Advice`].
+    Advice,
+    /// [`Fixed`].
+    Fixed,
+}
+
+impl LawChoice {
+    const ALL: [(Self, &str); 4] = [
+        (Self::Discover, "discover"),
+        (Self::Aimd, "aimd"),
+        (Self::Advice, "advice"),
+        (Self::Fixed, "fixed"),
+    ];
+
+    /// The law's name, as [`LawConfig`] parses it; `None` for the configured one.
+    pub fn name(self) -> Option<&'static str> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|(law, _)| *law == self).map(|(_, name)| name)
+    }
+
+    /// Its number in a state; 0 is the configured one.
+    pub(crate) const fn number(self) -> u8 {
+        self as u8
+    }
+
+    pub(crate) fn of_number(number: u8) -> Option<Self> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|(law, _)| law.number() == number)
+            .map(|(law, _)| law)
+    }
+
+    /// The chosen law: with the constants of `configured` where that is the same law.
+    pub(crate) fn config(self, configured: &LawConfig) -> LawConfig {
+        match (self, configured) {
+            (Self::Configured, _)
+            | (Self::Discover, LawConfig::Discover(_))
+            | (Self::Aimd, LawConfig::Aimd(_))
+            | (Self::Advice, LawConfig::Advice(_)) => configured.clone(),
+            (Self::Discover, _) => LawConfig::Discover(Arc::default()),
+            (Self::Aimd, _) => LawConfig::Aimd(Arc::default()),
+            (Self::Advice, _) => LawConfig::Advice(Arc::default()),
+            (Self::Fixed, _) => LawConfig::Fixed,
+        }
+    }
+}
+
+impl FromStr for LawChoice {
+    type Err = UnknownLaw;
+
+    fn from_str(name: &str) -> Result<Self, UnknownLaw> {
+        let mut all = Self::ALL.into_iter();
+        let known = all.find(|(_, known)| *known == name);
+        known
+            .map(|(law, _)| law)
+            .ok_or_else(|| UnknownLaw(name.to_owned()))
+    }
+}
+
 /// No law has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown law {0:?}: choose discover, aimd, fixed or advice")]
@@ -176,6 +244,16 @@ impl KeyLaw {
         match self {
             Self::Fixed(_) | Self::Advice(_) => false,
             Self::Aimd(_) | Self::Discover(_) => true,
+        }
+    }
+
+    /// The law's name, as [`LawConfig`] parses it.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::Fixed(_) => "fixed",
+            Self::Aimd(_) => "aimd",
+            Self::Advice(_) => "advice",
+            Self::Discover(_) => "discover",
         }
     }
 

@@ -76,6 +76,13 @@ impl Hold {
         *self = Self::default();
     }
 
+    /// Lifts the hold if `lifts` is true for its reason.
+    pub fn lift_if(&mut self, lifts: impl FnOnce(HoldReason) -> bool) {
+        if lifts(self.reason) {
+            self.lift();
+        }
+    }
+
     /// The hold in force at `now`: its end, its whole length and its reason.
     #[inline]
     pub fn active(&self, now: Timestamp) -> Option<(Timestamp, Duration, HoldReason)> {

@@ -66,6 +66,14 @@ impl Rate {
         (self.per_s * (micros(period) as f64 / 1e6)).min(self.burst)
     }
 
+    /// Tokens per second over whole intervals.
+    fn mean(&self) -> f64 {
+        match self.refill {
+            Refill::Continuous => self.per_s,
+            Refill::Interval(period) => self.per_interval(period) / (micros(period) as f64 / 1e6),
+        }
+    }
+
     /// How long `tokens` take to flow in, from the last count.
     fn time_for(&self, tokens: f64) -> Duration {
         match self.refill {
@@ -119,8 +127,10 @@ impl Pace {
         self.tokens = lesser(tokens, rate.most());
     }
 
-    /// From now on `new` holds. Departures already handed out keep their times, and the next comes after the
-    /// last of them: a debt is as long in time as it was.
+    /// Goes on at `new` instead of `old`.
+    ///
+    /// Departures that were handed out ahead keep their times, and the next one comes after the
+    /// last of them. All further debt is a number of tokens, and is paid at the new rate.
     #[inline]
     pub fn change(&mut self, now: Timestamp, old: &Rate, new: &Rate) {
         if old != new {
@@ -132,10 +142,10 @@ impl Pace {
         self.settle(now, old);
         let share = new.per_s / old.per_s;
         if self.tokens < 0.0 && share > 0.0 && share.is_finite() {
-            self.tokens *= match new.refill {
-                Refill::Continuous => share,
-                Refill::Interval(period) => new.per_interval(period) / old.per_interval(period),
-            };
+            let (before, after) = (old.mean(), new.mean());
+            // No departure is further ahead in time than the whole debt is long.
+            let ahead_s = (self.newest.seconds_after(self.at).max(0.0)).min(-self.tokens / before);
+            self.tokens += ahead_s * (before - after);
         } else if share.is_infinite() || share.is_nan() || !self.tokens.is_finite() {
             // From or to a rate without end, or from one of zero: nothing can be owed.
             self.tokens = self.tokens.clamp(0.0, new.burst);
@@ -227,6 +237,12 @@ impl Pace {
             self.put_back(now, rate, cost);
         }
         newest
+    }
+
+    /// Fills the bucket to the burst.
+    pub fn fill(&mut self, now: Timestamp, rate: &Rate) {
+        self.settle(now, rate);
+        self.tokens = self.tokens.max(rate.burst);
     }
 
     /// Takes a charge back.

@@ -23,6 +23,8 @@ pub struct Ask {
     pub cost: u16,
     /// Bytes it will send, charged to the byte budget at once.
     pub bytes: u64,
+    /// Another key learns from the outcome; this key is only a limit of the request.
+    pub is_limit_only: bool,
 }
 
 impl Ask {
@@ -71,6 +73,7 @@ impl Default for Ask {
             horizon: Duration::ZERO,
             cost: 1,
             bytes: 0,
+            is_limit_only: false,
         }
     }
 }

@@ -12,8 +12,8 @@ use crate::Timestamp;
 use crate::config::Config;
 use crate::gate::HoldReason;
 
-/// The longest delay obeyed: 30 days. More is taken for this much.
-pub const CRAWL_DELAY_MAX: Duration = Duration::from_hours(30 * 24);
+/// The longest delay obeyed: a day. A longer one counts as a day.
+pub const CRAWL_DELAY_MAX: Duration = Duration::from_hours(24);
 
 /// The longest a robots.txt is gone by without asking for it again: 24 h (RFC 9309, 2.4).
 pub const CRAWL_DELAY_FRESH_MAX: Duration = Duration::from_hours(24);
@@ -58,6 +58,9 @@ impl Host {
         /// By so much two clocks may differ about when a file was read.
         const SAME: Duration = Duration::from_mins(1);
         let told = Pause::new(now, told);
+        if self.operator_numbers().crawl_delay_ms.is_some() {
+            return false;
+        }
         match self.pause(now) {
             _ if told.ms == 0 || told.until <= now => false,
             None => true,
@@ -79,7 +82,15 @@ impl Host {
     /// What it goes by at `now`.
     #[inline]
     pub(super) fn pause(&self, now: Timestamp) -> Option<Pause> {
-        let pause = self.rare.as_ref()?.pause;
+        let rare = self.rare.as_ref()?;
+        let pause = match rare.operator.and_then(|set| set.crawl_delay_ms) {
+            None => rare.pause,
+            Some(0) => None,
+            Some(ms) => Some(Pause {
+                ms,
+                until: Timestamp::NEVER,
+            }),
+        };
         pause.filter(|pause| pause.until > now)
     }
 }
@@ -93,7 +104,7 @@ impl Pause {
         }
     }
 
-    fn length(self) -> Duration {
+    pub(super) fn length(self) -> Duration {
         Duration::from_millis(u64::from(self.ms))
     }
 

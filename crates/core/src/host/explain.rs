@@ -9,7 +9,7 @@ use super::{Bounds, Host, Reason, Wait};
 use crate::Timestamp;
 use crate::config::Config;
 use crate::control::{Law, Metrics};
-use crate::gate::Tally;
+use crate::gate::{HoldReason, Tally};
 use crate::signal::{Failure, WAIT_MAX};
 
 /// The last thing that went wrong, and the time congestion is judged by.
@@ -42,6 +42,38 @@ impl fmt::Display for Event {
     }
 }
 
+/// Where a number in force comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The configuration of all keys.
+    Configured,
+    /// An operator, for this key.
+    Operator,
+    /// Outcomes.
+    Learned,
+    /// The host's robots.txt.
+    Robots,
+}
+
+/// The numbers in force, each with its source.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct InForce {
+    /// Requests per second.
+    pub rate: (f64, Source),
+    /// Tokens.
+    pub burst: (f64, Source),
+    /// Requests under way at once.
+    pub in_flight: (u32, Source),
+    /// The rest after each request.
+    pub crawl_delay: Option<(Duration, Source)>,
+    /// The law's name.
+    pub law: (&'static str, Source),
+    /// Whether outcomes move the limits.
+    pub learns: bool,
+    /// The rate that the law asks for, before all bounds.
+    pub law_rate: f64,
+}
+
 /// Why a key waits, until when, since which event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explanation {
@@ -53,6 +85,16 @@ pub struct Explanation {
     pub rate: f64,
     /// Slots taken, of how many.
     pub in_flight: (u32, u32),
+    /// Tokens in the bucket; below zero by what is owed.
+    pub tokens: f64,
+    /// Most tokens in the bucket.
+    pub burst: f64,
+    /// When the last permit was granted, or zero.
+    pub last_grant: Timestamp,
+    /// The numbers in force and their sources.
+    pub in_force: InForce,
+    /// Why the hold holds, if there is one.
+    pub hold: Option<(Timestamp, HoldReason)>,
     /// What the law would show.
     pub law: Metrics,
     /// The books.
@@ -135,10 +177,64 @@ impl Host {
                 .filter(|event| *event != Event::default()),
             rate: rate.per_s,
             in_flight: (in_flight, cap),
+            tokens: self.pace.tokens(),
+            burst: rate.burst,
+            last_grant: self.last_grant,
+            in_force: self.in_force(now, config),
+            hold: self
+                .hold
+                .active(now)
+                .map(|(until, _, reason)| (until, reason)),
             law: self.law.metrics(),
             tally,
             refused: u64::from(self.refused),
             latency: self.latency.p50().zip(self.latency.p95()),
+        }
+    }
+    fn in_force(&mut self, now: Timestamp, config: &Config) -> InForce {
+        use Source::{Configured, Learned, Operator, Robots};
+
+        let (limits, start) = (&config.limits, config.limits.start());
+        let wish = self.law.setpoint(now, limits);
+        let Bounds { rate, cap, .. } = self.bounds(now, config);
+        let set = self.operator_numbers();
+        let told = if set.crawl_delay_ms.is_some() {
+            Operator
+        } else {
+            Robots
+        };
+        let pause = self.pause(now);
+        let source = |is_set: bool, is_configured: bool| match (is_set, is_configured) {
+            (true, _) => Operator,
+            (false, true) => Configured,
+            (false, false) => Learned,
+        };
+        let of_rate = match pause {
+            Some(pause) if rate.per_s >= pause.rate() => told,
+            _ => source(
+                set.rate == Some(rate.per_s),
+                rate.per_s == start.rate || rate.per_s == limits.rate_max,
+            ),
+        };
+        let of_cap = match pause {
+            Some(_) if cap == 1 => told,
+            _ => source(
+                set.in_flight == Some(cap),
+                cap == start.in_flight || cap == limits.in_flight,
+            ),
+        };
+        let of_burst = match pause {
+            Some(_) => told,
+            None => source(set.burst == Some(rate.burst), rate.burst == start.burst),
+        };
+        InForce {
+            rate: (rate.per_s, of_rate),
+            burst: (rate.burst, of_burst),
+            in_flight: (cap, of_cap),
+            crawl_delay: pause.map(|pause| (pause.length(), told)),
+            law: (self.law.name(), source(set.law.is_some(), true)),
+            learns: self.law.learns() && set.learn != Some(false),
+            law_rate: wish.rate,
         }
     }
 }

@@ -10,12 +10,13 @@
 //! | URLs that failed | the latest of both; cuts that only one side would undo stay |
 //! | operator's numbers, busy share | the tighter |
 //! | Crawl-delay | the longer, for as long as the later |
-//! | pace, byte budget | fewer tokens, a debt as long in time as it was |
+//! | pace, byte budget | fewer tokens |
 //!
 //! Permits that were granted on one side only are spent on that side only: what both granted of the same
 //! tokens stays granted twice, and nothing here makes up for it.
 
 use std::cmp::Reverse;
+use std::time::Duration;
 
 use super::{Bounds, Host, OperatorNumbers, Rare};
 use crate::config::Config;
@@ -47,10 +48,19 @@ impl Host {
         self.strikes = self.strikes.max(other.strikes);
         if self.rare.is_some() || other.rare.is_some() {
             let absent = self.without_operator(config);
-            let theirs = other.rare.as_deref();
-            self.rare().join(theirs.unwrap_or(&Rare::default()), absent);
+            let empty = Rare::default();
+            let theirs = other.rare.as_deref().unwrap_or(&empty);
+            let (mine, set) = (self.operator_numbers(), theirs.operator.unwrap_or_default());
+            // A number that only one side was given is no more than a bound.
+            let differ = mine.rate.is_some() != set.rate.is_some()
+                || mine.in_flight.is_some() != set.in_flight.is_some();
+            self.rare().has_outcomes |= theirs.has_outcomes || differ;
+            self.rare().join(theirs, absent);
         }
 
+        if self.operator_numbers().law.is_some() {
+            self.adopt_law(now, Duration::ZERO, config);
+        }
         let rate = self.bounds(now, config).rate;
         self.pace.change(now, &mine, &rate);
         other.pace.change(now, &theirs, &rate);
@@ -79,6 +89,7 @@ impl Host {
             rate: Some(if learns { f64::INFINITY } else { start.rate }),
             burst: Some(start.burst),
             in_flight: Some(if learns { u32::MAX } else { start.in_flight }),
+            ..OperatorNumbers::default()
         }
     }
 }
@@ -124,6 +135,9 @@ impl OperatorNumbers {
             rate: lower(self.rate, other.rate, absent.rate),
             burst: lower(self.burst, other.burst, absent.burst),
             in_flight: lower(self.in_flight, other.in_flight, absent.in_flight),
+            law: self.law.max(other.law),
+            learn: self.learn.or(other.learn),
+            crawl_delay_ms: self.crawl_delay_ms.max(other.crawl_delay_ms),
         }
     }
 }

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::crawl_delay::Pause;
+use super::crawl_delay::{CRAWL_DELAY_MAX, Pause};
 use super::evidence::Evidence;
 use super::{Event, Host, Reason};
 use crate::config::{Config, InvalidConfig, check};
+use crate::control::LawChoice;
 use crate::gate::{Breaker, Pace, Rate};
 use crate::signal::Signal;
 use crate::{Rng, Timestamp};
@@ -21,6 +22,16 @@ pub struct OperatorNumbers {
     pub burst: Option<f64>,
     /// Requests under way at once, at least 1.
     pub in_flight: Option<u32>,
+    /// The key's own law; [`LawChoice::Configured`] takes it back.
+    #[serde(skip)]
+    pub law: Option<LawChoice>,
+    /// `false` keeps the law where it stands; `true` takes that back.
+    #[serde(skip)]
+    pub learn: Option<bool>,
+    /// The Crawl-delay in place of the one that workers tell, milliseconds. Zero is none;
+    /// [`u32::MAX`] takes it back.
+    #[serde(skip)]
+    pub crawl_delay_ms: Option<u32>,
 }
 
 impl OperatorNumbers {
@@ -30,6 +41,9 @@ impl OperatorNumbers {
             rate: Some(rate),
             burst: Some(burst),
             in_flight: None,
+            law: None,
+            learn: None,
+            crawl_delay_ms: None,
         }
     }
 
@@ -59,6 +73,11 @@ impl OperatorNumbers {
             in_flight: in_flight
                 .filter(|cap| *cap < u32::MAX)
                 .map(|cap| cap.max(1)),
+            law: (self.law.or(before.law)).filter(|law| *law != LawChoice::Configured),
+            learn: self.learn.or(before.learn).filter(|learn| !learn),
+            crawl_delay_ms: (self.crawl_delay_ms.or(before.crawl_delay_ms))
+                .filter(|ms| *ms < u32::MAX)
+                .map(|ms| ms.min(CRAWL_DELAY_MAX.as_millis() as u32)),
         };
         (now != Self::default()).then_some(now)
     }
@@ -80,6 +99,9 @@ pub(super) struct Rare {
     /// Written before the other fields, see [`super::Host::snapshot`].
     #[serde(skip)]
     pub(super) pause: Option<Pause>,
+    /// Outcomes of requests are reported to this key. Written before the other fields too.
+    #[serde(skip)]
+    pub(super) has_outcomes: bool,
 }
 
 impl Rare {
@@ -151,13 +173,60 @@ impl Host {
     /// anew if it is another.
     pub fn reconfigure(&mut self, now: Timestamp, old: &Config, new: &Config) {
         let before = self.bounds(now, old).rate;
-        self.law.adopt(&new.law, &new.limits, now, Duration::ZERO);
+        let was_full = self.pace.is_full(now, &before);
+        self.adopt_law(now, Duration::ZERO, new);
         let evidence = self.rare.as_mut().and_then(|rare| rare.evidence.as_mut());
         if let Some(evidence) = evidence {
             evidence.keep_cuts();
         }
         let after = self.bounds(now, new).rate;
         self.pace.change(now, &before, &after);
+        if was_full {
+            self.pace.fill(now, &after);
+        }
+    }
+
+    /// The law of this key under `config`: the operator's choice, or the configured one.
+    pub(super) fn adopt_law(&mut self, now: Timestamp, set_back: Duration, config: &Config) {
+        let choice = self.operator_numbers().law.unwrap_or_default();
+        let law = choice.config(&config.law);
+        self.law.adopt(&law, &config.limits, now, set_back);
+    }
+
+    /// Whether outcomes move this key's limits. If not, an operator's number is the limit itself.
+    #[inline]
+    pub(super) fn learns(&self) -> bool {
+        let rare = self.rare.as_ref();
+        self.law.learns()
+            && rare.is_none_or(|rare| {
+                let frozen = rare.operator.is_some_and(|set| set.learn == Some(false));
+                rare.has_outcomes && !frozen
+            })
+    }
+
+    /// A request whose outcome this key will learn from: the operator's numbers bound its law from now on.
+    #[inline]
+    pub(super) fn expect_outcomes(&mut self, now: Timestamp, config: &Config) {
+        if let Some(rare) = &self.rare
+            && rare.operator.is_some()
+            && !rare.has_outcomes
+        {
+            self.begin_to_learn(now, config);
+        }
+    }
+
+    #[cold]
+    fn begin_to_learn(&mut self, now: Timestamp, config: &Config) {
+        let old = self.bounds(now, config).rate;
+        self.rare().has_outcomes = true;
+        let new = self.bounds(now, config).rate;
+        self.pace.change(now, &old, &new);
+    }
+
+    /// Whether outcomes were reported to this key, as far as its state tells.
+    pub(super) fn has_learned(&self) -> bool {
+        let event = self.rare.as_ref().map(|rare| rare.event);
+        self.latency.p50().is_some() || event.is_some_and(|event| event != Event::default())
     }
 
     #[inline]

@@ -62,6 +62,9 @@ impl Host {
 
     /// [`Host::request`], gate by gate.
     pub(super) fn at_gates(&mut self, now: Timestamp, ask: Ask, config: &Config) -> Decision {
+        if !ask.is_limit_only {
+            self.expect_outcomes(now, config);
+        }
         let Bounds { rate, cap, .. } = self.bounds(now, config);
         let (probe, free) = match self.closed_gate(now, cap, config) {
             Err(wait) => return Decision::Wait(wait),
@@ -171,7 +174,7 @@ impl Host {
         } = within_profile(wish, limits);
         if let Some(operator) = self.rare.as_ref().and_then(|rare| rare.operator) {
             burst = operator.burst.unwrap_or(burst);
-            if self.law.learns() {
+            if self.learns() {
                 per_s = per_s.min(operator.rate.unwrap_or(f64::INFINITY));
                 cap = cap.min(operator.in_flight.unwrap_or(u32::MAX));
             } else {

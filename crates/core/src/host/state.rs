@@ -3,25 +3,96 @@
 use std::time::Duration;
 
 use super::crawl_delay::Pause;
-use super::{Host, Rare};
+use super::{Host, OperatorNumbers, Rare};
 use crate::Timestamp;
 use crate::config::Config;
-use crate::control::Law;
+use crate::control::{Law, LawChoice};
 use crate::gate::{FirstEnd, Lease, LeaseId};
 use crate::pack::{pack, unpack};
 
 /// The serialised form begins with this byte; another number is another layout.
 const VERSION: u8 = 5;
-/// The same behind a Crawl-delay, which few keys have: all others stay readable to those who know of none.
-const VERSION_PAUSING: u8 = 6;
+/// The same behind a Crawl-delay and an operator's law, which few keys have ([`Extra`]).
+const VERSION_EXTRA: u8 = 6;
 /// The same fields as postcard writes them: read, for what was written before an upgrade, and written no more.
 const VERSION_POSTCARD: u8 = 2;
+
+/// What few keys have, written in a fixed form before the other fields.
+struct Extra {
+    pause: Option<Pause>,
+    law: Option<LawChoice>,
+    learn: Option<bool>,
+    crawl_delay_ms: Option<u32>,
+    has_outcomes: bool,
+}
+
+impl Extra {
+    /// `None` where all of it is absent.
+    fn of(rare: &Rare) -> Option<Self> {
+        let set = rare.operator.unwrap_or_default();
+        let extra = Self {
+            pause: rare.pause,
+            law: set.law,
+            learn: set.learn,
+            crawl_delay_ms: set.crawl_delay_ms,
+            has_outcomes: rare.has_outcomes,
+        };
+        let Self {
+            pause: None,
+            law: None,
+            learn: None,
+            crawl_delay_ms: None,
+            has_outcomes: false,
+        } = extra
+        else {
+            return Some(extra);
+        };
+        None
+    }
+
+    fn to_bytes(&self) -> [u8; 19] {
+        let mut bytes = [0; 19];
+        bytes[..12].copy_from_slice(&self.pause.map_or([0; 12], Pause::to_bytes));
+        bytes[12] = self.law.map_or(0, LawChoice::number);
+        bytes[13] = u8::from(self.learn == Some(false));
+        bytes[14] = u8::from(self.has_outcomes);
+        bytes[15..].copy_from_slice(&self.crawl_delay_ms.unwrap_or(u32::MAX).to_le_bytes());
+        bytes
+    }
+
+    /// `None` for bytes that [`Extra::to_bytes`] never writes.
+    fn from_bytes(bytes: [u8; 19]) -> Option<Self> {
+        let (pause, rest) = bytes.split_first_chunk()?;
+        let &[law, frozen, has_outcomes, ref delay @ ..] = rest else {
+            return None;
+        };
+        let delay_ms = u32::from_le_bytes(delay.try_into().ok()?);
+        Some(Self {
+            pause: (*pause != [0; 12]).then(|| Pause::from_bytes(*pause)),
+            law: match law {
+                0 => None,
+                number => Some(LawChoice::of_number(number)?),
+            },
+            learn: (frozen == 1).then_some(false),
+            crawl_delay_ms: (delay_ms < u32::MAX).then_some(delay_ms),
+            has_outcomes: has_outcomes == 1,
+        })
+        .filter(|_| frozen <= 1 && has_outcomes <= 1)
+    }
+
+    fn put(self, rare: &mut Rare) {
+        (rare.pause, rare.has_outcomes) = (self.pause, self.has_outcomes);
+        let mut set = rare.operator.unwrap_or_default();
+        (set.law, set.learn, set.crawl_delay_ms) = (self.law, self.learn, self.crawl_delay_ms);
+        rare.operator = (set != OperatorNumbers::default()).then_some(set);
+    }
+}
 
 /// A serialised state that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestoreError {
     /// Written by another version.
-    #[error("state of version {0}, this reads up to {VERSION_PAUSING}")]
+    #[error("state of version {0}, this reads up to {VERSION_EXTRA}")]
     Version(u8),
     /// Not a state, or cut short.
     #[error("damaged state: {0}")]
@@ -36,11 +107,11 @@ impl Host {
     /// Never: every field has a serialised form.
     pub fn snapshot(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(512);
-        match self.rare.as_ref().and_then(|rare| rare.pause) {
+        match self.rare.as_ref().and_then(|rare| Extra::of(rare)) {
             None => bytes.push(VERSION),
-            Some(pause) => {
-                bytes.push(VERSION_PAUSING);
-                bytes.extend(pause.to_bytes());
+            Some(extra) => {
+                bytes.push(VERSION_EXTRA);
+                bytes.extend(extra.to_bytes());
             }
         }
         pack(self, bytes).expect("every field has a packed form")
@@ -86,19 +157,20 @@ impl Host {
         let Some((&version, rest)) = bytes.split_first() else {
             return Err(RestoreError::Damaged(short));
         };
-        let (pause, rest) = match rest.split_first_chunk() {
-            _ if version != VERSION_PAUSING => (None, rest),
-            Some((pause, rest)) => (Some(Pause::from_bytes(*pause)), rest),
+        let damaged = || RestoreError::Damaged(postcard::Error::SerdeDeCustom);
+        let (extra, rest) = match rest.split_first_chunk() {
+            _ if version != VERSION_EXTRA => (None, rest),
+            Some((extra, rest)) => (Some(Extra::from_bytes(*extra).ok_or_else(damaged)?), rest),
             None => return Err(RestoreError::Damaged(short)),
         };
         let mut host: Self = match version {
-            VERSION | VERSION_PAUSING => unpack(rest),
+            VERSION | VERSION_EXTRA => unpack(rest),
             VERSION_POSTCARD => postcard::from_bytes(rest),
             _ => return Err(RestoreError::Version(version)),
         }
         .map_err(RestoreError::Damaged)?;
-        if pause.is_some() {
-            host.rare().pause = pause;
+        if let Some(extra) = extra {
+            extra.put(host.rare());
         }
         if !host.plausible() {
             return Err(RestoreError::Damaged(postcard::Error::SerdeDeCustom));
@@ -128,7 +200,7 @@ impl Host {
 
     /// Goes on under `config`, which is no part of a state; the law's times go back by `set_back`.
     fn adopt(&mut self, now: Timestamp, set_back: Duration, config: &Config) {
-        self.law.adopt(&config.law, &config.limits, now, set_back);
+        self.adopt_law(now, set_back, config);
         let evidence = self.rare.as_mut().and_then(|rare| rare.evidence.as_mut());
         if let Some(evidence) = evidence {
             evidence.adopt(|law| law.adopt(&config.law, &config.limits, now, set_back));

@@ -66,6 +66,7 @@ fn where_nothing_is_learned_an_operators_number_is_the_rate() {
     let tenths = |config: &Config, set: f64| {
         let mut host = Host::new(config, now);
         host.set(now, OperatorNumbers::rate(set, 3.0), config);
+        let _ = host.request(now, Ask::default(), config);
         (host.explain(now, config).rate * 10.0) as u32
     };
     let mut config = Config::fixed(2.0, 1.0);
@@ -258,7 +259,7 @@ fn a_crawl_delay_is_kept_with_the_state() {
     assert_eq!(key.rate(1), 5);
     key.host.forget_leases();
     assert_eq!(key.rate(1), 5);
-    for short in 1..13 {
+    for short in 1..20 {
         assert!(Host::restore(&state[..short], Told::at(0), &key.config).is_err());
     }
     let long_ago = Timestamp::from_micros(1);

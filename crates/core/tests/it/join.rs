@@ -101,7 +101,7 @@ impl Side {
                 };
                 self.host.crawl_delay(now, told, config);
             }
-            Op::Unpark => self.host.unpark(),
+            Op::Unpark => self.host.unpark(now, config),
             Op::Evict => self.host.forget(now, config),
             Op::Restore => {
                 self.host = Host::thaw(&self.host.snapshot(), now, config).unwrap().0;

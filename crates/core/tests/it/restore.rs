@@ -186,7 +186,7 @@ proptest! {
         let mut world = World::new(config.clone(), seed);
         world.run(&ops);
         let now = world.now;
-        world.host.set(now, OperatorNumbers { rate, burst, in_flight }, &config);
+        world.host.set(now, OperatorNumbers { rate, burst, in_flight, ..OperatorNumbers::default() }, &config);
         let written = world.host.snapshot();
         let again = Host::restore(&written, now, &config);
         prop_assert_eq!(again.map(|host| host.snapshot()), Ok(written));

@@ -169,7 +169,8 @@ impl World {
                 fresh: Duration::from_millis(fresh_ms),
             }),
             Op::Unpark => {
-                self.host.unpark();
+                self.host.unpark(self.now, &self.config);
+                self.pause = None;
                 self.floor = Timestamp::ZERO;
                 self.breaker = Door::default();
                 self.quarantine = Door::default();
@@ -521,6 +522,7 @@ impl World {
             horizon: Duration::from_secs(i),
             cost: i as u16 % 3,
             bytes: i,
+            ..Ask::default()
         };
         let lease = match host.request(now, ask, config) {
             Decision::Granted(grant) => grant.lease,
@@ -549,7 +551,7 @@ impl World {
         let _ = host.snapshot();
         if i == 15 {
             host.forget_leases();
-            host.unpark();
+            host.unpark(now, config);
         }
     }
 }

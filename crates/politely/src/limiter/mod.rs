@@ -16,7 +16,7 @@ use politely_core::config::{Config, InvalidConfig};
 use politely_core::host::{Ask, Decision, Grant};
 use politely_core::key::Key;
 
-use crate::asked::{AcquireError, Keys, Refusal, RefusalReason, alone, distinct};
+use crate::asked::{AcquireError, Keys, Refusal, RefusalReason, alone, distinct, of_key};
 use crate::birth::Birth;
 use crate::clock::Clock;
 use crate::elsewhere::Elsewhere;
@@ -219,7 +219,7 @@ impl Limiter {
         let mut permit: Option<Permit> = None;
         for (index, key) in distinct(keys) {
             // On the way out the permit gives back what it has of the others.
-            let part = self.try_part(key, index, ask, turn, false)?;
+            let part = self.try_part(key, index, of_key(ask, index), turn, false)?;
             match &mut permit {
                 None => permit = Some(part),
                 Some(permit) => permit.add(part),
@@ -317,7 +317,7 @@ impl Limiter {
             }
             let waited_for = refusal.index;
             let asked = if keys.len() == 1 { ask } else { alone(ask) };
-            let waiting = self.wait_in_line(&keys[waited_for], asked, turn);
+            let waiting = self.wait_in_line(&keys[waited_for], of_key(asked, waited_for), turn);
             let (place, permit) = kept.during(waited_for, waiting).await?;
             let rate = permit.rate();
             match self.complete(keys, waited_for, permit, asked, turn) {
@@ -484,7 +484,7 @@ impl Limiter {
     ) -> Result<Permit, Refusal> {
         let mut before = 0;
         for (index, key) in distinct(keys).filter(|(index, _)| *index != waited_for) {
-            permit.add(self.try_part(key, index, ask, turn, false)?);
+            permit.add(self.try_part(key, index, of_key(ask, index), turn, false)?);
             before += usize::from(index < waited_for);
         }
         // In the order they were named: the first hears the outcome.

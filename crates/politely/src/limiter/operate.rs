@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use politely_core::Timestamp;
-use politely_core::config::{Config, InvalidConfig};
+use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{Ask, CrawlDelay, Explanation, Host, OperatorNumbers};
 use politely_core::key::Key;
 
 use super::Limiter;
-use crate::asked::SetError;
+use crate::asked::{SetError, Unsupported};
 use crate::elsewhere::Operation;
 use crate::permit::{Departure, Part, Permit};
 use crate::registry::{Entry, Full};
@@ -18,39 +18,43 @@ use crate::stats::{Commits, Stats};
 use crate::waiters::{Turn, Waiters};
 
 impl Limiter {
-    /// An operator's number for one key: `rate` requests per second, `burst` back to back. What a law learns
-    /// stays below it; where nothing is learned (the laws `Fixed` and `Advice`) it is the rate, also above the
-    /// configured one. Those who wait feel it at once. Infinity takes a number back.
+    /// Sets an operator's numbers for one key: `rate` requests per second, `burst` back to back.
+    ///
+    /// On a key that learns they are upper bounds. They are the limits themselves under the laws
+    /// `Fixed` and `Advice`, with `learn: false`, and on a key that receives no outcomes. Waiting
+    /// requests are told at once. Infinity takes a number back.
     ///
     /// # Errors
-    /// A number that makes no sense, or no room for the key.
+    /// As [`Limiter::set_numbers`].
     pub fn set_rate(&self, key: &Key, rate: f64, burst: f64) -> Result<(), SetError> {
-        OperatorNumbers::rate(rate, burst).validate()?;
-        Ok(self.set_numbers(key, OperatorNumbers::rate(rate, burst))?)
+        self.set_numbers(key, OperatorNumbers::rate(rate, burst))
     }
 
-    /// [`Limiter::set_rate`] for any of an operator's numbers; those absent stay as they are, infinite ones are taken back. They
-    /// must make sense ([`OperatorNumbers`] says which do): what does not is clamped.
+    /// [`Limiter::set_rate`] for any of an operator's numbers. Absent ones stay as they are.
     ///
     /// # Errors
-    /// No room for the key.
-    pub fn set_numbers(&self, key: &Key, numbers: OperatorNumbers) -> Result<(), Full> {
+    /// A number that makes no sense, one that the coordinator would refuse, or no room for the key.
+    pub fn set_numbers(&self, key: &Key, numbers: OperatorNumbers) -> Result<(), SetError> {
+        numbers.validate()?;
         if let Some(elsewhere) = self.elsewhere() {
+            elsewhere.supports_numbers(numbers)?;
             elsewhere.operate(key, Operation::Set(numbers));
             return Ok(());
         }
-        self.with_key(key, |now, entry| entry.host.set(now, numbers, entry.config))
+        Ok(self.with_key(key, |now, entry| entry.host.set(now, numbers, entry.config))?)
     }
 
-    /// What an operator set for `key`; nothing for one that is not known.
-    pub fn numbers(&self, key: &Key) -> OperatorNumbers {
+    /// Returns what an operator set for `key`; nothing for a key that is not known.
+    ///
+    /// # Errors
+    /// A coordinator keeps the numbers: ask it with `GET /api/v1/keys/{key}`.
+    pub fn numbers(&self, key: &Key) -> Result<OperatorNumbers, Unsupported> {
         if let Some(elsewhere) = self.elsewhere() {
             return elsewhere.numbers(key);
         }
         let found = self.0.registry.find(key);
-        found
-            .map(|mut found| found.entry().host.operator_numbers())
-            .unwrap_or_default()
+        let numbers = found.map(|mut found| found.entry().host.operator_numbers());
+        Ok(numbers.unwrap_or_default())
     }
 
     /// Forgets what was learned of `key`, its Crawl-delay, and what an operator set for it. Permits that are out stay out.
@@ -65,12 +69,12 @@ impl Limiter {
     /// anew. Those who wait feel it. One shard is locked at a time.
     ///
     /// # Errors
-    /// The first number that makes no sense; then nothing changes.
-    pub fn reconfigure(&self, config: Config) -> Result<(), InvalidConfig> {
+    /// The first number that makes no sense, or a coordinator keeps the configuration. Then nothing
+    /// changes.
+    pub fn reconfigure(&self, config: Config) -> Result<(), SetError> {
         config.validate()?;
         if let Some(elsewhere) = self.elsewhere() {
-            elsewhere.reconfigure(&config);
-            return Ok(());
+            return Ok(elsewhere.reconfigure(&config)?);
         }
         let config = Arc::new(config);
         for shard in self.0.registry.shards() {
@@ -80,15 +84,41 @@ impl Limiter {
         Ok(())
     }
 
+    /// [`Limiter::reconfigure`] for keys that are made from now on. Known keys go on under the
+    /// configuration they have, until the next [`Limiter::reconfigure`].
+    ///
+    /// # Errors
+    /// The first number that makes no sense, or the keys are shared.
+    pub fn reconfigure_new(&self, config: Config) -> Result<(), SetError> {
+        config.validate()?;
+        if self.elsewhere().is_some() {
+            return Err(SetError::Unsupported(Unsupported {
+                operation: "reconfigure_new",
+                backend: "whose keys are shared",
+                instead: "change the configuration of all keys",
+            }));
+        }
+        let config = Arc::new(config);
+        for shard in self.0.registry.shards() {
+            shard.lock().reconfigure_new(&config);
+        }
+        Ok(())
+    }
+
     /// Gives one key a configuration of its own; it is never evicted. Its state begins anew, holds included, so do this
     /// before its first request.
     ///
     /// # Errors
-    /// The first number that makes no sense, or no room for the key.
+    /// The first number that makes no sense, no room for the key, or the keys are shared: then
+    /// every process goes by one configuration.
     pub fn configure(&self, key: &Key, config: Config) -> Result<(), SetError> {
         config.validate()?;
         if self.elsewhere().is_some() {
-            return Ok(());
+            return Err(SetError::Unsupported(Unsupported {
+                operation: "configure",
+                backend: "whose keys are shared",
+                instead: "set the key's numbers and law with set_numbers",
+            }));
         }
         let now = self.now();
         let mut found = self.0.registry.find_or_make(key, now)?;
@@ -142,7 +172,7 @@ impl Limiter {
         if let Some(elsewhere) = self.elsewhere() {
             return elsewhere.operate(key, Operation::Unpark);
         }
-        self.with_known(key, |_, entry| entry.host.unpark());
+        self.with_known(key, |now, entry| entry.host.unpark(now, entry.config));
     }
 
     /// Why `key` waits, until when, since which event; `None` if it is not known.
@@ -259,11 +289,11 @@ impl Limiter {
     /// of its leases are gone; their slots return.
     ///
     /// # Errors
-    /// Another version's state, a damaged one, or no room for the key; what was known stays.
+    /// Another version's state, a damaged one, no room for the key, or a coordinator keeps the
+    /// states. What was known stays.
     pub fn restore(&self, key: &Key, state: &[u8]) -> Result<(), SetError> {
         if let Some(elsewhere) = self.elsewhere() {
-            elsewhere.remember(key, state);
-            return Ok(());
+            return Ok(elsewhere.remember(key, state)?);
         }
         let now = self.now();
         let registry = &self.0.registry;
@@ -290,7 +320,11 @@ impl Limiter {
         newest: Timestamp,
     ) -> Result<(), SetError> {
         if self.elsewhere().is_some() {
-            return Ok(());
+            return Err(SetError::Unsupported(Unsupported {
+                operation: "resume",
+                backend: "whose keys are shared",
+                instead: "give a kept state to restore",
+            }));
         }
         if let Some(state) = state {
             self.restore(key, state)?;

@@ -21,7 +21,8 @@
 //!   is kept until the next call takes it or it lapses (half a second at most), and [`Limiter::ready`] says when to call.
 //!   A wish nobody called again for is forgotten after five seconds.
 //! - Configuration and learned states are the coordinator's. [`Limiter::set_rate`], `set_numbers`, `hold`, `unpark` and
-//!   `forget` are passed on to it in the background; `configure`, `reconfigure`, `restore` and `resume` change nothing,
+//!   `forget` are passed on to it in the background; a number that it would refuse is an error at once. `numbers`,
+//!   `configure`, `reconfigure`, `restore` and `resume` are [`Unsupported`] errors.
 //!   `explain`, `each`, `keys`, `snapshot` and `take_learned` know nothing.
 //! - A request costs 1,000 tokens at most and names nine keys; more is
 //!   [`AcquireError::Coordinator`]. A hold is a year at most.
@@ -66,11 +67,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use politely_core::Timestamp;
-use politely_core::host::Ask;
+use politely_core::config::Config;
+use politely_core::host::{Ask, OperatorNumbers};
 use politely_core::key::Key;
 use tokio::sync::{Notify, oneshot};
 
-use crate::asked::{AcquireError, Refusal};
+use crate::asked::{AcquireError, Refusal, SetError, Unsupported};
 use crate::clock::Clock;
 use crate::elsewhere::{Elsewhere, Later, Operation};
 use crate::limiter::{Builder, Limiter};
@@ -78,12 +80,15 @@ use crate::permit::Permit;
 use crate::stats::Stats;
 use crate::sync::sleep;
 use crate::waiters::Turn;
-use crate::wire::{Change, KeyPatch, NAME_MAX};
+use crate::wire::{Change, HOLD_MAX_MS, KeyPatch, NAME_MAX, RATE_MAX, RATE_MIN};
 
 use self::call::Transport;
 use self::claim::Claim;
 use self::desk::Desk;
 use self::http::Http;
+
+/// What an error says of this backend.
+const BACKEND: &str = "with a coordinator";
 
 /// Makes a [`Limiter`] whose permits come from a coordinator.
 #[derive(Clone)]
@@ -259,13 +264,65 @@ impl Elsewhere for Remote {
                     Some(u32::MAX) => Change::TakeBack,
                     set => set.into(),
                 };
+                patch.law = match numbers.law {
+                    None => Change::Keep,
+                    Some(law) => law
+                        .name()
+                        .map_or(Change::TakeBack, |name| Change::To(name.to_owned())),
+                };
+                patch.learn = numbers.learn.into();
+                patch.crawl_delay_ms = match numbers.crawl_delay_ms {
+                    Some(u32::MAX) => Change::TakeBack,
+                    set => set.into(),
+                };
             }
-            Operation::Hold(length, _) => patch.hold_ms = Some(length.as_millis() as u64),
+            Operation::Hold(length, _) => {
+                let ms = u64::try_from(length.as_millis()).unwrap_or(HOLD_MAX_MS);
+                patch.hold_ms = Some(ms.min(HOLD_MAX_MS));
+            }
             Operation::Unpark => patch.unpark = Some(true),
             Operation::Forget => patch.forget = Some(true),
         }
         self.0.desk.lock().patch(key, patch);
         self.0.wake.notify_one();
+    }
+
+    fn supports_numbers(&self, numbers: OperatorNumbers) -> Result<(), SetError> {
+        let is_beyond = |set: Option<f64>| {
+            set.is_some_and(|set| set.is_finite() && !(RATE_MIN..=RATE_MAX).contains(&set))
+        };
+        if is_beyond(numbers.rate) || is_beyond(numbers.burst) {
+            return Err(SetError::Unsupported(Unsupported {
+                operation: "a rate or burst outside 0.000001 to 1,000,000",
+                backend: BACKEND,
+                instead: "set one within these bounds",
+            }));
+        }
+        Ok(())
+    }
+
+    fn numbers(&self, _key: &Key) -> Result<OperatorNumbers, Unsupported> {
+        Err(Unsupported {
+            operation: "numbers",
+            backend: BACKEND,
+            instead: "ask the coordinator: GET /api/v1/keys/{key}",
+        })
+    }
+
+    fn reconfigure(&self, _config: &Config) -> Result<(), Unsupported> {
+        Err(Unsupported {
+            operation: "reconfigure",
+            backend: BACKEND,
+            instead: "change the coordinator's: PATCH /api/v1/config",
+        })
+    }
+
+    fn remember(&self, _key: &Key, _state: &[u8]) -> Result<(), Unsupported> {
+        Err(Unsupported {
+            operation: "restore",
+            backend: BACKEND,
+            instead: "restore it where the coordinator runs",
+        })
     }
 
     fn rate(&self, key: &Key) -> Option<f64> {

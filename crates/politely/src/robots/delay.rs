@@ -5,10 +5,9 @@
 
 use std::time::Duration;
 
-/// The longest delay obeyed: 30 days. More is taken for this much.
+/// The longest delay obeyed: a day. A longer one counts as a day.
 ///
-/// A file is read again every day, so a longer delay could not be told from this one; and it keeps a
-/// slip such as `1e12` from overflowing anybody's clock.
+/// A file is read again every day, so a longer delay has no further effect.
 pub const MAX_CRAWL_DELAY: Duration = politely_core::host::CRAWL_DELAY_MAX;
 
 /// The seconds of a `Crawl-delay` value: `10`, `0.05`, `10 seconds`, `10s`.

@@ -67,7 +67,7 @@ use politely_core::key::Key;
 use politely_store::{Event, Grant, HEARTBEAT_EVERY, Node, NodeId, NodeOptions, Ticket};
 use tokio::sync::{Notify, oneshot};
 
-use crate::asked::{AcquireError, Refusal, RefusalReason, alone, distinct};
+use crate::asked::{AcquireError, Refusal, RefusalReason, Unsupported, alone, distinct, of_key};
 use crate::clock::Clock;
 use crate::elsewhere::{Elsewhere, Later, Operation};
 use crate::permit::Permit;
@@ -173,7 +173,7 @@ impl Shared {
                 at,
                 index,
             };
-            match inner.ask(key, ask, turn, true).await {
+            match inner.ask(key, of_key(ask, index), turn, true).await {
                 Ok(grant) => match &mut guard {
                     None => guard = Some(PermitGuard::new(inner, key, &grant)),
                     Some(guard) => guard.add(key, &grant),
@@ -268,11 +268,12 @@ impl Elsewhere for Shared {
         self.0.apply(key, event);
     }
 
-    fn reconfigure(&self, config: &Config) {
+    fn reconfigure(&self, config: &Config) -> Result<(), Unsupported> {
         let now = self.0.clock.now();
         let config = Arc::new(config.clone());
         self.0.state.lock().node.set_config(config, now);
         self.0.wake.notify_one();
+        Ok(())
     }
 
     fn explain(&self, key: &Key) -> Option<Explanation> {
@@ -288,10 +289,10 @@ impl Elsewhere for Shared {
         self.0.state.lock().node.position(key, turn)
     }
 
-    fn numbers(&self, key: &Key) -> OperatorNumbers {
+    fn numbers(&self, key: &Key) -> Result<OperatorNumbers, Unsupported> {
         let numbers = |host: &mut Host| host.operator_numbers();
         let mut state = self.0.state.lock();
-        state.node.with_host(key, numbers).unwrap_or_default()
+        Ok(state.node.with_host(key, numbers).unwrap_or_default())
     }
 
     fn snapshot(&self, key: &Key) -> Option<Vec<u8>> {
@@ -299,8 +300,9 @@ impl Elsewhere for Shared {
         self.0.state.lock().node.with_host(key, snapshot)
     }
 
-    fn remember(&self, key: &Key, state: &[u8]) {
+    fn remember(&self, key: &Key, state: &[u8]) -> Result<(), Unsupported> {
         self.0.state.lock().node.remember(key, state);
+        Ok(())
     }
 
     fn take_learned(&self) -> Vec<(Key, Vec<u8>)> {
@@ -447,6 +449,7 @@ impl Inner {
             let others = (0..keys.len()).filter(|index| *index != first);
             for index in std::iter::once(first).chain(others) {
                 let key = keys[index];
+                let ask = of_key(ask, index);
                 match self.ask(key, ask, turn, guard.is_some()).await {
                     Ok(grant) => match &mut guard {
                         None => guard = Some(PermitGuard::new(self, key, &grant)),

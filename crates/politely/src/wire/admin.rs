@@ -91,6 +91,10 @@ pub struct KeyRow {
     pub rate: Option<f64>,
     /// The learned ceiling, requests per second.
     pub ceiling: Option<f64>,
+    /// Tokens in its bucket now; below zero by what is owed.
+    pub tokens: f64,
+    /// Most tokens in its bucket.
+    pub burst: f64,
     /// Slots taken.
     pub in_flight: u32,
     /// … of how many.
@@ -136,6 +140,10 @@ pub struct KeyDetail {
     pub expired: u64,
     /// What the operator set, if anything.
     pub limits: KeyPatch,
+    /// The numbers in force, and who set each.
+    pub in_force: InForce,
+    /// What was learned.
+    pub learned: Learned,
     /// The past, oldest first; one point per step.
     pub history: Vec<Point>,
     /// Length of a step.
@@ -144,6 +152,83 @@ pub struct KeyDetail {
     pub decisions: Vec<Decision>,
     /// Its permits that are out, the oldest first; at most 100.
     pub out: Vec<Outstanding>,
+}
+
+/// Who set a number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum SetBy {
+    /// The program's default.
+    #[default]
+    Default,
+    /// The profile.
+    Profile,
+    /// An operator: for this key, for all keys, or with a flag of `politely serve`.
+    Operator,
+    /// The law, from outcomes.
+    Learned,
+    /// The host's robots.txt, as a worker told it.
+    #[serde(rename = "robots.txt")]
+    Robots,
+    /// A header of the host's answers.
+    Header,
+}
+
+/// A number in force.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct NumberInForce {
+    /// The number; absent: no bound.
+    pub value: Option<f64>,
+    /// Who set it.
+    pub set_by: SetBy,
+}
+
+/// The law in force.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LawInForce {
+    /// `discover`, `aimd`, `advice` or `fixed`.
+    pub value: String,
+    /// Who set it.
+    pub set_by: SetBy,
+    /// Whether outcomes move the key's limits.
+    pub learns: bool,
+}
+
+/// The numbers in force for a key.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct InForce {
+    /// Requests per second.
+    pub rate: NumberInForce,
+    /// Requests back to back.
+    pub burst: NumberInForce,
+    /// Most requests under way.
+    pub in_flight: NumberInForce,
+    /// The law.
+    pub law: LawInForce,
+    /// Milliseconds of rest after each request, if there is a Crawl-delay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crawl_delay_ms: Option<NumberInForce>,
+    /// Milliseconds that are left of the hold, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold_ms: Option<NumberInForce>,
+}
+
+/// What outcomes taught of a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Learned {
+    /// The rate that the law asks for, before all bounds; absent: none.
+    pub rate: Option<f64>,
+    /// The limit that was found, requests per second.
+    pub ceiling: Option<f64>,
+    /// The rate that the law `advice` suggests.
+    pub suggested: Option<f64>,
+    /// How often the rate was cut.
+    pub cuts: u32,
 }
 
 /// One step of a key's past.
@@ -199,7 +284,8 @@ pub struct Outstanding {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct KeyPatch {
-    /// Requests per second, 0.000001 to 1,000,000; an upper bound to a law that learns.
+    /// Requests per second, 0.000001 to 1,000,000. An upper bound on a key that learns, and the rate
+    /// itself on a key that does not.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, minimum = 0.000_001, maximum = 1_000_000.0))]
     #[serde(default, skip_serializing_if = "Change::is_keep")]
     pub rate: Change<f64>,
@@ -215,6 +301,24 @@ pub struct KeyPatch {
         deserialize_with = "change::whole"
     )]
     pub in_flight: Change<u32>,
+    /// The key's own law: `discover`, `aimd`, `advice` or `fixed`. Under `fixed` the rate, burst
+    /// and in-flight cap that are set here are the limits themselves.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    pub law: Change<String>,
+    /// `false`: outcomes no longer move what was learned; the numbers set here are the limits.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<bool>))]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    pub learn: Change<bool>,
+    /// Milliseconds of rest after each request, in place of the Crawl-delay that workers tell. Zero
+    /// is none.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>, minimum = 0, maximum = 86_400_000))]
+    #[serde(
+        default,
+        skip_serializing_if = "Change::is_keep",
+        deserialize_with = "change::whole"
+    )]
+    pub crawl_delay_ms: Change<u32>,
     /// Nothing leaves for so long, a year at most.
     #[serde(
         default,
@@ -223,10 +327,10 @@ pub struct KeyPatch {
     )]
     #[cfg_attr(feature = "openapi", schema(maximum = 31_536_000_000_u64))]
     pub hold_ms: Option<u64>,
-    /// Lifts hold, breaker and quarantine.
+    /// Lifts hold, breaker, quarantine, and the Crawl-delay that workers told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unpark: Option<bool>,
-    /// Forgets what was learned and set.
+    /// Forgets what was learned, told and set, an operator's hold included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forget: Option<bool>,
 }
@@ -269,6 +373,28 @@ pub struct ConfigPatch {
     /// What is to change.
     #[serde(default)]
     pub crawling: CrawlingPatch,
+    /// For which keys.
+    #[serde(default, skip_serializing_if = "Apply::is_all")]
+    pub apply: Apply,
+}
+
+/// The keys that a change of the configuration concerns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Apply {
+    /// All keys.
+    #[default]
+    All,
+    /// Keys that are created from now on. Known keys go on as they are, until the next change for
+    /// all keys or a restart.
+    New,
+}
+
+impl Apply {
+    const fn is_all(&self) -> bool {
+        matches!(self, Self::All)
+    }
 }
 
 /// What is to change of [`Crawling`]. Absent fields stay as they are; null is what the coordinator was started with.
@@ -378,6 +504,12 @@ pub struct FleetStats {
     pub refused_per_s: f64,
     /// Bytes held for keys.
     pub memory: u64,
+    /// Items granted without waiting, as a share of all items asked for; 1 before the first.
+    pub hit_rate: f64,
+    /// How long granted items waited that had to, on average.
+    pub average_wait_ms: f64,
+    /// Keys for which nothing may leave now.
+    pub limited_keys: u64,
     /// The workers, the most active first; at most 1,000.
     pub workers: Vec<WorkerStats>,
 }

@@ -43,8 +43,10 @@ pub enum Want {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Item {
-    /// The caller's name for this wish, unique for this client. Asked again under the same id, the same permit is answered
-    /// and charged once, and a place in line is kept for a minute.
+    /// The caller's name for this item, unique for this client.
+    ///
+    /// Asked again under the same id, the same permit is answered and charged once, and a place in
+    /// line is kept for a minute. Another key, cost or slot count under the same id is an error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// What will be requested: the coordinator derives the key. Either this or `key`.
@@ -87,10 +89,12 @@ pub struct Item {
         deserialize_with = "maybe"
     )]
     pub max_wait_ms: Option<u32>,
-    /// The Crawl-delay in the host's robots.txt, for whoever has read it: 1 to 2,592,000,000 (30 days). From now on the key's
-    /// requests leave one at a time, and after each the next waits for so long, whichever worker asks. Of several that are told
-    /// the largest counts while it is fresh; the key's own limits, if slower, stay. Say it with every wish.
-    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 2_592_000_000_u64))]
+    /// The Crawl-delay in the host's robots.txt: 1 to 86,400,000 (a day).
+    ///
+    /// Once this item is granted, the key's requests leave one at a time, and the next waits for so
+    /// long after each, for all workers. The largest fresh delay counts; the key's own limits, if
+    /// slower, stay. Send it with every item.
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 86_400_000))]
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -203,7 +207,7 @@ pub enum Answer {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RefusedCode {
-    /// The id's permit was reported or has expired: a new request needs a new id.
+    /// The id's permit was reported, cancelled or has expired: a new request needs a new id.
     IdUsed,
     /// The key is on hold for longer than anybody should wait.
     Parked,
@@ -307,7 +311,10 @@ pub struct Cancel {
     /// Who.
     #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 128))]
     pub client: String,
-    /// Their names.
+    /// Their names, or the ids under which they were asked for.
+    ///
+    /// An id whose answer never arrived gives back what it was granted. An item that arrives under
+    /// it later is refused.
     #[cfg_attr(feature = "openapi", schema(min_items = 1, max_items = 4096))]
     pub permits: Vec<String>,
     /// The requests may have left: their slots return, their tokens stay spent.

@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use politely::core::key::{Key, KeyError};
 use politely::wire::{
-    ConfigBody, ConfigPatch, FleetStats, KeyDetail, KeyPage, KeyPatch, KeysQuery, Problem,
+    ConfigBody, ConfigPatch, FleetStats, KeyDetail, KeyPage, KeyPatch, KeysQuery, Learned, Problem,
     StatsQuery,
 };
 
@@ -130,6 +130,9 @@ pub(super) async fn stats(
         granted_per_s,
         refused_per_s,
         memory: stats.memory,
+        hit_rate: api.coordinator.hit_rate(),
+        average_wait_ms: stats.average_wait().as_secs_f64() * 1e3,
+        limited_keys: watch.table.limited(api.coordinator.limiter()),
         workers,
     })
 }
@@ -149,6 +152,13 @@ impl Api {
             cancelled: explained.tally.cancelled,
             expired: explained.tally.expired,
             limits: coordinator.numbers(key),
+            in_force: coordinator.in_force(&explained, now),
+            learned: Learned {
+                rate: Some(explained.in_force.law_rate).filter(|rate| rate.is_finite()),
+                ceiling: explained.law.ceiling,
+                suggested: explained.law.suggested,
+                cuts: explained.law.cuts,
+            },
             history,
             step_ms: STEP.as_millis() as u64,
             decisions,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use politely::wire::{
@@ -15,10 +16,13 @@ use super::access::Caller;
 use super::body::Json;
 use super::problem::Wrong;
 use crate::coordinator::{Aftermath, Outcome};
+use crate::unread::Granted;
 use crate::watch::Worker;
 
 /// What a call of a worker comes to.
 type Answer<T> = Result<Json<T>, Wrong>;
+/// An answer with the permits in it, should its caller not read it.
+type Permitted<T> = Result<(Option<Extension<Granted>>, Json<T>), Wrong>;
 
 /// May I send?
 #[utoipa::path(post, path = "/api/v1/acquire", request_body = Acquire, responses(
@@ -30,20 +34,21 @@ pub(super) async fn acquire(
     State(api): State<Api>,
     caller: Caller,
     Json(call): Json<Acquire>,
-) -> Answer<Acquired> {
+) -> Permitted<Acquired> {
     sound(&call.client, "items", call.items.len(), 1)?;
     let client = caller.worker(&call.client);
     let _places = match call.wait_ms {
         0 => None,
         _ => Some(api.waiting.take(&caller, &client, call.items.len())?),
     };
-    let outcome = api
+    let (outcome, granted) = api
         .acquire(&client, &call.items, call.want, call.wait_ms, Vec::new())
         .await;
-    Ok(Json(Acquired {
+    let acquired = Acquired {
         retry_in_ms: retry_in_ms(&outcome),
         items: outcome.answers,
-    }))
+    };
+    Ok((granted, Json(acquired)))
 }
 
 /// This is what happened.
@@ -72,7 +77,7 @@ pub(super) async fn exchange(
     State(api): State<Api>,
     caller: Caller,
     Json(call): Json<Exchange>,
-) -> Answer<Exchanged> {
+) -> Permitted<Exchanged> {
     sound(&call.client, "report", call.report.len(), 0)?;
     sound(&call.client, "acquire", call.acquire.len(), 0)?;
     let client = caller.worker(&call.client);
@@ -88,14 +93,15 @@ pub(super) async fn exchange(
     };
     let (report, aftermath) = api.hear(&client, &call.report).await;
     let gone = api.coordinator.see_to_held(aftermath).await;
-    let outcome = api
+    let (outcome, granted) = api
         .acquire(&client, &call.acquire, call.want, wait_ms, gone)
         .await;
-    Ok(Json(Exchanged {
+    let exchanged = Exchanged {
         report,
         retry_in_ms: retry_in_ms(&outcome),
         acquire: outcome.answers,
-    }))
+    };
+    Ok((granted, Json(exchanged)))
 }
 
 /// These requests take longer.
@@ -139,11 +145,14 @@ impl Api {
         want: Want,
         wait_ms: u32,
         gone: Vec<u64>,
-    ) -> Outcome {
+    ) -> (Outcome, Option<Extension<Granted>>) {
         let wait = Duration::from_millis(u64::from(wait_ms.min(WAIT_MAX_MS)));
         let worker = self.coordinator.worker(client);
         let coordinator = &self.coordinator;
-        coordinator.acquire(&worker, items, want, wait, gone).await
+        let mut outcome = coordinator.acquire(&worker, items, want, wait, gone).await;
+        let numbers = std::mem::take(&mut outcome.granted);
+        let granted = Granted::new(coordinator, worker, numbers);
+        (outcome, granted.map(Extension))
     }
 
     /// Who calls, with permits that are ours by now.

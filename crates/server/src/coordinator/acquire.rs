@@ -24,13 +24,15 @@ use super::names::{Name, Number};
 use super::permits::{Entry, Out};
 use super::report::ms_up;
 use super::wanted::{Quick, Wanted};
-use super::wishes::{Claim, Wishes};
+use super::wishes::Claim;
 use crate::watch::Worker;
 
 /// Items waiting at a time, over all calls; about 2 KB each. Beyond, callers are told to come again.
 const WAITING_MAX: usize = 1 << 18;
 /// An engine that has not answered by then is as good as away.
 pub(super) const ENGINE_TIME: Duration = Duration::from_secs(1);
+/// An item that waits is worth asking for again after this long at the earliest.
+const SOON: Duration = Duration::from_millis(1);
 /// When to ask again where nobody can say.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -38,6 +40,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub(crate) struct Outcome {
     pub(crate) answers: Vec<Answer>,
     pub(crate) retry_in: Option<Duration>,
+    /// The permits that this call granted.
+    pub(crate) granted: Vec<Number>,
 }
 
 impl Coordinator {
@@ -69,9 +73,8 @@ impl Coordinator {
         if matches!(want, Want::Any(_)) {
             // An answer may have been lost: what it granted comes before anything new.
             for (item, asked) in items.iter().enumerate() {
-                if let Some(id) = &asked.id
-                    && call.found < enough
-                    && let Some(number) = self.0.wishes.granted(Wishes::hash(worker.name(), id))
+                if call.found < enough
+                    && let Some(number) = self.granted_before(worker, asked)
                 {
                     call.again(item as u32, number);
                 }
@@ -90,6 +93,11 @@ impl Coordinator {
                 Err(Quick::Error(error)) => call.answer(Answer::Error { item, error }),
                 Err(Quick::Granted(number)) => call.again(item, number),
                 Err(Quick::AskedTwice) => call.wait(item, call.began + AGAIN, "asked already", 0),
+                Err(Quick::Cancelled) => call.id_is_used(item, "it was cancelled"),
+                Ok(wanted) if wanted.rests_until > call.began => {
+                    let refusal = wanted.rest();
+                    waiting.push((wanted, refusal));
+                }
                 Ok(wanted) if self.0.limiter.is_shared() => {
                     let refusal = Refusal::asked(&wanted.keys[0], call.began);
                     waiting.push((wanted, refusal));
@@ -111,6 +119,9 @@ impl Coordinator {
                 },
             }
         }
+        let (asked, at_once) = (items.len() as u64, call.granted.len() as u64);
+        self.0.asked.fetch_add(asked, Ordering::Relaxed);
+        self.0.at_once.fetch_add(at_once, Ordering::Relaxed);
         if wait.is_zero() && self.0.limiter.is_shared() {
             call.ask_the_engine(waiting, enough).await;
         } else if call.found > 0 || wait.is_zero() {
@@ -169,7 +180,14 @@ impl Call<'_> {
             .map(|(index, (wanted, _))| async move {
                 let patience = wanted.patience.min(wait);
                 let turn = wanted.turn.unwrap_or_else(|| limiter.turn());
-                let served = limiter.acquire_in_turn(&wanted.keys[..], wanted.ask, turn);
+                let served = async {
+                    let rest = wanted.rests_until.since(limiter.now());
+                    if !rest.is_zero() {
+                        tokio::time::sleep(rest).await;
+                    }
+                    let keys = &wanted.keys[..];
+                    limiter.acquire_in_turn(keys, wanted.ask, turn).await
+                };
                 (index, tokio::time::timeout(patience, served).await)
             })
             .collect();
@@ -200,6 +218,12 @@ impl Call<'_> {
     /// Yes or no, as soon as the engine has said so; one that is away keeps nobody for long.
     async fn ask_the_engine(&mut self, waiting: Vec<(Wanted<'_>, Refusal)>, enough: usize) {
         let limiter = &self.coordinator.0.limiter;
+        let (resting, waiting): (Vec<_>, Vec<_>) = waiting
+            .into_iter()
+            .partition(|(wanted, _)| wanted.rests_until > self.began);
+        for (wanted, refusal) in resting {
+            self.give_up(&wanted, &refusal);
+        }
         let asking = waiting.into_iter().map(|(wanted, refusal)| async move {
             let turn = wanted.turn.unwrap_or_else(|| limiter.turn());
             let request = limiter.request(&wanted.keys[..], wanted.ask, turn);
@@ -261,9 +285,17 @@ impl Call<'_> {
             mac: None,
             leases: permit.leases(),
         };
+        if (wanted.claim.as_ref()).is_some_and(|claim| !claim.granted(number)) {
+            // Dropped, the permit gives back what it has.
+            return self.id_is_used(wanted.item, "it was cancelled");
+        }
         let name = inner.signer.sign(self.worker.name(), name);
         let wish = wanted.claim.as_ref().map_or(0, Claim::wish);
         let key = &wanted.keys[0];
+        if let Some(delay) = wanted.crawl_delay {
+            // The key is there: it has just granted.
+            let _ = inner.limiter.crawl_delay(key, delay);
+        }
         for (i, permit) in permit.split().enumerate() {
             let number = Number(number.0 + i as u64);
             let start = permit.start().max(now);
@@ -287,9 +319,6 @@ impl Call<'_> {
                 lease,
                 wish,
             });
-        }
-        if let Some(claim) = &wanted.claim {
-            claim.granted(number);
         }
         self.worker.granted(slots);
         inner.watch.granted(now, key, slots);
@@ -315,14 +344,17 @@ impl Call<'_> {
             self.found += 1;
             self.tell(item, &name, &key, start, lease, slots, interval);
         } else {
-            self.answer(Answer::Refused {
-                item,
-                code: RefusedCode::IdUsed,
-                reason: "its permit was reported or has expired: a new request needs a new id"
-                    .to_owned(),
-                retry_in_ms: None,
-            });
+            self.id_is_used(item, "its permit was reported or has expired");
         }
+    }
+
+    fn id_is_used(&mut self, item: u32, why: &str) {
+        self.answer(Answer::Refused {
+            item,
+            code: RefusedCode::IdUsed,
+            reason: format!("{why}: a new request needs a new id"),
+            retry_in_ms: None,
+        });
     }
 
     #[expect(
@@ -373,24 +405,32 @@ impl Call<'_> {
         let explained = limiter.explain(key);
         let position = limiter.position(key, wanted.turn.unwrap_or(Turn::LAST)) as u32;
         let wait = explained.as_ref().and_then(|explained| explained.wait);
-        let rate = explained.map_or(1.0, |explained| explained.rate);
-        let first = wait.map_or(now, |wait| wait.at);
+        let rate = explained.as_ref().map_or(1.0, |explained| explained.rate);
+        let priced = explained.map_or(now, |explained| {
+            let cost = f64::from(wanted.ask.cost).min(explained.burst);
+            let missing_s = ((cost - explained.tokens) / rate).max(0.0);
+            now + Duration::try_from_secs_f64(missing_s).unwrap_or(politely::core::signal::WAIT_MAX)
+        });
+        let first = wait.map_or(now, |wait| wait.at).max(priced);
+        let first = first.max(wanted.rests_until);
         // Whoever is further back waits for those before, one interval each.
         let behind = Duration::try_from_secs_f64(f64::from(position) / rate).unwrap_or(AGAIN);
         let at = match wait {
             // A slot comes back with a report, long before its lease ends.
             Some(wait) if wait.reason == Reason::InFlight => first.min(now + AGAIN),
             _ if first == Timestamp::NEVER => now + AGAIN,
-            // Who takes a start ahead need not come back when it is due.
-            _ => (first + behind) - wanted.ask.horizon,
+            // A start ahead may be taken so much before it is due, if only the pace is in the way.
+            Some(wait) if wait.reason != Reason::Pace => first + behind,
+            _ => ((first + behind) - wanted.ask.horizon).max(wanted.rests_until),
         };
         let reason = match wait {
             _ if position > 0 => RefusalReason::Line.to_string(),
+            _ if wanted.rests_until > now => refusal.reason.to_string(),
             Some(wait) => wait.reason.to_string(),
             None => refusal.reason.to_string(),
         };
         self.worker.waits();
-        self.wait(wanted.item, at.max(now), &reason, position);
+        self.wait(wanted.item, at.max(now + SOON), &reason, position);
     }
 
     fn wait(&mut self, item: u32, at: Timestamp, reason: &str, position: u32) {
@@ -404,16 +444,27 @@ impl Call<'_> {
         });
     }
 
-    fn outcome(self, any: bool) -> Outcome {
+    fn outcome(mut self, any: bool) -> Outcome {
         let now = self.coordinator.now();
         self.worker.waited(now.since(self.began));
         self.coordinator
             .keep_granted(self.worker, &self.granted, &self.gone);
         let told = |answer: &Answer| !(any && matches!(answer, Answer::Wait { .. }));
+        let answers = std::mem::take(&mut self.answers).into_iter().flatten();
+        let granted = std::mem::take(&mut self.granted).into_iter();
         Outcome {
-            answers: self.answers.into_iter().flatten().filter(told).collect(),
+            answers: answers.filter(told).collect(),
             retry_in: self.soonest.map(|at| at.since(now)),
+            granted: granted.map(|leaving| Number(leaving.number)).collect(),
         }
+    }
+}
+
+/// A caller that hung up before the answer was made gets none of its permits.
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        let granted = self.granted.iter().map(|leaving| Number(leaving.number));
+        self.coordinator.take_back(self.worker, granted);
     }
 }
 

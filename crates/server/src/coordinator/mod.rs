@@ -17,7 +17,8 @@ mod tests;
 
 pub(crate) use acquire::Outcome;
 pub(crate) use keep::Aftermath;
-pub(crate) use report::ms_up;
+pub(crate) use names::Number;
+pub(crate) use report::{finite, ms_up};
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
@@ -108,6 +109,10 @@ pub(crate) struct Inner {
     wishes: Wishes,
     /// Items in line, over all calls.
     waiting: AtomicUsize,
+    /// Items asked for.
+    asked: AtomicU64,
+    /// Items granted without waiting.
+    at_once: AtomicU64,
     policy: Policy,
     classifier: Classifier,
     budgets: Budgets,
@@ -181,6 +186,8 @@ impl Coordinator {
             closing: watch::Sender::new(false),
             wishes: Wishes::default(),
             waiting: AtomicUsize::new(0),
+            asked: AtomicU64::new(0),
+            at_once: AtomicU64::new(0),
             policy: Policy::crawler(),
             classifier: Classifier::default(),
             budgets: Budgets::new(BudgetRule::PER_KEY, BudgetRule::GLOBAL, now),

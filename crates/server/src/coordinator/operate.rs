@@ -1,26 +1,28 @@
 //! What operators see and set; and permits that need more time, or none.
 
 use std::ops::RangeInclusive;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use politely::OperatorNumbers;
+use politely::core::Timestamp;
 use politely::core::config::Config;
+use politely::core::control::{LawChoice, LawConfig, UnknownLaw};
 use politely::core::gate::HoldReason;
+use politely::core::host::Source;
 use politely::core::key::Key;
 use politely::wire::{
-    self, Cancelled, Change, ConfigBody, ConfigPatch, Crawling, CrawlingPatch, EventKind, KeyPatch,
-    Outstanding, Renewed, RenewedPermit,
+    self, Apply, Cancelled, Change, ConfigBody, ConfigPatch, Crawling, CrawlingPatch, EventKind,
+    KeyPatch, LawInForce, NumberInForce, Outstanding, Renewed, RenewedPermit, SetBy,
 };
+use politely::{Explanation, OperatorNumbers};
 
-use super::Coordinator;
 use super::names::Number;
 use super::permits::Entry;
 use super::report::{error, finite, ms_up};
+use super::wishes::{GivenUp, Wishes};
+use super::{Coordinator, Settings};
 use crate::store::{Counters, Store};
 use crate::watch::Worker;
-
-/// No hold an operator sets is longer.
-const HOLD_MAX: Duration = Duration::from_hours(24 * 365);
 
 impl Coordinator {
     /// Extends the leases of `permits`.
@@ -63,37 +65,98 @@ impl Coordinator {
         is_signed.then_some(number)
     }
 
-    /// Takes back permits that will not be used.
+    /// Takes back permits that will not be used, by their names or by their callers' ids.
     pub(crate) fn cancel(&self, worker: &Worker, permits: &[String], sent: bool) -> Cancelled {
         let (mut answer, mut gone) = (Cancelled::default(), Vec::new());
         for name in permits {
-            let taken = self
-                .held(worker, name)
-                .and_then(|number| Some((number, self.0.permits.take(number, worker)?)));
-            let Some((number, out)) = taken else {
-                answer.lost.push(name.clone());
-                continue;
+            let named = self.held(worker, name);
+            let taken = named.and_then(|number| self.take(number, worker, sent, &mut gone));
+            let cancelled = match taken {
+                Some((out_wish, cancelled)) => {
+                    if out_wish != 0 {
+                        self.0.wishes.forget(out_wish);
+                    }
+                    cancelled
+                }
+                None => self.cancel_id(worker, name, sent, &mut gone),
             };
-            gone.push(number.0);
-            if out.wish != 0 {
-                self.0.wishes.forget(out.wish);
-            }
-            let expired = out.expired;
-            match out.permit {
-                Some(permit) if expired => permit.abandon(),
-                Some(mut permit) if sent => permit.sent(),
-                // Dropped, it gives back what it has.
-                _ => {}
-            }
-            if expired {
-                answer.lost.push(name.clone());
-            } else {
-                worker.cancelled();
+            if cancelled {
                 answer.cancelled.push(name.clone());
+            } else {
+                answer.lost.push(name.clone());
             }
         }
         self.keep_gone(&gone);
         answer
+    }
+
+    /// Gives up what `worker` asked for under `id`; says whether it knew of that.
+    fn cancel_id(&self, worker: &Worker, id: &str, sent: bool, gone: &mut Vec<u64>) -> bool {
+        if id.is_empty() || id.chars().count() > wire::NAME_MAX {
+            return false;
+        }
+        let wish = Wishes::hash(worker.name(), id);
+        let turn = self.0.limiter.turn();
+        let first = match self.0.wishes.give_up(wish, self.now(), turn) {
+            GivenUp::Granted(first) => first,
+            GivenUp::Asked => return true,
+            GivenUp::Unknown => return false,
+        };
+        let mut cancelled = false;
+        let slots = match self.0.permits.shard(first).get(first) {
+            Some(Entry::Out(out)) => out.slots,
+            // The first departure of several may have been reported.
+            _ => wire::SLOTS_MAX,
+        };
+        // The last first: only the newest tokens can be given back.
+        for slot in (0..u64::from(slots)).rev() {
+            let number = Number(first.0 + slot);
+            if self.0.permits.is_of_wish(number, wish) {
+                let taken = self.take(number, worker, sent, gone);
+                cancelled |= taken.is_some_and(|(_, cancelled)| cancelled);
+            }
+        }
+        cancelled
+    }
+
+    /// Takes a permit of `worker` off the list: its wish, and whether its lease still ran.
+    fn take(
+        &self,
+        number: Number,
+        worker: &Worker,
+        sent: bool,
+        gone: &mut Vec<u64>,
+    ) -> Option<(u64, bool)> {
+        let out = self.0.permits.take(number, worker)?;
+        gone.push(number.0);
+        let expired = out.expired;
+        match out.permit {
+            Some(permit) if expired => permit.abandon(),
+            Some(mut permit) if sent => permit.sent(),
+            // Dropped, it gives back what it has.
+            _ => {}
+        }
+        if !expired {
+            worker.cancelled();
+        }
+        Some((out.wish, !expired))
+    }
+
+    /// Takes back permits whose answer its caller did not read. Their wishes keep their places.
+    pub(crate) fn take_back(
+        &self,
+        worker: &Worker,
+        granted: impl DoubleEndedIterator<Item = Number>,
+    ) {
+        let mut gone = Vec::new();
+        for number in granted.rev() {
+            if let Some((wish, _)) = self.take(number, worker, false, &mut gone)
+                && wish != 0
+            {
+                self.0.wishes.unread(wish);
+            }
+        }
+        self.keep_gone(&gone);
     }
 
     /// Sets what `patch` says for `key`.
@@ -102,6 +165,21 @@ impl Coordinator {
         burst_is_sound(patch.burst, "burst")?;
         if patch.in_flight == Change::To(0) {
             return Err(error("in_flight", "must be at least 1"));
+        }
+        let law = match &patch.law {
+            Change::Keep => None,
+            Change::TakeBack => Some(LawChoice::Configured),
+            Change::To(name) => {
+                let law = name.parse();
+                Some(law.map_err(|why: UnknownLaw| error("law", &why.to_string()))?)
+            }
+        };
+        if matches!(patch.crawl_delay_ms, Change::To(ms) if u64::from(ms) > wire::CRAWL_DELAY_MAX_MS)
+        {
+            return Err(error("crawl_delay_ms", "must be from 0 to 86,400,000"));
+        }
+        if patch.hold_ms.is_some_and(|ms| ms > wire::HOLD_MAX_MS) {
+            return Err(error("hold_ms", "must be from 0 to 31,536,000,000"));
         }
         if *patch == KeyPatch::default() {
             return Ok(());
@@ -118,12 +196,16 @@ impl Coordinator {
             rate: patch.rate.or_none(f64::INFINITY),
             burst: patch.burst.or_none(f64::INFINITY),
             in_flight: patch.in_flight.or_none(u32::MAX),
+            law,
+            learn: patch.learn.or_none(true),
+            crawl_delay_ms: patch.crawl_delay_ms.or_none(u32::MAX),
         };
         if numbers != OperatorNumbers::default() {
-            limiter.set_numbers(key, numbers).map_err(full)?;
+            let set = limiter.set_numbers(key, numbers);
+            set.map_err(|why| error("key", &why.to_string()))?;
         }
         if let Some(ms) = patch.hold_ms {
-            let length = Duration::from_millis(ms).min(HOLD_MAX);
+            let length = Duration::from_millis(ms);
             limiter
                 .hold(key, length, HoldReason::Operator)
                 .map_err(full)?;
@@ -137,13 +219,91 @@ impl Coordinator {
 
     /// What an operator has set for `key`.
     pub(crate) fn numbers(&self, key: &Key) -> KeyPatch {
-        let set = self.0.limiter.numbers(key);
+        let set = self.0.limiter.numbers(key).unwrap_or_default();
         KeyPatch {
             rate: set.rate.into(),
             burst: set.burst.into(),
             in_flight: set.in_flight.into(),
+            law: set.law.and_then(LawChoice::name).map(str::to_owned).into(),
+            learn: set.learn.into(),
+            crawl_delay_ms: set.crawl_delay_ms.into(),
             ..KeyPatch::default()
         }
+    }
+
+    /// The numbers in force for a key, and who set each.
+    pub(crate) fn in_force(&self, explained: &Explanation, now: Timestamp) -> wire::InForce {
+        let operated = self.0.operated.lock();
+        let (limits, set) = (&operated.settings.config.limits, &operated.patch.crawling);
+        let profile = match operated.settings.profile.as_str() {
+            "api" => Config::api(),
+            _ => Config::crawler(),
+        };
+        let profile = &profile.limits;
+        let of_all = |is_set: bool, is_profile: bool| match (is_set, is_profile) {
+            (false, true) => SetBy::Profile,
+            _ => SetBy::Operator,
+        };
+        let rate_by = of_all(
+            set.rate_per_host.set().or(set.rate_start.set()).is_some(),
+            (limits.rate_max, limits.rate_start) == (profile.rate_max, profile.rate_start),
+        );
+        let burst_by = match of_all(
+            set.rate_burst.set().is_some(),
+            limits.burst == profile.burst,
+        ) {
+            SetBy::Profile => SetBy::Default,
+            other => other,
+        };
+        let in_flight_by = of_all(
+            set.in_flight.set().is_some(),
+            limits.in_flight == profile.in_flight,
+        );
+        let law_by = if operated.settings.law == Settings::default().law {
+            SetBy::Default
+        } else {
+            SetBy::Operator
+        };
+        let by = |source: Source, configured: SetBy| match source {
+            Source::Configured => configured,
+            Source::Operator => SetBy::Operator,
+            Source::Learned => SetBy::Learned,
+            Source::Robots => SetBy::Robots,
+        };
+        let number = |(value, source): (f64, Source), configured| NumberInForce {
+            value: value.is_finite().then_some(value),
+            set_by: by(source, configured),
+        };
+        let it = &explained.in_force;
+        wire::InForce {
+            rate: number(it.rate, rate_by),
+            burst: number(it.burst, burst_by),
+            in_flight: number((f64::from(it.in_flight.0), it.in_flight.1), in_flight_by),
+            law: LawInForce {
+                value: it.law.0.to_owned(),
+                set_by: by(it.law.1, law_by),
+                learns: it.learns,
+            },
+            crawl_delay_ms: it
+                .crawl_delay
+                .map(|(delay, source)| number((delay.as_secs_f64() * 1e3, source), SetBy::Robots)),
+            hold_ms: explained.hold.map(|(until, reason)| NumberInForce {
+                value: Some(ms_up(until.since(now)) as f64),
+                set_by: match reason {
+                    HoldReason::RetryAfter | HoldReason::QuotaSpent => SetBy::Header,
+                    HoldReason::Backoff => SetBy::Learned,
+                    HoldReason::CrawlDelay => SetBy::Robots,
+                    HoldReason::Operator => SetBy::Operator,
+                },
+            }),
+        }
+    }
+
+    /// Items granted at once, as a share of all items asked for.
+    pub(crate) fn hit_rate(&self) -> f64 {
+        let at_once = self.0.at_once.load(Ordering::Relaxed) as f64;
+        let asked = self.0.asked.load(Ordering::Relaxed) as f64;
+        if asked > 0.0 { at_once / asked } else { 1.0 }
     }
 
     /// The permits of `key` that are out.
@@ -210,24 +370,33 @@ impl Coordinator {
                 rate_start: new.rate_start.after(old.rate_start),
                 in_flight: new.in_flight.after(old.in_flight),
             },
+            apply: Apply::All,
         };
         let mut config: Config = operated.began.clone();
         let (limits, set) = (&mut config.limits, &all.crawling);
         limits.rate_max = set.rate_per_host.set().unwrap_or(limits.rate_max);
         limits.burst = set.rate_burst.set().unwrap_or(limits.burst);
+        if let (Some(rate), LawConfig::Fixed | LawConfig::Advice(_)) =
+            (set.rate_per_host.set(), &config.law)
+        {
+            // Nothing climbs from the start rate to the bound.
+            limits.rate_start = rate;
+        }
         limits.rate_start = set.rate_start.set().unwrap_or(limits.rate_start);
         limits.in_flight = set.in_flight.set().unwrap_or(limits.in_flight);
-        self.0
-            .limiter
-            .reconfigure(config.clone())
-            .map_err(|wrong| {
-                let field = match wrong.name() {
-                    "rate_max" => "rate_per_host",
-                    "burst" => "rate_burst",
-                    name => name,
-                };
-                error(&format!("crawling.{field}"), &wrong.rule())
-            })?;
+        config.validate().map_err(|wrong| {
+            let field = match wrong.name() {
+                "rate_max" => "rate_per_host",
+                "burst" => "rate_burst",
+                name => name,
+            };
+            error(&format!("crawling.{field}"), &wrong.rule())
+        })?;
+        let changed = match patch.apply {
+            Apply::All => self.0.limiter.reconfigure(config.clone()),
+            Apply::New => self.0.limiter.reconfigure_new(config.clone()),
+        };
+        changed.map_err(|why| error("apply", &why.to_string()))?;
         operated.settings.config = config;
         operated.patch = all;
         operated.version += 1;
@@ -280,6 +449,21 @@ fn words(patch: &KeyPatch) -> String {
     let rate = number(patch.rate, |rate| format!("at most {rate}/s"), "rate");
     let burst = number(patch.burst, |burst| format!("burst {burst}"), "burst");
     words.extend([rate, burst, cap].into_iter().flatten());
+    match &patch.law {
+        Change::Keep => {}
+        Change::TakeBack => words.push("law taken back".to_owned()),
+        Change::To(law) => words.push(format!("law {law}")),
+    }
+    match patch.learn {
+        Change::Keep => {}
+        Change::To(false) => words.push("what was learned stays as it is".to_owned()),
+        Change::TakeBack | Change::To(true) => words.push("learns again".to_owned()),
+    }
+    match patch.crawl_delay_ms {
+        Change::Keep => {}
+        Change::TakeBack => words.push("Crawl-delay taken back".to_owned()),
+        Change::To(ms) => words.push(format!("Crawl-delay {} s", f64::from(ms) / 1e3)),
+    }
     if let Some(ms) = patch.hold_ms {
         words.push(format!("held for {} s", ms as f64 / 1e3));
     }

@@ -110,6 +110,14 @@ impl Permits {
         self.remove(&mut shard, number)
     }
 
+    /// Whether this departure is out and was granted for `wish`.
+    pub(crate) fn is_of_wish(&self, number: Number, wish: u64) -> bool {
+        match self.shard(number).get(number) {
+            Some(Entry::Out(out)) => out.wish == wish,
+            _ => false,
+        }
+    }
+
     /// Takes what was reported off the list and remembers what was answered.
     pub(crate) fn settle(&self, shard: &mut Shard, number: Number, answered: Answered) {
         self.remove(shard, number);

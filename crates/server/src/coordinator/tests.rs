@@ -14,6 +14,8 @@ use crate::watch::Worker;
 
 mod adoption;
 mod crawl_delay;
+mod given_up;
+mod settings;
 mod waiting;
 
 const AT_ONCE: Duration = Duration::ZERO;

@@ -1,21 +1,28 @@
 //! What an item wants: understood, or what is wrong with it.
 
+use std::hash::BuildHasher;
 use std::time::Duration;
 
+use politely::core::Timestamp;
+use politely::core::gate::HoldReason;
+use politely::core::host::CRAWL_DELAY_MAX;
 use politely::core::key::Key;
 use politely::wire::{self, Item};
-use politely::{Ask, CrawlDelay, Turn};
+use politely::{Ask, CrawlDelay, Reason, Refusal, Turn};
 use smallvec::SmallVec;
 use url::Url;
 
 use super::Coordinator;
 use super::names::Number;
+use super::permits::Entry;
 use super::report::error;
 use super::wishes::{Claim, Known, Wishes};
 use crate::watch::Worker;
 
 /// What a step of priority is worth in line.
 const PRIORITY_STEP: Duration = Duration::from_secs(10);
+/// A coordinator that has just started may have forgotten a request of this long ago at most.
+const UNKNOWN_BEFORE: Duration = Duration::from_secs(2);
 
 /// One item, understood.
 pub(super) struct Wanted<'a> {
@@ -28,6 +35,21 @@ pub(super) struct Wanted<'a> {
     pub(super) claim: Option<Claim<'a>>,
     /// It may start no later than this from now.
     pub(super) patience: Duration,
+    /// The Crawl-delay that the worker read; the key goes by it once the item is granted.
+    pub(super) crawl_delay: Option<CrawlDelay>,
+    /// Until then this item rests after the key's last request, by a delay the key does not know.
+    pub(super) rests_until: Timestamp,
+}
+
+impl Wanted<'_> {
+    /// What is in the way of an item that rests.
+    pub(super) fn rest(&self) -> Refusal {
+        Refusal::waits(
+            &self.keys[0],
+            Reason::Hold(HoldReason::CrawlDelay),
+            self.rests_until,
+        )
+    }
 }
 
 impl Coordinator {
@@ -70,30 +92,75 @@ impl Coordinator {
                     "must be 1 to 128 characters long",
                 )?;
                 let wish = Wishes::hash(worker.name(), id);
-                match self.0.wishes.ask(wish, self.now(), placed) {
+                let print = fingerprint(asked, &keys);
+                match self.0.wishes.ask(wish, print, self.now(), placed) {
                     Known::Wanted(claim, turn) => (Some(claim), Some(turn)),
                     Known::AskedTwice => return Err(Quick::AskedTwice),
-                    Known::Granted(number) => return Err(Quick::Granted(number)),
+                    Known::Granted(number) if self.is_of(number, &keys[0]) => {
+                        return Err(Quick::Granted(number));
+                    }
+                    Known::Cancelled => return Err(Quick::Cancelled),
+                    Known::OtherItem | Known::Granted(_) => return Err(other_item(id).into()),
                 }
             }
         };
-        if let Some(delay) = crawl_delay {
-            // Where there is no room for the key, who asks for a permit is told so.
-            let _ = self.0.limiter.crawl_delay(&keys[0], delay);
-        }
+        let rests_until = crawl_delay.map_or(Timestamp::ZERO, |delay| {
+            self.rest_after_the_last(&keys[0], delay)
+        });
         Ok(Wanted {
             item,
             keys,
             ask: Ask {
-                slots: asked.slots,
+                // A key with a Crawl-delay has one request under way.
+                slots: if crawl_delay.is_some() {
+                    1
+                } else {
+                    asked.slots
+                },
                 horizon: ahead,
                 cost: asked.cost,
                 bytes: asked.bytes,
+                ..Ask::default()
             },
             turn,
             claim,
             patience,
+            crawl_delay,
+            rests_until,
         })
+    }
+
+    /// Whether the permit is one of `key`, as far as it is known.
+    fn is_of(&self, number: Number, key: &Key) -> bool {
+        match self.0.permits.shard(number).get(number) {
+            Some(Entry::Out(out)) => out.key == *key,
+            _ => true,
+        }
+    }
+
+    /// The end of `delay` after the last request of `key`.
+    ///
+    /// A coordinator that has just started does not know the requests before it.
+    fn rest_after_the_last(&self, key: &Key, delay: CrawlDelay) -> Timestamp {
+        let known = self.0.limiter.explain(key);
+        let last = known.map_or(Timestamp::ZERO, |known| known.last_grant);
+        let began = self.0.watch.began + delay.pause.min(UNKNOWN_BEFORE);
+        match last {
+            Timestamp::ZERO => began,
+            last => began.max(last + delay.pause.min(CRAWL_DELAY_MAX)),
+        }
+    }
+
+    /// The permit that an earlier answer granted for `asked`.
+    pub(super) fn granted_before(&self, worker: &Worker, asked: &Item) -> Option<Number> {
+        let id = asked.id.as_ref()?;
+        let keys = self.keys_of(asked).ok()?;
+        let print = fingerprint(asked, &keys);
+        let number = self
+            .0
+            .wishes
+            .granted(Wishes::hash(worker.name(), id), print)?;
+        self.is_of(number, &keys[0]).then_some(number)
     }
 
     fn keys_of(&self, asked: &Item) -> Result<SmallVec<[Key; 1]>, Quick> {
@@ -123,6 +190,21 @@ pub(super) enum Quick {
     Error(wire::Error),
     Granted(Number),
     AskedTwice,
+    Cancelled,
+}
+
+/// What an id stands for: the item's keys, cost, bytes and slots. Never 0.
+fn fingerprint(asked: &Item, keys: &[Key]) -> u64 {
+    let hasher = foldhash::quality::FixedState::default();
+    let names: SmallVec<[&str; 2]> = keys.iter().map(Key::as_str).collect();
+    (hasher.hash_one((&names[..], asked.cost, asked.slots, asked.bytes))).max(1)
+}
+
+fn other_item(id: &str) -> wire::Error {
+    let detail = format!(
+        "\"{id}\" was asked for another key, cost, bytes or slot count; use a new id for this item"
+    );
+    error("id", &detail)
 }
 
 impl From<wire::Error> for Quick {
@@ -145,7 +227,7 @@ fn crawl_delay(asked: &Item) -> Result<Option<CrawlDelay>, Quick> {
     check(
         within(asked.crawl_delay_ms, wire::CRAWL_DELAY_MAX_MS),
         "crawl_delay_ms",
-        "must be from 1 to 2,592,000,000",
+        "must be from 1 to 86,400,000",
     )?;
     check(
         within(asked.crawl_delay_fresh_ms, wire::CRAWL_DELAY_FRESH_MAX_MS),

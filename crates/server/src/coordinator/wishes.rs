@@ -31,6 +31,8 @@ struct Wish {
     turn: Turn,
     touched: Timestamp,
     state: State,
+    /// Of the item; 0 where it is not known, after a restart.
+    fingerprint: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -40,6 +42,8 @@ enum State {
     /// Nobody does; its place is kept.
     Left,
     Granted(Number),
+    /// Its caller gave it up: a request that arrives later is not granted.
+    Cancelled,
 }
 
 /// What is known of a wish that is asked for.
@@ -50,6 +54,20 @@ pub(crate) enum Known<'a> {
     AskedTwice,
     /// It was granted.
     Granted(Number),
+    /// Its caller gave it up.
+    Cancelled,
+    /// The id stands for another item.
+    OtherItem,
+}
+
+/// What a caller's id stood for when it was given up.
+pub(crate) enum GivenUp {
+    /// A permit.
+    Granted(Number),
+    /// A wish without a permit.
+    Asked,
+    /// Nothing that is known.
+    Unknown,
 }
 
 /// A call's claim on a wish: nobody else waits for it meanwhile. Dropped without a permit, its place in line is kept.
@@ -63,11 +81,15 @@ impl Claim<'_> {
         self.wish
     }
 
-    /// This came of it.
-    pub(crate) fn granted(&self, number: Number) {
+    /// Enters the permit; `false` if the caller gave the wish up meanwhile.
+    pub(crate) fn granted(&self, number: Number) -> bool {
         if let Some(known) = self.wishes.shard(self.wish).wishes.get_mut(&self.wish) {
+            if known.state == State::Cancelled {
+                return false;
+            }
             known.state = State::Granted(number);
         }
+        true
     }
 }
 
@@ -95,13 +117,23 @@ impl Wishes {
         hasher.hash_one((client, id)).max(1)
     }
 
-    /// Somebody asks for `wish`, whose turn would be `turn` if it is new.
-    pub(crate) fn ask(&self, wish: u64, now: Timestamp, turn: impl FnOnce() -> Turn) -> Known<'_> {
+    /// Asks for `wish`, an item with `fingerprint`. A new one takes the turn that `turn` makes.
+    pub(crate) fn ask(
+        &self,
+        wish: u64,
+        fingerprint: u64,
+        now: Timestamp,
+        turn: impl FnOnce() -> Turn,
+    ) -> Known<'_> {
         let claim = || Claim { wishes: self, wish };
         let mut shard = self.shard(wish);
         if let Some(known) = shard.wishes.get_mut(&wish) {
+            if known.is_other(fingerprint) {
+                return Known::OtherItem;
+            }
             known.touched = now;
             return match known.state {
+                State::Cancelled => Known::Cancelled,
                 State::Granted(number) => Known::Granted(number),
                 State::Asked => Known::AskedTwice,
                 State::Left => {
@@ -117,16 +149,51 @@ impl Wishes {
                 turn,
                 touched: now,
                 state: State::Asked,
+                fingerprint,
             },
         );
         Known::Wanted(claim(), turn)
     }
 
-    /// What was granted for `wish`.
-    pub(crate) fn granted(&self, wish: u64) -> Option<Number> {
-        match self.shard(wish).wishes.get(&wish)?.state {
-            State::Granted(number) => Some(number),
-            State::Asked | State::Left => None,
+    /// Returns the permit that was granted for `wish`, an item with `fingerprint`.
+    pub(crate) fn granted(&self, wish: u64, fingerprint: u64) -> Option<Number> {
+        let shard = self.shard(wish);
+        let known = shard.wishes.get(&wish)?;
+        match known.state {
+            State::Granted(number) if !known.is_other(fingerprint) => Some(number),
+            _ => None,
+        }
+    }
+
+    /// Gives `wish` up for its caller: what arrives under its id later is not granted.
+    pub(crate) fn give_up(&self, wish: u64, now: Timestamp, turn: Turn) -> GivenUp {
+        let mut shard = self.shard(wish);
+        let Some(known) = shard.wishes.get_mut(&wish) else {
+            shard.insert(
+                wish,
+                Wish {
+                    turn,
+                    touched: now,
+                    state: State::Cancelled,
+                    fingerprint: 0,
+                },
+            );
+            return GivenUp::Unknown;
+        };
+        known.touched = now;
+        match std::mem::replace(&mut known.state, State::Cancelled) {
+            State::Granted(number) => GivenUp::Granted(number),
+            State::Asked | State::Left => GivenUp::Asked,
+            State::Cancelled => GivenUp::Unknown,
+        }
+    }
+
+    /// The permit of `wish` was taken back unread. The wish keeps its place in line.
+    pub(crate) fn unread(&self, wish: u64) {
+        if let Some(known) = self.shard(wish).wishes.get_mut(&wish)
+            && matches!(known.state, State::Granted(_))
+        {
+            known.state = State::Left;
         }
     }
 
@@ -139,6 +206,7 @@ impl Wishes {
                 turn,
                 touched: now,
                 state,
+                fingerprint: 0,
             },
         );
     }
@@ -162,6 +230,12 @@ impl Wishes {
 
     fn shard(&self, wish: u64) -> parking_lot::MutexGuard<'_, Shard> {
         self.0[(wish % SHARDS) as usize].lock()
+    }
+}
+
+impl Wish {
+    const fn is_other(&self, fingerprint: u64) -> bool {
+        self.fingerprint != 0 && self.fingerprint != fingerprint
     }
 }
 

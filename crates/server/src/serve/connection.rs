@@ -24,6 +24,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::outbox::Outbox;
 use crate::api::{Gate, Peer, Wrong};
+use crate::unread::{Granted, Unread};
 
 /// The time for a request's head, and for a TLS handshake.
 pub(super) const HEAD_TIME: Duration = Duration::from_secs(10);
@@ -49,6 +50,7 @@ pub(super) async fn serve(
     address: IpAddr,
     gate: Arc<Gate>,
     watcher: Watcher,
+    unread: Arc<Unread>,
 ) {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
@@ -63,13 +65,24 @@ pub(super) async fn serve(
     let peer = Arc::new(Peer::new(address));
     let service = service_fn({
         let (heard, outbox) = (Arc::clone(&heard), Arc::clone(&outbox));
+        let unread = Arc::clone(&unread);
         move |request: Request<Incoming>| {
             let (gate, peer) = (Arc::clone(&gate), Arc::clone(&peer));
             let is_http2 = request.version() == Version::HTTP_2;
             let said = if is_http2 { Heard::Http2 } else { Heard::Http1 };
             heard.store(said as u8, Ordering::Relaxed);
             let outbox = is_http2.then(|| Arc::clone(&outbox));
-            async move { Ok::<_, Infallible>(answer(&gate, &peer, request, outbox).await) }
+            let unread = Arc::clone(&unread);
+            unread.read();
+            async move {
+                let mut response = answer(&gate, &peer, request, outbox).await;
+                let granted = response.extensions_mut().remove::<Granted>();
+                // Over HTTP/2 a caller gives up one of many calls, and resets its stream.
+                if !is_http2 {
+                    unread.answered(granted);
+                }
+                Ok::<_, Infallible>(response)
+            }
         }
     });
     let connection = builder
@@ -77,7 +90,7 @@ pub(super) async fn serve(
         .into_owned();
     // The peer learns of an error by the end of the connection.
     tokio::select! {
-        _ = watcher.watch(connection) => {}
+        done = watcher.watch(connection) => unread.ended(done.is_err()),
         () = abandoned(&heard, &outbox) => {}
     }
 }

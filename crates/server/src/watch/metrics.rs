@@ -39,6 +39,11 @@ pub(crate) fn scrape(coordinator: &Coordinator) -> Option<String> {
         ::metrics::counter!("politely_state_failures_total").absolute(kept.failures);
         ::metrics::counter!("politely_journal_failures_total").absolute(kept.journal_failures);
     }
+    let average_s = limiter.stats().average_wait().as_secs_f64();
+    ::metrics::gauge!("politely_wait_seconds_average").set(average_s);
+    ::metrics::gauge!("politely_hit_rate").set(coordinator.hit_rate());
+    let limited = coordinator.watch().table.limited(limiter);
+    ::metrics::gauge!("politely_limited_keys").set(limited as f64);
     ::metrics::gauge!("politely_live_permits").set(coordinator.live() as f64);
     let mut text = handle.render();
     histograms.render(&mut text);

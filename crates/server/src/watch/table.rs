@@ -10,7 +10,7 @@ use politely::core::key::Key;
 use politely::wire::{KeyPage, KeyRow, KeyState, KeysQuery, SortBy};
 use politely::{Explanation, Limiter, Reason};
 
-use crate::coordinator::ms_up;
+use crate::coordinator::{finite, ms_up};
 
 /// A table is shown for so long, and for ten times as long as it took to make.
 const FRESH: Duration = Duration::from_millis(500);
@@ -79,6 +79,8 @@ pub(crate) fn row(key: &Key, explained: &Explanation, waiting: usize, now: Times
         ready_in_ms: ms_up(glance.ready.since(now)),
         rate: glance.rate.is_finite().then_some(glance.rate),
         ceiling: glance.ceiling,
+        tokens: finite(explained.tokens),
+        burst: finite(explained.burst),
         in_flight: glance.in_flight.0,
         in_flight_max: glance.in_flight.1,
         waiting: glance.waiting,
@@ -144,6 +146,15 @@ impl Table {
             };
         }
         Arc::clone(&made.glances)
+    }
+
+    /// Keys for which nothing may leave now.
+    pub(crate) fn limited(&self, limiter: &Limiter) -> u64 {
+        let glances = self.glances(limiter);
+        let limited = glances
+            .iter()
+            .filter(|glance| glance.state != KeyState::Ready);
+        limited.count() as u64
     }
 
     /// What was just set shows at once.

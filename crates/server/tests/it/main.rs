@@ -5,5 +5,6 @@ mod bad_input;
 mod calls;
 mod client;
 mod ends;
+mod hang_up;
 mod roles;
 mod strangers;

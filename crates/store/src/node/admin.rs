@@ -101,6 +101,12 @@ impl Node {
         if let Some(wait) = &mut explained.wait {
             wait.at = self.context.clock.local(wait.at);
         }
+        if let Some((until, _)) = &mut explained.hold {
+            *until = self.context.clock.local(*until);
+        }
+        if explained.last_grant > Timestamp::ZERO {
+            explained.last_grant = self.context.clock.local(explained.last_grant);
+        }
         if let Some(event) = &mut explained.event {
             event.at = self.context.clock.local(event.at);
         }

@@ -99,6 +99,7 @@ class Desk:
         self._count = 0
         self._news = asyncio.Event()
         self._polls: set[asyncio.Task[None]] = set()
+        self._given_back: set[asyncio.Task[None]] = set()
         self._asked: set[str] = set()
         """The ids of wishes that a poll is asking for."""
         self._task: asyncio.Task[None] | None = None
@@ -289,7 +290,9 @@ class Desk:
                 self._give_back(permit)
 
     def _give_back(self, permit: AsyncPermit) -> None:
-        asyncio.ensure_future(permit.cancel())
+        task = asyncio.ensure_future(permit.cancel())
+        self._given_back.add(task)  # the loop itself keeps no task alive
+        task.add_done_callback(self._given_back.discard)
 
     # The engine
 
@@ -310,8 +313,10 @@ class Desk:
     async def _close(self) -> None:
         if self._task is not None:
             self._task.cancel()
-        for poll in self._polls:
+        polls = list(self._polls)
+        for poll in polls:
             poll.cancel()
+        await asyncio.gather(*polls, *self._given_back, return_exceptions=True)
         if self._timer is not None:
             self._timer.cancel()
         kept = [permit for _, _, permit, _ in self._ready] + list(self._handed.values())

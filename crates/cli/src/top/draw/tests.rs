@@ -1,6 +1,6 @@
 use politely::wire::{
-    Change, Decision, FleetStats, KeyDetail, KeyPage, KeyPatch, KeyRow, KeyState, Outstanding,
-    Point,
+    Change, Decision, FleetStats, InForce, KeyDetail, KeyPage, KeyPatch, KeyRow, KeyState, Learned,
+    Outstanding, Point,
 };
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -264,6 +264,8 @@ fn detail() -> KeyDetail {
             rate: Change::To(20.0),
             ..KeyPatch::default()
         },
+        in_force: InForce::default(),
+        learned: Learned::default(),
         // Ten seconds without a point: nothing was asked.
         history: vec![
             point(35_000, 5.0, 0, 40.0),

@@ -174,7 +174,7 @@ impl Keeper for Bare {
             Step::Set { rate, in_flight } => {
                 self.host.set(now, numbers(*rate, *in_flight), &self.config);
             }
-            Step::Unpark => self.host.unpark(),
+            Step::Unpark => self.host.unpark(now, &self.config),
             _ => self.host.forget(now, &self.config),
         }
     }
@@ -190,8 +190,8 @@ fn crawl_delay(ms: u64) -> CrawlDelay {
 fn numbers(rate: Option<f64>, in_flight: Option<u32>) -> OperatorNumbers {
     OperatorNumbers {
         rate,
-        burst: None,
         in_flight,
+        ..OperatorNumbers::default()
     }
 }
 
@@ -269,6 +269,7 @@ async fn said<K: Keeper>(keeper: &mut K, steps: &[Step]) -> Vec<Said> {
                     cost: *cost,
                     bytes: *bytes,
                     horizon: Duration::from_millis(*ahead_ms),
+                    ..Ask::default()
                 };
                 let (said, permits) = keeper.ask(ask).await;
                 out.extend(permits);

@@ -248,12 +248,18 @@ async fn a_request_keeps_its_slot_everywhere_as_long_as_it_takes() {
 
 /// Before this, each call made a key here, and the second found no room.
 #[tokio::test(start_paused = true)]
-async fn what_the_engine_does_not_hear_changes_nothing() {
+async fn what_shared_keys_cannot_do_is_an_error_and_changes_nothing() {
     let limiter = process(&memory(), Config::fixed(1.0, 1.0));
     for name in ["a.example", "b.example"] {
         let key = Key::host(name).unwrap();
-        limiter.configure(&key, Config::fixed(9.0, 9.0)).unwrap();
-        limiter.resume(&key, None, limiter.now()).unwrap();
+        let refused = [
+            limiter.configure(&key, Config::fixed(9.0, 9.0)),
+            limiter.resume(&key, None, limiter.now()),
+            limiter.reconfigure_new(Config::fixed(9.0, 9.0)),
+        ];
+        for refused in refused {
+            assert!(matches!(refused, Err(crate::SetError::Unsupported(_))));
+        }
     }
     assert_eq!(limiter.keys(), []);
 }

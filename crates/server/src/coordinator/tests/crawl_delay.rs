@@ -37,7 +37,7 @@ async fn told_by_one_it_holds_for_all() {
         .one(&other, item("h.example", ""), AT_ONCE)
         .await
         .wait();
-    assert_eq!(why, "in flight");
+    assert_eq!(why, "hold, Crawl-delay");
     tokio::time::sleep(Duration::from_secs(5)).await;
     let mut grant = first;
     for turn in 0..4 {
@@ -66,24 +66,76 @@ async fn it_holds_as_long_as_it_is_fresh() {
         ..told_with("h.example", 5_000)
     };
     let rate = || tenths(coordinator.explain("h.example").unwrap().rate);
-    let _ = coordinator.one(&worker, fresh, AT_ONCE).await;
-    let _ = coordinator
-        .one(&worker, told_with("h.example", 2_000), AT_ONCE)
-        .await;
+    let served = async |item| {
+        let patience = Duration::from_secs(30);
+        let grant = coordinator.one(&worker, item, patience).await.granted();
+        coordinator.tell(&worker, &told(&grant));
+    };
+    served(fresh).await;
+    served(told_with("h.example", 2_000)).await;
     assert_eq!(rate(), 2, "the largest counts");
     tokio::time::sleep(Duration::from_secs(61)).await;
     assert_eq!(rate(), 100);
-    let _ = coordinator
-        .one(&worker, told_with("h.example", 2_000), AT_ONCE)
-        .await;
+    served(told_with("h.example", 2_000)).await;
     assert_eq!(rate(), 5);
+}
+
+/// Before this, one call that was granted nothing parked the key for 30 days.
+#[tokio::test(start_paused = true)]
+async fn a_call_without_a_grant_slows_nobody() {
+    let coordinator = coordinator(quick());
+    let (reader, other) = (coordinator.worker("reader"), coordinator.worker("other"));
+    let day = || told_with("h.example", 86_400_000);
+    coordinator.one(&reader, day(), AT_ONCE).await.wait();
+    let grant = coordinator
+        .one(&other, item("h.example", ""), AT_ONCE)
+        .await
+        .granted();
+    coordinator.tell(&other, &told(&grant));
+    // After the key's last request the reader waits alone.
+    let (retry_in_ms, ..) = coordinator.one(&reader, day(), AT_ONCE).await.wait();
+    assert_eq!(retry_in_ms, 86_400_000);
+    coordinator
+        .one(&other, item("h.example", ""), AT_ONCE)
+        .await
+        .granted();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_removes_what_a_grant_brought() {
+    for lift in [
+        r#"{"unpark": true}"#,
+        r#"{"forget": true}"#,
+        r#"{"crawl_delay_ms": 0}"#,
+    ] {
+        let coordinator = coordinator(quick());
+        let worker = coordinator.worker("w");
+        let day = told_with("h.example", 86_400_000);
+        let grant = coordinator
+            .one(&worker, day, Duration::from_secs(5))
+            .await
+            .granted();
+        coordinator.tell(&worker, &told(&grant));
+        let parked = coordinator
+            .one(&worker, item("h.example", ""), AT_ONCE)
+            .await
+            .refused();
+        assert!(parked.contains("Crawl-delay"), "{parked}");
+        let key = Key::parse("h.example").unwrap();
+        let patch: KeyPatch = serde_json::from_str(lift).unwrap();
+        coordinator.patch_key(&key, &patch).await.unwrap();
+        coordinator
+            .one(&worker, item("h.example", ""), AT_ONCE)
+            .await
+            .granted();
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_one_is_named_and_slows_nobody() {
     let coordinator = coordinator(quick());
     let worker = coordinator.worker("w");
-    let delays = [(Some(0), None), (Some(2_592_000_001), None)];
+    let delays = [(Some(0), None), (Some(86_400_001), None)];
     let fresh = [(Some(1), Some(0)), (Some(1), Some(86_400_001))];
     for (delay, lasts) in delays.into_iter().chain(fresh) {
         let wrong = Item {
