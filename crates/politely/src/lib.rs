@@ -63,6 +63,7 @@ pub mod reqwest;
 pub mod robots;
 pub mod shared;
 mod slab;
+mod snapshot;
 mod stats;
 mod sync;
 mod waiters;
@@ -81,6 +82,7 @@ pub use politely_core::host::{Ask, CrawlDelay, Directions, Explanation, Operator
 pub use politely_core::key::Key;
 pub use politely_core::signal::{Failure, Outcome, Report, Signal};
 pub use registry::Full;
+pub use snapshot::Snapshot;
 pub use stats::{Commits, Stats};
 pub use waiters::Turn;
 

@@ -1,6 +1,7 @@
 //! The thread that asks the engine: callers may live on any runtime, several, or none.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use politely_core::Timestamp;
@@ -8,6 +9,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::Inner;
+use super::confirm::Look;
 use super::hub::Calls;
 use crate::cells::{Engine, EngineError, Notice, Pending, Pulse, Write, Written};
 use crate::sync::sleep;
@@ -27,6 +29,7 @@ enum Done {
     Writes(Vec<Arc<str>>, Vec<Result<Written, EngineError>>),
     Reads(Vec<Arc<str>>, Vec<Result<Option<Vec<u8>>, EngineError>>),
     Watch(Result<(), EngineError>),
+    Looks(Vec<Look>, Vec<Result<Option<Vec<u8>>, EngineError>>),
 }
 
 /// Starts the thread. It ends when the limiter is gone and all is written.
@@ -38,8 +41,29 @@ pub(super) fn start(inner: Arc<Inner>, engine: Arc<dyn Engine>) {
     inner.wishes.run_on(runtime.handle().clone());
     std::thread::Builder::new()
         .name("politely-cells".to_owned())
-        .spawn(move || runtime.block_on(run(&inner, engine)))
+        .spawn(move || {
+            let _ended = Ended(&inner);
+            runtime.block_on(run(&inner, engine));
+        })
         .expect("the system has a thread left");
+}
+
+/// Marks the thread as gone, however it ends.
+struct Ended<'a>(&'a Inner);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        let Self(inner) = self;
+        let mut state = inner.state.lock();
+        // Their callers must not wait.
+        state.looks.clear();
+        if !state.closed {
+            tracing::error!("the thread that talks to the engine has ended; restart this process");
+        }
+        drop(state);
+        inner.ended.store(true, Ordering::Relaxed);
+        inner.said.notify_waiters();
+    }
 }
 
 pub(super) async fn run(inner: &Arc<Inner>, engine: Arc<dyn Engine>) {
@@ -61,6 +85,7 @@ pub(super) async fn run(inner: &Arc<Inner>, engine: Arc<dyn Engine>) {
                     return;
                 }
             }
+            courier.look(std::mem::take(&mut state.looks));
             let asked = state.hub.calls(now, courier.under_way < UNDER_WAY);
             if asked.is_empty() {
                 state.hub.next(now, courier.under_way < UNDER_WAY)
@@ -151,6 +176,20 @@ impl<'a> Courier<'a> {
         }
     }
 
+    /// Reads cells for callers: one call, which counts for no limit, since callers wait for it.
+    fn look(&mut self, looks: Vec<Look>) {
+        if looks.is_empty() {
+            return;
+        }
+        let engine = Arc::clone(&self.engine);
+        self.calls.spawn(async move {
+            let cells = looks.iter().map(|look| Arc::clone(&look.cell)).collect();
+            let failed = |late| vec![Err(late); looks.len()];
+            let read = in_time(engine.read(cells), failed).await;
+            Done::Looks(looks, read)
+        });
+    }
+
     fn write(&mut self, writes: Vec<Write>) {
         self.under_way += 1;
         let engine = Arc::clone(&self.engine);
@@ -186,6 +225,11 @@ impl<'a> Courier<'a> {
                 self.under_way -= 1;
                 for (name, result) in names.iter().zip(results) {
                     hub.was_read(name, result, now);
+                }
+            }
+            Done::Looks(looks, results) => {
+                for (look, result) in looks.into_iter().zip(results) {
+                    look.was_read(result, hub, now);
                 }
             }
             Done::Watch(watched) => {

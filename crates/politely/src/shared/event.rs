@@ -9,6 +9,7 @@ use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{CrawlDelay, Directions, Host, OperatorNumbers, Unused};
 use politely_core::signal::{Report, Signal};
 
+use super::confirm::Barrier;
 use super::lease::Lease;
 use crate::registry::jitter;
 
@@ -43,6 +44,8 @@ pub(super) enum Event {
     Forget,
     /// What was known before the engine lost it.
     Join(Box<Host>),
+    /// Nothing: a caller waits until all before it is written.
+    Barrier(Arc<Barrier>),
 }
 
 impl Event {
@@ -92,6 +95,7 @@ impl Event {
             Self::Unpark => host.unpark(),
             Self::Forget => host.forget(now, config),
             Self::Join(other) => host.join(other, now, config),
+            Self::Barrier(_) => {}
         }
         None
     }

@@ -34,6 +34,7 @@
 //! | `desk/` | one key: group commit, whose turn it is |
 //! | `cell.rs`, `event.rs` | a key's state as it is stored; what changes it |
 //! | `alone.rs` | a share of a key while the engine is away |
+//! | `confirm.rs` | answers that wait for the engine |
 //! | `epoch.rs` | the time all agree on, and whether anything was lost |
 //! | `hub/` | all keys of a process: what the engine is asked next, what its answers mean |
 //! | `courier.rs` | the thread that asks it |
@@ -45,6 +46,7 @@ mod alone;
 mod builder;
 mod cell;
 mod claim;
+mod confirm;
 mod courier;
 mod desk;
 mod epoch;
@@ -60,6 +62,7 @@ mod wish;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -74,6 +77,7 @@ use crate::asked::{AcquireError, Refusal, RefusalReason, alone, distinct};
 use crate::clock::Clock;
 use crate::elsewhere::{Elsewhere, Later, Operation};
 use crate::permit::Permit;
+use crate::snapshot::Snapshot;
 use crate::stats::{Commits, Stats};
 use crate::sync::sleep;
 use crate::waiters::Turn;
@@ -81,6 +85,7 @@ use crate::waiters::Turn;
 pub use self::builder::{Away, StoreBuilder};
 
 use self::claim::Claim;
+use self::confirm::Look;
 use self::epoch::PULSE;
 use self::event::Event;
 use self::hub::{Delivery, Granted, Hub, Ticket};
@@ -101,12 +106,18 @@ struct Inner {
     /// Something was written, or could not be.
     said: Notify,
     wishes: Wishes,
+    /// The thread that talks to the engine is gone.
+    ended: AtomicBool,
 }
 
 struct State {
     hub: Hub,
     answers: HashMap<Ticket, oneshot::Sender<Answer>, foldhash::fast::RandomState>,
     closed: bool,
+    /// Cells to be read for callers.
+    looks: Vec<Look>,
+    /// Version of the last snapshot of any key.
+    snapshots: u64,
     /// Of those who waited.
     stats: Stats,
 }
@@ -151,12 +162,15 @@ impl Shared {
                 hub: Hub::new(who, seed, config, capacity, away == Away::Share),
                 answers: HashMap::default(),
                 closed: false,
+                looks: Vec::new(),
+                snapshots: 0,
                 stats: Stats::default(),
             }),
             clock,
             wake: Notify::new(),
             said: Notify::new(),
             wishes: Wishes::default(),
+            ended: AtomicBool::new(false),
         }))
     }
 
@@ -288,17 +302,16 @@ impl Elsewhere for Shared {
         state.hub.with_host(key, numbers).unwrap_or_default()
     }
 
-    fn snapshot(&self, key: &Key) -> Option<Vec<u8>> {
-        let snapshot = |host: &mut Host| host.snapshot();
-        self.0.state.lock().hub.with_host(key, snapshot)
+    fn snapshot(&self, key: &Key) -> Option<Snapshot> {
+        self.0.snapshot(key)
     }
 
     fn remember(&self, key: &Key, state: &[u8]) {
         self.0.state.lock().hub.remember(key, state);
     }
 
-    fn take_learned(&self) -> Vec<(Key, Vec<u8>)> {
-        self.0.state.lock().hub.take_learned()
+    fn take_learned(&self) -> Vec<(Key, Snapshot)> {
+        self.0.take_learned()
     }
 
     fn stats(&self) -> Stats {
@@ -341,6 +354,14 @@ impl Elsewhere for Shared {
         Box::pin(async move { tokio::time::timeout(patience, self.quiet()).await.is_ok() })
     }
 
+    fn confirm<'a>(&'a self, key: &'a Key, patience: Duration) -> Later<'a, bool> {
+        Box::pin(self.wait_until_written(key, patience))
+    }
+
+    fn refresh<'a>(&'a self, key: &'a Key, patience: Duration) -> Later<'a, Result<bool, String>> {
+        Box::pin(self.read_now(key, patience))
+    }
+
     fn greet(&self) -> Later<'_, Result<(), String>> {
         Box::pin(async {
             let began = self.0.clock.now();
@@ -363,8 +384,7 @@ impl Elsewhere for Shared {
     }
 
     fn trouble(&self) -> Option<String> {
-        let now = self.0.clock.now();
-        self.0.state.lock().hub.trouble(now)
+        self.0.trouble()
     }
 
     fn close(&self) {

@@ -272,8 +272,10 @@ impl Desk {
     /// So many are written.
     fn drop_events(&mut self, count: usize, shop: &Shop) {
         for (at, event) in self.events.drain(..count) {
-            if let Event::Renew(lease) = event {
-                lease.settled(at + safely(shop.config.lease));
+            match event {
+                Event::Renew(lease) => lease.settled(at + safely(shop.config.lease)),
+                Event::Barrier(barrier) => barrier.is_written(),
+                _ => {}
             }
         }
     }

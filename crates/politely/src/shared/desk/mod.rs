@@ -13,6 +13,7 @@ mod answers;
 mod attempt;
 mod away;
 mod ended;
+mod keep;
 mod shop;
 mod took;
 mod turn;
@@ -23,6 +24,7 @@ pub(super) use took::Took;
 
 use attempt::Attempt;
 use ended::Ended;
+use keep::keep;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -66,8 +68,6 @@ pub(super) const CROWD: usize = 16;
 const GATHER_MAX: Duration = Duration::from_millis(2);
 /// What cannot be read may be, after an upgrade.
 const UNREADABLE: Duration = Duration::from_secs(1);
-/// A cell that nobody writes is forgotten.
-const KEEP: Duration = Duration::from_hours(24 * 30);
 /// After a write without an answer, doubling up to 64 times as long.
 const RETRY: Duration = Duration::from_millis(10);
 /// Writes that take longer than this would be late for what may leave at once.
@@ -521,6 +521,7 @@ impl Desk {
         shop.number += 1;
         self.tried_since.get_or_insert(mono);
         let notify = cell.others_wait(shop.me);
+        let keep = keep(&cell.host, now);
         let value = cell.encode(shop.me, shop.number);
         self.under_way = Some(Attempt {
             number: shop.number,
@@ -537,7 +538,7 @@ impl Desk {
             expected: self.version(),
             before: self.base.clone(),
             value,
-            keep: KEEP,
+            keep,
             notify,
         })
     }

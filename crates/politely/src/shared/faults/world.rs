@@ -13,6 +13,7 @@ use super::engine::Engine;
 use super::errand::Errand;
 use super::flight::Flight;
 use super::log::{Log, What};
+use super::operator::Unconfirmed;
 use super::plan::Plan;
 use super::seat::Seat;
 use super::wire::{Answer, Request};
@@ -46,6 +47,7 @@ pub(super) enum Own {
     Answer(u64, Answer),
     NoAnswer(u64),
     Notice(Arc<str>, Arc<[u8]>),
+    Operates,
     Asks(usize),
     AsksOn(usize),
     GivesUp(usize),
@@ -72,6 +74,7 @@ pub(super) struct World {
     pub(super) books: Books,
     pub(super) log: Log,
     pub(super) next: u64,
+    pub(super) unconfirmed: Vec<Unconfirmed>,
     queue: BTreeMap<(Micros, u64), Event>,
 }
 
@@ -97,6 +100,7 @@ impl World {
             books: Books::new(plan.keys),
             log: Log::default(),
             next: 0,
+            unconfirmed: Vec::new(),
             queue: BTreeMap::new(),
             dice,
             plan,
@@ -131,6 +135,7 @@ impl World {
             let at = self.now + self.dice.whole(0, SECOND);
             self.to(who, at, Own::Asks(worker));
         }
+        self.operates_later(who);
         self.serve(who);
     }
 
@@ -179,8 +184,16 @@ impl World {
                     seat.held.push(Event::To(who, life, own));
                     return;
                 }
+                let of_task = matches!(
+                    own,
+                    Own::Timer(_) | Own::Answer(..) | Own::NoAnswer(_) | Own::Notice(..)
+                );
+                if seat.stopped && of_task {
+                    return;
+                }
                 self.own(who, own);
                 self.serve(who);
+                self.hears_confirmed(who);
             }
             Event::Request(id) => self.receive(id),
             Event::Copied(id, written, answer) => self.copied(id, written, answer),
@@ -205,6 +218,7 @@ impl World {
                 let mono = self.mono(who);
                 self.seats[who].hub.noticed(&cell, &value, mono);
             }
+            Own::Operates => self.operates(who),
             Own::Asks(worker) => self.asks(who, worker),
             Own::AsksOn(errand) => self.asks_on(errand),
             Own::GivesUp(errand) => self.gives_up(errand),
@@ -217,6 +231,9 @@ impl World {
 
     /// What the courier does when it wakes.
     pub(super) fn serve(&mut self, who: usize) {
+        if self.seats[who].stopped {
+            return;
+        }
         for round in 0.. {
             assert!(round < 10_000, "the courier never sleeps");
             let mono = self.mono(who);

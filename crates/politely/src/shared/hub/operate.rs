@@ -96,6 +96,31 @@ impl Hub {
         self.desks[id].as_mut().map(|desk| see(desk.host()))
     }
 
+    /// Nothing that was said about `key` waits to be written.
+    pub(in crate::shared) fn is_written(&self, key: &Key) -> bool {
+        let desk = self.of.get(key).and_then(|id| self.desks[*id].as_ref());
+        desk.is_none_or(Desk::is_quiet)
+    }
+
+    /// A caller had the cell of `key` read: `value` is what it holds. Says whether the key is
+    /// known.
+    pub(in crate::shared) fn was_looked_at(
+        &mut self,
+        key: &Key,
+        value: Option<&[u8]>,
+        mono: Timestamp,
+    ) -> bool {
+        let Some(value) = value else {
+            return self.of.contains_key(key);
+        };
+        let id = self.desk(key, mono);
+        if let Some(desk) = &mut self.desks[id] {
+            desk.noticed(value, &mut self.shop, mono);
+        }
+        self.wake(id);
+        true
+    }
+
     /// The engine answered, or did not.
     pub(in crate::shared) const fn has_tried(&self) -> bool {
         self.shop.trouble.is_some()

@@ -341,7 +341,7 @@ proptest! {
             sleep(LATER).await;
             limiter.operate(&Step::Set { rate: None, in_flight: None });
             let said = said(&mut limiter, &steps).await;
-            (said, limiter.snapshot(&key()).unwrap())
+            (said, limiter.snapshot(&key()).unwrap().state)
         });
         let shared = alone(async || {
             let engine: Arc<dyn Engine> = Arc::new(memory());
@@ -353,7 +353,7 @@ proptest! {
             limiter.operate(&Step::Set { rate: None, in_flight: None });
             limiter.settle().await;
             let said = said(&mut limiter, &steps).await;
-            (said, limiter.snapshot(&key()).unwrap())
+            (said, limiter.snapshot(&key()).unwrap().state)
         });
         prop_assert_eq!(registry, bare(0));
         // In a cell leases are named by the epoch they are from, here the first.
