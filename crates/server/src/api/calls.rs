@@ -13,7 +13,7 @@ use politely::wire::{
 use super::Api;
 use super::body::Json;
 use super::problem::Wrong;
-use crate::coordinator::{Aftermath, Outcome};
+use crate::coordinator::{Aftermath, Outcome, wait_for_disk};
 use crate::watch::Worker;
 
 /// What a call of a worker comes to.
@@ -27,6 +27,9 @@ type Answer<T> = Result<Json<T>, Wrong>;
 ))]
 pub(super) async fn acquire(State(api): State<Api>, Json(call): Json<Acquire>) -> Answer<Acquired> {
     sound(&call.client, "items", call.items.len(), 1)?;
+    if let Some(why) = api.coordinator.no_permits() {
+        return Err(Wrong::busy(&why));
+    }
     let outcome = api
         .acquire(
             &call.client,
@@ -66,8 +69,19 @@ pub(super) async fn exchange(
 ) -> Answer<Exchanged> {
     sound(&call.client, "report", call.report.len(), 0)?;
     sound(&call.client, "acquire", call.acquire.len(), 0)?;
-    let (report, aftermath) = api.hear(&call.client, &call.report).await;
-    let gone = api.coordinator.see_to_held(aftermath).await;
+    let (mut report, aftermath) = api.hear(&call.client, &call.report).await;
+    let seen = api.coordinator.see_to_held(aftermath).await;
+    mark(&mut report, &seen.not_durable);
+    let gone = seen.gone;
+    if let Some(why) = api.coordinator.no_permits() {
+        // The reports were heard: they must not be sent again.
+        let items = 0..call.acquire.len() as u32;
+        return Ok(Json(Exchanged {
+            report,
+            retry_in_ms: (!items.is_empty()).then_some(1_000),
+            acquire: items.map(|item| wait_for_disk(item, &why)).collect(),
+        }));
+    }
     let outcome = api
         .acquire(&call.client, &call.acquire, call.want, call.wait_ms, gone)
         .await;
@@ -125,8 +139,9 @@ impl Api {
     }
 
     async fn report(&self, client: &str, items: &[Told]) -> Vec<ToldAnswer> {
-        let (answers, aftermath) = self.hear(client, items).await;
-        self.coordinator.see_to(aftermath).await;
+        let (mut answers, aftermath) = self.hear(client, items).await;
+        let not_durable = self.coordinator.see_to(aftermath).await;
+        mark(&mut answers, &not_durable);
         answers
     }
 
@@ -137,9 +152,21 @@ impl Api {
         let mut aftermath = Aftermath::default();
         let answers = items
             .iter()
-            .map(|told| self.coordinator.report(&worker, told, &mut aftermath))
+            .enumerate()
+            .map(|(at, told)| {
+                let answer = self.coordinator.report(&worker, told, &mut aftermath);
+                aftermath.held_by.resize(aftermath.held.len(), at);
+                answer
+            })
             .collect();
         (answers, aftermath)
+    }
+}
+
+/// Says of these reports that what they brought may be lost.
+fn mark(answers: &mut [ToldAnswer], not_durable: &[usize]) {
+    for &at in not_durable {
+        answers[at].durable = Some(false);
     }
 }
 

@@ -399,11 +399,13 @@ impl Call<'_> {
         });
     }
 
-    fn outcome(self, any: bool) -> Outcome {
+    fn outcome(mut self, any: bool) -> Outcome {
         let now = self.coordinator.now();
         self.worker.waited(now.since(self.began));
-        self.coordinator
-            .keep_granted(self.worker, &self.granted, &self.gone);
+        let coordinator = self.coordinator;
+        if !coordinator.keep_granted(self.worker, &self.granted, &self.gone) {
+            coordinator.take_back(self.worker, &self.granted, &mut self.answers);
+        }
         let told = |answer: &Answer| !(any && matches!(answer, Answer::Wait { .. }));
         Outcome {
             answers: self.answers.into_iter().flatten().filter(told).collect(),

@@ -3,6 +3,8 @@
 mod acquire;
 mod adopt;
 mod answers;
+mod config_cell;
+mod health;
 mod keep;
 mod names;
 mod operate;
@@ -15,12 +17,13 @@ mod wishes;
 mod tests;
 
 pub(crate) use acquire::Outcome;
-pub(crate) use keep::Aftermath;
+pub(crate) use keep::{Aftermath, wait_for_disk};
+pub(crate) use operate::NotSet;
 pub(crate) use report::ms_up;
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -34,9 +37,12 @@ use politely::shared::Away;
 use politely::wire::ConfigPatch;
 use politely::{Budgets, Clock, Limiter};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
-use crate::store::Store;
+use crate::store::{Kept, Store};
 use crate::watch::Watch;
+use config_cell::ConfigCell;
+use health::Health;
 use permits::Permits;
 use wishes::Wishes;
 
@@ -85,8 +91,8 @@ pub enum StartError {
     )]
     KeptConfig,
     /// The store cannot be read.
-    #[error("politely.redb: {0}")]
-    Store(#[from] redb::Error),
+    #[error("{0}")]
+    Store(String),
 }
 
 /// Directs a fleet: cheap to clone; clones share all.
@@ -98,6 +104,9 @@ pub(crate) struct Inner {
     pub(crate) watch: Watch,
     permits: Permits,
     store: Option<Store>,
+    health: Health,
+    /// Where the configuration is shared, if keys are.
+    config_cell: OnceLock<ConfigCell>,
     /// Permits never heard of again.
     expired: AtomicU64,
     closing: watch::Sender<bool>,
@@ -139,8 +148,11 @@ impl Coordinator {
         Ok(Self::with(settings, (1 << 23) + boot, limiter, None))
     }
 
-    /// A coordinator whose keys live in `engine`'s cells, shared with all who use the same. `kept`: what it learns is kept there
-    /// as well, for an engine that loses everything.
+    /// A coordinator whose keys live in `engine`'s cells, shared with all coordinators that use the
+    /// same. `kept`: states and configuration are kept there as well, for an engine that loses
+    /// everything.
+    ///
+    /// Operators' changes of the configuration are shared only after [`Coordinator::share_config`].
     ///
     /// # Errors
     /// A number that makes no sense, or a store that cannot be read.
@@ -148,19 +160,25 @@ impl Coordinator {
         settings: Settings,
         engine: Arc<dyn Engine>,
         away: Away,
-        kept: Option<Store>,
+        kept: Option<(Store, Kept)>,
     ) -> Result<Self, StartError> {
         let limiter = limiter(&settings).store(engine).when_away(away).build()?;
         // Its permits must not be named like another coordinator's.
         let boot = RandomState::new().hash_one(std::process::id()) % (1 << 23);
-        if let Some(store) = &kept {
-            store.for_each_key(|name, state| {
+        let (store, kept) = kept.unzip();
+        if let Some(store) = &store {
+            let restored = store.for_each_key(|name, state| {
                 if let Ok(key) = Key::parse(name) {
                     let _ = limiter.restore(&key, state);
                 }
-            })?;
+            });
+            restored.map_err(StartError::Store)?;
         }
-        Ok(Self::with(settings, (1 << 23) + boot, limiter, kept))
+        let coordinator = Self::with(settings, (1 << 23) + boot, limiter, store);
+        if let Some(json) = kept.and_then(|kept| kept.config) {
+            coordinator.apply_kept(&json)?;
+        }
+        Ok(coordinator)
     }
 
     fn with(settings: Settings, boot: u64, limiter: Limiter, store: Option<Store>) -> Self {
@@ -169,6 +187,8 @@ impl Coordinator {
             watch: Watch::new(now),
             permits: Permits::new(boot),
             store,
+            health: Health::default(),
+            config_cell: OnceLock::new(),
             expired: AtomicU64::new(0),
             closing: watch::Sender::new(false),
             wishes: Wishes::default(),
@@ -188,16 +208,28 @@ impl Coordinator {
         Self(Arc::new(inner))
     }
 
-    /// What must be done by the clock, until the coordinator is closed: call it once, in a task of its own.
+    /// Does what must be done by the clock, until it is dropped: call it once, in a task of its
+    /// own. Each part runs in a task of its own; if one ends, [`Coordinator::trouble`] says so.
     pub async fn tend(self) {
-        tokio::join!(self.keep_learned(), self.keep_sweeping());
+        let mut tasks = JoinSet::new();
+        self.supervise(&mut tasks, "hands states to the store", Self::keep_learned);
+        self.supervise(&mut tasks, "ends leases", Self::keep_sweeping);
+        self.supervise(
+            &mut tasks,
+            "reads the configuration",
+            Self::keep_config_read,
+        );
+        while tasks.join_next().await.is_some() {}
     }
 
-    async fn keep_sweeping(&self) {
+    async fn keep_sweeping(self) {
         loop {
             tokio::time::sleep(SWEEP_EVERY).await;
             let now = self.now();
             self.sweep(now);
+            if let Some(store) = &self.0.store {
+                store.try_journal_again();
+            }
             self.0.watch.tick(now, &self.0.limiter.stats());
         }
     }

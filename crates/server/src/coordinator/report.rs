@@ -207,6 +207,7 @@ impl Answered {
             late,
             rate: finite(self.rate),
             hold_ms: ms_up(self.hold_until.since(now)),
+            durable: None,
             error: None,
         }
     }
