@@ -8,6 +8,7 @@ mod coordinator_fetch;
 mod coordinator_tls;
 mod crawl_delay;
 mod dashboard;
+mod durable;
 mod fetch_pages;
 mod fleet;
 mod fleet_store;
