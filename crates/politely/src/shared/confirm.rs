@@ -22,7 +22,7 @@ use crate::snapshot::Snapshot;
 pub(super) struct Barrier(Mutex<Option<oneshot::Sender<()>>>);
 
 impl Barrier {
-    pub(super) fn new() -> (Event, oneshot::Receiver<()>) {
+    pub(super) fn event() -> (Event, oneshot::Receiver<()>) {
         let (sender, written) = oneshot::channel();
         let barrier = Arc::new(Self(Mutex::new(Some(sender))));
         (Event::Barrier(barrier), written)
@@ -66,7 +66,7 @@ impl Shared {
             if state.hub.is_written(key) {
                 return true;
             }
-            let (barrier, written) = Barrier::new();
+            let (barrier, written) = Barrier::event();
             state.hub.tell(key, barrier, now);
             written
         };

@@ -40,7 +40,7 @@ impl World {
         self.books.held(key, by, self.next, self.now, length);
         let hold = Event::Hold(Duration::from_micros(length), HoldReason::Operator);
         self.tell(who, key, hold);
-        let (barrier, written) = Barrier::new();
+        let (barrier, written) = Barrier::event();
         self.tell(who, key, barrier);
         self.unconfirmed.push(Unconfirmed {
             who,
