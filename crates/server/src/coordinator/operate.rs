@@ -253,7 +253,7 @@ impl Coordinator {
 
     pub(super) fn operated_now(&self) -> (ConfigPatch, u64) {
         let operated = self.0.operated.lock();
-        (operated.patch.clone(), operated.version)
+        (operated.patch, operated.version)
     }
 
     fn put_to_work(
@@ -266,7 +266,7 @@ impl Coordinator {
         let set = self.0.limiter.reconfigure(config.clone());
         set.map_err(|wrong| not_sound(&wrong))?;
         operated.settings.config = config;
-        operated.patch = all.clone();
+        operated.patch = *all;
         operated.version = version;
         Ok(())
     }

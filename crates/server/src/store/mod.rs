@@ -227,7 +227,7 @@ impl Store {
     pub fn for_each_key(&self, each: impl FnMut(&str, &[u8])) -> Result<(), String> {
         let damaged = self.tables.for_each_key(each);
         let damaged = damaged.map_err(|why| format!("politely.redb: {why}"))?;
-        if let Some((first, _)) = damaged.first_key_value() {
+        if let Some(first) = damaged.first() {
             tracing::error!(
                 "politely.redb: the states of {} keys are damaged and set aside, the first of \
                  {first:?}; they begin anew: set their limits and holds again",

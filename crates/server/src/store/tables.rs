@@ -4,7 +4,7 @@
 //! next write does. Before each write the file is compared with the one that was opened: a database
 //! that was emptied, removed or replaced meanwhile must not take writes as if nothing were missing.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::hash::{BuildHasher, RandomState};
 use std::os::unix::fs::MetadataExt;
@@ -183,9 +183,9 @@ impl Tables {
     pub(super) fn for_each_key(
         &self,
         mut each: impl FnMut(&str, &[u8]),
-    ) -> Result<BTreeMap<String, Damaged>, String> {
-        let read = || -> Result<BTreeMap<String, Damaged>> {
-            let mut damaged = BTreeMap::new();
+    ) -> Result<BTreeSet<String>, String> {
+        let read = || -> Result<BTreeSet<String>> {
+            let mut damaged = BTreeSet::new();
             let database = self.database.read();
             let Some(database) = &*database else {
                 return Err(redb::Error::PreviousIo);
@@ -194,11 +194,13 @@ impl Tables {
                 let (key, sealed) = entry?;
                 match seal::open(key.value(), sealed.value()) {
                     Ok((_, state)) => each(key.value(), state),
-                    Err(why) => drop(damaged.insert(key.value().to_owned(), why)),
+                    Err(Damaged) => {
+                        damaged.insert(key.value().to_owned());
+                    }
                 }
             }
             if !damaged.is_empty() {
-                set_states_aside(database, damaged.keys())?;
+                set_states_aside(database, damaged.iter())?;
             }
             Ok(damaged)
         };

@@ -195,7 +195,7 @@ async fn a_cell_outlives_its_hold_and_its_operators_settings() {
     };
     one.patch_key(&key(), &held).await.unwrap();
     let keep = town.keep("politely:{h.example}");
-    assert!(keep >= 230 * DAY - Duration::from_mins(1), "{keep:?}");
+    assert!(keep > 229 * DAY, "{keep:?}");
     one.patch_key(&key(), &patch(5.0, None)).await.unwrap();
     assert!(town.keep("politely:{h.example}") > 30_000 * DAY);
     // A key without either is forgotten after a month.
@@ -216,7 +216,7 @@ async fn the_configuration_is_everybodys_and_outlives_all() {
     let [one, other] = [town.coordinator().await, town.coordinator().await];
     one.patch_config(&burst(3.0)).await.unwrap();
     other.refresh_config().await.unwrap();
-    assert_eq!(other.config().crawling.rate_burst, 3.0);
+    assert!((other.config().crawling.rate_burst - 3.0).abs() < 1e-9);
     // Both change it at the same time: each change is in it.
     let start = ConfigPatch {
         crawling: CrawlingPatch {
@@ -231,10 +231,8 @@ async fn the_configuration_is_everybodys_and_outlives_all() {
     drop((one, other));
     let third = town.coordinator().await;
     let config = third.config();
-    assert_eq!(
-        (config.crawling.rate_burst, config.crawling.rate_start),
-        (4.0, 2.0)
-    );
+    let found = [config.crawling.rate_burst, config.crawling.rate_start];
+    assert_eq!(found.map(|number| number.to_string()), ["4", "2"]);
     assert_eq!(config.version, 4);
     // What makes no sense is in nobody's way.
     let wrong = third.patch_config(&burst(0.1)).await;
@@ -252,7 +250,7 @@ async fn an_engine_that_lost_the_configuration_gets_it_back() {
     let cell = super::super::config_cell::ConfigCell::new(Arc::new(empty.memory.clone()));
     again.go_by_for_test(&cell).await.unwrap();
     let other = empty.coordinator().await;
-    assert_eq!(other.config().crawling.rate_burst, 3.0);
+    assert!((other.config().crawling.rate_burst - 3.0).abs() < 1e-9);
 }
 
 #[tokio::test]
