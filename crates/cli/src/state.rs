@@ -1,5 +1,7 @@
 //! `politely state`: check, save and restore a coordinator's folder.
 
+use std::fmt::Write as _;
+
 use politely_server::store::{self, ArchiveError, Found};
 
 use crate::args::{StateArgs, StateCommand};
@@ -50,13 +52,15 @@ fn words(found: &Found) -> String {
         found.keys, found.permits, found.boots
     );
     if found.keys_damaged > 0 {
-        words += &format!(
+        let _ = write!(
+            words,
             "; the states of {} keys are damaged: the next start sets them aside, and these keys begin anew",
             found.keys_damaged
         );
     }
     if found.journal_damaged > 0 {
-        words += &format!(
+        let _ = write!(
+            words,
             "; {} damaged bytes in the journal: the next start skips them",
             found.journal_damaged
         );

@@ -22,7 +22,7 @@ const KILLS: u64 = 20;
 const THREADS: u64 = 4;
 /// Keys of each thread.
 const KEYS: u64 = 10;
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A coordinator; killed when dropped.
 struct Serve {
