@@ -25,6 +25,42 @@ pub(crate) enum Command {
     Simulate(SimulateArgs),
     Serve(ServeArgs),
     Top(TopArgs),
+    State(StateArgs),
+}
+
+/// Check, save or restore the state folder of a coordinator that is stopped.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exit codes:
+  0  done; for check: nothing is damaged
+  1  check: something is damaged
+  2  wrong usage, a folder or file that cannot be read or written, or that is in use; nothing was changed")]
+pub(crate) struct StateArgs {
+    #[command(subcommand)]
+    pub(crate) command: StateCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum StateCommand {
+    /// Read all of DIR and verify its checksums; nothing is changed
+    Check {
+        /// The folder given to `politely serve --state`
+        dir: PathBuf,
+    },
+    /// Write all of DIR into FILE, which must not exist
+    Backup {
+        /// The folder given to `politely serve --state`
+        dir: PathBuf,
+        /// The backup
+        file: PathBuf,
+    },
+    /// Put the backup FILE into DIR; damaged files there are moved to DIR/replaced
+    Restore {
+        /// An empty folder, a new one, or one whose state is damaged
+        dir: PathBuf,
+        /// The backup
+        file: PathBuf,
+    },
 }
 
 /// Direct a fleet: tell any worker, in any language, when it may send, and learn from what it reports.
@@ -35,6 +71,7 @@ pub(crate) enum Command {
 #[command(after_help = "\
 Exit codes:
   0  ended as asked (Ctrl-C, SIGTERM): what was under way is finished, all is saved
+  1  ended as asked, but something could not be saved: the disk refused, or a background task had ended
   2  wrong usage, an unusable address, certificate or state folder, a --store URL that means nothing; nothing was
      served (an engine that is away or refuses is told of, and asked again)")]
 pub(crate) struct ServeArgs {
@@ -61,6 +98,16 @@ pub(crate) struct ServeArgs {
         conflicts_with = "memory"
     )]
     pub(crate) store_away: StoreAway,
+    /// What an answer survives: kill -9 (kill), or a power loss too (power), which costs an fsync
+    /// per call that grants or ends permits
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHAT",
+        default_value_t,
+        conflicts_with = "memory"
+    )]
+    pub(crate) durability: DurabilityName,
     /// The engine's password is in FILE; `POLITELY_STORE_PASSWORD` may hold it instead
     #[arg(long, value_name = "FILE", requires = "store")]
     pub(crate) store_password_file: Option<PathBuf>,
@@ -126,6 +173,25 @@ pub(crate) struct TopArgs {
     /// Print the table once, as plain text: the first 1,000 keys by name
     #[arg(long)]
     pub(crate) once: bool,
+}
+
+/// What an answer of the coordinator survives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum DurabilityName {
+    /// kill -9
+    #[default]
+    Kill,
+    /// A power loss too
+    Power,
+}
+
+impl From<DurabilityName> for politely_server::store::Durability {
+    fn from(name: DurabilityName) -> Self {
+        match name {
+            DurabilityName::Kill => Self::Kill,
+            DurabilityName::Power => Self::Power,
+        }
+    }
 }
 
 /// What the limits of a URL attach to.

@@ -15,6 +15,7 @@ mod log;
 mod serve;
 mod simulate;
 mod site_rps;
+mod state;
 mod target;
 mod token;
 mod top;
@@ -50,6 +51,7 @@ fn main() -> std::process::ExitCode {
         Command::Simulate(args) => simulate::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::State(args) => state::run(&args),
     };
     exit.unwrap_or_else(|wrong| {
         eprintln!("error: {wrong}");

@@ -32,17 +32,23 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         .enable_all()
         .build()
         .map_err(|why| Wrong(format!("no runtime: {why}")))?;
+    let open = |dir: PathBuf| {
+        let opened = Store::open_for(&dir, args.durability.into());
+        opened.map_err(|why| Wrong(why.to_string()))
+    };
     let coordinator = match (&args.store, state_folder(args)?) {
         (Some(url), dir) => {
             let url = token::store_url(url, args.store_password_file.as_deref())?;
-            let engine = Redis::connect(&url).map_err(|why| Wrong(format!("--store: {why}")))?;
-            let kept = dir.map(|dir| Store::open(&dir)).transpose();
-            let (kept, _) = kept.map_err(|why| Wrong(why.to_string()))?.unzip();
-            Coordinator::shared(settings, Arc::new(engine), args.store_away.into(), kept)
+            let connect = || Redis::connect(&url).map_err(|why| Wrong(format!("--store: {why}")));
+            let (engine, config) = (connect()?, connect()?);
+            let kept = dir.map(open).transpose()?;
+            let away = args.store_away.into();
+            let coordinator = Coordinator::shared(settings, Arc::new(engine), away, kept);
+            coordinator.map(|coordinator| coordinator.share_config(Arc::new(config)))
         }
         (None, None) => Coordinator::new(settings),
         (None, Some(dir)) => {
-            let (store, kept) = Store::open(&dir).map_err(|why| Wrong(why.to_string()))?;
+            let (store, kept) = open(dir)?;
             Coordinator::resume(settings, store, kept)
         }
     };
@@ -50,6 +56,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
     let secure = options.certificate.is_some();
     let limiter = coordinator.limiter().clone();
     runtime.block_on(async {
+        // Before the first permit, if the engine answers; otherwise as soon as it does.
+        let _ = coordinator.refresh_config().await;
         let server = Server::bind(coordinator, options).await;
         let server = server.map_err(|why| Wrong(why.to_string()))?;
         let server = server.caps(Caps {

@@ -11,6 +11,7 @@ use politely_core::key::Key;
 
 use crate::asked::{AcquireError, Refusal, SetError, Unsupported};
 use crate::permit::Permit;
+use crate::snapshot::Snapshot;
 use crate::stats::{Commits, Stats};
 use crate::waiters::Turn;
 
@@ -75,7 +76,7 @@ pub(crate) trait Elsewhere: Send + Sync {
 
     fn numbers(&self, key: &Key) -> Result<OperatorNumbers, Unsupported>;
 
-    fn snapshot(&self, _key: &Key) -> Option<Vec<u8>> {
+    fn snapshot(&self, _key: &Key) -> Option<Snapshot> {
         None
     }
 
@@ -83,7 +84,7 @@ pub(crate) trait Elsewhere: Send + Sync {
     fn remember(&self, key: &Key, state: &[u8]) -> Result<(), Unsupported>;
 
     /// The states that learned something since this was last called.
-    fn take_learned(&self) -> Vec<(Key, Vec<u8>)> {
+    fn take_learned(&self) -> Vec<(Key, Snapshot)> {
         Vec::new()
     }
 
@@ -99,6 +100,16 @@ pub(crate) trait Elsewhere: Send + Sync {
 
     /// All that was said has arrived.
     fn settled(&self, patience: Duration) -> Later<'_, bool>;
+
+    /// Waits until what was said about `key` has arrived, at most for `patience`.
+    fn confirm<'a>(&'a self, _key: &'a Key, patience: Duration) -> Later<'a, bool> {
+        self.settled(patience)
+    }
+
+    /// Reads the state of `key` from where it is kept; says whether it is known.
+    fn refresh<'a>(&'a self, key: &'a Key, _patience: Duration) -> Later<'a, Result<bool, String>> {
+        Box::pin(async move { Ok(self.explain(key).is_some()) })
+    }
 
     /// It can be reached, and will listen to us.
     fn greet(&self) -> Later<'_, Result<(), String>>;

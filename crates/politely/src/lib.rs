@@ -66,6 +66,7 @@ pub mod reqwest;
 pub mod robots;
 pub mod shared;
 mod slab;
+mod snapshot;
 mod stats;
 mod sync;
 mod waiters;
@@ -84,6 +85,7 @@ pub use politely_core::host::{Ask, CrawlDelay, Directions, Explanation, Operator
 pub use politely_core::key::Key;
 pub use politely_core::signal::{Failure, Outcome, Report, Signal};
 pub use registry::Full;
+pub use snapshot::Snapshot;
 pub use stats::{Commits, Stats};
 pub use waiters::Turn;
 

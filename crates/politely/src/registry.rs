@@ -24,6 +24,7 @@ use crate::birth::Birth;
 use crate::clock::Clock;
 use crate::index::Index;
 use crate::slab::Slab;
+use crate::snapshot::Snapshot;
 use crate::stats::Stats;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard};
 use crate::waiters::Waiters;
@@ -69,6 +70,8 @@ pub(crate) struct Shard {
     pub(crate) config: Arc<Config>,
     /// Other configurations than that of all keys, by slot.
     own: BTreeMap<u32, Own>,
+    /// The version of the last snapshot of any key here.
+    pub(crate) snapshots: u64,
     /// Makes what is random repeatable.
     seed: u64,
     pub(crate) stats: Stats,
@@ -111,6 +114,7 @@ impl Registry {
                 learned: Vec::new(),
                 config: Arc::clone(config),
                 own: BTreeMap::new(),
+                snapshots: 0,
                 seed,
                 stats: Stats::default(),
             };
@@ -319,15 +323,18 @@ impl Shard {
     }
 
     /// What learned since this was last called, with their states.
-    pub(crate) fn take_learned(&mut self) -> Vec<(Key, Vec<u8>)> {
+    pub(crate) fn take_learned(&mut self) -> Vec<(Key, Snapshot)> {
         let learned = std::mem::take(&mut self.learned);
+        self.snapshots += 1;
+        let version = self.snapshots;
         let states = learned.into_iter().filter_map(|slot| {
             let slot = self.slots.get_mut(slot)?;
             if !std::mem::replace(&mut slot.listed, false) {
                 return None;
             }
             slot.saved = true;
-            Some((slot.key.clone(), slot.host.snapshot()))
+            let state = slot.host.snapshot();
+            Some((slot.key.clone(), Snapshot { version, state }))
         });
         states.collect()
     }

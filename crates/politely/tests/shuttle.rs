@@ -30,6 +30,8 @@ mod permit;
 mod registry;
 #[path = "../src/slab.rs"]
 mod slab;
+#[path = "../src/snapshot.rs"]
+mod snapshot;
 #[path = "../src/stats.rs"]
 mod stats;
 #[path = "../src/waiters.rs"]

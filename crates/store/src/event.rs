@@ -10,6 +10,7 @@ use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{CrawlDelay, Directions, Host, OperatorNumbers, Unused};
 use politely_core::signal::{Report, Signal};
 
+use crate::barrier::Barrier;
 use crate::held_lease::HeldLease;
 
 /// A change of a key's state.
@@ -55,6 +56,8 @@ pub enum Event {
     Forget,
     /// A state from before the engine lost it, or one that a fallback share kept.
     Join(Box<Host>),
+    /// No change: a caller waits until all events before it are written.
+    Barrier(Arc<Barrier>),
 }
 
 impl Event {
@@ -100,6 +103,7 @@ impl Event {
             Self::Unpark => host.unpark(now, config),
             Self::Forget => host.forget(now, config),
             Self::Join(other) => host.join(other, now, config),
+            Self::Barrier(_) => {}
         }
         None
     }

@@ -44,6 +44,7 @@
 //! another store, implement [`Engine`]. To drive a [`Node`] from another runtime, read the
 //! documentation of [`Node`] and follow `politely`'s driver.
 
+mod barrier;
 mod engine;
 mod event;
 mod held_lease;
@@ -53,6 +54,7 @@ mod record;
 mod replica;
 mod shared_clock;
 
+pub use self::barrier::Barrier;
 pub use self::engine::{
     Engine, EngineError, Heartbeat, Notice, OnNotice, Pending, Version, Write, Written,
 };

@@ -48,6 +48,8 @@ pub(crate) struct Engine {
     frontier: Mutex<Shared>,
     /// Robots answers not yet kept.
     robots_kept: Mutex<Vec<(String, Cached)>>,
+    /// Held while states are read and written.
+    keeping: Mutex<()>,
     idle: Notify,
     watch: Notify,
     stop: AtomicBool,
@@ -121,6 +123,7 @@ impl Engine {
                 watching: None,
             }),
             robots_kept: Mutex::default(),
+            keeping: Mutex::default(),
             idle: Notify::new(),
             watch: Notify::new(),
             stop: AtomicBool::new(false),
@@ -372,6 +375,8 @@ impl Engine {
             self.stop();
         }
         let Some(store) = &self.store else { return };
+        // One call at a time: an older snapshot must not be written after a newer one.
+        let _order = self.keeping.lock().unwrap_or_else(PoisonError::into_inner);
         // The order matters: states that are read from now on cover all older records.
         let active = match self.sent.as_ref().map(SentLog::rotate) {
             Some(Ok(active)) => active,
@@ -395,7 +400,7 @@ impl Engine {
         );
         let keys: Vec<_> = keys
             .into_iter()
-            .filter_map(|key| Some((key.as_str().to_owned(), self.limits.snapshot(&key)?)))
+            .filter_map(|key| Some((key.as_str().to_owned(), self.limits.snapshot(&key)?.state)))
             .collect();
         if keys.is_empty() && robots.is_empty() {
             return;

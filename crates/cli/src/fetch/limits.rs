@@ -337,7 +337,7 @@ impl Limits {
     }
 
     /// What was learned about `key`, to be kept.
-    pub(crate) fn snapshot(&self, key: &Key) -> Option<Vec<u8>> {
+    pub(crate) fn snapshot(&self, key: &Key) -> Option<politely::Snapshot> {
         match &self.fleet {
             Some(_) => None,
             None => self.limiter.snapshot(key),

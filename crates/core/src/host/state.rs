@@ -152,6 +152,11 @@ impl Host {
         Self::read(snapshot).ok().map(|host| host.pace.at())
     }
 
+    /// Returns when the hold in force at `now` ends; nothing without a hold.
+    pub fn hold_ends(&self, now: Timestamp) -> Option<Timestamp> {
+        self.hold.active(now).map(|(until, ..)| until)
+    }
+
     fn read(bytes: &[u8]) -> Result<Self, RestoreError> {
         let short = postcard::Error::DeserializeUnexpectedEnd;
         let Some((&version, rest)) = bytes.split_first() else {

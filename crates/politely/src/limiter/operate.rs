@@ -14,6 +14,7 @@ use crate::asked::{SetError, Unsupported};
 use crate::elsewhere::Operation;
 use crate::permit::{Departure, Part, Permit};
 use crate::registry::{Entry, Full};
+use crate::snapshot::Snapshot;
 use crate::stats::{Commits, Stats};
 use crate::waiters::{Turn, Waiters};
 
@@ -134,6 +135,31 @@ impl Limiter {
     /// without a lease.
     pub async fn adopt(&self, leases: &[(Key, LeaseId)], patience: Duration) -> Option<Permit> {
         self.elsewhere()?.adopt(leases, patience).await
+    }
+
+    /// Waits until everything that was said about `key` so far is in the engine, at most for
+    /// `patience`: reports, holds, operator's numbers. `false`: it may be there or not. Without an
+    /// engine there is nothing to wait for.
+    ///
+    /// Cancellation safe: what was said is written all the same.
+    pub async fn confirm(&self, key: &Key, patience: Duration) -> bool {
+        match self.elsewhere() {
+            Some(elsewhere) => elsewhere.confirm(key, patience).await,
+            None => true,
+        }
+    }
+
+    /// Reads the state of `key` from the engine, at most for `patience`, so that
+    /// [`Limiter::explain`] and [`Limiter::numbers`] know what other processes wrote. Says whether
+    /// the key is known. Without an engine it reads nothing.
+    ///
+    /// # Errors
+    /// The engine did not answer; one line.
+    pub async fn refresh(&self, key: &Key, patience: Duration) -> Result<bool, String> {
+        match self.elsewhere() {
+            Some(elsewhere) => elsewhere.refresh(key, patience).await,
+            None => Ok(self.explain(key).is_some()),
+        }
     }
 
     /// Nothing leaves for `key` during `length` from now on, unless it is held for longer already.
@@ -260,21 +286,23 @@ impl Limiter {
 
     /// The state of `key` as bytes, to be given to [`Limiter::restore`] after a restart; `None` if it is not
     /// known. What is saved may be evicted when room is short.
-    pub fn snapshot(&self, key: &Key) -> Option<Vec<u8>> {
+    pub fn snapshot(&self, key: &Key) -> Option<Snapshot> {
         if let Some(elsewhere) = self.elsewhere() {
             return elsewhere.snapshot(key);
         }
         let mut found = self.0.registry.find(key)?;
+        found.shard.snapshots += 1;
+        let version = found.shard.snapshots;
         let entry = found.entry();
         *entry.saved = true;
         let state = entry.host.snapshot();
         self.0.registry.look_again();
-        Some(state)
+        Some(Snapshot { version, state })
     }
 
     /// The states that learned something since this was last called, each key once, to be kept and given to
     /// [`Limiter::restore`] after a restart. Call it once a second or so; one shard is locked at a time.
-    pub fn take_learned(&self) -> Vec<(Key, Vec<u8>)> {
+    pub fn take_learned(&self) -> Vec<(Key, Snapshot)> {
         if let Some(elsewhere) = self.elsewhere() {
             return elsewhere.take_learned();
         }

@@ -3,6 +3,7 @@
 //! It has a runtime of its own, so callers may live on any runtime, on several, or on none.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use politely_core::Timestamp;
@@ -11,6 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::Inner;
+use super::confirm::Refresh;
 use crate::sync::sleep;
 
 /// The number of calls with reads or writes in flight. Meanwhile the next batch gathers.
@@ -28,6 +30,7 @@ enum Done {
     Writes(Vec<Arc<str>>, Vec<Result<Written, EngineError>>),
     Reads(Vec<Arc<str>>, Vec<Result<Option<Vec<u8>>, EngineError>>),
     Watch(Result<(), EngineError>),
+    Refreshes(Vec<Refresh>, Vec<Result<Option<Vec<u8>>, EngineError>>),
 }
 
 /// Starts the thread. It ends when the limiter is dropped and all events are written.
@@ -39,8 +42,29 @@ pub(super) fn start(inner: Arc<Inner>, engine: Arc<dyn Engine>) {
     inner.prefetches.run_on(runtime.handle().clone());
     std::thread::Builder::new()
         .name("politely-cells".to_owned())
-        .spawn(move || runtime.block_on(run(&inner, engine)))
+        .spawn(move || {
+            let _ended = Ended(&inner);
+            runtime.block_on(run(&inner, engine));
+        })
         .expect("the system has a thread left");
+}
+
+/// Marks the thread as ended when it is dropped, also by a panic.
+struct Ended<'a>(&'a Inner);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        let Self(inner) = self;
+        let mut state = inner.state.lock();
+        // The callers must not wait any longer.
+        state.refreshes.clear();
+        if !state.closed {
+            tracing::error!("the thread that talks to the engine has ended; restart this process");
+        }
+        drop(state);
+        inner.has_ended.store(true, Ordering::Relaxed);
+        inner.progress.notify_waiters();
+    }
 }
 
 pub(super) async fn run(inner: &Arc<Inner>, engine: Arc<dyn Engine>) {
@@ -62,6 +86,7 @@ pub(super) async fn run(inner: &Arc<Inner>, engine: Arc<dyn Engine>) {
                     return;
                 }
             }
+            driver.refresh(std::mem::take(&mut state.refreshes));
             let commands = state.node.poll_commands(now, driver.in_flight < CALLS_MAX);
             if commands.is_empty() {
                 state.node.next_wakeup(now, driver.in_flight < CALLS_MAX)
@@ -152,6 +177,23 @@ impl<'a> Driver<'a> {
         }
     }
 
+    /// Reads cells for callers in one call. It does not count as in flight, since callers wait.
+    fn refresh(&mut self, refreshes: Vec<Refresh>) {
+        if refreshes.is_empty() {
+            return;
+        }
+        let engine = Arc::clone(&self.engine);
+        self.calls.spawn(async move {
+            let cells = refreshes
+                .iter()
+                .map(|refresh| Arc::clone(&refresh.cell))
+                .collect();
+            let failed = |late| vec![Err(late); refreshes.len()];
+            let read = in_time(engine.read(cells), failed).await;
+            Done::Refreshes(refreshes, read)
+        });
+    }
+
     fn write(&mut self, writes: Vec<Write>) {
         self.in_flight += 1;
         let engine = Arc::clone(&self.engine);
@@ -187,6 +229,11 @@ impl<'a> Driver<'a> {
                 self.in_flight -= 1;
                 for (name, result) in names.iter().zip(results) {
                     node.handle_read(name, result, now);
+                }
+            }
+            Done::Refreshes(refreshes, results) => {
+                for (refresh, result) in refreshes.into_iter().zip(results) {
+                    refresh.handle_read(result, node, now);
                 }
             }
             Done::Watch(watched) => {

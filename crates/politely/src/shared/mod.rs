@@ -43,10 +43,12 @@
 //! | `permit_guard.rs` | the caller's handle of a shared permit |
 //! | `prefetch.rs` | permits acquired in the background for `try_acquire` |
 //! | `adopt.rs` | permits that another process was granted |
+//! | `confirm.rs` | callers that wait for the engine: a write is confirmed, a cell is read |
 //! | `builder.rs` | [`StoreBuilder`] |
 
 mod adopt;
 mod builder;
+mod confirm;
 mod driver;
 mod permit_guard;
 mod prefetch;
@@ -56,6 +58,7 @@ mod tests;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -71,12 +74,14 @@ use crate::asked::{AcquireError, Refusal, RefusalReason, Unsupported, alone, dis
 use crate::clock::Clock;
 use crate::elsewhere::{Elsewhere, Later, Operation};
 use crate::permit::Permit;
+use crate::snapshot::Snapshot;
 use crate::stats::{Commits, Stats};
 use crate::sync::sleep;
 use crate::waiters::Turn;
 
 pub use self::builder::{Away, StoreBuilder};
 
+use self::confirm::Refresh;
 use self::permit_guard::PermitGuard;
 use self::prefetch::Prefetches;
 
@@ -97,12 +102,18 @@ struct Inner {
     /// Signals that the engine answered or failed to.
     progress: Notify,
     prefetches: Prefetches,
+    /// The driver has ended.
+    has_ended: AtomicBool,
 }
 
 struct State {
     node: Node,
     callers: HashMap<Ticket, oneshot::Sender<Result<Grant, Wait>>, foldhash::fast::RandomState>,
     closed: bool,
+    /// Cells to read for callers.
+    refreshes: Vec<Refresh>,
+    /// The version of the last snapshot of any key.
+    snapshots: u64,
     /// The waits of all callers so far.
     stats: Stats,
 }
@@ -152,12 +163,15 @@ impl Shared {
                 }),
                 callers: HashMap::default(),
                 closed: false,
+                refreshes: Vec::new(),
+                snapshots: 0,
                 stats: Stats::default(),
             }),
             clock,
             wake: Notify::new(),
             progress: Notify::new(),
             prefetches: Prefetches::default(),
+            has_ended: AtomicBool::new(false),
         }))
     }
 
@@ -295,9 +309,8 @@ impl Elsewhere for Shared {
         Ok(state.node.with_host(key, numbers).unwrap_or_default())
     }
 
-    fn snapshot(&self, key: &Key) -> Option<Vec<u8>> {
-        let snapshot = |host: &mut Host| host.snapshot();
-        self.0.state.lock().node.with_host(key, snapshot)
+    fn snapshot(&self, key: &Key) -> Option<Snapshot> {
+        self.0.snapshot(key)
     }
 
     fn remember(&self, key: &Key, state: &[u8]) -> Result<(), Unsupported> {
@@ -305,8 +318,8 @@ impl Elsewhere for Shared {
         Ok(())
     }
 
-    fn take_learned(&self) -> Vec<(Key, Vec<u8>)> {
-        self.0.state.lock().node.take_learned()
+    fn take_learned(&self) -> Vec<(Key, Snapshot)> {
+        self.0.take_learned()
     }
 
     fn stats(&self) -> Stats {
@@ -349,6 +362,14 @@ impl Elsewhere for Shared {
         Box::pin(async move { tokio::time::timeout(patience, self.flushed()).await.is_ok() })
     }
 
+    fn confirm<'a>(&'a self, key: &'a Key, patience: Duration) -> Later<'a, bool> {
+        Box::pin(self.wait_until_written(key, patience))
+    }
+
+    fn refresh<'a>(&'a self, key: &'a Key, patience: Duration) -> Later<'a, Result<bool, String>> {
+        Box::pin(self.read_now(key, patience))
+    }
+
     fn greet(&self) -> Later<'_, Result<(), String>> {
         Box::pin(async {
             let began = self.0.clock.now();
@@ -371,8 +392,7 @@ impl Elsewhere for Shared {
     }
 
     fn trouble(&self) -> Option<String> {
-        let now = self.0.clock.now();
-        self.0.state.lock().node.last_error(now)
+        self.0.last_error()
     }
 
     fn close(&self) {

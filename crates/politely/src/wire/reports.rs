@@ -320,6 +320,11 @@ pub struct ToldAnswer {
     /// The failure counts against its URL only: the key's rate, breaker and hold did not change.
     #[serde(default, skip_serializing_if = "is_false")]
     pub url_fault: bool,
+    /// `false`: the hold or the breaker that this report brought is in force, but is neither on
+    /// disk nor in the engine yet. A kill of the coordinator may lose it. Absent: it is kept, or
+    /// there is nothing to keep.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub durable: Option<bool>,
     /// What is wrong with the report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Error>,

@@ -46,18 +46,28 @@ pub(super) async fn keys(
 #[utoipa::path(get, path = "/api/v1/keys/{key}", params(("key" = String, Path, description = "`example.com`, `custom/account-7`; a slash is sent as %2F")), responses(
     (status = 200, body = KeyDetail),
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    (status = 503, body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn key(
     State(api): State<Api>,
     Part(name): Part,
 ) -> Result<Json<KeyDetail>, Wrong> {
-    api.detail(&named(&name)?)
+    let key = named(&name)?;
+    match api.coordinator.refresh(&key).await {
+        Err(why) if api.coordinator.limiter().explain(&key).is_none() => {
+            let detail = format!("the key {key} is not known here, and the engine is away: {why}");
+            Err(Wrong::busy(&detail))
+        }
+        _ => api.detail(&key),
+    }
 }
 
-/// Sets limits, a hold, or lifts one; a key that is not known is made.
+/// Sets limits, a hold, or lifts one; a key that is not known is made. 200: the change survives a
+/// kill. 503: it may be lost.
 #[utoipa::path(patch, path = "/api/v1/keys/{key}", request_body = KeyPatch, params(("key" = String, Path)), responses(
     (status = 200, body = KeyDetail),
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    (status = 503, body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn patch_key(
     State(api): State<Api>,
@@ -79,6 +89,8 @@ pub(super) async fn patch_key(
 /// What holds for every key without numbers of its own.
 #[utoipa::path(get, path = "/api/v1/config", responses((status = 200, body = ConfigBody)))]
 pub(super) async fn config(State(api): State<Api>) -> Json<ConfigBody> {
+    // While the engine is away it is shown as it is known here.
+    let _ = api.coordinator.refresh_config().await;
     Json(api.coordinator.config())
 }
 
@@ -86,6 +98,7 @@ pub(super) async fn config(State(api): State<Api>) -> Json<ConfigBody> {
 #[utoipa::path(patch, path = "/api/v1/config", request_body = ConfigPatch, responses(
     (status = 200, body = ConfigBody),
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    (status = 503, body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn patch_config(
     State(api): State<Api>,

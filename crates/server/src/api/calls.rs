@@ -15,7 +15,7 @@ use super::Api;
 use super::access::Caller;
 use super::body::Json;
 use super::problem::Wrong;
-use crate::coordinator::{Aftermath, Outcome};
+use crate::coordinator::{Aftermath, Outcome, wait_for_disk};
 use crate::unread::Granted;
 use crate::watch::Worker;
 
@@ -41,6 +41,9 @@ pub(super) async fn acquire(
         0 => None,
         _ => Some(api.waiting.take(&caller, &client, call.items.len())?),
     };
+    if let Some(why) = api.coordinator.no_permits() {
+        return Err(Wrong::busy(&why));
+    }
     let (outcome, granted) = api
         .acquire(&client, &call.items, call.want, call.wait_ms, Vec::new())
         .await;
@@ -91,8 +94,20 @@ pub(super) async fn exchange(
         Err(capped) if call.report.is_empty() => return Err(capped),
         Err(_) => (None, 0),
     };
-    let (report, aftermath) = api.hear(&client, &call.report).await;
-    let gone = api.coordinator.see_to_held(aftermath).await;
+    let (mut report, aftermath) = api.hear(&client, &call.report).await;
+    let seen = api.coordinator.see_to_held(aftermath).await;
+    mark(&mut report, &seen.not_durable);
+    let gone = seen.gone;
+    if let Some(why) = api.coordinator.no_permits() {
+        // The reports were heard: they must not be sent again.
+        let items = 0..call.acquire.len() as u32;
+        let exchanged = Exchanged {
+            report,
+            retry_in_ms: (!items.is_empty()).then_some(1_000),
+            acquire: items.map(|item| wait_for_disk(item, &why)).collect(),
+        };
+        return Ok((None, Json(exchanged)));
+    }
     let (outcome, granted) = api
         .acquire(&client, &call.acquire, call.want, wait_ms, gone)
         .await;
@@ -164,8 +179,9 @@ impl Api {
     }
 
     async fn report(&self, client: &str, items: &[Told]) -> Vec<ToldAnswer> {
-        let (answers, aftermath) = self.hear(client, items).await;
-        self.coordinator.see_to(aftermath).await;
+        let (mut answers, aftermath) = self.hear(client, items).await;
+        let not_durable = self.coordinator.see_to(aftermath).await;
+        mark(&mut answers, &not_durable);
         answers
     }
 
@@ -176,9 +192,21 @@ impl Api {
         let mut aftermath = Aftermath::default();
         let answers = items
             .iter()
-            .map(|told| self.coordinator.report(&worker, told, &mut aftermath))
+            .enumerate()
+            .map(|(at, told)| {
+                let answer = self.coordinator.report(&worker, told, &mut aftermath);
+                aftermath.held_by.resize(aftermath.held.len(), at);
+                answer
+            })
             .collect();
         (answers, aftermath)
+    }
+}
+
+/// Says of these reports that what they brought may be lost.
+fn mark(answers: &mut [ToldAnswer], not_durable: &[usize]) {
+    for &at in not_durable {
+        answers[at].durable = Some(false);
     }
 }
 

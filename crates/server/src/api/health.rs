@@ -14,7 +14,8 @@ pub(super) async fn alive() -> &'static str {
     "ok\n"
 }
 
-/// It grants permits.
+/// It grants permits and keeps changes. 503 says what is in the way: the disk, the engine, a
+/// background task that ended.
 #[utoipa::path(get, path = "/readyz", responses(
     (status = 200, body = String, content_type = "text/plain"),
     (status = 503, body = Problem, content_type = "application/problem+json"),
@@ -22,8 +23,8 @@ pub(super) async fn alive() -> &'static str {
 pub(super) async fn ready(State(api): State<Api>) -> Result<&'static str, Wrong> {
     if api.coordinator.is_closed() {
         Err(Wrong::busy("shutting down"))
-    } else if let Some(why) = api.coordinator.limiter().trouble() {
-        Err(Wrong::busy(&format!("the engine is away: {why}")))
+    } else if let Some(why) = api.coordinator.trouble() {
+        Err(Wrong::busy(&why))
     } else {
         Ok("ok\n")
     }

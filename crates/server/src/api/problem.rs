@@ -4,6 +4,8 @@ use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use politely::wire::{Error, Problem};
 
+use crate::coordinator::NotSet;
+
 /// What is wrong with a call as a whole.
 #[derive(Debug)]
 pub(crate) struct Wrong {
@@ -47,6 +49,21 @@ impl Wrong {
 impl From<Error> for Wrong {
     fn from(error: Error) -> Self {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, error.detail).field(error.field)
+    }
+}
+
+/// Repeating a change that was kept all the same does no harm.
+impl From<NotSet> for Wrong {
+    fn from(not_set: NotSet) -> Self {
+        match not_set {
+            NotSet::Wrong(error) => error.into(),
+            NotSet::Refused(why) => Self::busy(&format!(
+                "nothing was changed, since it could not be kept: {why}; repeat it when /readyz answers 200"
+            )),
+            NotSet::Unkept(why) => Self::busy(&format!(
+                "the change may be in force, and may be lost: {why}; repeat it when /readyz answers 200"
+            )),
+        }
     }
 }
 

@@ -447,8 +447,11 @@ impl Call<'_> {
     fn outcome(mut self, any: bool) -> Outcome {
         let now = self.coordinator.now();
         self.worker.waited(now.since(self.began));
-        self.coordinator
-            .keep_granted(self.worker, &self.granted, &self.gone);
+        let coordinator = self.coordinator;
+        if !coordinator.keep_granted(self.worker, &self.granted, &self.gone) {
+            let unwritten = std::mem::take(&mut self.granted);
+            coordinator.revoke_unwritten(self.worker, &unwritten, &mut self.answers);
+        }
         let told = |answer: &Answer| !(any && matches!(answer, Answer::Wait { .. }));
         let answers = std::mem::take(&mut self.answers).into_iter().flatten();
         let granted = std::mem::take(&mut self.granted).into_iter();

@@ -12,13 +12,13 @@ use std::time::Duration;
 use politely::core::Timestamp;
 use politely::core::host::Host;
 use politely::core::key::Key;
-use politely::wire::{self, ConfigPatch};
+use politely::wire::{self, Answer, ConfigPatch};
 
 use super::names::Number;
+use super::operate::NotSet;
 use super::permits::Out;
-use super::report::error;
 use super::{Coordinator, Settings, StartError};
-use crate::store::{Granted, Kept, Store};
+use crate::store::{Granted, KeepError, Kept, Store};
 use crate::watch::Worker;
 
 /// How often what was learned is handed to the store.
@@ -27,6 +27,22 @@ const KEEP_EVERY: Duration = Duration::from_millis(500);
 /// What is still to be written into an engine's cells has so long.
 const WRITTEN: Duration = Duration::from_secs(2);
 
+/// The engine has so long to confirm a change before its caller is told that it may be lost.
+const CONFIRMED: Duration = Duration::from_secs(2);
+
+/// A caller whose permit could not be written to disk asks again after this long.
+const DISK_AGAIN_MS: u64 = 1_000;
+
+/// The answer where no permit can be written to disk.
+pub(crate) fn wait_for_disk(item: u32, reason: &str) -> Answer {
+    Answer::Wait {
+        item,
+        retry_in_ms: DISK_AGAIN_MS,
+        reason: reason.to_owned(),
+        position: 0,
+    }
+}
+
 /// What a call of reports leaves to be done before it is answered.
 #[derive(Default)]
 pub(crate) struct Aftermath {
@@ -34,6 +50,16 @@ pub(crate) struct Aftermath {
     pub(crate) gone: Vec<u64>,
     /// Keys whose hold, breaker or quarantine must survive a kill.
     pub(crate) held: Vec<Key>,
+    /// For each of them the report that it came with.
+    pub(crate) held_by: Vec<usize>,
+}
+
+/// What came of an [`Aftermath`].
+pub(crate) struct Seen {
+    /// Permits that are out no more, to be written with those granted by the same call.
+    pub(crate) gone: Vec<u64>,
+    /// Reports whose hold may be lost with the coordinator.
+    pub(crate) not_durable: Vec<usize>,
 }
 
 /// A departure just granted.
@@ -52,19 +78,22 @@ impl Coordinator {
     /// # Errors
     /// A number that makes no sense, or a store that cannot be read.
     pub fn resume(settings: Settings, store: Store, mut kept: Kept) -> Result<Self, StartError> {
-        let patch = match &kept.config {
-            None => ConfigPatch::default(),
-            Some(json) => serde_json::from_slice(json).map_err(|_| StartError::KeptConfig)?,
-        };
         let limiter = super::limiter(&settings).build()?;
         let coordinator = Self::with(settings, kept.boot, limiter, Some(store));
-        coordinator
-            .apply(&patch)
-            .map_err(|_| StartError::KeptConfig)?;
+        if let Some(json) = &kept.config {
+            coordinator.apply_kept(json)?;
+        }
         coordinator.set_back(&mut kept)?;
         coordinator.restore_keys(&kept)?;
         coordinator.readmit(kept);
         Ok(coordinator)
+    }
+
+    /// Goes by the configuration of an earlier run.
+    pub(super) fn apply_kept(&self, json: &[u8]) -> Result<(), StartError> {
+        let patch = serde_json::from_slice(json).map_err(|_| StartError::KeptConfig)?;
+        let applied = self.apply(&patch);
+        applied.map(drop).map_err(|_| StartError::KeptConfig)
     }
 
     /// Should the clock have been set back while nobody ran, permits start as long ago as they do. By how much it was, the keys'
@@ -82,10 +111,11 @@ impl Coordinator {
             return Ok(());
         }
         let mut back = Duration::ZERO;
-        store.for_each_key(|_, state| {
+        let read = store.for_each_key(|_, state| {
             let written = Host::written_at(state).unwrap_or(Timestamp::ZERO);
             back = back.max(written.since(self.now()));
-        })?;
+        });
+        read.map_err(StartError::Store)?;
         let live = kept.live.iter_mut().map(|granted| &mut granted.start_us);
         for micros in live.chain(kept.newest.values_mut()) {
             let start = Timestamp::from_micros(*micros);
@@ -107,12 +137,13 @@ impl Coordinator {
         };
         let mut lost = 0_u64;
         let limiter = &self.0.limiter;
-        store.for_each_key(|name, state| {
+        let read = store.for_each_key(|name, state| {
             let resumed = Key::parse(name)
                 .ok()
                 .and_then(|key| limiter.resume(&key, Some(state), newest(name)).ok());
             lost += u64::from(resumed.is_none());
-        })?;
+        });
+        read.map_err(StartError::Store)?;
         for name in kept.newest.keys() {
             if let Ok(key) = Key::parse(name)
                 && limiter.explain(&key).is_none()
@@ -164,16 +195,20 @@ impl Coordinator {
     }
 
     /// Where permits are written down: an engine's are in its cells.
-    fn journal(&self) -> Option<&Store> {
+    pub(super) fn journal(&self) -> Option<&Store> {
         let store = self.0.store.as_ref();
         store.filter(|_| !self.0.limiter.is_shared())
     }
 
-    /// Writes down what is about to be told.
-    pub(super) fn keep_granted(&self, worker: &Worker, leaving: &[Leaving], gone: &[u64]) {
-        let Some(store) = self.journal() else { return };
+    /// Writes down what is about to be told. `false`: that failed, and the permits must be taken
+    /// back.
+    pub(super) fn keep_granted(&self, worker: &Worker, leaving: &[Leaving], gone: &[u64]) -> bool {
+        let Some(store) = self.journal() else {
+            return true;
+        };
         if leaving.is_empty() {
-            return self.keep_gone(gone);
+            self.keep_gone(gone);
+            return true;
         }
         let granted: Vec<_> = leaving
             .iter()
@@ -186,67 +221,135 @@ impl Coordinator {
                 client: worker.name().into(),
             })
             .collect();
-        store.granted(&granted, gone);
+        store.granted(&granted, gone)
     }
 
-    /// Writes down what reports have changed, before they are answered.
-    pub(crate) async fn see_to(&self, aftermath: Aftermath) {
-        let gone = self.see_to_held(aftermath).await;
-        self.keep_gone(&gone);
-    }
-
-    /// … but for the permits that are out no more: they are written with those granted by the same call.
-    pub(crate) async fn see_to_held(&self, aftermath: Aftermath) -> Vec<u64> {
-        let Aftermath { gone, held } = aftermath;
-        if let Some(store) = &self.0.store
-            && !held.is_empty()
-        {
-            self.keep_now(store, &held).await;
+    /// Takes permits back that could not be written down, and tells the caller to ask again.
+    pub(super) fn revoke_unwritten(
+        &self,
+        worker: &Worker,
+        leaving: &[Leaving],
+        answers: &mut [Option<Answer>],
+    ) {
+        for leaving in leaving {
+            if leaving.wish != 0 {
+                self.0.wishes.forget(leaving.wish);
+            }
+            if self
+                .0
+                .permits
+                .take(Number(leaving.number), worker)
+                .is_some()
+            {
+                worker.cancelled();
+            }
         }
-        gone
+        let reason = self.no_permits();
+        let reason = reason.unwrap_or_else(|| "the permit could not be written to disk".to_owned());
+        for answer in answers.iter_mut().flatten() {
+            if let Answer::Granted(grant) = answer {
+                *answer = wait_for_disk(grant.item, &reason);
+            }
+        }
     }
 
-    /// The state of `keys` is on disk when this returns, or the disk is full: then it is tried again with what is
-    /// learned, and the fleet goes on.
-    async fn keep_now(&self, store: &Store, keys: &[Key]) {
+    /// Writes down what reports have changed, before they are answered. Returns which of them may
+    /// be lost.
+    pub(crate) async fn see_to(&self, aftermath: Aftermath) -> Vec<usize> {
+        let seen = self.see_to_held(aftermath).await;
+        self.keep_gone(&seen.gone);
+        seen.not_durable
+    }
+
+    /// The same, but for the permits that are out no more: they are written with those granted by
+    /// the same call.
+    pub(crate) async fn see_to_held(&self, aftermath: Aftermath) -> Seen {
+        let Aftermath {
+            gone,
+            held,
+            held_by,
+        } = aftermath;
+        let mut not_durable = Vec::new();
+        if !held.is_empty() {
+            let (confirmed, kept) = tokio::join!(self.confirm(&held), self.keep_now(&held));
+            if let Err(why) = &kept {
+                tracing::error!("a hold is not on disk yet: {why}");
+            }
+            let by = held_by.into_iter().zip(confirmed);
+            let lost = by.filter(|(_, confirmed)| !confirmed || kept.is_err());
+            not_durable.extend(lost.map(|(by, _)| by));
+        }
+        Seen { gone, not_durable }
+    }
+
+    /// Waits until the engine has what was said about `keys`; `false` where it did not confirm in
+    /// time. Without an engine there is nothing to wait for.
+    async fn confirm(&self, keys: &[Key]) -> Vec<bool> {
+        let limiter = &self.0.limiter;
+        let confirmed = keys.iter().map(|key| limiter.confirm(key, CONFIRMED));
+        futures_util::future::join_all(confirmed).await
+    }
+
+    /// The state of `keys` is on disk when this returns, if there is a store.
+    async fn keep_now(&self, keys: &[Key]) -> Result<(), KeepError> {
+        let Some(store) = &self.0.store else {
+            return Ok(());
+        };
         let states = keys.iter().filter_map(|key| {
             let state = self.0.limiter.snapshot(key)?;
             Some((key.as_str().to_owned(), state))
         });
-        if let Err(why) = store.keep_now(states.collect()).await {
-            tracing::error!(%why, "a hold is not on disk yet");
-        }
+        store.keep_now(states.collect()).await
     }
 
-    /// [`Coordinator::keep_now`] for what an operator set.
-    pub(super) async fn keep_operated(&self, key: &Key) {
-        if let Some(store) = &self.0.store {
-            self.keep_now(store, std::slice::from_ref(key)).await;
+    /// What an operator set for `key` is in the engine and on disk when this returns.
+    pub(super) async fn keep_operated(&self, key: &Key) -> Result<(), NotSet> {
+        let keys = std::slice::from_ref(key);
+        let (confirmed, kept) = tokio::join!(self.confirm(keys), self.keep_now(keys));
+        if confirmed != [true] {
+            let why = "the engine has not confirmed the change";
+            let away = self.0.limiter.trouble();
+            let why = away.map_or_else(|| why.to_owned(), |away| format!("{why}: {away}"));
+            return Err(NotSet::Unkept(why));
         }
+        kept.map_err(|why| NotSet::Unkept(why.to_string()))
     }
 
-    /// Keeps what operators changed of the configuration.
-    pub(super) async fn keep_config(&self, patch: &ConfigPatch) -> Result<(), wire::Error> {
+    /// Keeps what operators changed of the configuration. Of two calls the one with the higher
+    /// `version` stays.
+    pub(super) async fn keep_config(
+        &self,
+        patch: &ConfigPatch,
+        version: u64,
+    ) -> Result<(), NotSet> {
         let Some(store) = &self.0.store else {
             return Ok(());
         };
         let json = serde_json::to_vec(patch).unwrap_or_default();
-        let kept = store.keep_config(json).await;
-        kept.map_err(|why| {
-            error(
-                "crawling",
-                &format!("holds, but not beyond a restart: {why}"),
-            )
-        })
+        let kept = store.keep_config(json, version).await;
+        kept.map_err(|why| NotSet::Unkept(why.to_string()))
+    }
+
+    /// Keeps the configuration beside the engine, for an engine that loses everything.
+    pub(super) async fn keep_config_too(&self) {
+        let (patch, version) = self.operated_now();
+        if let Err(NotSet::Unkept(why)) = self.keep_config(&patch, version).await {
+            tracing::error!(
+                "the configuration is in the engine, but not in the state folder: {why}"
+            );
+        }
     }
 
     /// Hands what was learned to the store, until the coordinator is closed.
-    pub(super) async fn keep_learned(&self) {
+    pub(super) async fn keep_learned(self) {
         loop {
             tokio::time::sleep(KEEP_EVERY).await;
             let coordinator = self.clone();
             // A million states take their time; calls must not wait for it.
-            let _ = tokio::task::spawn_blocking(move || coordinator.hand_over()).await;
+            let handed = tokio::task::spawn_blocking(move || coordinator.hand_over()).await;
+            if handed.is_err_and(|why| why.is_panic()) {
+                return;
+            }
         }
     }
 
@@ -272,10 +375,11 @@ impl Coordinator {
         let saved = tokio::task::spawn_blocking(move || {
             coordinator.hand_over();
             let store = coordinator.0.store.as_ref();
-            store.is_none_or(|store| {
+            let is_kept = store.is_none_or(|store| {
                 store.close();
                 !store.is_failing()
-            })
+            });
+            is_kept && !coordinator.has_lost_a_task()
         });
         saved.await.unwrap_or(false)
     }

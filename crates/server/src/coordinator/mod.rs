@@ -3,6 +3,8 @@
 mod acquire;
 mod adopt;
 mod answers;
+mod config_cell;
+mod health;
 mod keep;
 mod names;
 mod operate;
@@ -16,14 +18,15 @@ mod wishes;
 mod tests;
 
 pub(crate) use acquire::Outcome;
-pub(crate) use keep::Aftermath;
+pub(crate) use keep::{Aftermath, wait_for_disk};
 pub(crate) use names::Number;
+pub(crate) use operate::NotSet;
 pub(crate) use report::{finite, ms_up};
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -37,9 +40,12 @@ use politely::shared::Away;
 use politely::wire::ConfigPatch;
 use politely::{Budgets, Clock, Limiter};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
-use crate::store::Store;
+use crate::store::{Kept, Store};
 use crate::watch::Watch;
+use config_cell::ConfigCell;
+use health::Health;
 use permits::Permits;
 use signer::Signer;
 use wishes::Wishes;
@@ -89,8 +95,8 @@ pub enum StartError {
     )]
     KeptConfig,
     /// The store cannot be read.
-    #[error("politely.redb: {0}")]
-    Store(#[from] redb::Error),
+    #[error("{0}")]
+    Store(String),
 }
 
 /// Directs a fleet: cheap to clone; clones share all.
@@ -103,6 +109,9 @@ pub(crate) struct Inner {
     permits: Permits,
     signer: Signer,
     store: Option<Store>,
+    health: Health,
+    /// Where the configuration is shared, if keys are.
+    config_cell: OnceLock<ConfigCell>,
     /// Permits never heard of again.
     expired: AtomicU64,
     closing: watch::Sender<bool>,
@@ -148,8 +157,11 @@ impl Coordinator {
         Ok(Self::with(settings, (1 << 23) + boot, limiter, None))
     }
 
-    /// A coordinator whose keys live in `engine`'s cells, shared with all who use the same. `kept`: what it learns is kept there
-    /// as well, for an engine that loses everything.
+    /// A coordinator whose keys live in `engine`'s cells, shared with all coordinators that use the
+    /// same. `kept`: states and configuration are kept there as well, for an engine that loses
+    /// everything.
+    ///
+    /// Operators' changes of the configuration are shared only after [`Coordinator::share_config`].
     ///
     /// # Errors
     /// A number that makes no sense, or a store that cannot be read.
@@ -157,21 +169,26 @@ impl Coordinator {
         settings: Settings,
         engine: Arc<dyn Engine>,
         away: Away,
-        kept: Option<Store>,
+        kept: Option<(Store, Kept)>,
     ) -> Result<Self, StartError> {
         let cells = Arc::clone(&engine);
         let limiter = limiter(&settings).store(engine).when_away(away).build()?;
         // Its permits must not be named like another coordinator's.
         let boot = RandomState::new().hash_one(std::process::id()) % (1 << 23);
-        if let Some(store) = &kept {
-            store.for_each_key(|name, state| {
+        let (store, kept) = kept.unzip();
+        if let Some(store) = &store {
+            let restored = store.for_each_key(|name, state| {
                 if let Ok(key) = Key::parse(name) {
                     let _ = limiter.restore(&key, state);
                 }
-            })?;
+            });
+            restored.map_err(StartError::Store)?;
         }
-        let coordinator = Self::with(settings, (1 << 23) + boot, limiter, kept);
+        let coordinator = Self::with(settings, (1 << 23) + boot, limiter, store);
         coordinator.0.signer.share(cells);
+        if let Some(json) = kept.and_then(|kept| kept.config) {
+            coordinator.apply_kept(&json)?;
+        }
         Ok(coordinator)
     }
 
@@ -182,6 +199,8 @@ impl Coordinator {
             permits: Permits::new(boot),
             signer: Signer::new(store.as_ref().map(Store::folder)),
             store,
+            health: Health::default(),
+            config_cell: OnceLock::new(),
             expired: AtomicU64::new(0),
             closing: watch::Sender::new(false),
             wishes: Wishes::default(),
@@ -203,27 +222,36 @@ impl Coordinator {
         Self(Arc::new(inner))
     }
 
-    /// What must be done by the clock, until the coordinator is closed: call it once, in a task of its own.
+    /// Does what must be done by the clock, until it is dropped: call it once, in a task of its
+    /// own. Each part runs in a task of its own; if one ends, [`Coordinator::trouble`] says so.
     pub async fn tend(self) {
-        tokio::join!(
-            self.keep_learned(),
-            self.keep_sweeping(),
-            self.keep_agreeing()
+        let mut tasks = JoinSet::new();
+        self.supervise(&mut tasks, "hands states to the store", Self::keep_learned);
+        self.supervise(&mut tasks, "ends leases", Self::keep_sweeping);
+        self.supervise(
+            &mut tasks,
+            "reads the configuration",
+            Self::keep_config_read,
         );
+        self.supervise(&mut tasks, "reads the permits' secret", Self::keep_agreeing);
+        while tasks.join_next().await.is_some() {}
     }
 
-    async fn keep_agreeing(&self) {
+    async fn keep_agreeing(self) {
         loop {
             self.0.signer.refresh().await;
             tokio::time::sleep(signer::LOOK_EVERY).await;
         }
     }
 
-    async fn keep_sweeping(&self) {
+    async fn keep_sweeping(self) {
         loop {
             tokio::time::sleep(SWEEP_EVERY).await;
             let now = self.now();
             self.sweep(now);
+            if let Some(store) = &self.0.store {
+                store.try_journal_again();
+            }
             self.0.watch.tick(now, &self.0.limiter.stats());
         }
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use politely::core::Timestamp;
-use politely::core::config::Config;
+use politely::core::config::{Config, InvalidConfig};
 use politely::core::control::{LawChoice, LawConfig, UnknownLaw};
 use politely::core::gate::HoldReason;
 use politely::core::host::Source;
@@ -20,9 +20,12 @@ use super::names::Number;
 use super::permits::Entry;
 use super::report::{error, finite, ms_up};
 use super::wishes::{GivenUp, Wishes};
-use super::{Coordinator, Settings};
+use super::{Coordinator, Operated, Settings};
 use crate::store::{Counters, Store};
 use crate::watch::Worker;
+
+/// The time that the engine has to answer before a key is shown as it is known here.
+const REFRESHED: Duration = Duration::from_secs(1);
 
 impl Coordinator {
     /// Extends the leases of `permits`.
@@ -160,11 +163,11 @@ impl Coordinator {
     }
 
     /// Sets what `patch` says for `key`.
-    pub(crate) async fn patch_key(&self, key: &Key, patch: &KeyPatch) -> Result<(), wire::Error> {
+    pub(crate) async fn patch_key(&self, key: &Key, patch: &KeyPatch) -> Result<(), NotSet> {
         rate_is_sound(patch.rate, "rate")?;
         burst_is_sound(patch.burst, "burst")?;
         if patch.in_flight == Change::To(0) {
-            return Err(error("in_flight", "must be at least 1"));
+            return Err(error("in_flight", "must be at least 1").into());
         }
         let law = match &patch.law {
             Change::Keep => None,
@@ -176,14 +179,15 @@ impl Coordinator {
         };
         if matches!(patch.crawl_delay_ms, Change::To(ms) if u64::from(ms) > wire::CRAWL_DELAY_MAX_MS)
         {
-            return Err(error("crawl_delay_ms", "must be from 0 to 86,400,000"));
+            return Err(error("crawl_delay_ms", "must be from 0 to 86,400,000").into());
         }
         if patch.hold_ms.is_some_and(|ms| ms > wire::HOLD_MAX_MS) {
-            return Err(error("hold_ms", "must be from 0 to 31,536,000,000"));
+            return Err(error("hold_ms", "must be from 0 to 31,536,000,000").into());
         }
         if *patch == KeyPatch::default() {
             return Ok(());
         }
+        self.refuse_if_in_trouble()?;
         let limiter = &self.0.limiter;
         let full = |_| error("key", "no room for another key");
         if patch.forget == Some(true) {
@@ -213,8 +217,22 @@ impl Coordinator {
         self.0
             .watch
             .operated(self.now(), limiter, key, &words(patch));
-        self.keep_operated(key).await;
-        Ok(())
+        self.keep_operated(key).await
+    }
+
+    /// No change is made that could not be kept.
+    fn refuse_if_in_trouble(&self) -> Result<(), NotSet> {
+        self.trouble()
+            .map_or(Ok(()), |why| Err(NotSet::Refused(why)))
+    }
+
+    /// Learns from the engine what other coordinators wrote about `key`. Says whether the key is
+    /// known.
+    ///
+    /// # Errors
+    /// The engine did not answer.
+    pub(crate) async fn refresh(&self, key: &Key) -> Result<bool, String> {
+        self.0.limiter.refresh(key, REFRESHED).await
     }
 
     /// What an operator has set for `key`.
@@ -346,61 +364,153 @@ impl Coordinator {
     }
 
     /// Changes what holds for every key.
-    pub(crate) async fn patch_config(&self, patch: &ConfigPatch) -> Result<(), wire::Error> {
+    pub(crate) async fn patch_config(&self, patch: &ConfigPatch) -> Result<(), NotSet> {
         rate_is_sound(patch.crawling.rate_per_host, "crawling.rate_per_host")?;
         rate_is_sound(patch.crawling.rate_start, "crawling.rate_start")?;
         burst_is_sound(patch.crawling.rate_burst, "crawling.rate_burst")?;
         if *patch == ConfigPatch::default() {
             return Ok(());
         }
-        let all = self.apply(patch)?;
+        self.refuse_if_in_trouble()?;
+        if let Some(cell) = self.0.config_cell.get() {
+            if patch.apply == Apply::New {
+                return Err(error("apply", "\"new\" is not supported with --store").into());
+            }
+            self.change_shared_config(cell, patch).await?;
+        } else {
+            let (all, version) = self.apply(patch)?;
+            self.keep_config(&all, version).await?;
+        }
         let text = "the configuration was changed";
         self.0.watch.announce(EventKind::Config, None, text);
-        self.keep_config(&all).await
+        Ok(())
     }
 
-    /// Puts `patch` to work; the answer is all that operators have changed so far.
-    pub(super) fn apply(&self, patch: &ConfigPatch) -> Result<ConfigPatch, wire::Error> {
+    /// Puts `patch` to work. The answer is all that operators have changed so far, and its version.
+    pub(super) fn apply(&self, patch: &ConfigPatch) -> Result<(ConfigPatch, u64), wire::Error> {
         let mut operated = self.0.operated.lock();
-        let (new, old) = (&patch.crawling, &operated.patch.crawling);
-        let all = ConfigPatch {
-            crawling: CrawlingPatch {
-                rate_per_host: new.rate_per_host.after(old.rate_per_host),
-                rate_burst: new.rate_burst.after(old.rate_burst),
-                rate_start: new.rate_start.after(old.rate_start),
-                in_flight: new.in_flight.after(old.in_flight),
-            },
-            apply: Apply::All,
-        };
-        let mut config: Config = operated.began.clone();
-        let (limits, set) = (&mut config.limits, &all.crawling);
-        limits.rate_max = set.rate_per_host.set().unwrap_or(limits.rate_max);
-        limits.burst = set.rate_burst.set().unwrap_or(limits.burst);
-        if let (Some(rate), LawConfig::Fixed | LawConfig::Advice(_)) =
-            (set.rate_per_host.set(), &config.law)
-        {
-            // Nothing climbs from the start rate to the bound.
-            limits.rate_start = rate;
-        }
-        limits.rate_start = set.rate_start.set().unwrap_or(limits.rate_start);
-        limits.in_flight = set.in_flight.set().unwrap_or(limits.in_flight);
-        config.validate().map_err(|wrong| {
-            let field = match wrong.name() {
-                "rate_max" => "rate_per_host",
-                "burst" => "rate_burst",
-                name => name,
-            };
-            error(&format!("crawling.{field}"), &wrong.rule())
-        })?;
-        let changed = match patch.apply {
+        let all = after(patch, &operated.patch);
+        let version = operated.version + 1;
+        self.put_to_work(&mut operated, &all, version, patch.apply)?;
+        Ok((all, version))
+    }
+
+    /// Puts `all` to work in place of what operators have changed so far.
+    pub(super) fn replace_config(
+        &self,
+        all: &ConfigPatch,
+        version: u64,
+    ) -> Result<(), wire::Error> {
+        self.put_to_work(&mut self.0.operated.lock(), all, version, Apply::All)
+    }
+
+    /// `patch` after `before`, if its numbers make sense.
+    pub(super) fn merged(
+        &self,
+        patch: &ConfigPatch,
+        before: &ConfigPatch,
+    ) -> Result<ConfigPatch, wire::Error> {
+        let all = after(patch, before);
+        let config = changed(&self.0.operated.lock().began, &all);
+        config.validate().map_err(|wrong| not_sound(&wrong))?;
+        Ok(all)
+    }
+
+    /// What operators have changed so far.
+    pub(super) fn operated_patch(&self) -> ConfigPatch {
+        self.operated_now().0
+    }
+
+    pub(super) fn operated_now(&self) -> (ConfigPatch, u64) {
+        let operated = self.0.operated.lock();
+        (operated.patch, operated.version)
+    }
+
+    fn put_to_work(
+        &self,
+        operated: &mut Operated,
+        all: &ConfigPatch,
+        version: u64,
+        apply: Apply,
+    ) -> Result<(), wire::Error> {
+        let config = changed(&operated.began, all);
+        config.validate().map_err(|wrong| not_sound(&wrong))?;
+        let set = match apply {
             Apply::All => self.0.limiter.reconfigure(config.clone()),
             Apply::New => self.0.limiter.reconfigure_new(config.clone()),
         };
-        changed.map_err(|why| error("apply", &why.to_string()))?;
+        set.map_err(|why| error("apply", &why.to_string()))?;
         operated.settings.config = config;
-        operated.patch = all;
-        operated.version += 1;
-        Ok(all)
+        operated.patch = *all;
+        operated.version = version;
+        Ok(())
+    }
+}
+
+fn after(patch: &ConfigPatch, before: &ConfigPatch) -> ConfigPatch {
+    let (new, old) = (&patch.crawling, &before.crawling);
+    ConfigPatch {
+        crawling: CrawlingPatch {
+            rate_per_host: new.rate_per_host.after(old.rate_per_host),
+            rate_burst: new.rate_burst.after(old.rate_burst),
+            rate_start: new.rate_start.after(old.rate_start),
+            in_flight: new.in_flight.after(old.in_flight),
+        },
+        apply: Apply::All,
+    }
+}
+
+/// `began` with the changes in `all`.
+fn changed(began: &Config, all: &ConfigPatch) -> Config {
+    let mut config = began.clone();
+    let (limits, set) = (&mut config.limits, &all.crawling);
+    limits.rate_max = set.rate_per_host.set().unwrap_or(limits.rate_max);
+    limits.burst = set.rate_burst.set().unwrap_or(limits.burst);
+    if let (Some(rate), LawConfig::Fixed | LawConfig::Advice(_)) =
+        (set.rate_per_host.set(), &config.law)
+    {
+        // Nothing climbs from the start rate to the bound.
+        limits.rate_start = rate;
+    }
+    limits.rate_start = set.rate_start.set().unwrap_or(limits.rate_start);
+    limits.in_flight = set.in_flight.set().unwrap_or(limits.in_flight);
+    config
+}
+
+fn not_sound(wrong: &InvalidConfig) -> wire::Error {
+    let field = match wrong.name() {
+        "rate_max" => "rate_per_host",
+        "burst" => "rate_burst",
+        name => name,
+    };
+    error(&format!("crawling.{field}"), &wrong.rule())
+}
+
+/// Why a change was not made, or may be lost.
+#[derive(Debug)]
+pub(crate) enum NotSet {
+    /// It makes no sense.
+    Wrong(wire::Error),
+    /// It was not made: it could not have been kept.
+    Refused(String),
+    /// It may be in force, and may be lost.
+    Unkept(String),
+}
+
+#[cfg(test)]
+impl NotSet {
+    /// The field that makes no sense.
+    pub(super) fn field(&self) -> &str {
+        match self {
+            Self::Wrong(error) => &error.field,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+impl From<wire::Error> for NotSet {
+    fn from(wrong: wire::Error) -> Self {
+        Self::Wrong(wrong)
     }
 }
 

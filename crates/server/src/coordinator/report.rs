@@ -241,6 +241,7 @@ impl Answered {
             rate: finite(self.rate),
             hold_ms: ms_up(self.hold_until.since(now)),
             url_fault: self.url_fault,
+            durable: None,
             error: None,
         }
     }

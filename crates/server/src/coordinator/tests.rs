@@ -14,8 +14,10 @@ use crate::watch::Worker;
 
 mod adoption;
 mod crawl_delay;
+mod durable;
 mod given_up;
 mod settings;
+mod shared;
 mod waiting;
 
 const AT_ONCE: Duration = Duration::ZERO;
@@ -461,7 +463,7 @@ async fn an_operators_numbers_hold_at_once() {
                 .patch_key(&key, &patch(bad))
                 .await
                 .unwrap_err()
-                .field,
+                .field(),
             field
         );
     }
@@ -500,6 +502,6 @@ async fn the_control_call_is_applied_while_running() {
     );
     let wrong = serde_json::from_str(r#"{"crawling":{"rate_per_host":-1}}"#).unwrap();
     let wrong = coordinator.patch_config(&wrong).await.unwrap_err();
-    assert_eq!(wrong.field, "crawling.rate_per_host");
+    assert_eq!(wrong.field(), "crawling.rate_per_host");
     assert_eq!(coordinator.config().version, 2);
 }

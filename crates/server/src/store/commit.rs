@@ -1,12 +1,15 @@
 //! The thread that commits, and the queue before it.
 //!
-//! One transaction is under way at a time; whatever must be kept now and arrived meanwhile rides in the next one, together,
-//! so that a thousand holds cost two fsyncs. Learned states wait for their turn in a room of their own, since a hold should
-//! not wait for a hundred thousand of them: they fill up transactions of bounded size. Both rooms hold only the newest state of
-//! a key: a state to be kept now throws an older one out of the learned, and is itself committed before a newer
-//! learned one.
+//! One transaction is under way at a time. States that must be kept now and arrive meanwhile share
+//! the next one, so that a thousand holds cost two fsyncs. Learned states wait in a queue of their
+//! own: a hold does not wait for a hundred thousand of them. They fill up transactions of bounded
+//! size.
+//!
+//! Every state has a version, drawn where it was read. Of two states of a key the one with the
+//! higher version stays, in whichever order the calls come, in the queues as in the database.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -17,6 +20,7 @@ use tokio::sync::oneshot;
 
 use super::count::Counts;
 use super::journal::Journal;
+use super::seal::Versioned;
 use super::tables::Tables;
 
 /// How often learned states are written. Half of the second they may be old, for those who gather them need time too.
@@ -31,10 +35,10 @@ const WAITING_MAX: usize = 100_000;
 /// What was not kept, and why.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum KeepError {
-    /// It could not be written; shared by all who rode in the same transaction. Key states are tried again with the
-    /// learned ones, a configuration is not.
+    /// The transaction failed, for all calls that shared it. Its states are tried again with the
+    /// learned ones.
     #[error("politely.redb: {0}")]
-    Write(Arc<redb::Error>),
+    Write(Arc<str>),
     /// The store is closed.
     #[error("politely.redb: the store is closed")]
     Closed,
@@ -45,24 +49,52 @@ type Kept = Result<(), KeepError>;
 /// What one transaction writes.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
-    /// An empty state: the key is forgotten.
-    pub(super) states: BTreeMap<String, Vec<u8>>,
-    pub(super) config: Option<Vec<u8>>,
+    pub(super) states: BTreeMap<String, Versioned>,
+    pub(super) config: Option<Versioned>,
+}
+
+impl Batch {
+    fn is_empty(&self) -> bool {
+        self.states.is_empty() && self.config.is_none()
+    }
+}
+
+/// Puts `state` into `queue` unless a newer one is there.
+fn put(queue: &mut BTreeMap<String, Versioned>, key: String, state: Versioned) {
+    match queue.entry(key) {
+        Entry::Vacant(place) => {
+            place.insert(state);
+        }
+        Entry::Occupied(mut place) if place.get().version < state.version => {
+            place.insert(state);
+        }
+        Entry::Occupied(_) => {}
+    }
+}
+
+fn newer(one: Option<Versioned>, other: Option<Versioned>) -> Option<Versioned> {
+    [one, other]
+        .into_iter()
+        .flatten()
+        .max_by_key(|value| value.version)
 }
 
 #[derive(Default)]
 struct Queue {
     now: Batch,
     waiting: Vec<oneshot::Sender<Kept>>,
-    learned: BTreeMap<String, Vec<u8>>,
+    learned: BTreeMap<String, Versioned>,
     /// Learned states whose turn it is. In the order of keys: neighbours share pages, which halves the work.
-    turn: BTreeMap<String, Vec<u8>>,
+    turn: BTreeMap<String, Versioned>,
     closing: bool,
+    /// Tests only: the thread panics.
+    #[cfg(test)]
+    dies: bool,
 }
 
 impl Queue {
     /// Moves up to `count` learned states into `batch`. Those that arrive during a turn wait for the next.
-    fn take_learned(&mut self, count: usize, batch: &mut BTreeMap<String, Vec<u8>>) {
+    fn take_learned(&mut self, count: usize, batch: &mut BTreeMap<String, Versioned>) {
         if self.turn.is_empty() && count > 0 {
             self.turn = mem::take(&mut self.learned);
         }
@@ -70,7 +102,7 @@ impl Queue {
             let Some((key, state)) = self.turn.pop_first() else {
                 break;
             };
-            batch.insert(key, state);
+            put(batch, key, state);
         }
     }
 }
@@ -113,11 +145,13 @@ impl Committer {
         })
     }
 
-    pub(super) fn learned(&self, states: impl IntoIterator<Item = (String, Vec<u8>)>) {
+    pub(super) fn learned(&self, states: impl IntoIterator<Item = (String, Versioned)>) {
         let mut queue = self.shared.queue.lock();
         if !queue.closing {
             // The thread wakes by itself.
-            queue.learned.extend(states);
+            for (key, state) in states {
+                put(&mut queue.learned, key, state);
+            }
         }
     }
 
@@ -131,15 +165,26 @@ impl Committer {
                 return hear;
             }
             for (key, state) in add.states {
-                queue.learned.remove(&key);
-                queue.turn.remove(&key);
-                queue.now.states.insert(key, state);
+                // A newer one that was learned is as good: it includes this change.
+                let learned = newer(queue.learned.remove(&key), queue.turn.remove(&key));
+                let state = newer(learned, Some(state)).unwrap_or_default();
+                put(&mut queue.now.states, key, state);
             }
-            queue.now.config = add.config.or(queue.now.config.take());
+            queue.now.config = newer(add.config, queue.now.config.take());
             queue.waiting.push(told);
         }
         self.shared.arrived.notify_one();
         hear
+    }
+
+    /// Makes the thread panic.
+    #[cfg(test)]
+    pub(super) fn die(&self) {
+        self.shared.queue.lock().dies = true;
+        self.shared.arrived.notify_one();
+        if let Some(thread) = self.thread.lock().take() {
+            thread.join().expect_err("it panics");
+        }
     }
 
     /// Writes all that waits and ends the thread.
@@ -158,13 +203,19 @@ impl Shared {
         reason = "how often it writes; nothing is decided by it"
     )]
     fn run(&self) {
-        let _ended = Ended(&self.queue);
+        let _ended = Ended(self);
         let mut learned_at = Instant::now();
         let mut replaced_at = learned_at;
         loop {
             let mut queue = self.queue.lock();
+            #[cfg(test)]
+            assert!(!queue.dies, "a test ends this thread");
             let next = learned_at + LEARNED_EVERY;
             while queue.waiting.is_empty() && !queue.closing && Instant::now() < next {
+                #[cfg(test)]
+                if queue.dies {
+                    break;
+                }
                 self.arrived.wait_until(&mut queue, next);
             }
             let closing = queue.closing;
@@ -194,18 +245,20 @@ impl Shared {
             queue.take_learned(learned, &mut batch.states);
             (batch, mem::take(&mut queue.waiting))
         };
-        if batch.states.is_empty() && batch.config.is_none() && waiting.is_empty() {
+        // While the disk refuses, an empty transaction finds out whether it still does.
+        if batch.is_empty() && waiting.is_empty() && !self.counts.is_database_failing() {
             return false;
         }
         let kept = match self.tables.write(&batch) {
-            Ok(()) => {
+            Ok(commits) => {
                 self.counts.committed(batch.states.len());
+                self.journal.committed(commits, &self.counts);
                 Ok(())
             }
             Err(why) => {
-                let dropped = self.put_back(mem::take(&mut batch.states));
+                let dropped = self.put_back(mem::take(&mut batch));
                 self.counts.failed(&why, dropped);
-                Err(KeepError::Write(Arc::new(why)))
+                Err(KeepError::Write(why.into()))
             }
         };
         let goes_on = kept.is_ok();
@@ -215,15 +268,19 @@ impl Shared {
         goes_on
     }
 
-    /// States whose transaction failed wait for the next with the learned ones, unless there are newer ones. How many had
+    /// What a failed transaction was to write waits for the next, unless something newer does.
+    /// Returns how many states had
     /// no room.
-    fn put_back(&self, states: BTreeMap<String, Vec<u8>>) -> usize {
+    fn put_back(&self, batch: Batch) -> usize {
         let queue = &mut *self.queue.lock();
-        for (key, state) in states {
-            let newer = queue.now.states.contains_key(&key) || queue.turn.contains_key(&key);
-            if !newer {
-                queue.learned.entry(key).or_insert(state);
+        queue.now.config = newer(batch.config, queue.now.config.take());
+        for (key, state) in batch.states {
+            if let Some(waiting) = queue.now.states.get(&key)
+                && waiting.version >= state.version
+            {
+                continue;
             }
+            put(&mut queue.learned, key, state);
         }
         let waiting = queue.learned.len() + queue.turn.len();
         let dropped = waiting.saturating_sub(WAITING_MAX);
@@ -234,13 +291,15 @@ impl Shared {
     }
 }
 
-/// However the thread ended: nobody waits for it.
-struct Ended<'a>(&'a Mutex<Queue>);
+/// However the thread ends, no call waits for it.
+struct Ended<'a>(&'a Shared);
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
-        let mut queue = self.0.lock();
-        queue.closing = true;
+        let mut queue = self.0.queue.lock();
+        if !mem::replace(&mut queue.closing, true) {
+            self.0.counts.thread_ended();
+        }
         queue.waiting.clear();
     }
 }

@@ -4,6 +4,8 @@ use std::fmt::Display;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use parking_lot::Mutex;
+
 /// Since the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -35,6 +37,10 @@ pub(super) struct Counts {
     journal_replaced: AtomicU64,
     failing: AtomicBool,
     journal_failing: AtomicBool,
+    /// Why nothing is written any more until a restart.
+    died: AtomicBool,
+    /// Why the last write failed: of the database, of the journal, of the thread.
+    why: Mutex<[Option<String>; 3]>,
 }
 
 impl Counts {
@@ -52,7 +58,28 @@ impl Counts {
     }
 
     pub(super) fn is_failing(&self) -> bool {
-        self.failing.load(Relaxed) || self.journal_failing.load(Relaxed)
+        self.failing.load(Relaxed) || self.journal_failing.load(Relaxed) || self.has_died()
+    }
+
+    pub(super) fn is_database_failing(&self) -> bool {
+        self.failing.load(Relaxed)
+    }
+
+    pub(super) fn is_journal_failing(&self) -> bool {
+        self.journal_failing.load(Relaxed)
+    }
+
+    pub(super) fn has_died(&self) -> bool {
+        self.died.load(Relaxed)
+    }
+
+    /// Why something is not on disk, in one line.
+    pub(super) fn trouble(&self) -> Option<String> {
+        if !self.is_failing() {
+            return None;
+        }
+        let why = self.why.lock().iter().flatten().next_back().cloned();
+        Some(why.unwrap_or_else(|| "the state folder cannot be written".to_owned()))
     }
 
     pub(super) fn committed(&self, states: usize) {
@@ -66,8 +93,20 @@ impl Counts {
     pub(super) fn failed(&self, why: &dyn Display, dropped: usize) {
         self.failures.fetch_add(1, Relaxed);
         self.dropped.fetch_add(dropped as u64, Relaxed);
+        self.why.lock()[0] = Some(format!("politely.redb: {why}"));
         if !self.failing.swap(true, Relaxed) {
-            tracing::error!("politely.redb: {why}; what is learned now is lost by a crash");
+            tracing::error!(
+                "cannot write politely.redb: {why}; changes are refused until it can be written"
+            );
+        }
+    }
+
+    /// The thread that writes has ended, and nobody asked it to.
+    pub(super) fn thread_ended(&self) {
+        let why = "the thread that writes politely.redb has ended; restart the coordinator";
+        self.why.lock()[2] = Some(why.to_owned());
+        if !self.died.swap(true, Relaxed) {
+            tracing::error!("{why}");
         }
     }
 
@@ -80,9 +119,11 @@ impl Counts {
             }
             Err(why) => {
                 self.journal_failures.fetch_add(1, Relaxed);
+                self.why.lock()[1] = Some(format!("permits.journal: {why}"));
                 if !self.journal_failing.swap(true, Relaxed) {
                     tracing::error!(
-                        "permits.journal: {why}; permits granted now are forgotten by a crash"
+                        "cannot write permits.journal: {why}; no permits are granted until it can \
+                         be written"
                     );
                 }
             }

@@ -10,13 +10,14 @@ use postcard::ser_flavors::Flavor;
 use serde::{Deserialize, Serialize};
 
 /// Whose file, and one byte for the format: raised when a record's meaning changes.
-pub(crate) const HEADER: &[u8; 19] = b"politely permits 1\n";
+pub(crate) const HEADER: &[u8; 19] = b"politely permits 2\n";
 const FORMAT_AT: usize = HEADER.len() - 2;
 const HEAD: usize = 6;
 
 const GRANTED: u8 = b'G';
 const GONE: u8 = b'X';
 const CARRIED: u8 = b'C';
+const COMMITTED: u8 = b'S';
 
 /// A permit that is out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,6 +58,8 @@ pub(crate) enum Record<'a> {
     Gone(u64),
     /// Every permit of the file before that was still out has been said.
     Carried,
+    /// The database has so many transactions.
+    Committed(u64),
 }
 
 /// Appends a permit to `bytes`. An error leaves them as they were: its texts are longer than a record can be.
@@ -72,6 +75,23 @@ pub(crate) fn gone(bytes: &mut Vec<u8>, permit: u64) {
 /// Appends the end of what was carried over to `bytes`.
 pub(crate) fn carried(bytes: &mut Vec<u8>) {
     seal(bytes, CARRIED, &()).expect("one byte fits");
+}
+
+/// Appends the number of the database's transactions to `bytes`.
+pub(crate) fn committed(bytes: &mut Vec<u8>, commits: u64) {
+    seal(bytes, COMMITTED, &commits).expect("eleven bytes fit");
+}
+
+/// Returns where in `bytes` the first whole record begins.
+pub(crate) fn find(bytes: &[u8]) -> Option<usize> {
+    let is_record = |at: usize| {
+        let kind = bytes.get(at + HEAD)?;
+        if ![GRANTED, GONE, CARRIED, COMMITTED].contains(kind) {
+            return None;
+        }
+        Reader::new(&bytes[at..]).record().ok()?.map(drop)
+    };
+    (0..bytes.len()).find(|&at| is_record(at).is_some())
 }
 
 /// Appends `body` as a record of `kind`.
@@ -195,6 +215,7 @@ fn decode(payload: &[u8]) -> Option<Record<'_>> {
         GRANTED => body_of(body).map(Record::Granted),
         GONE => body_of(body).map(Record::Gone),
         CARRIED => body_of(body).map(|()| Record::Carried),
+        COMMITTED => body_of(body).map(Record::Committed),
         _ => None,
     }
 }
@@ -273,7 +294,7 @@ mod tests {
             assert_eq!(header(&HEADER[..torn]), Header::Torn);
             assert_eq!(header(&vec![0; torn * 9]), Header::Torn);
         }
-        assert_eq!(header(b"politely permits 2\nmore"), Header::Version('2'));
+        assert_eq!(header(b"politely permits 1\nmore"), Header::Version('1'));
         assert_eq!(header(b"something else entirely"), Header::Foreign);
         assert_eq!(header(b"else"), Header::Foreign);
     }
@@ -281,7 +302,7 @@ mod tests {
     proptest! {
            /// Chance makes no checksum, so half of the cases are sealed.
            #[test]
-           fn no_bytes_panic(bytes in vec(any::<u8>(), 0..300), kind in prop_oneof![Just(GRANTED), Just(GONE), Just(CARRIED), any::<u8>()]) {
+           fn no_bytes_panic(bytes in vec(any::<u8>(), 0..300), kind in prop_oneof![Just(GRANTED), Just(GONE), Just(CARRIED), Just(COMMITTED), any::<u8>()]) {
                let mut sealed = Vec::new();
                seal(&mut sealed, kind, &bytes.as_slice()).unwrap();
                // Without the length postcard put before the bytes, they are the body themselves.
@@ -297,6 +318,7 @@ mod tests {
                            Record::Granted(permit) => granted(&mut again, permit).unwrap(),
                            Record::Gone(permit) => gone(&mut again, *permit),
                            Record::Carried => carried(&mut again),
+                           Record::Committed(commits) => committed(&mut again, *commits),
                        }
                        let mut reader = Reader::new(again.as_slice());
     prop_assert_eq!(reader.record().unwrap(), Some(record));

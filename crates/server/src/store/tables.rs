@@ -1,128 +1,351 @@
 //! `politely.redb`: what was learned about keys, the configuration, and how often the coordinator was started.
 //!
-//! redb refuses all work after one failed write until its file is opened again, so that is what the next write does.
+//! redb refuses all work after one failed write until its file is opened again, so that is what the
+//! next write does. Before each write the file is compared with the one that was opened: a database
+//! that was emptied, removed or replaced meanwhile must not take writes as if nothing were missing.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::hash::{BuildHasher, RandomState};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use parking_lot::{Mutex, RwLock};
 use redb::{
-    Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, TableDefinition,
+    Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, Table, TableDefinition,
 };
 
-use super::OpenError;
 use super::commit::Batch;
+use super::seal::{self, Damaged, Versioned};
+use super::{OpenError, marker, quiet};
 
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const KEYS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("keys");
 const BLOBS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("blobs");
+/// Values whose checksum is wrong, for a person to look at.
+const DAMAGED: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("damaged");
+
+const CONFIG: &str = "config";
 
 /// Raised when a record's meaning changes. A folder of `politely fetch` counts from 1, so that neither takes the other's.
-const FORMAT: u64 = 1_001;
+const FORMAT: u64 = 1_002;
 const FORMATS_OF_FETCH: std::ops::Range<u64> = 1..1_000;
 
 /// redb's own default is a gigabyte. All is in the coordinator's memory already; this is for the tree's upper pages.
 const CACHE_BYTES: usize = 32 << 20;
 
 type Result<T, E = redb::Error> = std::result::Result<T, E>;
-pub(super) type Opener = Box<dyn Fn() -> Result<Database, DatabaseError> + Send + Sync>;
+/// Opens the file, and makes it if it is told so.
+pub(super) type Opener = Box<dyn Fn(bool) -> Result<Database, DatabaseError> + Send + Sync>;
 
 pub(super) struct Tables {
+    path: PathBuf,
     opener: Opener,
+    /// Of this database; no other has it.
+    id: u64,
     /// `None` after a write failed.
     database: RwLock<Option<Database>>,
     /// Held while writing, so that the file is opened again once.
-    writing: Mutex<()>,
+    writing: Mutex<Last>,
+}
+
+/// The file after the last write.
+#[derive(Clone, Copy, Debug, Default)]
+struct Last {
+    commits: u64,
+    /// Device, inode and length; nothing after a failed write.
+    file: Option<(u64, u64, u64)>,
 }
 
 /// What a coordinator finds of its earlier runs.
 pub(super) struct Start {
+    id: u64,
     pub(super) boot: u64,
+    /// Transactions that wrote states or a configuration, over all runs.
+    pub(super) commits: u64,
     pub(super) config: Option<Vec<u8>>,
+    config_damaged: bool,
 }
 
 impl Tables {
-    /// Opens or makes the file at `path`.
-    pub(super) fn open(path: &Path) -> Result<(Self, Start), OpenError> {
-        let file = path.to_owned();
-        let opener = move || {
+    /// Opens the database in `dir`, or makes it if there was none.
+    pub(super) fn open(dir: &Path) -> Result<(Self, Start), OpenError> {
+        let file = path(dir);
+        let opener = move |make| {
             let mut builder = Database::builder();
             builder.set_cache_size(CACHE_BYTES);
-            builder.create(&file)
+            if make {
+                builder.create(&file)
+            } else {
+                builder.open(&file)
+            }
         };
-        Self::open_with(path, Box::new(opener))
+        Self::open_with(dir, Box::new(opener))
     }
 
-    pub(super) fn open_with(path: &Path, opener: Opener) -> Result<(Self, Start), OpenError> {
-        let path = || path.to_owned();
-        let database = opener().map_err(|error| match error {
-            DatabaseError::DatabaseAlreadyOpen => OpenError::InUse { path: path() },
-            DatabaseError::UpgradeRequired(format) => OpenError::Version {
-                path: path(),
-                format: format!("redb {format}"),
-            },
-            DatabaseError::Storage(StorageError::Io(why))
-                if why.kind() != std::io::ErrorKind::InvalidData =>
-            {
-                OpenError::io(&path(), why)
-            }
-            other => OpenError::NotOurs {
-                path: path(),
-                why: format!("not a state file of politely ({other})"),
-            },
-        })?;
-        let start = start(&database).map_err(|why| OpenError::Database {
-            path: path(),
-            why: Box::new(why),
-        })?;
-        let start = start.map_err(|format| {
-            if FORMATS_OF_FETCH.contains(&format) {
-                OpenError::NotOurs {
-                    path: path(),
-                    why: "a state folder of politely fetch".to_owned(),
-                }
-            } else {
-                OpenError::Version {
-                    path: path(),
-                    format: format.to_string(),
-                }
-            }
-        })?;
+    pub(super) fn open_with(dir: &Path, opener: Opener) -> Result<(Self, Start), OpenError> {
+        let path = path(dir);
+        let expected = marker::read(dir)?;
+        if expected.is_some() {
+            refuse_if_emptied(&path)?;
+        }
+        let found = quiet::catch(|| begin(&opener, &path, expected));
+        let found = found.unwrap_or_else(|panic| Err(damaged(&path, &panic)));
+        let (database, start) = found.map_err(|why| set_aside(&path, expected, why))?;
+        if expected.is_none() {
+            marker::write(dir, start.id)?;
+        }
+        if start.config_damaged {
+            tracing::error!(
+                "{}: the configuration is damaged and set aside; set it again with PATCH config",
+                path.display()
+            );
+        }
+        let last = Last {
+            commits: start.commits,
+            file: identity(&path).ok(),
+        };
         let tables = Self {
+            id: start.id,
+            path,
             opener,
             database: RwLock::new(Some(database)),
-            writing: Mutex::new(()),
+            writing: Mutex::new(last),
         };
         Ok((tables, start))
     }
 
-    /// Writes `batch`; it is on disk when this returns.
-    pub(super) fn write(&self, batch: &Batch) -> Result<()> {
-        let _one = self.writing.lock();
-        if self.database.read().is_none() {
-            *self.database.write() = Some((self.opener)()?);
+    /// Writes `batch`; it is on disk when this returns. Returns how many transactions there were.
+    /// An error is one line.
+    pub(super) fn write(&self, batch: &Batch) -> Result<u64, String> {
+        let last = &mut *self.writing.lock();
+        // If anything fails below, the database is opened again before the next write.
+        let known = std::mem::take(&mut last.file);
+        if !self.is_same(known) {
+            self.close();
+            *self.database.write() = Some(self.open_again(last.commits)?);
         }
-        let written = match &*self.database.read() {
-            Some(database) => write(database, batch),
+        let commits = last.commits + 1;
+        let written = quiet::catch(|| match &*self.database.read() {
+            Some(database) => write(database, batch, commits),
             None => Err(redb::Error::PreviousIo),
-        };
-        if written.is_err() {
-            *self.database.write() = None;
+        });
+        match written {
+            Ok(Ok(())) => {}
+            Ok(Err(why)) => return Err(line(&why)),
+            Err(panic) => {
+                self.close();
+                return Err(format!("it is damaged: {panic}"));
+            }
         }
-        written
+        *last = Last {
+            commits,
+            file: identity(&self.path).ok(),
+        };
+        Ok(commits)
     }
 
-    /// Calls `each` with every key and its state, in the keys' order.
-    pub(super) fn for_each_key(&self, mut each: impl FnMut(&str, &[u8])) -> Result<()> {
-        let database = self.database.read();
-        let Some(database) = &*database else {
-            return Err(redb::Error::PreviousIo);
-        };
-        for entry in database.begin_read()?.open_table(KEYS)?.iter()? {
-            let (key, state) = entry?;
-            each(key.value(), state.value());
-        }
-        Ok(())
+    /// Closes the file. A database that panicked, or whose file is gone, may panic once more.
+    fn close(&self) {
+        let database = self.database.write().take();
+        let _ = quiet::catch(|| drop(database));
     }
+
+    fn is_same(&self, known: Option<(u64, u64, u64)>) -> bool {
+        known.is_some() && identity(&self.path).ok() == known
+    }
+
+    /// The file must be the one that was written to, with all that was written to it.
+    fn open_again(&self, commits: u64) -> Result<Database, String> {
+        let missing = "it was emptied or replaced while the coordinator ran; stop the coordinator \
+                       and restore a backup (politely state restore)";
+        if fs::metadata(&self.path).map_or(0, |file| file.len()) == 0 {
+            return Err(missing.to_owned());
+        }
+        let opened = quiet::catch(|| (self.opener)(false));
+        // What redb finds in the place of its file may be anything.
+        let opened = opened.map_err(|panic| format!("{missing} ({panic})"));
+        let database = opened.and_then(|opened| opened.map_err(|why| line(&why)))?;
+        let is_ours = || -> Result<bool> {
+            let meta = database.begin_read()?.open_table(META)?;
+            let get = |name| Ok::<_, redb::Error>(meta.get(name)?.map_or(0, |it| it.value()));
+            Ok(get("id")? == self.id && get("commits")? >= commits)
+        };
+        match is_ours() {
+            Ok(true) => Ok(database),
+            Ok(false) => Err(missing.to_owned()),
+            Err(why) => Err(line(&why)),
+        }
+    }
+
+    /// Calls `each` with every key and its state, in the keys' order. Sets damaged states aside.
+    pub(super) fn for_each_key(
+        &self,
+        mut each: impl FnMut(&str, &[u8]),
+    ) -> Result<BTreeSet<String>, String> {
+        let read = || -> Result<BTreeSet<String>> {
+            let mut damaged = BTreeSet::new();
+            let database = self.database.read();
+            let Some(database) = &*database else {
+                return Err(redb::Error::PreviousIo);
+            };
+            for entry in database.begin_read()?.open_table(KEYS)?.iter()? {
+                let (key, sealed) = entry?;
+                match seal::open(key.value(), sealed.value()) {
+                    Ok((_, state)) => each(key.value(), state),
+                    Err(Damaged) => {
+                        damaged.insert(key.value().to_owned());
+                    }
+                }
+            }
+            if !damaged.is_empty() {
+                set_states_aside(database, damaged.iter())?;
+            }
+            Ok(damaged)
+        };
+        let read = quiet::catch(read).map_err(|panic| format!("it is damaged: {panic}"));
+        read?.map_err(|why| line(&why))
+    }
+
+    /// Lets permits be numbered and states be versioned far beyond all runs so far: they may be
+    /// later than this copy.
+    pub(super) fn skip_boots(&self, count: u64) -> Result<(), String> {
+        let database = self.database.read();
+        let skip = || -> Result<()> {
+            let database = database.as_ref().ok_or(redb::Error::PreviousIo)?;
+            let change = database.begin_write()?;
+            {
+                let mut meta = change.open_table(META)?;
+                let boot = meta.get("boot")?.map_or(0, |boot| boot.value());
+                meta.insert("boot", boot + count)?;
+            }
+            Ok(change.commit()?)
+        };
+        skip().map_err(|why| line(&why))
+    }
+}
+
+pub(super) fn path(dir: &Path) -> PathBuf {
+    dir.join("politely.redb")
+}
+
+/// Errors of libraries may have several lines.
+fn line(why: &impl Display) -> String {
+    why.to_string().replace('\n', " ")
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64, u64)> {
+    let file = fs::metadata(path)?;
+    Ok((file.dev(), file.ino(), file.len()))
+}
+
+const RESTORE: &str = "restore a backup (politely state restore), or remove politely.state to \
+                       begin anew without what was kept";
+
+fn damaged(path: &Path, why: &impl Display) -> OpenError {
+    OpenError::Damaged {
+        path: path.to_owned(),
+        why: format!("it is damaged ({})", line(why)),
+        advice: RESTORE,
+    }
+}
+
+fn refuse_if_emptied(path: &Path) -> Result<(), OpenError> {
+    let why = match fs::metadata(path) {
+        Ok(file) if file.len() > 0 => return Ok(()),
+        Ok(_) => "it is empty, but politely.state says that it was in use",
+        Err(why) if why.kind() == io::ErrorKind::NotFound => {
+            "it is missing, but politely.state says that it was in use"
+        }
+        Err(why) => return Err(OpenError::io(path, why)),
+    };
+    Err(OpenError::Damaged {
+        path: path.to_owned(),
+        why: why.to_owned(),
+        advice: RESTORE,
+    })
+}
+
+/// Moves a damaged database away, so that a repair by the next start cannot hide the damage.
+fn set_aside(path: &Path, expected: Option<u64>, why: OpenError) -> OpenError {
+    match why {
+        OpenError::Damaged { path: of, why, .. } if expected.is_some() && of == path => {
+            let aside = path.with_extension("redb.damaged");
+            let why = match fs::rename(path, &aside) {
+                Ok(()) => format!("{why} and was moved to {}", aside.display()),
+                Err(_) => why,
+            };
+            OpenError::Damaged {
+                path: of,
+                why,
+                advice: RESTORE,
+            }
+        }
+        why => why,
+    }
+}
+
+/// Opens and checks the database, and counts the start.
+fn begin(
+    opener: &Opener,
+    path: &Path,
+    expected: Option<u64>,
+) -> Result<(Database, Start), OpenError> {
+    let database = opener(expected.is_none());
+    let mut database = database.map_err(|error| match error {
+        DatabaseError::DatabaseAlreadyOpen => OpenError::InUse {
+            path: path.to_owned(),
+        },
+        DatabaseError::UpgradeRequired(format) => OpenError::Version {
+            path: path.to_owned(),
+            format: format!("redb {format}"),
+        },
+        DatabaseError::Storage(StorageError::Io(why))
+            if !matches!(
+                why.kind(),
+                io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
+            ) =>
+        {
+            OpenError::io(path, why)
+        }
+        other if expected.is_some() => damaged(path, &other),
+        other => OpenError::NotOurs {
+            path: path.to_owned(),
+            why: format!("not a state file of politely ({})", line(&other)),
+        },
+    })?;
+    match database.check_integrity() {
+        Ok(true) => {}
+        Ok(false) => return Err(damaged(path, &"checksums differ")),
+        Err(DatabaseError::Storage(StorageError::Io(why))) => return Err(OpenError::io(path, why)),
+        Err(why) => return Err(damaged(path, &why)),
+    }
+    let start = match start(&database) {
+        Ok(start) => start,
+        Err(redb::Error::Io(why)) => return Err(OpenError::io(path, why)),
+        Err(why) => return Err(damaged(path, &why)),
+    };
+    let start = start.map_err(|format| {
+        if FORMATS_OF_FETCH.contains(&format) {
+            OpenError::NotOurs {
+                path: path.to_owned(),
+                why: "a state folder of politely fetch".to_owned(),
+            }
+        } else {
+            OpenError::Version {
+                path: path.to_owned(),
+                format: format.to_string(),
+            }
+        }
+    })?;
+    if expected.is_some_and(|id| id != start.id) {
+        return Err(OpenError::NotOurs {
+            path: path.to_owned(),
+            why: "not the database that politely.state names".to_owned(),
+        });
+    }
+    Ok((database, start))
 }
 
 /// Counts the start. `Err`: the file's format is another.
@@ -135,34 +358,78 @@ fn start(database: &Database) -> Result<Result<Start, u64>> {
             return Ok(Err(other));
         }
         meta.insert("format", FORMAT)?;
+        let id = meta.get("id")?.map(|id| id.value());
+        let id = id.unwrap_or_else(|| RandomState::new().hash_one(std::process::id()));
+        meta.insert("id", id)?;
         let boot = meta.get("boot")?.map_or(0, |boot| boot.value()) + 1;
         meta.insert("boot", boot)?;
+        let commits = meta.get("commits")?.map_or(0, |commits| commits.value());
         change.open_table(KEYS)?;
-        let blobs = change.open_table(BLOBS)?;
-        let config = blobs.get("config")?.map(|config| config.value().to_vec());
-        Start { boot, config }
+        let mut blobs = change.open_table(BLOBS)?;
+        let sealed = blobs.get(CONFIG)?.map(|config| config.value().to_vec());
+        let config = sealed
+            .as_deref()
+            .map(|sealed| seal::open(CONFIG, sealed).map(|(_, config)| config.to_vec()));
+        let config_damaged = matches!(config, Some(Err(Damaged)));
+        if let Some(sealed) = sealed.filter(|_| config_damaged) {
+            change.open_table(DAMAGED)?.insert(CONFIG, &*sealed)?;
+            blobs.remove(CONFIG)?;
+        }
+        Start {
+            id,
+            boot,
+            commits,
+            config: config.and_then(Result::ok),
+            config_damaged,
+        }
     };
     change.commit()?;
     Ok(Ok(start))
 }
 
-fn write(database: &Database, batch: &Batch) -> Result<()> {
+fn set_states_aside<'a>(
+    database: &Database,
+    names: impl Iterator<Item = &'a String>,
+) -> Result<()> {
     let change = database.begin_write()?;
     {
         let mut keys = change.open_table(KEYS)?;
-        for (key, state) in &batch.states {
-            if state.is_empty() {
-                keys.remove(key.as_str())?;
-            } else {
-                keys.insert(key.as_str(), state.as_slice())?;
+        let mut damaged = change.open_table(DAMAGED)?;
+        for name in names {
+            if let Some(sealed) = keys.remove(name.as_str())? {
+                damaged.insert(name.as_str(), sealed.value())?;
             }
         }
+    }
+    Ok(change.commit()?)
+}
+
+fn write(database: &Database, batch: &Batch, commits: u64) -> Result<()> {
+    let change = database.begin_write()?;
+    {
+        change.open_table(META)?.insert("commits", commits)?;
+        let mut keys = change.open_table(KEYS)?;
+        for (key, state) in &batch.states {
+            insert_newer(&mut keys, key, state)?;
+        }
         if let Some(config) = &batch.config {
-            change
-                .open_table(BLOBS)?
-                .insert("config", config.as_slice())?;
+            insert_newer(&mut change.open_table(BLOBS)?, CONFIG, config)?;
         }
     }
     change.commit()?;
+    Ok(())
+}
+
+/// An older value never replaces a newer one.
+fn insert_newer(
+    table: &mut Table<'_, &'static str, &'static [u8]>,
+    name: &str,
+    value: &Versioned,
+) -> Result<()> {
+    let known = table.get(name)?;
+    let known = known.and_then(|sealed| Some(seal::open(name, sealed.value()).ok()?.0));
+    if known.is_none_or(|known| known <= value.version) {
+        table.insert(name, &*seal::seal(name, value))?;
+    }
     Ok(())
 }

@@ -4,11 +4,16 @@ use tempfile::tempdir;
 
 use super::*;
 
-mod failing;
+mod damage;
+pub(crate) mod failing;
 mod kill;
+mod order;
 
-fn state(number: u64) -> Vec<u8> {
-    number.to_le_bytes().to_vec()
+fn state(number: u64) -> Snapshot {
+    Snapshot {
+        version: number,
+        state: number.to_le_bytes().to_vec(),
+    }
 }
 
 fn states(store: &Store) -> BTreeMap<String, u64> {
@@ -40,21 +45,14 @@ async fn all_is_there_after_a_restart() {
     let folder = dir.path().join("made/if/missing");
     let (store, kept) = Store::open(&folder).unwrap();
     assert_eq!((kept.boot, kept.config, kept.live.len()), (1, None, 0));
-    store.keep_config(b"{}".to_vec()).await.unwrap();
-    store.keep_config(b"{1}".to_vec()).await.unwrap();
+    store.keep_config(b"{}".to_vec(), 1).await.unwrap();
+    store.keep_config(b"{1}".to_vec(), 2).await.unwrap();
     store
-        .keep_now(vec![
-            ("held".into(), state(1)),
-            ("forgotten".into(), state(1)),
-        ])
-        .await
-        .unwrap();
-    store
-        .keep_now(vec![("forgotten".into(), Vec::new())])
+        .keep_now(vec![("held".into(), state(1))])
         .await
         .unwrap();
     store.learned([("learned".to_owned(), state(2))]);
-    store.granted(&[permit(5, "held"), permit(6, "held")], &[]);
+    assert!(store.granted(&[permit(5, "held"), permit(6, "held")], &[]));
     store.gone(&[6]);
     store.close();
     store.close();
@@ -137,8 +135,13 @@ fn an_unusable_folder_is_told_in_one_line() {
         // Not even root may write there.
         error(Path::new("/proc/politely"));
     }
-    fs::write(dir.path().join("politely.redb"), "something else entirely").unwrap();
-    assert!(error(dir.path()).contains("not a state file"));
+    let other = tempdir().unwrap();
+    fs::write(
+        other.path().join("politely.redb"),
+        "something else entirely",
+    )
+    .unwrap();
+    assert!(error(other.path()).contains("not a state file"));
 }
 
 #[test]

@@ -126,6 +126,27 @@ impl Node {
         Some(see(replica.host()))
     }
 
+    /// Returns whether no event of `key` waits to be written.
+    pub fn is_written(&self, key: &Key) -> bool {
+        let id = self.table.id_of(key);
+        let replica = id.and_then(|id| self.table.get(id));
+        replica.is_none_or(Replica::is_flushed)
+    }
+
+    /// Takes over the value of the cell of `key`, which was read for a caller. Returns whether the
+    /// key is known.
+    pub fn handle_refresh(&mut self, key: &Key, value: Option<&[u8]>, local: Timestamp) -> bool {
+        let Some(value) = value else {
+            return self.table.id_of(key).is_some();
+        };
+        let id = self.replica(key, local);
+        if let Some(replica) = self.table.get_mut(id) {
+            replica.handle_notice(value, &mut self.context, local);
+        }
+        self.table.wake(id);
+        true
+    }
+
     /// Returns whether the engine has answered or failed at least once.
     pub const fn has_tried(&self) -> bool {
         self.context.last_error.is_some()

@@ -22,6 +22,7 @@
 mod commit;
 mod ended_leases;
 pub(crate) mod fallback;
+mod keep;
 mod known;
 mod line;
 mod merge;

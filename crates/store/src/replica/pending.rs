@@ -85,8 +85,10 @@ impl PendingEvents {
     /// Removes the first `count` events, which are written.
     pub(super) fn remove_written(&mut self, count: usize, context: &NodeContext) {
         for (at, event) in self.events.drain(..count) {
-            if let Event::Renew(lease) = event {
-                lease.confirm(at + safe_length(context.config.lease));
+            match event {
+                Event::Renew(lease) => lease.confirm(at + safe_length(context.config.lease)),
+                Event::Barrier(barrier) => barrier.confirm(),
+                _ => {}
             }
         }
     }

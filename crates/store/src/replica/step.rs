@@ -13,6 +13,7 @@ use politely_core::gate::LeaseId;
 use politely_core::host::HORIZON;
 
 use super::commit::{Action, Commit, WaiterReply};
+use super::keep::keep;
 use super::line::Moment;
 use super::timers::Timer;
 use super::{Attempt, POLL, Phase, ReadState, Replica};
@@ -23,8 +24,6 @@ use crate::shared_clock::{QUIET, STALE};
 
 /// The typical duration of a heartbeat. A replica that needs one waits this long.
 const HEARTBEAT_WAIT: Duration = Duration::from_millis(5);
-/// The engine may delete a cell that is not written for this long.
-const KEEP: Duration = Duration::from_hours(24 * 30);
 /// If writes take longer than this, grants start after the expected end of their write.
 const SLOW: Duration = Duration::from_millis(20);
 
@@ -159,6 +158,7 @@ impl Replica {
         context.write_number += 1;
         self.pace.tried_since.get_or_insert(local);
         let notify = record.others_wait(context.me);
+        let keep = keep(&record.host, now);
         let value = record.encode(context.me, context.write_number);
         self.phase = Phase::Writing(Box::new(Commit {
             number: context.write_number,
@@ -175,7 +175,7 @@ impl Replica {
             expected: self.known.version(),
             before: self.known.value.clone(),
             value,
-            keep: KEEP,
+            keep,
             notify,
         })
     }

@@ -59,6 +59,8 @@ pub(super) struct Books {
     /// The longest time for which a write was in doubt.
     pub(super) doubt: Micros,
     pub(super) granted: u64,
+    /// Holds that operators know to be in the engine.
+    pub(super) acknowledged: u64,
     pub(super) reported: u64,
     pub(super) cancelled: u64,
     pub(super) abandoned: u64,

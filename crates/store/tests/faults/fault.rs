@@ -39,14 +39,10 @@ impl World {
                 self.engine.set_clock(by);
                 self.books.clock_set(self.now);
             }
-            Fault::Kill(who, _) => {
-                self.kill_all_of(who);
-                self.hears_no_more(who);
-                let seat = &mut self.seats[who];
-                seat.alive = false;
-                seat.frozen = false;
-                seat.held.clear();
-                seat.life += 1;
+            Fault::Kill(who, _) => self.is_killed(who),
+            Fault::KillUnheard(who, _) => self.seats[who].doomed = true,
+            Fault::Stop(who, _) => {
+                self.seats[who].stopped = true;
                 self.books.someone_gone(who, self.now);
             }
             Fault::Freeze(who, _) => {
@@ -60,6 +56,18 @@ impl World {
             }
         }
         self.at(self.now + fault.lasts(), Event::Over(index));
+    }
+
+    pub(super) fn is_killed(&mut self, who: usize) {
+        self.kill_all_of(who);
+        self.hears_no_more(who);
+        let seat = &mut self.seats[who];
+        seat.alive = false;
+        seat.frozen = false;
+        seat.doomed = false;
+        seat.held.clear();
+        seat.life += 1;
+        self.books.someone_gone(who, self.now);
     }
 
     fn promote(&mut self, index: usize) {
@@ -128,7 +136,11 @@ impl World {
                 self.engine.start(run, self.now);
             }
             Fault::Flush | Fault::Clock(_) => {}
-            Fault::Kill(who, _) => {
+            Fault::Kill(who, _) | Fault::KillUnheard(who, _) | Fault::Stop(who, _) => {
+                self.seats[who].doomed = false;
+                if self.seats[who].stopped && matches!(fault, Fault::Stop(..)) {
+                    self.is_killed(who);
+                }
                 if !self.seats[who].alive {
                     let life = self.seats[who].life;
                     self.seats[who] = self.newcomer(life);

@@ -11,6 +11,7 @@
 //! | `wire.rs` | calls, their latency, and how they are lost |
 //! | `seat.rs` | a coordinator's place: node, clock, timer |
 //! | `caller.rs`, `flight.rs` | workers: they ask, leave and report |
+//! | `operator.rs` | operators: they hold keys and wait for the engine |
 //! | `fault.rs`, `zombie.rs` | what goes wrong |
 //! | `world.rs` | what happens next |
 //! | `log.rs` | what happened |
@@ -25,6 +26,7 @@ mod engine;
 mod fault;
 mod flight;
 mod log;
+mod operator;
 mod plan;
 mod seat;
 mod wire;
@@ -37,11 +39,11 @@ use politely_core::Timestamp;
 
 use politely_store::testing::Record;
 
-use plan::{Plan, WIDER};
+use plan::{OPERATED, Plan, WIDER};
 use world::World;
 
 /// The number of schedules in one run, unless `FAULT_SCHEDULES` is set. A tenth as many run from
-/// [`WIDER`] on.
+/// [`WIDER`] and from [`OPERATED`] on.
 const SCHEDULES: u64 = 10_000;
 /// The seeds that broke a promise once. `git log -S` of the number tells how.
 const ONCE_WRONG: [u64; 34] = [
@@ -57,6 +59,7 @@ const THREADS: u64 = 2;
 struct Outcome {
     digest: u64,
     granted: u64,
+    acknowledged: u64,
     lines: u64,
     wrongs: Vec<String>,
     tail: String,
@@ -82,6 +85,7 @@ fn play(seed: u64, keep_all: bool) -> Outcome {
     Outcome {
         digest: world.log.digest(),
         granted: world.books.granted,
+        acknowledged: world.books.acknowledged,
         lines: world.log.count,
         wrongs,
         tail: world.log.tail(),
@@ -118,6 +122,7 @@ fn schedules() {
         .copied()
         .chain(first..first + count)
         .chain(WIDER..WIDER + wider)
+        .chain(OPERATED..OPERATED + wider)
         .collect();
     let most = number("FAULT_SHOW").unwrap_or(3) as usize;
     let next = AtomicUsize::new(0);
@@ -143,6 +148,7 @@ fn schedules() {
                     Outcome {
                         digest: 0,
                         granted: 0,
+                        acknowledged: 0,
                         lines: 0,
                         wrongs: vec!["it panicked".to_owned()],
                         tail: String::new(),
@@ -192,4 +198,15 @@ fn the_same_seed_is_the_same_run() {
             "seed {seed}"
         );
     }
+}
+
+#[test]
+fn operators_are_answered_and_killed_in_between() {
+    let mut acknowledged = 0;
+    for seed in OPERATED..OPERATED + 40 {
+        let outcome = play(seed, false);
+        assert!(outcome.wrongs.is_empty(), "{}", complain(seed, &outcome));
+        acknowledged += outcome.acknowledged;
+    }
+    assert!(acknowledged > 100, "{acknowledged}");
 }

@@ -10,6 +10,10 @@ use super::dice::{Dice, MS, Micros, SECOND};
 /// the schedules that they were, for those that failed once.
 pub(super) const WIDER: u64 = 1_000_000;
 
+/// From this seed on, operators hold keys and wait for the engine. Processes are killed between a
+/// write and its answer, and their background tasks end.
+pub(super) const OPERATED: u64 = 5_000_000;
+
 /// What a restarted engine remembers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Memory {
@@ -46,6 +50,12 @@ pub(super) enum Fault {
     Clock(i64),
     /// A process is killed, and another takes its place after this long.
     Kill(usize, Micros),
+    /// A process is killed when its next write is made and not answered. Another takes its place
+    /// after this long.
+    KillUnheard(usize, Micros),
+    /// The task of a process that talks to the engine ends. Another process takes its place after
+    /// this long.
+    Stop(usize, Micros),
     /// A process is frozen for this long.
     Freeze(usize, Micros),
     /// A process does not reach the engine for this long.
@@ -59,6 +69,8 @@ impl Fault {
             Self::Stall(long)
             | Self::Restart(_, long)
             | Self::Kill(_, long)
+            | Self::KillUnheard(_, long)
+            | Self::Stop(_, long)
             | Self::Freeze(_, long)
             | Self::Cut(_, long) => long,
             Self::Failover {
@@ -139,6 +151,8 @@ pub(super) struct Plan {
     pub(super) load: Micros,
     pub(super) wire: Wire,
     pub(super) work: Work,
+    /// Operators hold keys.
+    pub(super) operates: bool,
     /// Fallback shares are allowed.
     pub(super) shares: bool,
     /// A write is answered only once the replica has it.
@@ -178,6 +192,7 @@ impl Plan {
             load,
             wire,
             work,
+            operates: false,
             shares: false,
             waits: dice.chance(0.3),
             lag: dice.span(MS, 200 * MS),
@@ -192,11 +207,28 @@ impl Plan {
             let fault = fault(&mut dice, coordinators);
             plan.faults.push((at, fault));
         }
-        if seed >= WIDER {
+        if seed >= OPERATED {
+            plan.operate(&mut dice);
+        } else if seed >= WIDER {
             plan.widen(&mut dice);
         }
         plan.faults.sort_by_key(|(at, _)| *at);
         plan
+    }
+
+    fn operate(&mut self, dice: &mut Dice) {
+        self.operates = true;
+        for _ in 0..dice.whole(1, 3) {
+            let at = dice.whole(3 * SECOND / 2, self.load);
+            let who = dice.whole(0, self.coordinators as u64 - 1) as usize;
+            let long = dice.span(200 * MS, 5 * SECOND);
+            let fault = if dice.chance(0.7) {
+                Fault::KillUnheard(who, long)
+            } else {
+                Fault::Stop(who, long)
+            };
+            self.faults.push((at, fault));
+        }
     }
 
     fn widen(&mut self, dice: &mut Dice) {

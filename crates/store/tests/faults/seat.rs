@@ -24,6 +24,10 @@ pub(super) struct Seat {
     pub(super) node: Node,
     pub(super) alive: bool,
     pub(super) frozen: bool,
+    /// It is killed when its next write is made.
+    pub(super) doomed: bool,
+    /// Its task that talks to the engine has ended.
+    pub(super) stopped: bool,
     /// The events that wait while it is frozen.
     pub(super) held: Vec<Event>,
     pub(super) cut: bool,
@@ -52,6 +56,8 @@ impl Seat {
             node,
             alive: true,
             frozen: false,
+            doomed: false,
+            stopped: false,
             held: Vec::new(),
             cut: false,
             backlog: Vec::new(),

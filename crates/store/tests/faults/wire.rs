@@ -148,6 +148,12 @@ impl World {
             }
         }
         let answer = self.carry_out(&request);
+        let seat = &self.seats[request.who];
+        let is_write =
+            matches!(&answer, Answer::Writes(results) if results.contains(&Written::Done));
+        if seat.doomed && is_write && seat.life == request.life {
+            self.is_killed(request.who);
+        }
         // A conflict changes nothing, so it is answered without waiting for the replica.
         let wrote = matches!(&answer, Answer::Writes(results) if results.contains(&Written::Done));
         if self.plan.waits && wrote {

@@ -13,6 +13,7 @@ use super::dice::{Dice, MS, Micros, SECOND};
 use super::engine::Engine;
 use super::flight::Flight;
 use super::log::{Log, What};
+use super::operator::Unconfirmed;
 use super::plan::Plan;
 use super::seat::Seat;
 use super::wire::{Answer, Request};
@@ -46,6 +47,7 @@ pub(super) enum Own {
     Answer(u64, Answer),
     NoAnswer(u64),
     Notice(Arc<str>, Arc<[u8]>),
+    Operates,
     Asks(usize),
     AsksOn(usize),
     GivesUp(usize),
@@ -72,6 +74,7 @@ pub(super) struct World {
     pub(super) books: Books,
     pub(super) log: Log,
     pub(super) next: u64,
+    pub(super) unconfirmed: Vec<Unconfirmed>,
     queue: BTreeMap<(Micros, u64), Event>,
 }
 
@@ -97,6 +100,7 @@ impl World {
             books: Books::new(plan.keys),
             log: Log::default(),
             next: 0,
+            unconfirmed: Vec::new(),
             queue: BTreeMap::new(),
             dice,
             plan,
@@ -131,6 +135,7 @@ impl World {
             let at = self.now + self.dice.whole(0, SECOND);
             self.to(who, at, Own::Asks(worker));
         }
+        self.operates_later(who);
         self.serve(who);
     }
 
@@ -183,8 +188,16 @@ impl World {
                     seat.held.push(Event::To(who, life, own));
                     return;
                 }
+                let of_task = matches!(
+                    own,
+                    Own::Timer(_) | Own::Answer(..) | Own::NoAnswer(_) | Own::Notice(..)
+                );
+                if seat.stopped && of_task {
+                    return;
+                }
                 self.own(who, own);
                 self.serve(who);
+                self.hears_confirmed(who);
             }
             Event::Request(id) => self.receive(id),
             Event::Copied(id, written, answer) => self.copied(id, written, answer),
@@ -209,6 +222,7 @@ impl World {
                 let local = self.local(who);
                 self.seats[who].node.handle_notice(&cell, &value, local);
             }
+            Own::Operates => self.operates(who),
             Own::Asks(worker) => self.asks(who, worker),
             Own::AsksOn(caller) => self.asks_on(caller),
             Own::GivesUp(caller) => self.gives_up(caller),
@@ -221,6 +235,9 @@ impl World {
 
     /// Does what the driver does when it wakes.
     pub(super) fn serve(&mut self, who: usize) {
+        if self.seats[who].stopped {
+            return;
+        }
         for round in 0.. {
             assert!(round < 10_000, "the driver never sleeps");
             let local = self.local(who);

@@ -7,7 +7,7 @@ mod clock_steps;
 mod eight_workers;
 mod failover;
 mod frozen_worker;
-mod http;
+pub(crate) mod http;
 mod killed_coordinator;
 mod killed_workers;
 mod lost_answer;

@@ -344,7 +344,7 @@ proptest! {
             sleep(LATER).await;
             limiter.operate(&Step::Set { rate: None, in_flight: None });
             let said = said(&mut limiter, &steps).await;
-            (said, limiter.snapshot(&key()).unwrap())
+            (said, limiter.snapshot(&key()).unwrap().state)
         });
         let shared = alone(async || {
             let engine: Arc<dyn Engine> = Arc::new(memory());
@@ -356,7 +356,7 @@ proptest! {
             limiter.operate(&Step::Set { rate: None, in_flight: None });
             limiter.settle().await;
             let said = said(&mut limiter, &steps).await;
-            (said, limiter.snapshot(&key()).unwrap())
+            (said, limiter.snapshot(&key()).unwrap().state)
         });
         prop_assert_eq!(registry, bare(0));
         // The upper bits of a lease id are the epoch, here the first.

@@ -12,7 +12,7 @@ impl Coordinator {
     async fn set(&self, key: &str, json: &str) -> Result<(), String> {
         let key = Key::parse(key).unwrap();
         let set = self.patch_key(&key, &patch(json)).await;
-        set.map_err(|why| why.field)
+        set.map_err(|why| why.field().to_owned())
     }
 
     async fn set_all(&self, json: &str) {

@@ -17,21 +17,23 @@ struct Disk {
 }
 
 #[derive(Debug, Default)]
-struct Moods {
-    full: AtomicBool,
+pub(crate) struct Moods {
+    pub(crate) full: AtomicBool,
+    /// Writes panic.
+    broken: AtomicBool,
     /// Syncs wait while this is set; how many do.
     slow: Mutex<(bool, usize)>,
     changed: Condvar,
 }
 
 impl Moods {
-    fn set_slow(&self, slow: bool) {
+    pub(super) fn set_slow(&self, slow: bool) {
         self.slow.lock().0 = slow;
         self.changed.notify_all();
     }
 
     /// Returns once somebody waits for the disk.
-    fn wait_until_stuck(&self) {
+    pub(super) fn wait_until_stuck(&self) {
         let mut slow = self.slow.lock();
         self.changed.wait_while(&mut slow, |slow| slow.1 == 0);
     }
@@ -67,6 +69,7 @@ impl StorageBackend for Disk {
     }
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.refuse_if_full()?;
+        assert!(!self.moods.broken.load(SeqCst), "a test breaks the disk");
         self.file.write(offset, data)
     }
     fn close(&self) -> io::Result<()> {
@@ -75,12 +78,12 @@ impl StorageBackend for Disk {
 }
 
 /// A store on such a disk.
-fn store(dir: &Path) -> (Store, Arc<Moods>) {
+pub(crate) fn store(dir: &Path) -> (Store, Arc<Moods>) {
     let moods = Arc::<Moods>::default();
     let path = dir.join("politely.redb");
     let opener = {
-        let (path, moods) = (path.clone(), moods.clone());
-        move || {
+        let moods = moods.clone();
+        move |_| {
             let mut options = fs::OpenOptions::new();
             let options = options.read(true).write(true).create(true).truncate(false);
             let file = FileBackend::new(options.open(&path)?)?;
@@ -88,13 +91,14 @@ fn store(dir: &Path) -> (Store, Arc<Moods>) {
             redb::Database::builder().create_with_backend(Disk { file, moods })
         }
     };
-    let (tables, _) = Tables::open_with(&path, Box::new(opener)).unwrap();
+    let (tables, _) = Tables::open_with(dir, Box::new(opener)).unwrap();
     let counts = Arc::new(Counts::default());
-    let (journal, _) = Journal::open(dir, JOURNAL_BYTES_MAX, &counts).unwrap();
+    let (journal, _) = Journal::open(dir, JOURNAL_BYTES_MAX, Durability::Kill, &counts).unwrap();
     let (tables, journal) = (Arc::new(tables), Arc::new(journal));
     let ends = (tables.clone(), journal.clone(), counts.clone());
     let store = Store {
         folder: dir.to_owned(),
+        boot: 1,
         committer: Committer::start(ends, REPLACE_EVERY).unwrap(),
         tables,
         journal,
@@ -115,16 +119,73 @@ async fn a_full_disk_is_told_and_survived() {
         let said = kept.unwrap_err().to_string();
         assert_eq!(said.lines().count(), 1, "{said}");
     }
-    assert!(store.keep_config(b"x".to_vec()).await.is_err());
+    assert!(store.keep_config(b"x".to_vec(), 1).await.is_err());
     assert!(store.counters().failures >= 4);
     moods.full.store(false, SeqCst);
-    // The file is opened again, and what was refused is tried again, all but the configuration.
+    // The file is opened again, and what was refused is tried again.
     store.keep_now(vec![("c".into(), state(1))]).await.unwrap();
     store.close();
     let expected = [("a", 4), ("b", 1), ("c", 1)].map(|(key, state)| (key.to_owned(), state));
     assert_eq!(states(&store), expected.into());
     drop(store);
-    assert_eq!(Store::open(dir.path()).unwrap().1.config, None);
+    let config = Store::open(dir.path()).unwrap().1.config;
+    assert_eq!(config, Some(b"x".to_vec()));
+}
+
+#[tokio::test]
+async fn trouble_lasts_as_long_as_the_disk_refuses() {
+    let dir = tempdir().unwrap();
+    let (store, moods) = store(dir.path());
+    assert_eq!(store.trouble(), None);
+    moods.full.store(true, SeqCst);
+    let kept = store.keep_now(vec![("a".into(), state(1))]).await;
+    assert!(kept.is_err());
+    let why = store.trouble().unwrap();
+    assert!(
+        why.contains("politely.redb") && why.contains("no room"),
+        "{why}"
+    );
+    assert!(store.is_failing());
+    moods.full.store(false, SeqCst);
+    // It is tried again without a call.
+    while store.trouble().is_some() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(!store.is_failing());
+}
+
+#[tokio::test]
+async fn a_panic_of_the_database_is_an_error_of_one_write() {
+    let dir = tempdir().unwrap();
+    let (store, moods) = store(dir.path());
+    store.keep_now(vec![("a".into(), state(1))]).await.unwrap();
+    moods.broken.store(true, SeqCst);
+    let kept = store.keep_now(vec![("a".into(), state(2))]).await;
+    let said = kept.unwrap_err().to_string();
+    assert!(said.contains("a test breaks the disk"), "{said}");
+    assert_eq!(said.lines().count(), 1);
+    assert!(store.trouble().is_some());
+    moods.broken.store(false, SeqCst);
+    store.keep_now(vec![("a".into(), state(3))]).await.unwrap();
+    assert_eq!(store.trouble(), None);
+    assert_eq!(states(&store), [("a".to_owned(), 3)].into());
+}
+
+#[tokio::test]
+async fn a_dead_thread_is_trouble_for_good() {
+    let dir = tempdir().unwrap();
+    let (store, _) = store(dir.path());
+    store.kill_thread();
+    let why = store.trouble().unwrap();
+    assert!(why.contains("restart the coordinator"), "{why}");
+    let kept = store.keep_now(vec![("a".into(), state(1))]).await;
+    assert!(matches!(kept, Err(KeepError::Closed)));
+    assert!(store.is_journal_failing());
+    store.close();
+    assert!(
+        store.is_failing(),
+        "the exit code says that not all is kept"
+    );
 }
 
 #[tokio::test]
@@ -194,12 +255,12 @@ fn fills_its_disk() {
         let failures = store.counters().journal_failures;
         // Of different lengths, so that the end of the disk is in the middle of some.
         let key = "x".repeat(number as usize % 300);
-        store.granted(&[permit(number, &key)], &[]);
+        let _ = store.granted(&[permit(number, &key)], &[]);
         if store.counters().journal_failures == failures {
             say(&format!("granted {number}"));
         }
         let blob = vec![1; 50_000];
-        if runtime.block_on(store.keep_config(blob)).is_err() && refused(store.counters()) {
+        if runtime.block_on(store.keep_config(blob, number)).is_err() && refused(store.counters()) {
             store.close();
             say("refused");
             return;
@@ -225,7 +286,8 @@ fn a_disk_full_in_the_middle_of_a_write_loses_nothing_acknowledged() {
     // The journal is as long as the database, but for a few records; in blocks of 512 bytes.
     let limit = database + (1 << 20);
     let (journal, counts) = (dir.path(), Counts::default());
-    let (journal, _) = Journal::open(journal, JOURNAL_BYTES_MAX, &counts).unwrap();
+    let (journal, _) =
+        Journal::open(journal, JOURNAL_BYTES_MAX, Durability::Kill, &counts).unwrap();
     let long = "x".repeat(30_000);
     while journal.size().0 + 100_000 < limit {
         journal.granted(&[permit(1 << 40, &long)], &[], &counts);

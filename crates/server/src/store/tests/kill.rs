@@ -40,7 +40,7 @@ pub(super) fn say(line: &str) {
 
 fn open(dir: &Path) -> (Store, Kept) {
     // Small and at once: the journal is begun anew many times in a life of the child.
-    Store::open_with(dir, 4_096, Duration::ZERO).unwrap()
+    Store::open_with(dir, 4_096, Duration::ZERO, Durability::Kill).unwrap()
 }
 
 #[test]
@@ -60,7 +60,8 @@ fn lives_until_it_is_killed() {
         loop {
             let number = next.fetch_add(1, Relaxed);
             say(&format!("granting {number}"));
-            store.granted(&[permit(number, &format!("host-{}", number % 3))], &[]);
+            let key = format!("host-{}", number % 3);
+            assert!(store.granted(&[permit(number, &key)], &[]));
             say(&format!("granted {number}"));
             if !number.is_multiple_of(8) {
                 end(number);

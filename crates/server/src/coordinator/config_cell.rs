@@ -1,0 +1,232 @@
+//! The configuration that operators set, in a cell of the engine: all coordinators that share keys
+//! go by it.
+//!
+//! | bytes | content |
+//! | --- | --- |
+//! | 16 | the version: writer and number of its write |
+//! | 1 | the layout, [`LAYOUT`] |
+//! | 4 | CRC-32 of the rest, little-endian |
+//! | rest | [`Kept`] as JSON |
+//!
+//! A change reads the cell, adds the patch, and writes by compare-and-set. Others read the cell
+//! once a second.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use politely::cells::{Engine, EngineError, Version, Write, Written};
+use politely::wire::{ConfigPatch, EventKind};
+use serde::{Deserialize, Serialize};
+
+use super::Coordinator;
+use super::operate::NotSet;
+
+const CELL: &str = "politely:config";
+const LAYOUT: u8 = 1;
+/// It does not end by itself: a hundred years.
+const KEEP: Duration = Duration::from_hours(24 * 366 * 100);
+const READ_EVERY: Duration = Duration::from_secs(1);
+/// A call of the engine that takes longer counts as failed.
+const CALL: Duration = Duration::from_secs(1);
+/// Times that a change is tried while others write.
+const TRIES: u32 = 16;
+
+/// What the cell holds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Kept {
+    /// Changes so far.
+    number: u64,
+    patch: ConfigPatch,
+}
+
+pub(super) struct ConfigCell {
+    engine: Arc<dyn Engine>,
+    writer: u64,
+    writes: AtomicU64,
+    /// What the cell held when it was read last.
+    seen: Mutex<Option<Vec<u8>>>,
+    /// Reading and going by it is one step.
+    reading: tokio::sync::Mutex<()>,
+}
+
+impl ConfigCell {
+    pub(super) fn new(engine: Arc<dyn Engine>) -> Self {
+        Self {
+            engine,
+            writer: RandomState::new().hash_one(std::process::id()),
+            writes: AtomicU64::new(0),
+            seen: Mutex::new(None),
+            reading: tokio::sync::Mutex::new(()),
+        }
+    }
+
+    async fn read(&self) -> Result<Option<Vec<u8>>, String> {
+        let read = tokio::time::timeout(CALL, self.engine.read(vec![CELL.into()])).await;
+        let read = read.map_err(|_| "no answer in 1 s".to_owned())?;
+        let first = read.into_iter().next();
+        let first = first.unwrap_or_else(|| Err(EngineError("no answer".to_owned())));
+        first.map_err(|why| why.to_string())
+    }
+
+    /// `true`: the cell holds `value` now. `false`: another coordinator was faster.
+    async fn write(&self, before: Option<Vec<u8>>, value: &[u8]) -> Result<bool, String> {
+        let write = Write {
+            cell: CELL.into(),
+            expected: before.as_deref().and_then(Version::of),
+            before: before.map(Arc::from),
+            value: value.to_vec(),
+            keep: KEEP,
+            notify: false,
+        };
+        let written = tokio::time::timeout(CALL, self.engine.compare_and_set(vec![write])).await;
+        let why = match written.map(|written| written.into_iter().next()) {
+            Ok(Some(Ok(Written::Done))) => return Ok(true),
+            Ok(Some(Ok(Written::Conflict(_)))) => return Ok(false),
+            Ok(Some(Err(why))) => why.to_string(),
+            Ok(None) | Err(_) => "no answer in 1 s".to_owned(),
+        };
+        // It may be there all the same.
+        match self.read().await {
+            Ok(Some(now)) if now == value => Ok(true),
+            _ => Err(why),
+        }
+    }
+
+    fn encode(&self, kept: &Kept) -> Vec<u8> {
+        let number = self.writes.fetch_add(1, Ordering::Relaxed);
+        let json = serde_json::to_vec(kept).unwrap_or_default();
+        let mut value = Vec::with_capacity(Version::LEN + 5 + json.len());
+        value.extend_from_slice(&self.writer.to_le_bytes());
+        value.extend_from_slice(&number.to_le_bytes());
+        value.push(LAYOUT);
+        value.extend_from_slice(&crc32fast::hash(&json).to_le_bytes());
+        value.extend_from_slice(&json);
+        value
+    }
+}
+
+fn decode(value: &[u8]) -> Result<Kept, String> {
+    let damaged =
+        || format!("the cell {CELL:?} is damaged; delete it and set the configuration again");
+    let rest = value.get(Version::LEN..).ok_or_else(damaged)?;
+    let (&layout, rest) = rest.split_first().ok_or_else(damaged)?;
+    if layout != LAYOUT {
+        return Err(format!(
+            "the cell {CELL:?} has layout {layout}, expected {LAYOUT}; run one version of politely"
+        ));
+    }
+    let (sum, json) = rest.split_first_chunk().ok_or_else(damaged)?;
+    if crc32fast::hash(json) != u32::from_le_bytes(*sum) {
+        return Err(damaged());
+    }
+    serde_json::from_slice(json).map_err(|_| damaged())
+}
+
+impl Coordinator {
+    /// Shares operators' changes of the configuration through `engine`: the same cells as the
+    /// keys', but calls come from the runtime of the caller, so it needs a connection of its own.
+    #[must_use]
+    pub fn share_config(self, engine: Arc<dyn Engine>) -> Self {
+        let _ = self.0.config_cell.set(ConfigCell::new(engine));
+        self
+    }
+
+    /// Goes by the configuration that the engine holds, if it is shared and the engine answers
+    /// within a second.
+    ///
+    /// # Errors
+    /// The engine did not answer, or the cell cannot be read; one line.
+    pub async fn refresh_config(&self) -> Result<(), String> {
+        let Some(cell) = self.0.config_cell.get() else {
+            return Ok(());
+        };
+        let _one = cell.reading.lock().await;
+        let held = cell.read().await?;
+        self.go_by(cell, held).await
+    }
+
+    #[cfg(test)]
+    pub(super) async fn go_by_for_test(&self, cell: &ConfigCell) -> Result<(), String> {
+        let held = cell.read().await?;
+        self.go_by(cell, held).await
+    }
+
+    async fn go_by(&self, cell: &ConfigCell, held: Option<Vec<u8>>) -> Result<(), String> {
+        let Some(value) = held else {
+            // A new engine, or one that lost it.
+            let patch = self.operated_patch();
+            if patch != ConfigPatch::default() {
+                let kept = Kept { number: 1, patch };
+                let value = cell.encode(&kept);
+                if cell.write(None, &value).await? {
+                    *cell.seen.lock() = Some(value);
+                }
+            }
+            return Ok(());
+        };
+        if cell.seen.lock().as_deref() == Some(&*value) {
+            return Ok(());
+        }
+        let Kept { number, patch } = decode(&value)?;
+        let set = self.replace_config(&patch, number + 1);
+        set.map_err(|wrong| format!("the cell {CELL:?}: {} {}", wrong.field, wrong.detail))?;
+        *cell.seen.lock() = Some(value);
+        let text = "the configuration was changed by another coordinator";
+        self.0.watch.announce(EventKind::Config, None, text);
+        self.keep_config_too().await;
+        Ok(())
+    }
+
+    /// Adds `patch` to what the engine holds, and goes by it.
+    pub(super) async fn change_shared_config(
+        &self,
+        cell: &ConfigCell,
+        patch: &ConfigPatch,
+    ) -> Result<(), NotSet> {
+        let _one = cell.reading.lock().await;
+        let away = |why: String| NotSet::Unkept(format!("the engine is away: {why}"));
+        for _ in 0..TRIES {
+            let held = cell.read().await.map_err(away)?;
+            let known = match &held {
+                Some(value) => decode(value).map_err(NotSet::Unkept)?,
+                None => Kept {
+                    number: 0,
+                    patch: self.operated_patch(),
+                },
+            };
+            let kept = Kept {
+                number: known.number + 1,
+                patch: self.merged(patch, &known.patch)?,
+            };
+            let value = cell.encode(&kept);
+            if cell.write(held, &value).await.map_err(away)? {
+                self.replace_config(&kept.patch, kept.number + 1)?;
+                *cell.seen.lock() = Some(value);
+                self.keep_config_too().await;
+                return Ok(());
+            }
+        }
+        let why = "other coordinators change the configuration all the time".to_owned();
+        Err(NotSet::Unkept(why))
+    }
+
+    /// Reads the cell once a second.
+    pub(super) async fn keep_config_read(self) {
+        let mut said = None;
+        loop {
+            let read = self.refresh_config().await;
+            // That the engine is away is said elsewhere.
+            let wrong = read.err().filter(|why| why.contains(CELL));
+            if wrong != said {
+                if let Some(why) = &wrong {
+                    tracing::error!("{why}");
+                }
+                said = wrong;
+            }
+            tokio::time::sleep(READ_EVERY).await;
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Can changes be kept? Background tasks are supervised: one that ends is trouble, not silence.
+
+use std::thread;
+
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+
+use super::Coordinator;
+
+/// Why nothing can be kept until a restart.
+#[derive(Default)]
+pub(super) struct Health {
+    died: Mutex<Option<String>>,
+}
+
+impl Coordinator {
+    /// Runs `task` in `tasks`. It ends with them; if it ends before, the coordinator is in trouble.
+    pub(super) fn supervise<F>(
+        &self,
+        tasks: &mut JoinSet<()>,
+        what: &'static str,
+        task: impl FnOnce(Self) -> F,
+    ) where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let running = task(self.clone());
+        let panics = Panics {
+            coordinator: self.clone(),
+            what,
+        };
+        tasks.spawn(async move {
+            running.await;
+            panics.coordinator.task_ended(what);
+        });
+    }
+
+    pub(super) fn task_ended(&self, what: &str) {
+        let why = format!("the task that {what} has ended; restart the coordinator");
+        tracing::error!("{why}");
+        self.0.health.died.lock().get_or_insert(why);
+    }
+
+    /// Returns why changes cannot be kept now, in one line: a background task ended, the disk
+    /// refuses, or the engine does not answer.
+    pub fn trouble(&self) -> Option<String> {
+        let away = || {
+            let why = self.0.limiter.trouble()?;
+            Some(format!("the engine is away: {why}"))
+        };
+        self.broken().or_else(away)
+    }
+
+    /// Returns why the coordinator itself cannot keep changes, in one line.
+    fn broken(&self) -> Option<String> {
+        let died = self.0.health.died.lock().clone();
+        died.or_else(|| self.0.store.as_ref()?.trouble())
+    }
+
+    /// A background task has ended: not everything was done as it should be.
+    pub(super) fn has_lost_a_task(&self) -> bool {
+        self.0.health.died.lock().is_some()
+    }
+
+    /// Returns why no permit can be granted, in one line: it could not be written down.
+    pub(crate) fn no_permits(&self) -> Option<String> {
+        let failing = self.journal()?.is_journal_failing();
+        failing.then(|| {
+            let why = self.broken().unwrap_or_default();
+            format!("permits cannot be written to disk ({why}); ask again in a second")
+        })
+    }
+}
+
+/// Notices that a task panics. A task that is aborted is no trouble.
+struct Panics {
+    coordinator: Coordinator,
+    what: &'static str,
+}
+
+impl Drop for Panics {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.coordinator.task_ended(self.what);
+        }
+    }
+}

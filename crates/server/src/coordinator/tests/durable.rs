@@ -1,0 +1,170 @@
+//! One coordinator and its state folder: what is acknowledged is there after a restart.
+
+use std::sync::atomic::Ordering::SeqCst;
+
+use politely::wire::{Change, ConfigPatch, CrawlingPatch};
+
+use super::super::operate::NotSet;
+use super::*;
+use crate::store::Store;
+use crate::store::tests::failing;
+
+fn settings() -> Settings {
+    Settings {
+        config: Config::fixed(1_000.0, 10.0),
+        ..Settings::default()
+    }
+}
+
+fn resumed(dir: &std::path::Path) -> Coordinator {
+    let (store, kept) = Store::open(dir).unwrap();
+    Coordinator::resume(settings(), store, kept).unwrap()
+}
+
+fn rate(rate: f64) -> KeyPatch {
+    KeyPatch {
+        rate: Change::To(rate),
+        ..KeyPatch::default()
+    }
+}
+
+fn start_rate(rate: f64) -> ConfigPatch {
+    ConfigPatch {
+        crawling: CrawlingPatch {
+            rate_start: Change::To(rate),
+            ..CrawlingPatch::default()
+        },
+        ..ConfigPatch::default()
+    }
+}
+
+/// Before versions, an older snapshot could be queued after a newer one and replace it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn changes_at_the_same_time_are_kept_in_the_order_they_were_made() {
+    let dir = tempfile::tempdir().unwrap();
+    for round in 0..5 {
+        let coordinator = resumed(dir.path());
+        let key = Key::parse("h.example").unwrap();
+        let changes = (0..16).map(|task| {
+            let (coordinator, key) = (coordinator.clone(), key.clone());
+            tokio::spawn(async move {
+                for i in 0..20 {
+                    let number = f64::from(round * 1_000 + task * 30 + i + 1);
+                    coordinator.patch_key(&key, &rate(number)).await.unwrap();
+                    coordinator.patch_config(&start_rate(number)).await.unwrap();
+                }
+            })
+        });
+        for change in changes.collect::<Vec<_>>() {
+            change.await.unwrap();
+        }
+        let (set, config) = (coordinator.numbers(&key), coordinator.config());
+        // As after kill -9: nothing more is written.
+        let copy = tempfile::tempdir().unwrap();
+        for file in std::fs::read_dir(dir.path()).unwrap() {
+            let file = file.unwrap();
+            std::fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
+        }
+        let after = resumed(copy.path());
+        assert_eq!(after.numbers(&key), set, "round {round}");
+        assert_eq!(after.config().crawling, config.crawling, "round {round}");
+    }
+}
+
+#[tokio::test]
+async fn while_the_disk_refuses_changes_are_refused_and_holds_are_marked() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, moods) = failing::store(dir.path());
+    let kept = store.kept_for_test();
+    let coordinator = Coordinator::resume(settings(), store, kept).unwrap();
+    tokio::spawn(coordinator.clone().tend());
+    let key = Key::parse("h.example").unwrap();
+    let worker = coordinator.worker("w");
+    let grant = coordinator
+        .one(&worker, item("h.example", "1"), AT_ONCE)
+        .await;
+    let grant = grant.granted();
+    coordinator.patch_key(&key, &rate(5.0)).await.unwrap();
+    assert_eq!(coordinator.trouble(), None);
+
+    moods.full.store(true, SeqCst);
+    let first = coordinator.patch_key(&key, &rate(6.0)).await;
+    assert!(matches!(first, Err(NotSet::Unkept(_))), "{first:?}");
+    let why = coordinator.trouble().unwrap();
+    assert!(why.contains("politely.redb"), "{why}");
+    let second = coordinator.patch_key(&key, &rate(7.0)).await;
+    assert!(matches!(second, Err(NotSet::Refused(_))), "{second:?}");
+    let third = coordinator.patch_config(&start_rate(3.0)).await;
+    assert!(matches!(third, Err(NotSet::Refused(_))), "{third:?}");
+    // It was not made at all.
+    assert_eq!(coordinator.numbers(&key).rate, Change::To(6.0));
+    // A report is heard all the same: the hold is in force, and its answer says that it may be
+    // lost.
+    let mut aftermath = Aftermath::default();
+    let answer = coordinator.report(&worker, &refusal(&grant, "60"), &mut aftermath);
+    assert!(answer.hold_ms > 0);
+    aftermath.held_by = vec![0];
+    assert_eq!(coordinator.see_to(aftermath).await, [0]);
+
+    moods.full.store(false, SeqCst);
+    while coordinator.trouble().is_some() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    coordinator.patch_key(&key, &rate(8.0)).await.unwrap();
+    drop(coordinator);
+}
+
+#[tokio::test]
+async fn a_dead_part_is_told_and_nothing_is_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = failing::store(dir.path());
+    store.kill_thread();
+    let kept = store.kept_for_test();
+    let coordinator = Coordinator::resume(settings(), store, kept).unwrap();
+    let key = Key::parse("h.example").unwrap();
+    let refused = coordinator.patch_key(&key, &rate(5.0)).await;
+    assert!(matches!(refused, Err(NotSet::Refused(_))), "{refused:?}");
+    assert!(coordinator.no_permits().is_some());
+    assert!(!coordinator.save().await, "the exit code is not 0");
+
+    // A background task that ends is trouble as well.
+    let coordinator = Coordinator::new(settings()).unwrap();
+    assert_eq!(coordinator.trouble(), None);
+    let mut tasks = tokio::task::JoinSet::new();
+    coordinator.supervise(&mut tasks, "is under test", |_| async {
+        std::future::ready(()).await;
+    });
+    tasks.join_next().await.unwrap().unwrap();
+    let why = coordinator.trouble().unwrap();
+    assert!(
+        why.contains("the task that is under test has ended"),
+        "{why}"
+    );
+    assert!(!coordinator.save().await);
+}
+
+#[tokio::test]
+async fn a_permit_that_cannot_be_written_down_is_not_granted() {
+    let dir = tempfile::tempdir().unwrap();
+    let coordinator = resumed(dir.path());
+    let worker = coordinator.worker("w");
+    // Its name is longer than a record can be.
+    let long = format!("custom/{}", "x".repeat(200));
+    let mut grants = Vec::new();
+    for id in ["1", "2"] {
+        grants.push(
+            coordinator
+                .one(&worker, item(&long, id), AT_ONCE)
+                .await
+                .granted(),
+        );
+    }
+    coordinator.0.store.as_ref().unwrap().fail_journal();
+    let (_, reason, _) = coordinator
+        .one(&worker, item(&long, "3"), AT_ONCE)
+        .await
+        .wait();
+    assert!(reason.contains("disk"), "{reason}");
+    let in_flight = coordinator.explain(&long).unwrap().in_flight.0;
+    assert_eq!(in_flight, 2, "the slot of the third came back");
+}

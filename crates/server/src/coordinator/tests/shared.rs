@@ -1,0 +1,270 @@
+//! Coordinators over one engine: what is acknowledged is in it. In real time: the engine's thread
+//! has a clock of its own.
+
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use parking_lot::Mutex;
+use politely::cells::{Engine, EngineError, Heartbeat, Memory, OnNotice, Pending, Write, Written};
+use politely::shared::Away;
+use politely::wire::{Change, ConfigPatch, CrawlingPatch};
+
+use super::super::operate::NotSet;
+use super::*;
+
+const DAY: Duration = Duration::from_hours(24);
+
+/// An engine that takes no writes of keys while it is shut.
+struct Gated {
+    memory: Memory,
+    is_shut: Arc<AtomicBool>,
+    /// Calls panic.
+    is_broken: Arc<AtomicBool>,
+    /// How long each cell is kept.
+    keeps: Arc<Mutex<BTreeMap<String, Duration>>>,
+}
+
+impl Engine for Gated {
+    fn read(&self, cells: Vec<Arc<str>>) -> Pending<'_, Vec<Result<Option<Vec<u8>>, EngineError>>> {
+        self.memory.read(cells)
+    }
+
+    fn compare_and_set(
+        &self,
+        writes: Vec<Write>,
+    ) -> Pending<'_, Vec<Result<Written, EngineError>>> {
+        assert!(!self.is_broken.load(SeqCst), "a test breaks the engine");
+        if self.is_shut.load(SeqCst) {
+            let failed = vec![Err(EngineError("shut".to_owned())); writes.len()];
+            return Box::pin(std::future::ready(failed));
+        }
+        let mut keeps = self.keeps.lock();
+        keeps.extend(
+            writes
+                .iter()
+                .map(|write| (write.cell.to_string(), write.keep)),
+        );
+        drop(keeps);
+        self.memory.compare_and_set(writes)
+    }
+
+    fn heartbeat(&self, epoch: Arc<str>) -> Pending<'_, Result<Heartbeat, EngineError>> {
+        self.memory.heartbeat(epoch)
+    }
+
+    fn listen(&self, hear: OnNotice) {
+        self.memory.listen(hear);
+    }
+
+    fn watch(
+        &self,
+        more: Vec<Arc<str>>,
+        less: Vec<Arc<str>>,
+    ) -> Pending<'_, Result<(), EngineError>> {
+        self.memory.watch(more, less)
+    }
+}
+
+/// An engine that many coordinators use.
+struct Town {
+    memory: Memory,
+    is_shut: Arc<AtomicBool>,
+    is_broken: Arc<AtomicBool>,
+    keeps: Arc<Mutex<BTreeMap<String, Duration>>>,
+}
+
+impl Town {
+    fn new() -> Self {
+        Self {
+            memory: Memory::new(Clock::system()),
+            is_shut: Arc::default(),
+            is_broken: Arc::default(),
+            keeps: Arc::default(),
+        }
+    }
+
+    async fn coordinator(&self) -> Coordinator {
+        let settings = Settings {
+            config: Config::fixed(1_000.0, 8.0),
+            ..Settings::default()
+        };
+        let engine = Gated {
+            memory: self.memory.clone(),
+            is_shut: Arc::clone(&self.is_shut),
+            is_broken: Arc::clone(&self.is_broken),
+            keeps: Arc::clone(&self.keeps),
+        };
+        let config = Arc::new(self.memory.clone());
+        let coordinator = Coordinator::shared(settings, Arc::new(engine), Away::Closed, None);
+        let coordinator = coordinator.unwrap().share_config(config);
+        coordinator.limiter().greet().await.unwrap();
+        coordinator.refresh_config().await.unwrap();
+        coordinator
+    }
+
+    fn keep(&self, cell: &str) -> Duration {
+        self.keeps.lock()[cell]
+    }
+}
+
+fn key() -> Key {
+    Key::parse("h.example").unwrap()
+}
+
+fn patch(rate: f64, hold: Option<Duration>) -> KeyPatch {
+    KeyPatch {
+        rate: Change::To(rate),
+        hold_ms: hold.map(|hold| hold.as_millis() as u64),
+        ..KeyPatch::default()
+    }
+}
+
+fn burst(burst: f64) -> ConfigPatch {
+    ConfigPatch {
+        crawling: CrawlingPatch {
+            rate_burst: Change::To(burst),
+            ..CrawlingPatch::default()
+        },
+        ..ConfigPatch::default()
+    }
+}
+
+#[tokio::test]
+async fn an_operators_change_is_in_the_engine_when_it_is_answered() {
+    let town = Town::new();
+    let one = town.coordinator().await;
+    one.patch_key(&key(), &patch(5.0, None)).await.unwrap();
+    // It is gone without a word, as after kill -9.
+    town.is_shut.store(true, SeqCst);
+    drop(one);
+    town.is_shut.store(false, SeqCst);
+    let other = town.coordinator().await;
+    assert_eq!(other.refresh(&key()).await, Ok(true));
+    assert_eq!(other.numbers(&key()).rate, Change::To(5.0));
+    let unknown = Key::parse("unknown.example").unwrap();
+    assert_eq!(other.refresh(&unknown).await, Ok(false));
+}
+
+#[tokio::test]
+async fn a_change_that_the_engine_does_not_take_is_not_acknowledged() {
+    let town = Town::new();
+    let one = town.coordinator().await;
+    town.is_shut.store(true, SeqCst);
+    let set = one.patch_key(&key(), &patch(5.0, None)).await;
+    assert!(matches!(set, Err(NotSet::Unkept(_))), "{set:?}");
+    town.is_shut.store(false, SeqCst);
+    while one.trouble().is_some() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // Repeated, it is kept.
+    one.patch_key(&key(), &patch(5.0, None)).await.unwrap();
+    let other = town.coordinator().await;
+    assert_eq!(other.refresh(&key()).await, Ok(true));
+    assert_eq!(other.numbers(&key()).rate, Change::To(5.0));
+}
+
+#[tokio::test]
+async fn a_retry_after_waits_for_the_engine_or_says_that_it_did_not() {
+    let town = Town::new();
+    let one = town.coordinator().await;
+    let worker = one.worker("w");
+    for (is_shut, not_durable) in [(true, vec![0]), (false, Vec::new())] {
+        let name = format!("{is_shut}.example");
+        let wait = Duration::from_secs(10);
+        let grant = one.one(&worker, item(&name, ""), wait).await.granted();
+        town.is_shut.store(is_shut, SeqCst);
+        let mut aftermath = Aftermath::default();
+        let answer = one.report(&worker, &refusal(&grant, "600"), &mut aftermath);
+        assert!(answer.hold_ms > 0 && answer.error.is_none());
+        aftermath.held_by = vec![0];
+        assert_eq!(one.see_to(aftermath).await, not_durable);
+        town.is_shut.store(false, SeqCst);
+    }
+    let other = town.coordinator().await;
+    let held = Key::parse("false.example").unwrap();
+    assert_eq!(other.refresh(&held).await, Ok(true));
+    let wait = other.explain("false.example").unwrap().wait.unwrap();
+    assert!(wait.at.since(other.now()) > Duration::from_secs(500));
+}
+
+#[tokio::test]
+async fn a_cell_outlives_its_hold_and_its_operators_settings() {
+    let town = Town::new();
+    let one = town.coordinator().await;
+    let held = KeyPatch {
+        hold_ms: Some((200 * DAY).as_millis() as u64),
+        ..KeyPatch::default()
+    };
+    one.patch_key(&key(), &held).await.unwrap();
+    let keep = town.keep("politely:{h.example}");
+    assert!(keep > 229 * DAY, "{keep:?}");
+    one.patch_key(&key(), &patch(5.0, None)).await.unwrap();
+    assert!(town.keep("politely:{h.example}") > 30_000 * DAY);
+    // A key without either is forgotten after a month.
+    let grant = one
+        .one(
+            &one.worker("w"),
+            item("i.example", ""),
+            Duration::from_secs(10),
+        )
+        .await;
+    grant.granted();
+    assert_eq!(town.keep("politely:{i.example}"), 30 * DAY);
+}
+
+#[tokio::test]
+async fn the_configuration_is_everybodys_and_outlives_all() {
+    let town = Town::new();
+    let [one, other] = [town.coordinator().await, town.coordinator().await];
+    one.patch_config(&burst(3.0)).await.unwrap();
+    other.refresh_config().await.unwrap();
+    assert!((other.config().crawling.rate_burst - 3.0).abs() < 1e-9);
+    // Both change it at the same time: each change is in it.
+    let start = ConfigPatch {
+        crawling: CrawlingPatch {
+            rate_start: Change::To(2.0),
+            ..CrawlingPatch::default()
+        },
+        ..ConfigPatch::default()
+    };
+    let at_once = burst(4.0);
+    let (first, second) = tokio::join!(one.patch_config(&at_once), other.patch_config(&start));
+    first.unwrap();
+    second.unwrap();
+    drop((one, other));
+    let third = town.coordinator().await;
+    let config = third.config();
+    let found = [config.crawling.rate_burst, config.crawling.rate_start];
+    assert_eq!(found.map(|number| number.to_string()), ["4", "2"]);
+    assert_eq!(config.version, 4);
+    // What makes no sense is in nobody's way.
+    let wrong = third.patch_config(&burst(0.1)).await;
+    assert!(matches!(wrong, Err(NotSet::Wrong(_))), "{wrong:?}");
+}
+
+#[tokio::test]
+async fn an_engine_that_lost_the_configuration_gets_it_back() {
+    let town = Town::new();
+    let one = town.coordinator().await;
+    one.patch_config(&burst(3.0)).await.unwrap();
+    let empty = Town::new();
+    let again = Coordinator::clone(&one);
+    // The same coordinator finds an engine that knows nothing.
+    let cell = super::super::config_cell::ConfigCell::new(Arc::new(empty.memory.clone()));
+    again.go_by_for_test(&cell).await.unwrap();
+    let other = empty.coordinator().await;
+    assert!((other.config().crawling.rate_burst - 3.0).abs() < 1e-9);
+}
+
+#[tokio::test]
+async fn the_end_of_the_engines_thread_is_told() {
+    let town = Town::new();
+    let one = town.coordinator().await;
+    assert_eq!(one.trouble(), None);
+    town.is_broken.store(true, SeqCst);
+    let set = one.patch_key(&key(), &patch(5.0, None)).await;
+    assert!(matches!(set, Err(NotSet::Unkept(_))), "{set:?}");
+    let why = one.trouble().unwrap();
+    assert!(why.contains("has ended; restart"), "{why}");
+    let again = one.patch_key(&key(), &patch(6.0, None)).await;
+    assert!(matches!(again, Err(NotSet::Refused(_))), "{again:?}");
+}
