@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::crawl_delay::Pause;
+use super::evidence::Evidence;
 use super::{Host, Rare};
 use crate::Timestamp;
 use crate::config::Config;
@@ -11,9 +12,12 @@ use crate::gate::{FirstEnd, Lease, LeaseId};
 use crate::pack::{pack, unpack};
 
 /// The serialised form begins with this byte; another number is another layout.
-const VERSION: u8 = 5;
+const VERSION: u8 = 3;
 /// The same behind a Crawl-delay, which few keys have: all others stay readable to those who know of none.
-const VERSION_PAUSING: u8 = 6;
+const VERSION_PAUSING: u8 = 4;
+/// Both once more behind what is known of URLs that failed, which few keys have either.
+const VERSION_EVIDENCE: u8 = 5;
+const VERSION_EVIDENCE_PAUSING: u8 = 6;
 /// The same fields as postcard writes them: read, for what was written before an upgrade, and written no more.
 const VERSION_POSTCARD: u8 = 2;
 
@@ -21,7 +25,7 @@ const VERSION_POSTCARD: u8 = 2;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestoreError {
     /// Written by another version.
-    #[error("state of version {0}, this reads up to {VERSION_PAUSING}")]
+    #[error("state of version {0}, this reads up to {VERSION_EVIDENCE_PAUSING}")]
     Version(u8),
     /// Not a state, or cut short.
     #[error("damaged state: {0}")]
@@ -36,12 +40,20 @@ impl Host {
     /// Never: every field has a serialised form.
     pub fn snapshot(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(512);
-        match self.rare.as_ref().and_then(|rare| rare.pause) {
-            None => bytes.push(VERSION),
-            Some(pause) => {
-                bytes.push(VERSION_PAUSING);
-                bytes.extend(pause.to_bytes());
-            }
+        let rare = self.rare.as_ref();
+        let pause = rare.and_then(|rare| rare.pause);
+        let evidence = rare.and_then(|rare| rare.evidence.as_ref());
+        bytes.push(match (pause, evidence) {
+            (None, None) => VERSION,
+            (Some(_), None) => VERSION_PAUSING,
+            (None, Some(_)) => VERSION_EVIDENCE,
+            (Some(_), Some(_)) => VERSION_EVIDENCE_PAUSING,
+        });
+        if let Some(pause) = pause {
+            bytes.extend(pause.to_bytes());
+        }
+        if let Some(evidence) = evidence {
+            bytes = postcard::to_extend(evidence, bytes).expect("every field serialises");
         }
         pack(self, bytes).expect("every field has a packed form")
     }
@@ -86,19 +98,29 @@ impl Host {
         let Some((&version, rest)) = bytes.split_first() else {
             return Err(RestoreError::Damaged(short));
         };
+        let pauses = matches!(version, VERSION_PAUSING | VERSION_EVIDENCE_PAUSING);
         let (pause, rest) = match rest.split_first_chunk() {
-            _ if version != VERSION_PAUSING => (None, rest),
+            _ if !pauses => (None, rest),
             Some((pause, rest)) => (Some(Pause::from_bytes(*pause)), rest),
             None => return Err(RestoreError::Damaged(short)),
         };
+        let weighs = matches!(version, VERSION_EVIDENCE | VERSION_EVIDENCE_PAUSING);
+        let (evidence, rest) = if weighs {
+            let read = postcard::take_from_bytes::<Box<Evidence>>(rest);
+            let (evidence, rest) = read.map_err(RestoreError::Damaged)?;
+            (Some(evidence), rest)
+        } else {
+            (None, rest)
+        };
         let mut host: Self = match version {
-            VERSION | VERSION_PAUSING => unpack(rest),
+            VERSION | VERSION_PAUSING | VERSION_EVIDENCE | VERSION_EVIDENCE_PAUSING => unpack(rest),
             VERSION_POSTCARD => postcard::from_bytes(rest),
             _ => return Err(RestoreError::Version(version)),
         }
         .map_err(RestoreError::Damaged)?;
-        if pause.is_some() {
-            host.rare().pause = pause;
+        if pause.is_some() || evidence.is_some() {
+            let rare = host.rare();
+            (rare.pause, rare.evidence) = (pause, evidence);
         }
         if !host.plausible() {
             return Err(RestoreError::Damaged(postcard::Error::SerdeDeCustom));
