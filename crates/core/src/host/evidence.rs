@@ -36,6 +36,9 @@ const STALE_LEASES: u64 = 1_000;
 const RARE_RUN: f64 = 1e-3;
 /// The same for plain 500s, which say little about a host.
 const RARE_RUN_OF_ERRORS: f64 = 1e-4;
+/// On a host with so many bad pages, a run of them must be so much rarer: there are more occasions for one.
+const MANY_FAILURES: u8 = 5;
+const RARER: f64 = 0.01;
 /// Failures in a row of a single URL, nothing else asked, that count once.
 const LONE_FAILURES: u8 = 4;
 /// The share of failing URLs before any is known: half a URL of five and a half.
@@ -333,14 +336,15 @@ impl Evidence {
 
     /// Forgets a URL: one that told all that it can tell, or that is not asked any more, or the newest.
     ///
-    /// The oldest of the others are asked again soonest, and so are the first to tell whose fault it is.
+    /// The oldest of the others are asked again soonest, and so are the first to tell whose fault it is. The cause
+    /// of a cut is kept as long as possible: without it, the cut cannot be undone.
     fn make_room(&mut self, next: LeaseId) {
         let proven = |failed: &FailedUrl| failed.standing == Standing::Proven;
         let stale = |failed: &FailedUrl| next.0.saturating_sub(failed.since) > STALE_LEASES;
         let at = match self.failed.iter().position(proven) {
             Some(at) => at,
             None if self.failed.first().is_some_and(stale) => 0,
-            None => self.failed.len() - 1,
+            None => (self.failed.iter().rposition(|failed| !failed.cut)).unwrap_or(URLS_MAX - 1),
         };
         if self.failed.remove(at).cut {
             self.keep_cuts();
@@ -359,7 +363,8 @@ impl Evidence {
         for _ in 0..length {
             likely *= share;
         }
-        likely < below
+        let many = self.failures >= MANY_FAILURES;
+        likely < if many { below * RARER } else { below }
     }
 
     /// Counts first tries of URLs, and how many of them failed.
@@ -486,11 +491,7 @@ mod tests {
         };
         let blamed =
             (0..20).position(|url| fails(&mut evidence, url, Kind::Trouble, 0) == Fault::Host);
-        assert_eq!(
-            blamed,
-            Some(9),
-            "ten in a row are rarer than one in a thousand"
-        );
+        assert_eq!(blamed, Some(16), "seventeen in a row are rarer than 1e-5");
     }
 
     #[test]

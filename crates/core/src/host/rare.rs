@@ -94,7 +94,8 @@ pub(super) struct Rare {
     pub(super) event: Event,
     pub(super) operator: Option<OperatorNumbers>,
     pub(super) bytes: Option<Pace>,
-    /// Failures of single URLs, since the first report of one.
+    /// Failures of single URLs, since the first report of one. Written as `pause` is.
+    #[serde(skip)]
     pub(super) evidence: Option<Box<Evidence>>,
     /// Written before the other fields, see [`super::Host::snapshot`].
     #[serde(skip)]

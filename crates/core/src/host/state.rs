@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::crawl_delay::Pause;
+use super::evidence::Evidence;
 use super::{Host, OperatorNumbers, Rare};
 use crate::Timestamp;
 use crate::config::Config;
@@ -12,10 +13,11 @@ use crate::pack::{pack, unpack};
 
 /// The serialised form begins with this byte; another number is another layout.
 const VERSION: u8 = 5;
-/// The same behind a Crawl-delay and an operator's law, which few keys have ([`Extra`]).
-const VERSION_EXTRA: u8 = 6;
-/// The same fields as postcard writes them: read, for what was written before an upgrade, and written no more.
-const VERSION_POSTCARD: u8 = 2;
+/// The same layout behind the parts that few keys have: a byte of flags, [`Extra`], [`Evidence`].
+const VERSION_EXTENDED: u8 = 6;
+/// The flags of the parts.
+const HAS_EXTRA: u8 = 1;
+const HAS_EVIDENCE: u8 = 2;
 
 /// What few keys have, written in a fixed form before the other fields.
 struct Extra {
@@ -92,7 +94,7 @@ impl Extra {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestoreError {
     /// Written by another version.
-    #[error("state of version {0}, this reads up to {VERSION_EXTRA}")]
+    #[error("state of version {0}, this reads up to {VERSION_EXTENDED}")]
     Version(u8),
     /// Not a state, or cut short.
     #[error("damaged state: {0}")]
@@ -107,12 +109,21 @@ impl Host {
     /// Never: every field has a serialised form.
     pub fn snapshot(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(512);
-        match self.rare.as_ref().and_then(|rare| Extra::of(rare)) {
-            None => bytes.push(VERSION),
-            Some(extra) => {
-                bytes.push(VERSION_EXTRA);
-                bytes.extend(extra.to_bytes());
-            }
+        let rare = self.rare.as_ref();
+        let extra = rare.and_then(|rare| Extra::of(rare));
+        let evidence = rare.and_then(|rare| rare.evidence.as_ref());
+        if extra.is_none() && evidence.is_none() {
+            bytes.push(VERSION);
+        } else {
+            let flags =
+                u8::from(extra.is_some()) * HAS_EXTRA + u8::from(evidence.is_some()) * HAS_EVIDENCE;
+            bytes.extend([VERSION_EXTENDED, flags]);
+        }
+        if let Some(extra) = extra {
+            bytes.extend(extra.to_bytes());
+        }
+        if let Some(evidence) = evidence {
+            bytes = postcard::to_extend(evidence, bytes).expect("every field serialises");
         }
         pack(self, bytes).expect("every field has a packed form")
     }
@@ -163,19 +174,33 @@ impl Host {
             return Err(RestoreError::Damaged(short));
         };
         let damaged = || RestoreError::Damaged(postcard::Error::SerdeDeCustom);
+        let (flags, rest) = match rest.split_first() {
+            _ if version != VERSION_EXTENDED => (0, rest),
+            Some((&flags, rest)) if flags & !(HAS_EXTRA | HAS_EVIDENCE) == 0 => (flags, rest),
+            _ => return Err(damaged()),
+        };
         let (extra, rest) = match rest.split_first_chunk() {
-            _ if version != VERSION_EXTRA => (None, rest),
+            _ if flags & HAS_EXTRA == 0 => (None, rest),
             Some((extra, rest)) => (Some(Extra::from_bytes(*extra).ok_or_else(damaged)?), rest),
             None => return Err(RestoreError::Damaged(short)),
         };
+        let (evidence, rest) = if flags & HAS_EVIDENCE != 0 {
+            let read = postcard::take_from_bytes::<Box<Evidence>>(rest);
+            let (evidence, rest) = read.map_err(RestoreError::Damaged)?;
+            (Some(evidence), rest)
+        } else {
+            (None, rest)
+        };
         let mut host: Self = match version {
-            VERSION | VERSION_EXTRA => unpack(rest),
-            VERSION_POSTCARD => postcard::from_bytes(rest),
+            VERSION | VERSION_EXTENDED => unpack(rest),
             _ => return Err(RestoreError::Version(version)),
         }
         .map_err(RestoreError::Damaged)?;
         if let Some(extra) = extra {
             extra.put(host.rare());
+        }
+        if evidence.is_some() {
+            host.rare().evidence = evidence;
         }
         if !host.plausible() {
             return Err(RestoreError::Damaged(postcard::Error::SerdeDeCustom));

@@ -250,10 +250,10 @@ fn of_a_crawl_delay_and_an_operators_number_the_slower_counts() {
 #[test]
 fn a_crawl_delay_is_kept_with_the_state() {
     let mut key = Told::new();
-    assert_eq!(key.host.snapshot()[0], 5);
+    assert_eq!(key.host.snapshot()[0], 3);
     key.told(0, 2_000, DAY);
     let state = key.host.snapshot();
-    assert_eq!(state[0], 6);
+    assert_eq!(state[0], 4);
     key.host = Host::restore(&state, Told::at(0), &key.config).expect("a state");
     assert_eq!(key.host.snapshot(), state);
     assert_eq!(key.rate(1), 5);
@@ -266,6 +266,38 @@ fn a_crawl_delay_is_kept_with_the_state() {
     let back = Host::restore(&state, long_ago, &key.config).expect("a state");
     let later = long_ago + DAY + Duration::from_secs(1);
     assert_eq!(tenths(&back, later, &key.config), 100);
+}
+
+#[test]
+fn what_is_known_of_urls_is_kept_with_the_state() {
+    let config = Config::crawler();
+    let (mut now, mut rng) = (Timestamp::from_micros(1_000_000_000), Rng::new(1));
+    let mut host = Host::new(&config, now);
+    for (url, signal) in [
+        ("a", Signal::Ok),
+        ("bad", Signal::RateLimited),
+        ("b", Signal::Ok),
+    ] {
+        now = now + Duration::from_secs(10);
+        let Decision::Granted(grant) = host.request(now, Ask::default(), &config) else {
+            panic!("{url} leaves");
+        };
+        let report = Report {
+            resource: Some(crate::signal::Resource::of(url)),
+            ..Report::of(signal)
+        };
+        host.report(now, grant.lease, &report, &config, &mut rng);
+    }
+    let state = host.snapshot();
+    assert_eq!(state[0], 5);
+    let back = Host::restore(&state, now, &config).expect("a state");
+    assert_eq!(back, host);
+    let mut joined = host.clone();
+    joined.join(&back, now, &config);
+    assert_eq!(joined.snapshot(), state);
+    for short in 1..12 {
+        assert!(Host::restore(&state[..short], now, &config).is_err());
+    }
 }
 
 /// What says that no lease needs to be looked for is never later than the first that ends.

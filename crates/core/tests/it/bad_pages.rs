@@ -408,10 +408,10 @@ proptest! {
     /// P11: a third of the pages at most are bad, each in a way of its own.
     #[test]
     fn any_mix_of_bad_pages_leaves_the_good_ones_their_pace(
-        bad in proptest::collection::vec((0..3_000_usize, 0..BAD.len()), 1..1_000),
+        bad in proptest::collection::vec((0..6_000_usize, 0..BAD.len()), 1..2_000),
         seed in any::<u64>(),
     ) {
-        let mut pages = vec![Page::Good; 3_000];
+        let mut pages = vec![Page::Good; 6_000];
         for (at, kind) in bad {
             pages[at] = BAD[kind];
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use politely_core::config::Config;
 use politely_core::control::{AdviceConfig, AimdConfig, LawConfig};
 use politely_core::gate::Refill;
-use politely_core::signal::{Quota, Report, Resource, Signal, Unit};
+use politely_core::signal::{Quota, Report, Signal, Unit};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -89,27 +89,16 @@ pub(crate) fn report() -> impl Strategy<Value = Report> {
         1 => (5..5_000_u64).prop_map(|secs| Some(Duration::from_secs(secs))),
     ];
     let status = prop_oneof![3 => Just(None), 1 => Just(Some(200)), 1 => Just(Some(500))];
-    let url = prop_oneof![Just(None), (0..12_u64).prop_map(Some)];
-    let resource = url.prop_map(|url| url.map(|url| Resource::of(&url.to_string())));
-    (
-        signal(),
-        retry_after,
-        status,
-        0..5_000_u64,
-        quota(),
-        resource,
+    (signal(), retry_after, status, 0..5_000_u64, quota()).prop_map(
+        |(signal, retry_after, status, latency_ms, quota)| Report {
+            retry_after,
+            status,
+            latency: Duration::from_millis(latency_ms),
+            bytes: latency_ms * 10,
+            quotas: quota.into(),
+            ..Report::of(signal)
+        },
     )
-        .prop_map(
-            |(signal, retry_after, status, latency_ms, quota, resource)| Report {
-                resource,
-                retry_after,
-                status,
-                latency: Duration::from_millis(latency_ms),
-                bytes: latency_ms * 10,
-                quotas: quota.into(),
-                ..Report::of(signal)
-            },
-        )
 }
 
 fn request() -> impl Strategy<Value = Op> {

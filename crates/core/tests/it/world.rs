@@ -307,7 +307,9 @@ impl World {
         );
         assert_eq!(told.late, known.is_none());
         self.rest(self.now);
-        if let Some(after) = report.retry_after {
+        // A page that is gone or failed by itself may ask for time for itself alone.
+        let alone = matches!(report.signal, Signal::Ok | Signal::UrlError);
+        if let Some(after) = report.retry_after.filter(|_| !alone) {
             self.floor = self.floor.max(self.now + after);
         }
         let Some(out) = known else {
