@@ -57,8 +57,7 @@ pub trait Client {
     fn hear(&mut self, now: Timestamp, reply: &Reply, rng: &mut Rng);
 
     /// Returns how long a connection sleeps after a refusal before its page joins the queue again.
-    /// With zero the
-    /// page joins at once, and the connection is free for another page.
+    /// With zero the page joins at once, and the connection is free for another page.
     fn backoff(&mut self, _reply: &Reply, _rng: &mut Rng) -> Duration {
         Duration::ZERO
     }

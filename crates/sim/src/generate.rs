@@ -1,10 +1,8 @@
 //! Random static limits, for tuning a law and for judging it.
 //!
 //! A law that is judged by the scenarios it was tuned on proves nothing. So there are two sets from
-//! two seeds:
-//! [`train`] for tuning, and [`held_out`], on which nothing is tuned. Both seeds were written down
-//! before tuning
-//! began.
+//! two seeds: [`train`] for tuning, and [`held_out`], on which nothing is tuned. Both seeds were
+//! written down before tuning began.
 //!
 //! Each scenario draws independently:
 //!
@@ -24,8 +22,7 @@
 //! | duration | 3,000 s / L, at least 1,800 and at most 7,200: enough requests to tell 0.4 % from 0.5 % |
 //!
 //! Demand is greedy over 64 connections of one worker, so that only the limit matters: at a second
-//! of service,
-//! 64 connections still carry 60 requests a second.
+//! of service, 64 connections still carry 60 requests a second.
 
 use politely_core::Rng;
 use politely_target::model::{LimitSpec, Service};

@@ -1,9 +1,8 @@
 //! The event loop: virtual time, one host, one or more clients.
 //!
 //! A request reaches the host as it leaves, and its answer travels the whole round trip. To both
-//! sides this looks
-//! the same as half of it each way. Events at one instant are handled in the order in which they
-//! were made.
+//! sides this looks the same as half of it each way. Events at one instant are handled in the order
+//! in which they were made.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};

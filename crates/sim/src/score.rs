@@ -22,7 +22,8 @@ pub struct Score {
     pub law: String,
     /// The run's seed.
     pub seed: u64,
-    /// Accepted over the offline optimum; for a run of pages, the best possible time over the time taken.
+    /// Accepted over the offline optimum; for a run of pages, the best possible time over the time
+    /// taken.
     pub utilisation: f64,
     /// Refused (by limit, noise, outage or block page) over all requests.
     pub refused_share: f64,
@@ -62,8 +63,7 @@ pub struct Score {
     /// The length of the run.
     pub time_s: f64,
     /// Time from an outage's end or a new limit until goodput over ten seconds was 90 % of the
-    /// optimum's: the longest
-    /// of them, at most until the next; `None`: there is none.
+    /// optimum's: the longest of them, at most until the next; `None`: there is none.
     pub recovery_s: Option<f64>,
 }
 

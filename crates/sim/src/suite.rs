@@ -1,8 +1,8 @@
 //! The named suite: one scenario for each thing that a host may do and a law can get wrong.
 //!
 //! Random limits ([`mod@crate::generate`]) show how good a law is; these show where it fails.
-//! Durations and
-//! numbers are those of the study that the law came from, so that figures can be compared.
+//! Durations and numbers are those of the study that the law came from, so that figures can be
+//! compared.
 
 use crate::scenario::Scenario;
 

@@ -36,8 +36,7 @@ pub struct Summary {
     /// Refused share; high is bad.
     pub refused_share: Spread,
     /// The share of runs with [`GOOD_UTILISATION`] and [`GOOD_REFUSED_SHARE`] after their cold
-    /// start; `None` if all
-    /// runs were shorter.
+    /// start; `None` if all runs were shorter.
     pub good_share: Option<f64>,
     /// The 95th percentile of each run's refusals in its worst minute.
     pub refused_worst_minute_p95: f64,
@@ -91,8 +90,7 @@ fn one(law: &str, runs: &[&Score]) -> Summary {
 }
 
 /// Returns the `q`-quantile, interpolated linearly (Hyndman and Fan's type 7, as in R and `NumPy`);
-/// zero for an
-/// empty slice.
+/// zero for an empty slice.
 pub fn quantile(values: &[f64], q: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);

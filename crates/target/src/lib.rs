@@ -1,8 +1,7 @@
 //! Hosts with known limits: pure limit models, a real HTTP server around them, and a judge.
 //!
 //! A client can only be called polite or fast against hosts whose limits are known. This crate has
-//! three
-//! parts, and each is usable without the next:
+//! three parts, and each is usable without the next:
 //!
 //! ```text
 //!   model   a limit as servers enforce it: time in, verdict out. No clock, no I/O; the simulator runs these too

@@ -25,8 +25,8 @@ pub struct Args {
     pub json: bool,
 }
 
-/// Starts the town, writes each host's URL and limit to `talk`, waits for `stop` (Ctrl-C), writes the report
-/// to `data` and returns it.
+/// Starts the town, writes each host's URL and limit to `talk`, waits for `stop` (Ctrl-C), writes
+/// the report to `data` and returns it.
 pub async fn run(
     args: Args,
     data: &mut (dyn Write + Send),

@@ -18,9 +18,8 @@ pub struct Town {
     /// The first host's address.
     ///
     /// On loopback each host gets the next address (Linux accepts all of 127.0.0.0/8), so a client
-    /// that keeps
-    /// limits per address sees different ones. Elsewhere all hosts share the address and get ports
-    /// of their own.
+    /// that keeps limits per address sees different ones. Elsewhere all hosts share the address and
+    /// get ports of their own.
     #[serde(default = "loopback")]
     pub bind: Ipv4Addr,
     /// The port; 0 takes free ones. Outside loopback it is the first host's port.
@@ -30,8 +29,7 @@ pub struct Town {
     #[serde(default = "one")]
     pub seed: u64,
     /// How long after a Retry-After a request may still arrive that was sent before the client
-    /// could read it,
-    /// in milliseconds: a round trip and the client's own delays.
+    /// could read it, in milliseconds: a round trip and the client's own delays.
     #[serde(default = "grace_ms")]
     pub grace_ms: u64,
     /// The hosts.
@@ -112,8 +110,7 @@ impl Default for Signals {
 }
 
 /// The form of Retry-After (RFC 9110, section 10.2.3). Both forms round up to a second. A limit
-/// that cannot
-/// know the time announces one second.
+/// that cannot know the time announces one second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RetryAfter {

@@ -213,7 +213,7 @@ impl Host {
             Some(pause) if rate.per_s >= pause.rate() => told,
             _ => source(
                 set.rate == Some(rate.per_s),
-                rate.per_s == start.rate || rate.per_s == limits.rate_max,
+                is_same(rate.per_s, start.rate) || is_same(rate.per_s, limits.rate_max),
             ),
         };
         let of_cap = match pause {
@@ -225,7 +225,10 @@ impl Host {
         };
         let of_burst = match pause {
             Some(_) => told,
-            None => source(set.burst == Some(rate.burst), rate.burst == start.burst),
+            None => source(
+                set.burst == Some(rate.burst),
+                is_same(rate.burst, start.burst),
+            ),
         };
         InForce {
             rate: (rate.per_s, of_rate),
@@ -237,4 +240,8 @@ impl Host {
             law_rate: wish.rate,
         }
     }
+}
+/// Returns whether a number in force is the configured one, to the bit.
+const fn is_same(in_force: f64, configured: f64) -> bool {
+    in_force.to_bits() == configured.to_bits()
 }

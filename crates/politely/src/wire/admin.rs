@@ -392,6 +392,10 @@ pub enum Apply {
 }
 
 impl Apply {
+    #[expect(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "serde calls it with a reference"
+    )]
     const fn is_all(&self) -> bool {
         matches!(self, Self::All)
     }

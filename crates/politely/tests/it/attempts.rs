@@ -245,6 +245,10 @@ async fn a_soft_block_in_a_body_is_a_signal() {
 }
 
 /// P11: through the layer, one page that is always refused costs its neighbours one Retry-After.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the clock of the runtime is virtual"
+)]
 #[tokio::test(start_paused = true)]
 async fn a_refused_page_waits_alone() {
     let inner = tower::service_fn(|request: Request<Empty<Bytes>>| async move {

@@ -268,7 +268,7 @@ impl Coordinator {
         );
         let burst_by = match of_all(
             set.rate_burst.set().is_some(),
-            limits.burst == profile.burst,
+            limits.burst.to_bits() == profile.burst.to_bits(),
         ) {
             SetBy::Profile => SetBy::Default,
             other => other,

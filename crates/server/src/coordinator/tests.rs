@@ -16,6 +16,10 @@ mod adoption;
 mod crawl_delay;
 mod durable;
 mod given_up;
+#[expect(
+    clippy::float_cmp,
+    reason = "numbers that are set are in force to the bit"
+)]
 mod settings;
 mod shared;
 mod waiting;

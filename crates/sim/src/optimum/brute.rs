@@ -27,8 +27,7 @@ fn scenario(limit: LimitSpec, faults: Vec<FaultSpec>) -> Scenario {
 }
 
 /// Returns the most requests that any plan over `instants` has accepted. A plan with a refusal
-/// equals another
-/// plan without that request.
+/// equals another plan without that request.
 fn most(instants: &[Timestamp], accepts: impl Fn(&[Timestamp]) -> bool) -> usize {
     let mut best = 0;
     for plan in 0_u32..1 << instants.len() {

@@ -1,24 +1,19 @@
 //! The exact offline optimum: the requests that an all-knowing client has accepted.
 //!
 //! It sends each request at the first instant at which the host accepts it. No client can beat that
-//! for any rate
-//! limit here, because a later request never leaves room for more (see
-//! [`politely_target::best_time`]). It knows
-//! the limit's phase, its walk and its day, the end of an outage, and the rate above which it is
-//! blocked. It is
-//! never refused, so it is never banned. It differs from taking everything it can in two ways:
+//! for any rate limit here, because a later request never leaves room for more (see
+//! [`politely_target::best_time`]). It knows the limit's phase, its walk and its day, the end of an
+//! outage, and the rate above which it is blocked. It is never refused, so it is never banned. It
+//! differs from taking everything it can in two ways:
 //!
 //! * Slots in a brown-out. A request that begins shortly before the end holds its slot for long
-//!   after it. If it
-//!   would end later than one begun at the end, it waits for the end. This is exact for slots
-//! alone.
+//!   after it. If it would end later than one begun at the end, it waits for the end. This is exact
+//!   for slots alone.
 //! * Other clients. Requests that they would have had accepted without us are theirs ([`room`]). A
-//!   client that
-//!   takes these from them is above the optimum.
+//!   client that takes these from them is above the optimum.
 //!
 //! Slots are held for the mean service time. Failures of accepted requests, by noise or a
-//! brown-out, are not the
-//! client's fault and are not deducted.
+//! brown-out, are not the client's fault and are not deducted.
 
 #[cfg(test)]
 mod brute;

@@ -1,14 +1,11 @@
 //! The room of a host: its limit, the rate above which it blocks, and the share of other clients.
 //!
 //! Other clients of a shared limit are served first, even if they come later: requests that they
-//! would have had
-//! accepted without us are theirs. A request of ours is right only if every later one of theirs is
-//! still accepted.
-//! Taking each first right instant is the optimum for buckets, logs and aligned windows, because a
-//! request moved to
-//! an earlier right instant leaves at least the same room after its old one. For windows that begin
-//! with the first
-//! request it is right but may not be the most, because others' requests move with ours.
+//! would have had accepted without us are theirs. A request of ours is right only if every later
+//! one of theirs is still accepted. Taking each first right instant is the optimum for buckets,
+//! logs and aligned windows, because a request moved to an earlier right instant leaves at least
+//! the same room after its old one. For windows that begin with the first request it is right but
+//! may not be the most, because others' requests move with ours.
 
 use std::time::Duration;
 

@@ -1,8 +1,7 @@
 //! All laws over one set: how much of the limit they use, against how often they are refused.
 //!
 //! Both scales are stretched towards the goal, because laws differ in the last per cent: from 90 to
-//! 99 % used is
-//! as far as from 0 to 90 %, and from 0.1 to 1 % refused as far as from 1 to 10 %.
+//! 99 % used is as far as from 0 to 90 %, and from 0.1 to 1 % refused as far as from 1 to 10 %.
 
 use super::svg::{Anchor, Svg, width};
 use crate::summary::{Spread, Summary};
@@ -25,7 +24,8 @@ const GOAL_REFUSED: f64 = 0.004;
 /// An occupied place: left, top, right, bottom.
 type Box4 = (f64, f64, f64, f64);
 
-/// Draws one mark per law at its medians, with whiskers from the best to the worst tenth. `ours` stand out.
+/// Draws one mark per law at its medians, with whiskers from the best to the worst tenth. `ours`
+/// stand out.
 pub fn field(set: &str, summaries: &[Summary], ours: &[&str]) -> String {
     let runs = summaries.iter().map(|one| one.runs).max().unwrap_or(0);
     let title = format!("How much of the limit each law uses, and what it costs: {set}");
@@ -138,7 +138,8 @@ fn frame(svg: &mut Svg) {
     svg.text("t-goal", (LEFT + 10.0, TOP + 19.0), Anchor::Start, &goal);
 }
 
-/// Writes a law's name at the first free place near its mark, with a thin line to it if that is far.
+/// Writes a law's name at the first free place near its mark, with a thin line to it if that is
+/// far.
 fn name(svg: &mut Svg, one: &Summary, own: bool, taken: &mut Vec<Box4>) {
     let (x, y) = place(one);
     let wide = width(&one.law) * if own { 1.15 } else { 1.0 };

@@ -7,9 +7,8 @@
 //! ```
 //!
 //! The SVG is written by hand: a plot here is forty lines of text and must have the same bytes on
-//! every machine.
-//! Colours follow the reader's light or dark scheme. Lines are named where they end instead of in a
-//! legend.
+//! every machine. Colours follow the reader's light or dark scheme. Lines are named where they end
+//! instead of in a legend.
 
 mod axis;
 mod field;

@@ -1,10 +1,8 @@
 //! Additive increase, multiplicative decrease of a rate: the textbook law (Chiu and Jain 1989), as
-//! hand-written
-//! clients have it.
+//! hand-written clients have it.
 //!
 //! One request per second at first, 0.1/s more every second, times 0.5 or 0.9 at a refusal, at most
-//! once a second,
-//! never below 0.1/s. The constants are typical and not one project's.
+//! once a second, never below 0.1/s. The constants are typical and not one project's.
 
 use std::time::Duration;
 

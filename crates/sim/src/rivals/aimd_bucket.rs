@@ -1,14 +1,11 @@
 //! aimd-bucket, an npm package (gadget-inc/aimd-bucket `src/index.ts` at f5b038f, 2025-07-02; the
-//! law read again at
-//! 143806a).
+//! law read again at 143806a).
 //!
 //! A token bucket with as many tokens as its rate. Every completion with at least five outcomes in
-//! the last 30 s
-//! changes the rate. If more than a fifth of the outcomes failed, the rate halves (at least 1/s);
-//! otherwise it grows
-//! by 1/s. There is no cooldown: each completion halves again while the window contains the
-//! failures. By default
-//! the rate starts at its maximum, half of the largest safe integer: without limit.
+//! the last 30 s changes the rate. If more than a fifth of the outcomes failed, the rate halves (at
+//! least 1/s); otherwise it grows by 1/s. There is no cooldown: each completion halves again while
+//! the window contains the failures. By default the rate starts at its maximum, half of the largest
+//! safe integer: without limit.
 //!
 //! Waiters are served after a completion, or when a timer of `max(100 ms, 1/rate)` ends.
 

@@ -1,26 +1,21 @@
 //! Vector's adaptive request concurrency (vectordotdev/vector
-//! `src/sinks/util/adaptive_concurrency/controller.rs`,
-//! `retries.rs` and `stats/mod.rs` at c3445d4, 2026-08-21).
+//! `src/sinks/util/adaptive_concurrency/controller.rs`, `retries.rs` and `stats/mod.rs` at c3445d4,
+//! 2026-08-21).
 //!
 //! The law is a limit on requests in flight, 1 at first, at most 200. It changes once per past mean
-//! round trip. If
-//! the limit was reached without back pressure, and the mean round trip since is at most the past
-//! one, it grows by
-//! one. After back pressure, or if the mean is 2.5 standard deviations above the past one, it
-//! shrinks to nine
-//! tenths, rounded down. The past is an average with weight 0.4.
+//! round trip. If the limit was reached without back pressure, and the mean round trip since is at
+//! most the past one, it grows by one. After back pressure, or if the mean is 2.5 standard
+//! deviations above the past one, it shrinks to nine tenths, rounded down. The past is an average
+//! with weight 0.4.
 //!
 //! A refused request sleeps (Fibonacci from 1 s to 30 s, full jitter) and is retried until it
-//! succeeds. The place of
-//! the limiter makes two laws:
+//! succeeds. The place of the limiter makes two laws:
 //!
 //! - [`Stack::Around`] the retries, in sinks with one endpoint, which Vector's own tests measure.
-//!   The request keeps
-//!   its permit while it sleeps, and its round trip contains the sleeps. That, not the refusal, is
-//! the back pressure.
+//!   The request keeps its permit while it sleeps, and its round trip contains the sleeps. That,
+//!   not the refusal, is the back pressure.
 //! - [`Stack::Inside`] the retries, in sinks with several endpoints. Each attempt takes a permit.
-//!   It has a round trip
-//!   if it was served, and is back pressure if not.
+//!   It has a round trip if it was served, and is back pressure if not.
 //!
 //! A branch (05b56b7, not in that snapshot) reports attempts to a limiter around them; it is not
 //! simulated.
@@ -236,8 +231,7 @@ mod tests {
     /// arriving request.
     ///
     /// Everything there happens at whole tenths of a second, in an order that its runtime does not
-    /// promise. Here the
-    /// order is drawn.
+    /// promise. Here the order is drawn.
     struct Upstream {
         requests: u32,
         in_flight_max: usize,
@@ -381,9 +375,8 @@ mod tests {
     }
 
     /// Nearly the same hosts through our event loop. There refusals do not count towards the limit,
-    /// so more than
-    /// Vector's 75/s is accepted where the rate is limited. Refusals also do not take 100 ms where
-    /// slots are.
+    /// so more than Vector's 75/s is accepted where the rate is limited. Refusals also do not take
+    /// 100 ms where slots are.
     #[test]
     fn the_bands_in_our_event_loop() {
         let around = |_| -> Box<dyn Client> {

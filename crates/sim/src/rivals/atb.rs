@@ -1,18 +1,14 @@
 //! ATB, an adaptive token bucket for HTTP 429 (Farkiani, Liu and Crowley, "Rethinking API Rate
-//! Limiting: A
-//! Client-Side Approach", arXiv 2510.04516v3, 2025-11, and the code published with it).
+//! Limiting: A Client-Side Approach", arXiv 2510.04516v3, 2025-11, and the code published with it).
 //!
 //! A bucket of four, one request per minute at first. Every success multiplies the rate by 1.5
-//! below the rate of the
-//! last congestion and by 1.2 above it. Every 429 or 5xx remembers the rate, halves it and empties
-//! the bucket. Rates
-//! have two decimals. As published, the congestion rate begins at 60, meant per minute and used per
-//! second, so the
-//! faster factor holds until the first refusal.
+//! below the rate of the last congestion and by 1.2 above it. Every 429 or 5xx remembers the rate,
+//! halves it and empties the bucket. Rates have two decimals. As published, the congestion rate
+//! begins at 60, meant per minute and used per second, so the faster factor holds until the first
+//! refusal.
 //!
 //! Its variant AATB shares counts between clients by UDP and is not simulated. The constants are
-//! the paper's; the
-//! authors' repository could not be opened again to compare.
+//! the paper's; the authors' repository could not be opened again to compare.
 
 use politely_core::{Rng, Timestamp};
 

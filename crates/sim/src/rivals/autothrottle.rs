@@ -1,21 +1,16 @@
 //! Scrapy's `AutoThrottle` (`scrapy/extensions/throttle.py` and `core/downloader/__init__.py` at
-//! 11079cb, 2026-08-21,
-//! 2.18.0; the law is unchanged in 2.19.0).
+//! 11079cb, 2026-08-21, 2.18.0; the law is unchanged in 2.19.0).
 //!
 //! The law is a delay between departures. After each response it is the mean of the delay and
-//! `latency / N`, or at
-//! once the latter if that is longer, at most 60 s. An answer other than 200 can only lengthen it.
-//! The delay begins
-//! at 5 s; there are eight connections per domain and no minimum. A 429 answers fast, so it does
-//! not lengthen the
-//! delay. Retry-After is not read. Scrapy retries a page twice at once and then loses it; here the
-//! page returns to
-//! the crawler, also at once.
+//! `latency / N`, or at once the latter if that is longer, at most 60 s. An answer other than 200
+//! can only lengthen it. The delay begins at 5 s; there are eight connections per domain and no
+//! minimum. A 429 answers fast, so it does not lengthen the delay. Retry-After is not read. Scrapy
+//! retries a page twice at once and then loses it; here the page returns to the crawler, also at
+//! once.
 //!
 //! The real gap is the delay times U[0.5, 1.5), drawn anew *each time the timer ends*: a longer
-//! draw sets the timer
-//! again (`_process_queue`, read again in 2.19.0). The mean gap is 1.22 times the delay (measured
-//! with Scrapy).
+//! draw sets the timer again (`_process_queue`, read again in 2.19.0). The mean gap is 1.22 times
+//! the delay (measured with Scrapy).
 
 use politely_core::{Rng, Timestamp};
 
@@ -95,7 +90,8 @@ mod tests {
     use super::super::testing::near;
     use super::*;
 
-    /// Scrapy `tests/test_extension_throttle.py`, `test_adjustment` and `test_adjustment_bad_response`.
+    /// Scrapy `tests/test_extension_throttle.py`, `test_adjustment` and
+    /// `test_adjustment_bad_response`.
     #[test]
     fn scrapys_own_adjustments() {
         for (latency, target, delay, status, expected) in [

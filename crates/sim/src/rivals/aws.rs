@@ -1,36 +1,27 @@
 //! The AWS SDKs' "adaptive" retry mode: a rate that follows CUBIC after the first refusal.
 //!
 //! The law of the rate is in botocore `retries/{adaptive,bucket,throttling}.py` at 0e6e240
-//! (2026-08-07), and the same
-//! in smithy-rs `client_rate_limiter.rs` at 56ee88c (2026-08-21). The rate is unlimited until the
-//! first throttle.
-//! Responses are counted in half seconds; the measured rate is 0.8 of the last half second and 0.2
-//! of its old value.
-//! A throttle takes `min(measured, rate)` as the new maximum and 0.7 of it as the rate. A success
-//! puts the rate on a
+//! (2026-08-07), and the same in smithy-rs `client_rate_limiter.rs` at 56ee88c (2026-08-21). The
+//! rate is unlimited until the first throttle. Responses are counted in half seconds; the measured
+//! rate is 0.8 of the last half second and 0.2 of its old value. A throttle takes
+//! `min(measured, rate)` as the new maximum and 0.7 of it as the rate. A success puts the rate on a
 //! cubic that reaches the maximum again after `cbrt(0.75 maximum)` seconds and grows beyond it. The
-//! rate is never
-//! above twice the measured rate and never below 0.5/s. Each throttle acts, even if many come from
-//! one burst.
+//! rate is never above twice the measured rate and never below 0.5/s. Each throttle acts, even if
+//! many come from one burst.
 //!
 //! A call has two retries. Their law is separate, and three versions are in use. A call without
-//! retries left fails,
-//! and its page returns to the crawler.
+//! retries left fails, and its page returns to the crawler.
 //!
-//! - [`Spec::V20`], which botocore and most SDKs ship: one token per attempt, sleep `U[0, min(2^i,
-//!   20 s))`.
+//! - [`Spec::V20`], which botocore and most SDKs ship: one token per attempt, sleep
+//!   `U[0, min(2^i, 20 s))`.
 //! - [`Spec::V20Rust`], smithy-rs before 2.1: a retry pays 10 tokens if it can and sleeps as above.
-//!   If it cannot, it
-//!   sleeps until there would be 10, at most 20 s, and pays none.
+//!   If it cannot, it sleeps until there would be 10, at most 20 s, and pays none.
 //! - [`Spec::V21`], "retry behavior 2.1": as 2.0, but the first sleep is below 1 s for a throttle
-//!   and below 50 ms for
-//!   another failure, and the retry quota is dearer.
+//!   and below 50 ms for another failure, and the retry quota is dearer.
 //!
 //! The quota of retries is 500. A retry costs 5 (in 2.1 a throttle 5, other failures 14), and a
-//! success returns what
-//! its last retry cost, or 1. 503 counts as a throttle, as S3's `SlowDown` does. Retry-After is not
-//! read; 2.1 reads
-//! `x-amz-retry-after`, which no host here sends.
+//! success returns what its last retry cost, or 1. 503 counts as a throttle, as S3's `SlowDown`
+//! does. Retry-After is not read; 2.1 reads `x-amz-retry-after`, which no host here sends.
 
 use std::time::Duration;
 
@@ -273,8 +264,8 @@ mod tests {
         }
     }
 
-    /// smithy-rs `test_calculated_rate_with_throttles`, after aws-sdk-go-v2. The test sets the maximum to the rate
-    /// after the cut.
+    /// smithy-rs `test_calculated_rate_with_throttles`, after aws-sdk-go-v2. The test sets the
+    /// maximum to the rate after the cut.
     #[test]
     fn the_sdks_rates_with_throttles() {
         let mut cubic = Cubic {

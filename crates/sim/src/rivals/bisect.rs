@@ -1,21 +1,16 @@
 //! The throttler proposed for Scrapy (PR #6931 "Throttling", open since 2025-06-29;
-//! `scrapy/throttler.py` as read at
-//! 0796879 and, in the fork of `AdrianAtZyte`, 121de60): a bracketing search for the smallest
-//! tolerated delay.
+//! `scrapy/throttler.py` as read at 0796879 and, in the fork of `AdrianAtZyte`, 121de60): a
+//! bracketing search for the smallest tolerated delay.
 //!
 //! A refusal marks the current delay as unsafe. The delay doubles (at least 1 s, at most 300 s), or
-//! jumps to a delay
-//! known to be safe. Each quiet minute proves the delay safe, and tries the middle between it and
-//! the highest unsafe
-//! one, which decays towards the base by half meanwhile. Within a second of the base the search
-//! ends and is forgotten.
-//! Retry-After, or else an announced reset, is one hold of at most 300 s on top of the step. Jitter
-//! is 10 % while
-//! backing off.
+//! jumps to a delay known to be safe. Each quiet minute proves the delay safe, and tries the middle
+//! between it and the highest unsafe one, which decays towards the base by half meanwhile. Within a
+//! second of the base the search ends and is forgotten. Retry-After, or else an announced reset, is
+//! one hold of at most 300 s on top of the step. Jitter is 10 % while backing off.
 //!
 //! Its documented defaults are base delay 0 and one request in flight. In the transition period the
-//! concurrency would
-//! still be the old setting's 8; that is not simulated. The branch may have changed since.
+//! concurrency would still be the old setting's 8; that is not simulated. The branch may have
+//! changed since.
 
 use std::time::Duration;
 
@@ -165,8 +160,8 @@ mod tests {
         assert_eq!((stale.delay, stale.min_safe), (16.0, None));
     }
 
-    /// The branch's `test_recovery_reaches_base_and_resets`, `test_recovery_tracks_a_more_permissive_server`,
-    /// `test_backoff_cap`.
+    /// The branch's `test_recovery_reaches_base_and_resets`,
+    /// `test_recovery_tracks_a_more_permissive_server`, `test_backoff_cap`.
     #[test]
     fn quiet_minutes_lead_back_to_the_base_and_refusals_to_the_cap() {
         for (refusals, quiet) in [(1, 600.0), (4, 6000.0)] {

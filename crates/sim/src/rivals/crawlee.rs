@@ -1,19 +1,15 @@
 //! Crawlee's throttling request manager (crawlee 1.11.0 for Python,
-//! `_throttling_request_manager.py` and
-//! `autoscaled_pool.py`; the JavaScript one of the unreleased 4.0 has the same law).
+//! `_throttling_request_manager.py` and `autoscaled_pool.py`; the JavaScript one of the unreleased
+//! 4.0 has the same law).
 //!
 //! There is no pacing: as many requests as the pool wants leave until a 429. It blocks the domain
-//! for Retry-After, or
-//! for 2 s doubled with each further 429, at most 60 s even if the server asked for more. A 429
-//! during a block is the
-//! same event. A quiet time as long as the block after it resets the doubling. Other refusals (503,
-//! 403) are errors of
-//! their pages, which return at once.
+//! for Retry-After, or for 2 s doubled with each further 429, at most 60 s even if the server asked
+//! for more. A 429 during a block is the same event. A quiet time as long as the block after it
+//! resets the doubling. Other refusals (503, 403) are errors of their pages, which return at once.
 //!
 //! The pool wants 10 requests in flight at first, and 5 % more every ten seconds in which at least
-//! 90 % of them were
-//! in flight, at most 100. The machine is assumed to be idle. While nothing can leave, it looks
-//! again every half second.
+//! 90 % of them were in flight, at most 100. The machine is assumed to be idle. While nothing can
+//! leave, it looks again every half second.
 
 use std::time::Duration;
 

@@ -3,20 +3,14 @@
 //! used as a client.
 //!
 //! Ten times a second: `gradient = (least round trip x 1.25) / median round trip`, between 0.5 and
-//! 2;
-//! `limit = limit x gradient + sqrt(limit x gradient)`, between 3 and 1000. The least round trip is
-//! the median of 50
-//! requests at a limit of 3. It is measured at the start, every 60 to 69 s, and after five windows
-//! at the least limit.
-//! Only latency counts: a refusal is a fast answer.
+//! 2; `limit = limit x gradient + sqrt(limit x gradient)`, between 3 and 1000. The least round trip
+//! is the median of 50 requests at a limit of 3. It is measured at the start, every 60 to 69 s, and
+//! after five windows at the least limit. Only latency counts: a refusal is a fast answer.
 //!
 //! Both intervals are those of the documentation's example (`adaptive_concurrency_filter.rst` at
-//! 149521d), since the
-//! filter has no defaults for them; everything else is default. Newer versions can measure without
-//! holding back. As a
-//! filter it would answer 503 to excess requests; a client waits instead. The median is exact here;
-//! Envoy's comes from a
-//! log-linear histogram.
+//! 149521d), since the filter has no defaults for them; everything else is default. Newer versions
+//! can measure without holding back. As a filter it would answer 503 to excess requests; a client
+//! waits instead. The median is exact here; Envoy's comes from a log-linear histogram.
 
 use std::time::Duration;
 

@@ -1,9 +1,8 @@
 //! Backoff alone: sixteen connections, each sleeping with full jitter after a refusal.
 //!
 //! This is a client that follows Brooker, "Exponential Backoff and Jitter" (AWS Architecture Blog,
-//! 2015) and does
-//! nothing else: base 1 s, cap 20 s, no bound on attempts, first tries unlimited. The jitter is the
-//! library's.
+//! 2015) and does nothing else: base 1 s, cap 20 s, no bound on attempts, first tries unlimited.
+//! The jitter is the library's.
 
 use std::time::Duration;
 

@@ -1,10 +1,9 @@
 //! Laws of other projects, each as published, to be measured beside ours.
 //!
 //! Every file names its source: project, file, commit. Where a law leaves something open (a demand,
-//! an interval
-//! without a default), the file names the value used here. Rivals read the headers and Retry-After
-//! that their projects
-//! read. Constants are the project's unless the file says otherwise.
+//! an interval without a default), the file names the value used here. Rivals read the headers and
+//! Retry-After that their projects read. Constants are the project's unless the file says
+//! otherwise.
 
 mod aimd;
 mod aimd_bucket;
@@ -89,8 +88,7 @@ pub fn about(name: &str) -> Option<&'static str> {
 }
 
 /// Creates the rival called `name`; `None` if there is no such rival. Only the oracle reads
-/// `scenario`. Rivals that draw
-/// random numbers use `seed`.
+/// `scenario`. Rivals that draw random numbers use `seed`.
 pub fn build(name: &str, scenario: &Scenario, seed: u64) -> Option<Box<dyn Client>> {
     let mut rng = Rng::new(seed);
     Some(match name {

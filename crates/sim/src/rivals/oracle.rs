@@ -1,12 +1,10 @@
 //! The oracle: a client that knows the limit and stays 1 % below it.
 //!
 //! It sends at 0.99 of the true long-run rate, evenly spaced: N/W for windows, the current step for
-//! steps, the lowest of
-//! a rate that wanders, the remainder of a shared one, the tightest of several. Where slots are the
-//! limit, it has as many
-//! in flight. Where there is no limit, it has none. A ban above a rate is a limit too. It knows
-//! nothing of outages.
-//! Uncoordinated workers take equal parts.
+//! steps, the lowest of a rate that wanders, the remainder of a shared one, the tightest of
+//! several. Where slots are the limit, it has as many in flight. Where there is no limit, it has
+//! none. A ban above a rate is a limit too. It knows nothing of outages. Uncoordinated workers take
+//! equal parts.
 
 use politely_core::{Rng, Timestamp};
 use politely_target::model::{FaultSpec, LimitSpec};

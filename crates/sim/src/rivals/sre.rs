@@ -1,17 +1,13 @@
 //! Adaptive throttling of Google's SRE book (Beyer et al., "Site Reliability Engineering", 2016,
-//! chapter 21, "Handling
-//! Overload").
+//! chapter 21, "Handling Overload").
 //!
 //! Over two minutes, `requests` are those that the application tried to make, and `accepts` those
-//! that the backend
-//! accepted. The client drops a new request itself with probability `max(0, (requests - K accepts)
-//! / (requests + 1))`,
-//! K = 2. It is a valve for outages: the backend always sees K times what it accepts, so it refuses
-//! 1 - 1/K of it.
+//! that the backend accepted. The client drops a new request itself with probability
+//! `max(0, (requests - K accepts) / (requests + 1))`, K = 2. It is a valve for outages: the backend
+//! always sees K times what it accepts, so it refuses 1 - 1/K of it.
 //!
 //! The law needs a demand to drop from, which it does not define, and a greedy one would be
-//! infinite. Here it is 50 tries
-//! per second, Poisson. A dropped try costs nothing.
+//! infinite. Here it is 50 tries per second, Poisson. A dropped try costs nothing.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -18,8 +18,7 @@ const RESEARCH: &[Line] = &[
     ("aws21", LONG, (99.9, 3.74), (0.5, 0.3)),
     ("arc-inner", LONG, (99.8, 28.5), (0.5, 3.0)),
     // A chaotic cycle: the other simulator gets 21 to 28 with other seeds. Ours gets 21 if waiters
-    // are served at once as
-    // there; the package lets them wait up to 100 ms.
+    // are served at once as there; the package lets them wait up to 100 ms.
     ("aimd-bucket", LONG, (25.1, 20.7), (7.0, 3.0)),
     // All its refusals are from the start, so their number is chance.
     ("netflix-aimd", LONG, (50.1, 0.39), (0.5, 0.5)),
@@ -30,8 +29,7 @@ const RESEARCH: &[Line] = &[
     ("aimd50", LONG, (83.5, 0.20), (1.0, 0.02)),
     ("aimd90", LONG, (97.8, 0.91), (0.5, 0.05)),
     // The other simulator drew Scrapy's jitter once per departure. Scrapy draws it again whenever
-    // the timer ends, which makes
-    // gaps 1.22 times as long: 48.3 / 1.2186.
+    // the timer ends, which makes gaps 1.22 times as long: 48.3 / 1.2186.
     ("autothrottle", LONG, (39.6, 0.0), (1.0, 0.0)),
     // Not in the other simulator's table. Around its retries, ARC sleeps on its permits and does
     // not see refusals.

@@ -6,8 +6,7 @@ use std::time::Duration;
 use politely_core::Timestamp;
 
 /// How many announcements within one grace are kept apart; beyond it the youngest ones merge. Only
-/// a client
-/// that sends thousands of requests a second into refusals reaches this number.
+/// a client that sends thousands of requests a second into refusals reaches this number.
 const YOUNG_MAX: usize = 1024;
 
 /// The announced holds. A request that was on its way when a hold was announced is allowed, so each

@@ -1,10 +1,9 @@
 //! The judge: what the hosts saw of a client.
 //!
 //! A request counts from when its head has been read until its answer is handed to the socket. The
-//! number in
-//! flight here is therefore never more than at the client. All counters are streaming. Memory is
-//! bounded by
-//! the pages (one bit each) and the arrivals of the last five seconds (16 bytes each).
+//! number in flight here is therefore never more than at the client. All counters are streaming.
+//! Memory is bounded by the pages (one bit each) and the arrivals of the last five seconds (16
+//! bytes each).
 
 mod counters;
 mod holds;
@@ -46,7 +45,8 @@ pub struct HostReport {
     pub in_flight_max: u64,
     /// Smallest time between two arrivals.
     pub gap_min_ms: Option<f64>,
-    /// Requests sent although a Retry-After had been announced more than a grace ago and had not passed.
+    /// Requests sent although a Retry-After had been announced more than a grace ago and had not
+    /// passed.
     pub during_hold: u64,
     /// Most requests in any second, per second.
     pub peak_1s: f64,
@@ -63,8 +63,7 @@ pub struct HostReport {
     /// From the first arrival to the departure of the last accepted request.
     pub took_s: Option<f64>,
     /// The shortest time in which this host could have served these pages, from the first arrival
-    /// on, each in the
-    /// mean service time. Random failures and blocks are left out.
+    /// on, each in the mean service time. Random failures and blocks are left out.
     pub best_s: Option<f64>,
 }
 

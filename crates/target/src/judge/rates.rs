@@ -42,13 +42,11 @@ impl Peak {
 }
 
 /// Returns the largest `arrivals - rate x W` over all windows W: how many requests a sender at
-/// `rate` was ahead
-/// at most. A sender with that rate and a burst keeps promise P1 exactly if this is at most `burst
-/// + 1`.
+/// `rate` was ahead at most. A sender with that rate and a burst keeps promise P1 exactly if this
+/// is at most `burst + 1`.
 ///
 /// A single pass: a bucket that leaks at the rate, and takes one per arrival, holds this value for
-/// the windows
-/// that end now.
+/// the windows that end now.
 pub fn arrivals_above(arrivals: impl IntoIterator<Item = Timestamp>, rate: f64) -> f64 {
     let (mut level, mut most) = (0.0_f64, 0.0_f64);
     let mut last = None;

@@ -1,24 +1,18 @@
 //! The shortest time in which a number of requests can all be served by an all-knowing client.
 //!
 //! The search sends each request at the first instant at which the limit accepts it. That is the
-//! optimum,
-//! because a later request never leaves room for more. Full buckets and queues gain nothing while
-//! they wait.
-//! A slot of a fixed or sliding window that is taken later returns later. With weighted windows,
-//! one request
-//! less in the former window makes room for less than one in the next.
+//! optimum, because a later request never leaves room for more. Full buckets and queues gain
+//! nothing while they wait. A slot of a fixed or sliding window that is taken later returns later.
+//! With weighted windows, one request less in the former window makes room for less than one in the
+//! next.
 //!
 //! Two cases are left out. nginx's bucket counts in milliseconds and thousandths of a request; a
-//! client that
-//! sends where less is cut off is faster, by at most a millisecond and a thousandth of the whole.
-//! Where a
-//! faster limit follows a bucket that delays, a client that waits for it may be served before a
-//! client that
-//! was accepted.
+//! client that sends where less is cut off is faster, by at most a millisecond and a thousandth of
+//! the whole. Where a faster limit follows a bucket that delays, a client that waits for it may be
+//! served before a client that was accepted.
 //!
 //! A shared limit is used before other clients take any of it. The simulator computes what is left
-//! without
-//! taking anything from them.
+//! without taking anything from them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -29,8 +23,7 @@ use politely_core::Timestamp;
 use super::{Limit, Verdict};
 
 /// Returns the time from `from` until a `fresh` limit has served the last of `pages` requests, if
-/// each takes
-/// `latency`.
+/// each takes `latency`.
 pub fn best_time(fresh: &Limit, from: Timestamp, pages: u64, latency: Duration) -> Duration {
     let mut limit = fresh.clone();
     let mut departures = BinaryHeap::new();

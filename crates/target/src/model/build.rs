@@ -65,8 +65,7 @@ fn burst(burst: u32) -> Result<u32, SpecError> {
 }
 
 /// Returns bounds in microtokens per second. From a thousandth on, a token comes within a thousand
-/// pieces of a
-/// varying rate.
+/// pieces of a varying rate.
 fn bounds(low: f64, high: f64) -> Result<(u64, u64), SpecError> {
     const RULE: &str = "0.001 to 1e9 per second";
     if low < 0.001 {

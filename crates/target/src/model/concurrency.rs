@@ -1,14 +1,12 @@
 //! A limit on concurrent requests: further ones are refused (nginx `limit_conn`) or wait (a worker
-//! pool and
-//! its listen queue).
+//! pool and its listen queue).
 
 use std::time::Duration;
 
 use super::{Quota, Verdict};
 
 /// `slots` requests run, `queue` wait, and the rest is refused. The time until a slot is free is
-/// unknown, so a
-/// refusal announces no time.
+/// unknown, so a refusal announces no time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Concurrency {
     slots: u32,

@@ -15,8 +15,7 @@ use super::build::secs;
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum FaultSpec {
     /// A share of the accepted requests fails with `status`, independently. It stands for no limit,
-    /// even if the
-    /// status is 429. Also written `flaky`.
+    /// even if the status is 429. Also written `flaky`.
     #[serde(alias = "flaky")]
     Noise {
         /// 0 to 1.
@@ -34,8 +33,7 @@ pub enum FaultSpec {
         status: u16,
     },
     /// More than `above_rps` requests in a second, of all clients together, make every answer a
-    /// block page for
-    /// `for_s` seconds.
+    /// block page for `for_s` seconds.
     Block {
         /// Requests in any second; at least 1.
         above_rps: f64,
@@ -43,8 +41,7 @@ pub enum FaultSpec {
         for_s: f64,
     },
     /// More than `refusals` refusals within a minute, of all clients together, ban every client for
-    /// `for_s`
-    /// seconds. Each further ban is twice as long, up to a day.
+    /// `for_s` seconds. Each further ban is twice as long, up to a day.
     Ban {
         /// Requests; 1 to 1 million.
         refusals: u32,
@@ -55,8 +52,7 @@ pub enum FaultSpec {
         answer: BanAnswer,
     },
     /// Overload: for a while requests take longer, and a share of the accepted ones fails with
-    /// `status` after the
-    /// same time. Also written `brown_out`.
+    /// `status` after the same time. Also written `brown_out`.
     #[serde(alias = "brown_out")]
     Brownout {
         /// Seconds since the host's start.
@@ -88,8 +84,7 @@ pub(super) struct Block {
 
 impl Block {
     /// Counts an arrival; true if it meets the block page. Arrivals during the block count towards
-    /// the rate after
-    /// it, but do not prolong it.
+    /// the rate after it, but do not prolong it.
     pub(super) fn arrive(&mut self, now: Timestamp) -> bool {
         if self.arrivals.len() > self.above {
             self.arrivals.pop_front();
@@ -244,7 +239,8 @@ mod tests {
         let blocked: Vec<bool> = [0, 400, 800, 1000, 1200, 6199, 6200]
             .map(|at| host.arrive(ms(at)) == Answer::Blocked)
             .to_vec();
-        // 1000 is a second after 0, so three in its second; 1200 makes four of 400, 800, 1000, 1200.
+        // 1000 is a second after 0, so three in its second; 1200 makes four of 400, 800, 1000,
+        // 1200.
         assert_eq!(blocked, [false, false, false, false, true, true, false]);
     }
 

@@ -1,11 +1,9 @@
 //! The fixed window: a counter that begins again at intervals.
 //!
 //! Aligned windows start at multiples of the window (Flask-Limiter's default, GitHub). First-hit
-//! windows start
-//! with the first request after the last one ended (express-rate-limit, a Redis `INCR` with
-//! `EXPIRE`). Both
-//! let twice the count through around a boundary, so a client must not use count / window as a
-//! rate.
+//! windows start with the first request after the last one ended (express-rate-limit, a Redis
+//! `INCR` with `EXPIRE`). Both let twice the count through around a boundary, so a client must not
+//! use count / window as a rate.
 
 use std::time::Duration;
 

@@ -11,8 +11,7 @@ use super::{BanAnswer, FaultSpec, Limit, LimitSpec, Service, SpecError, Verdict}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The limit's verdict. An accepted request takes `service` once it runs, and ends with the
-    /// status `noise` if
-    /// that is set.
+    /// status `noise` if that is set.
     Limit {
         /// The limit's verdict.
         verdict: Verdict,

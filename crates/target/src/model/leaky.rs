@@ -2,14 +2,10 @@
 //! the queue.
 //!
 //! The arithmetic is nginx's own (`ngx_http_limit_req_module.c`): time in whole milliseconds, the
-//! rate and
-//! the *excess* (how far ahead of the rate its client is) in thousandths of a request, products cut
-//! off.
-//! A request has `excess = former - rate x elapsed + 1`, not below 0. Above `burst` it is refused;
-//! otherwise
-//! it is delayed by `excess / rate` unless `nodelay` is set. The very first request has no excess,
-//! so
-//! `burst + 1` requests fit into an instant.
+//! rate and the *excess* (how far ahead of the rate its client is) in thousandths of a request,
+//! products cut off. A request has `excess = former - rate x elapsed + 1`, not below 0. Above
+//! `burst` it is refused; otherwise it is delayed by `excess / rate` unless `nodelay` is set. The
+//! very first request has no excess, so `burst + 1` requests fit into an instant.
 
 use std::time::Duration;
 

@@ -1,18 +1,13 @@
 //! Limits as servers really enforce them, as pure models: time comes in, a [`Verdict`] comes out.
 //!
 //! One file is one kind of limit, written after the server that made the kind popular, with its
-//! rounding:
-//! nginx's `limit_req` in milliseconds and thousandths of a request, Cloudflare's weighted two
-//! windows, and
-//! so on. The target's server and the simulator run the same models, so results in virtual time
-//! hold for a
-//! socket.
+//! rounding: nginx's `limit_req` in milliseconds and thousandths of a request, Cloudflare's
+//! weighted two windows, and so on. The target's server and the simulator run the same models, so
+//! results in virtual time hold for a socket.
 //!
 //! Two tested properties hold for all of them. A refused request costs nothing: only accepted ones
-//! are
-//! charged. And `retry_after` is exact: without other clients, a request at `now + retry_after` is
-//! accepted,
-//! and one a microsecond earlier is not.
+//! are charged. And `retry_after` is exact: without other clients, a request at `now + retry_after`
+//! is accepted, and one a microsecond earlier is not.
 
 mod all;
 mod ban;
@@ -63,8 +58,7 @@ pub enum Verdict {
         after: Duration,
     },
     /// Accepted, but no slot is free. It starts when [`Limit::depart`] hands a slot on, first come
-    /// first served,
-    /// and not before `after`.
+    /// first served, and not before `after`.
     Queue {
         /// The earliest start, from the arrival.
         after: Duration,
@@ -72,8 +66,7 @@ pub enum Verdict {
     /// Refused, and nothing was charged.
     Refuse {
         /// The exact time until the same request would be accepted without other clients. `None` if
-        /// that depends on
-        /// other requests ending.
+        /// that depends on other requests ending.
         retry_after: Option<Duration>,
     },
 }
@@ -183,8 +176,7 @@ impl Limit {
     }
 
     /// Ends a served request, or one whose client has left. Returns how many queued requests start
-    /// now, the
-    /// longest waiting first.
+    /// now, the longest waiting first.
     #[must_use = "queued requests may start now"]
     pub fn depart(&mut self, now: Timestamp) -> u32 {
         match self {
@@ -223,8 +215,8 @@ impl Limit {
     }
 
     /// Makes the clock of aligned windows and days read `phase` at time zero. Random walks and
-    /// other clients of a
-    /// shared limit are drawn from the seed and this phase. Call it on a fresh limit.
+    /// other clients of a shared limit are drawn from the seed and this phase. Call it on a fresh
+    /// limit.
     pub fn shift(&mut self, phase: Duration) {
         match self {
             Self::FixedWindow(limit) => limit.shift(phase.as_micros() as u64),

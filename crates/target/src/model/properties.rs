@@ -77,8 +77,7 @@ fn has_leaky(spec: &LimitSpec) -> bool {
 }
 
 /// Returns whether a request that waits for its second limit may be served before one that the
-/// first limit
-/// accepted and delays.
+/// first limit accepted and delays.
 fn may_overtake(spec: &LimitSpec) -> bool {
     let LimitSpec::Steps { at } = spec else {
         return false;

@@ -1,12 +1,9 @@
 //! A limit that other clients use too: a proxy's users, a tenant's other programs, one NAT address.
 //!
 //! The others arrive as a Poisson stream, do not limit themselves, and do not retry. They are drawn
-//! from a seed
-//! as time passes, independently of the questions asked, so the same seed gives the same arrivals.
-//! Of two
-//! requests in one microsecond, ours is first. A refusal's time therefore stays exact: until then
-//! the others
-//! are refused too, and refusals cost nothing.
+//! from a seed as time passes, independently of the questions asked, so the same seed gives the
+//! same arrivals. Of two requests in one microsecond, ours is first. A refusal's time therefore
+//! stays exact: until then the others are refused too, and refusals cost nothing.
 
 use std::time::Duration;
 

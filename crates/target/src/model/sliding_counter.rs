@@ -2,9 +2,8 @@
 //! view.
 //!
 //! Cloudflare's approximation ("How we built rate limiting capable of scaling to millions of
-//! domains", 2017):
-//! with `e` of the window elapsed, `former x (1 - e) + current` must be below the count. Exact in
-//! integers.
+//! domains", 2017): with `e` of the window elapsed, `former x (1 - e) + current` must be below the
+//! count. Exact in integers.
 
 use std::time::Duration;
 
@@ -58,8 +57,7 @@ impl SlidingCounter {
     }
 
     /// Returns how many microseconds before its window's end a request is first accepted with these
-    /// counts; `None`
-    /// if never in this window.
+    /// counts; `None` if never in this window.
     fn opens_before_end(&self, former: u64, current: u64) -> Option<u64> {
         let room = self.count.checked_sub(current).filter(|&room| room > 0)?;
         if former == 0 {

@@ -1,7 +1,8 @@
-//! Limits as a town or scenario file writes them: `{"kind": "token_bucket", "rate": 10, "burst": 5}`.
+//! Limits as a town or scenario file writes them:
+//! `{"kind": "token_bucket", "rate": 10, "burst": 5}`.
 //!
-//! The kinds and field names are shared with the simulator's scenario files. An unknown field is an error
-//! that names it; a number out of range is an error that names the field and the rule.
+//! The kinds and field names are shared with the simulator's scenario files. An unknown field is an
+//! error that names it; a number out of range is an error that names the field and the rule.
 
 use std::fmt;
 
@@ -75,8 +76,7 @@ pub enum LimitSpec {
         at: Vec<(f64, Self)>,
     },
     /// A token bucket whose rate wanders between its bounds: at intervals by a random factor,
-    /// log-uniform,
-    /// reflected at the bounds, from their geometric mean.
+    /// log-uniform, reflected at the bounds, from their geometric mean.
     Walk {
         /// Requests per second; 0.001 to 1e9.
         low: f64,

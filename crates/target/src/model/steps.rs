@@ -1,8 +1,7 @@
 //! A limit that changes at known times, as when an operator loads a new configuration.
 //!
 //! Each phase starts with a fresh state (full bucket, empty log), as a restarted server does.
-//! Requests that
-//! run or wait in the queue go on and keep their slots.
+//! Requests that run or wait in the queue go on and keep their slots.
 
 use std::time::Duration;
 

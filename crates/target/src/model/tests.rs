@@ -128,8 +128,7 @@ fn sliding_log_by_hand() {
 }
 
 /// Cloudflare's own example. The former minute has 42 requests, the current one 18, and 15 s have
-/// passed.
-/// 42 x 0.75 + 18 = 49.5 is below a limit of 50.
+/// passed. 42 x 0.75 + 18 = 49.5 is below a limit of 50.
 #[test]
 fn sliding_counter_does_cloudflares_example() {
     let mut limit = build(r#"{"kind":"sliding_counter","count":50,"window_s":60}"#);
@@ -137,8 +136,7 @@ fn sliding_counter_does_cloudflares_example() {
     assert!(run(&mut limit, &[75_000; 18]).iter().all(Result::is_ok));
     let got = run(&mut limit, &[75_000, 75_000]);
     // The next request needs 42 x left + 19 < 50. That is less than 44.285714... s left, 285715
-    // microseconds past
-    // 75 + 0.4286 s.
+    // microseconds past 75 + 0.4286 s.
     assert_eq!(got, [Ok(0), wait(714_286)]);
 }
 
@@ -158,8 +156,7 @@ fn sliding_counters_are_cut_by_a_clock_of_their_own() {
     let mut limit = build(r#"{"kind":"sliding_counter","count":2,"window_s":10}"#);
     limit.shift(Duration::from_secs(34));
     // Full at 0 s, where the clock reads 4. There is no room until its window ends at 6 s; half of
-    // it is free at
-    // 11 s.
+    // it is free at 11 s.
     let got = run(&mut limit, &[0, 0, 5_999, 6_001, 11_001]);
     assert_eq!(got, [Ok(0), Ok(0), wait(1_001), Ok(0), Ok(0)]);
 }

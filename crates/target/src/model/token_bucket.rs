@@ -7,8 +7,7 @@ use politely_core::Timestamp;
 use super::{Quota, Verdict, steps_to_reach};
 
 /// A token in the bucket's unit. A rate with up to six decimals is a whole number of these units
-/// per
-/// microsecond, so refilling is exact and no error accumulates over days.
+/// per microsecond, so refilling is exact and no error accumulates over days.
 const TOKEN: u64 = 1_000_000_000_000;
 
 /// At most `burst + rate x W` requests in every window W. Starts full.
@@ -23,8 +22,7 @@ pub struct TokenBucket {
 
 impl TokenBucket {
     /// Creates the limit. `rate_micro`: tokens per second, times a million, at least 1. `burst`:
-    /// tokens, 1 to
-    /// 10 million.
+    /// tokens, 1 to 10 million.
     pub(super) const fn new(rate_micro: u64, burst: u32) -> Self {
         let capacity = burst as u64 * TOKEN;
         Self {

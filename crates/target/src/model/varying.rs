@@ -1,11 +1,9 @@
 //! A token bucket whose rate changes all the time: at random, or through a day.
 //!
 //! The rate is constant within a piece of time, and the tokens stay when it changes.
-//! [`super::Steps`] starts
-//! each phase with a full bucket instead, which would give away a burst with every small change.
-//! Within a piece
-//! the arithmetic is the token bucket's own, so a refusal's time is exact over any number of
-//! pieces.
+//! [`super::Steps`] starts each phase with a full bucket instead, which would give away a burst
+//! with every small change. Within a piece the arithmetic is the token bucket's own, so a refusal's
+//! time is exact over any number of pieces.
 
 use std::f64::consts::PI;
 use std::time::Duration;
@@ -87,8 +85,7 @@ pub struct Varying {
 
 impl Varying {
     /// Changes the rate at intervals by at most `factor` up or down, between `low` and `high`
-    /// microtokens per
-    /// second, from their geometric mean.
+    /// microtokens per second, from their geometric mean.
     pub(super) fn walk(
         (low, high): (u64, u64),
         factor: f64,
@@ -109,8 +106,7 @@ impl Varying {
     }
 
     /// Changes the rate as a cosine: from `low` microtokens per second at the beginning of a
-    /// `period` to `high` in
-    /// the middle and back.
+    /// `period` to `high` in the middle and back.
     pub(super) fn day((low, high): (u64, u64), period: Duration, burst: u32) -> Self {
         let curve = Curve::Day {
             low: low as f64,

@@ -1,10 +1,9 @@
 //! A town of limited hosts over HTTP/1.1, in this process.
 //!
 //! Each host is a listener on a loopback address of its own. When a request's head has been read,
-//! the host
-//! consults its model under one lock, and delays, queues, refuses, fails or blocks the request
-//! accordingly.
-//! The clock is monotonic and starts with the target, so windows are aligned to the target's start.
+//! the host consults its model under one lock, and delays, queues, refuses, fails or blocks the
+//! request accordingly. The clock is monotonic and starts with the target, so windows are aligned
+//! to the target's start.
 
 #![expect(
     clippy::disallowed_methods,

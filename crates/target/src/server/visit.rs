@@ -9,8 +9,7 @@ use super::host::Host;
 use crate::log::Kind;
 
 /// Frees its slot or its place in the queue exactly once. When a client breaks its connection, the
-/// future with
-/// the visit is dropped, and the visit counts as left.
+/// future with the visit is dropped, and the visit counts as left.
 pub(super) struct Visit {
     host: Arc<Host>,
     pub(super) path: Path,

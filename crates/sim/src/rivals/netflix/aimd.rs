@@ -1,6 +1,5 @@
 //! `AIMDLimit`: a drop, or a mean round trip above five seconds, removes a tenth; a window that
-//! used half the limit adds
-//! one.
+//! used half the limit adds one.
 
 use politely_core::Rng;
 

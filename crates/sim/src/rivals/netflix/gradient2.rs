@@ -1,12 +1,9 @@
 //! `Gradient2Limit`: the long mean of round trips over the short one, between a half and one, times
-//! the limit, plus a queue
-//! of four, a fifth of the way.
+//! the limit, plus a queue of four, a fifth of the way.
 //!
 //! Drops are ignored, so a refusal that answers fast looks good. Windows that used less than half
-//! the limit change nothing.
-//! The long mean weighs 600 windows (2/601 each, the first ten plainly); while it is more than
-//! twice the short one it
-//! shrinks by a twentieth.
+//! the limit change nothing. The long mean weighs 600 windows (2/601 each, the first ten plainly);
+//! while it is more than twice the short one it shrinks by a twentieth.
 
 use politely_core::Rng;
 

@@ -2,15 +2,12 @@
 //! requests in flight.
 //!
 //! `WindowedLimit` feeds each law: windows of a second with the mean round trip, the most in
-//! flight, and whether anything
-//! was dropped. A window with fewer than ten answers is ignored. Refused answers count as drops,
-//! and their (short) round
-//! trips count too. None of these laws goes below one in flight, which is `1/latency` requests per
-//! second.
+//! flight, and whether anything was dropped. A window with fewer than ten answers is ignored.
+//! Refused answers count as drops, and their (short) round trips count too. None of these laws goes
+//! below one in flight, which is `1/latency` requests per second.
 //!
 //! The library's defaults begin at 20 and keep AIMD and Gradient2 from going below 20. Here all
-//! begin at 4 and may go down
-//! to 1: with 20 they are refused far more.
+//! begin at 4 and may go down to 1: with 20 they are refused far more.
 
 mod aimd;
 mod gradient2;

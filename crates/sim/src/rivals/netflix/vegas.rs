@@ -1,10 +1,9 @@
 //! `VegasLimit`: the queue estimated from the round trip, as in TCP Vegas.
 //!
 //! `queue = ceil(limit (1 - least round trip / round trip))`, `l = log10(limit)`, at least 1. A
-//! drop removes `l`; a queue up
-//! to `l` adds `6 l`, below `3 l` adds `l`, above `6 l` removes `l`. Windows that used less than
-//! half the limit change
-//! nothing. The least round trip is forgotten every 15 to 30 windows per unit of the limit.
+//! drop removes `l`; a queue up to `l` adds `6 l`, below `3 l` adds `l`, above `6 l` removes `l`.
+//! Windows that used less than half the limit change nothing. The least round trip is forgotten
+//! every 15 to 30 windows per unit of the limit.
 
 use politely_core::Rng;
 
@@ -80,7 +79,8 @@ impl Law for Vegas {
 mod tests {
     use super::*;
 
-    /// Upstream's `VegasLimitTest`: its constant alpha 3 and beta 6 are the defaults for limits below 100.
+    /// Upstream's `VegasLimitTest`: its constant alpha 3 and beta 6 are the defaults for limits
+    /// below 100.
     #[test]
     fn upstreams_own_steps() {
         let rng = &mut Rng::new(0);
