@@ -494,6 +494,10 @@ impl Host {
 }
 
 #[cfg(test)]
+#[expect(
+    clippy::float_cmp,
+    reason = "numbers that are set are in force to the bit"
+)]
 mod operator_tests;
 #[cfg(test)]
 mod tests;

@@ -9,6 +9,9 @@ fn at(ms: u64) -> Timestamp {
     Timestamp::from_micros(1_000_000 + 1_000 * ms)
 }
 
+/// An operator's way to remove a Crawl-delay.
+type Lift = fn(&mut Host, &Config);
+
 fn rate(host: &mut Host, ms: u64, config: &Config) -> f64 {
     host.explain(at(ms), config).rate
 }
@@ -96,7 +99,6 @@ fn an_operator_removes_what_workers_read_in_robots_txt() {
         pause: Duration::from_hours(30 * 24),
         fresh: Duration::from_hours(24),
     };
-    type Lift = fn(&mut Host, &Config);
     let lifts: [Lift; 3] = [
         |host, config| host.unpark(at(0), config),
         |host, config| host.forget(at(0), config),

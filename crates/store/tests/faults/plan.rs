@@ -141,6 +141,10 @@ pub(super) struct Work {
 }
 
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent options of a schedule"
+)]
 pub(super) struct Plan {
     pub(super) config: Config,
     pub(super) fixed: bool,

@@ -18,6 +18,10 @@ pub(super) enum Call {
     Watch,
 }
 
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent faults of a process"
+)]
 pub(super) struct Seat {
     /// The number of processes at this place so far. A message to an earlier one is dropped.
     pub(super) life: u32,
