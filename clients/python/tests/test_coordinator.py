@@ -309,3 +309,12 @@ def test_asyncio_departures():
 
     asyncio.run(main())
     assert [report.get("slot", 0) for report in fake.reports()] == [0, 1]
+
+
+def test_a_report_names_its_url():
+    answer = told("p1", {"retry": {"after_ms": 2_000}}, url_fault=True)
+    fake = Fake(report=[(200, {"items": [answer]})])
+    permit = sync(fake).acquire(URL)
+    next = permit.report(status=429)
+    assert fake.reports()[0]["resource"] == URL
+    assert next.url_fault and next.after == 2.0

@@ -29,7 +29,7 @@ use crate::gate::{Lease, LeaseId};
 use crate::signal::{Report, Resource, Signal};
 
 /// URLs whose failures are remembered, per host.
-const URLS_MAX: usize = 8;
+const URLS_MAX: usize = 16;
 /// A URL that failed so many requests ago is not asked any more.
 const STALE_LEASES: u64 = 1_000;
 /// A run of failures is evidence if it is rarer than this among failures that are independent.
@@ -112,8 +112,16 @@ struct FailedUrl {
     since: u64,
     url: u32,
     standing: Standing,
-    /// Its failure cut the rate.
-    cut: bool,
+    cut: Cut,
+}
+
+/// Did its failure cut the rate?
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+enum Cut {
+    No,
+    /// Together with others: a run is evidence as a whole, and none without one of its URLs.
+    Shared,
+    Alone,
 }
 
 /// What is known of a URL that failed.
@@ -209,7 +217,7 @@ impl Host {
         if let Some(rare) = &mut self.rare
             && let Some(evidence) = &mut rare.evidence
         {
-            evidence.before_cut(report.resource.map(Resource::short), law);
+            evidence.before_cut(report.resource.map(Resource::short), Kind::of(report), law);
         }
     }
 
@@ -245,8 +253,7 @@ impl Evidence {
     fn served(&mut self, url: Option<u32>, lease: LeaseId, was_open: bool) {
         if let Some(at) = url.and_then(|url| self.find(url)) {
             self.record = (self.record.min(0) - 1).max(RECORD.0);
-            let recovered = self.failed.remove(at);
-            if recovered.cut {
+            if self.failed.remove(at).cut != Cut::No {
                 self.keep_cuts();
             }
         }
@@ -269,7 +276,7 @@ impl Evidence {
     /// The host answered `url` soundly, though not with a page.
     fn answered(&mut self, url: u32) {
         if let Some(at) = self.find(url)
-            && self.failed.remove(at).cut
+            && self.failed.remove(at).cut != Cut::No
         {
             self.keep_cuts();
         }
@@ -304,18 +311,12 @@ impl Evidence {
                 since: next.0,
                 url,
                 standing: Standing::Unclear,
-                cut: false,
+                cut: Cut::No,
             });
             self.run = self.run.saturating_add(1);
         }
         self.failed.sort_unstable();
-        let at_first_sight = match kind {
-            Kind::Block => true,
-            Kind::Refusal => self.record < OWN_FAULTS,
-            Kind::Trouble => served_before && self.record <= TRANSIENTS,
-            Kind::Error | Kind::Answer => false,
-        };
-        if at_first_sight {
+        if self.counts_at_first_sight(kind) && (served_before || kind != Kind::Trouble) {
             return Fault::Host;
         }
         if !served_before && kind != Kind::Refusal {
@@ -334,6 +335,15 @@ impl Evidence {
         if rare { Fault::Host } else { Fault::Url }
     }
 
+    const fn counts_at_first_sight(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Block => true,
+            Kind::Refusal => self.record < OWN_FAULTS,
+            Kind::Trouble => self.record <= TRANSIENTS,
+            Kind::Error | Kind::Answer => false,
+        }
+    }
+
     /// Forgets a URL: one that told all that it can tell, or that is not asked any more, or the newest.
     ///
     /// The oldest of the others are asked again soonest, and so are the first to tell whose fault it is. The cause
@@ -344,11 +354,19 @@ impl Evidence {
         let at = match self.failed.iter().position(proven) {
             Some(at) => at,
             None if self.failed.first().is_some_and(stale) => 0,
-            None => (self.failed.iter().rposition(|failed| !failed.cut)).unwrap_or(URLS_MAX - 1),
+            None => {
+                let free = self.failed.iter().rposition(|failed| failed.cut == Cut::No);
+                free.unwrap_or(self.failed.len() - 1)
+            }
         };
-        if self.failed.remove(at).cut {
+        let cut = self.failed.remove(at).cut;
+        if cut == Cut::Alone || cut == Cut::Shared && !self.has_cut(Cut::Shared) {
             self.keep_cuts();
         }
+    }
+
+    fn has_cut(&self, cut: Cut) -> bool {
+        self.failed.iter().any(|failed| failed.cut == cut)
     }
 
     fn is_rare(&self, below: f64) -> bool {
@@ -377,13 +395,19 @@ impl Evidence {
     }
 
     /// The law is about to cut the rate for `url`.
-    fn before_cut(&mut self, url: Option<u32>, law: &KeyLaw) {
-        match url.and_then(|url| self.find(url)) {
-            Some(at) => {
-                self.undo.get_or_insert_with(|| law.clone());
-                self.failed[at].cut = true;
+    fn before_cut(&mut self, url: Option<u32>, kind: Kind, law: &KeyLaw) {
+        let Some(at) = url.and_then(|url| self.find(url)) else {
+            return self.keep_cuts();
+        };
+        self.undo.get_or_insert_with(|| law.clone());
+        self.failed[at].cut = Cut::Alone;
+        if !self.counts_at_first_sight(kind) && self.run > 1 {
+            self.failed[at].cut = Cut::Shared;
+            for failed in &mut self.failed {
+                if failed.standing == Standing::Unclear {
+                    failed.cut = failed.cut.max(Cut::Shared);
+                }
             }
-            None => self.keep_cuts(),
         }
     }
 
@@ -391,17 +415,22 @@ impl Evidence {
     pub(super) fn keep_cuts(&mut self) {
         self.undo = None;
         for failed in &mut self.failed {
-            failed.cut = false;
+            failed.cut = Cut::No;
         }
     }
 
     /// The law before the cuts, once each URL that one was made for has proven to be at fault.
     fn undo_cuts(&mut self) -> Option<KeyLaw> {
         self.undo.as_ref()?;
+        let proven = |failed: &FailedUrl| failed.standing == Standing::Proven;
+        let refuted = |failed: &FailedUrl| proven(failed) && failed.cut == Cut::Shared;
+        let run_refuted = self.failed.iter().any(refuted);
         for failed in &mut self.failed {
-            failed.cut &= failed.standing != Standing::Proven;
+            if proven(failed) || run_refuted && failed.cut == Cut::Shared {
+                failed.cut = Cut::No;
+            }
         }
-        if self.failed.iter().any(|failed| failed.cut) {
+        if self.has_cut(Cut::Alone) || self.has_cut(Cut::Shared) {
             return None;
         }
         self.undo.take()
@@ -491,7 +520,7 @@ mod tests {
         };
         let blamed =
             (0..20).position(|url| fails(&mut evidence, url, Kind::Trouble, 0) == Fault::Host);
-        assert_eq!(blamed, Some(16), "seventeen in a row are rarer than 1e-5");
+        assert_eq!(blamed, Some(15), "sixteen in a row are rarer than 1e-5");
     }
 
     #[test]
