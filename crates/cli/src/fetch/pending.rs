@@ -85,6 +85,7 @@ impl Pending {
     /// Goes on at `to`, where a redirect leads.
     pub(crate) fn go_on(&mut self, to: Url) {
         self.hop = Some(to);
+        self.hops += 1;
         self.attempt = Attempt::first(Method::GET);
         self.own_failures = 0;
         self.failed_in = None;

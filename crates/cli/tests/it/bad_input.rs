@@ -150,8 +150,8 @@ fn what_is_wrong_is_said_in_the_first_line() {
             vec!["fetch", "--retries", "-1", url],
             "must be a whole number",
         ),
-        (vec!["fetch", "--save", &text, url], "a folder is needed"),
-        (vec!["fetch", "--state", &text, url], "a folder is needed"),
+        (vec!["fetch", "--save", &text, url], "expected a directory, found a file"),
+        (vec!["fetch", "--state", &text, url], "expected a directory, found a file"),
         (vec!["fetch", "--output", &folder, url], "is a directory"),
         (
             vec!["fetch", "--output", &text, "-i", &text],
@@ -183,7 +183,7 @@ fn what_is_wrong_is_said_in_the_first_line() {
             vec!["top", "--coordinator", "nonsense"],
             "must begin with http:// or https://",
         ),
-        (vec!["serve", "--state", &text], "a folder is needed"),
+        (vec!["serve", "--state", &text], "expected a directory, found a file"),
         (
             vec!["serve", "--memory", "--tls-cert", &text, "--tls-key", &text],
             "has no certificate in PEM form",
@@ -198,7 +198,7 @@ fn what_is_wrong_is_said_in_the_first_line() {
         ),
         (
             vec!["simulate", "suite", "--plot", &text],
-            "a folder is needed",
+            "expected a directory, found a file",
         ),
         (
             vec!["simulate", &object],

@@ -3,13 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use politely_core::Timestamp;
 use politely_core::config::Config;
-use politely_core::host::Host;
 
 use super::{key, memory, ok, process};
 use crate::sync::sleep;
-use politely_store::testing::Head;
 use politely_store::{Engine, Memory, Version, Write, Written, cell_name};
 
 async fn value(memory: &Memory) -> Vec<u8> {
@@ -49,32 +46,6 @@ async fn what_a_later_version_adds_is_carried_along() {
     }
     assert!(value(&memory).await.ends_with(b"and more"));
     assert_eq!(limiter.explain(&key()).unwrap().tally.reported, 4);
-}
-
-/// Rewrites the cell as an earlier version wrote it: the same fields as postcard writes them.
-fn in_the_layout_before(value: &mut Vec<u8>, config: &Config) {
-    let (head, rest): (Head, _) = postcard::take_from_bytes(&value[Version::LEN + 1..]).unwrap();
-    let state: &[u8] = postcard::from_bytes(rest).unwrap();
-    let (host, _) = Host::thaw(state, Timestamp::ZERO, config).unwrap();
-    let state = postcard::to_extend(&host, vec![2]).unwrap();
-    value.truncate(Version::LEN + 1);
-    let with_head = postcard::to_extend(&head, std::mem::take(value)).unwrap();
-    *value = postcard::to_extend(state.as_slice(), with_head).unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_an_earlier_version_writes_is_read() {
-    let memory = memory();
-    let config = Config::default();
-    let limiter = process(&memory, config.clone());
-    sleep(Duration::from_secs(5)).await;
-    for reported in 1..4 {
-        limiter.acquire(&key()).await.unwrap().report(&ok());
-        assert!(limiter.settled(Duration::from_secs(1)).await);
-        assert_eq!(limiter.explain(&key()).unwrap().tally.reported, reported);
-        write(&memory, |value| in_the_layout_before(value, &config)).await;
-    }
-    assert_eq!(limiter.commits().unwrap().lost, 0);
 }
 
 /// The cell is not overwritten, nothing is granted, and all goes on once it can be decoded.

@@ -1,0 +1,98 @@
+//! The language of the sources: plain sentences, and one type per name.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::servers::repository;
+
+/// The longest line of a comment, in columns.
+const COLUMNS_MAX: usize = 100;
+/// A comment must not begin with these words: the subject of a sentence is a thing of the program.
+const BEGINNINGS: [&str; 7] = [
+    "…", "Who", "Whoever", "Whose", "Those", "Somebody", "Nobody",
+];
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a folder that can be read") {
+        let path = entry.expect("an entry").path();
+        let is_made = path.join("CACHEDIR.TAG").exists() || path.ends_with("node_modules");
+        if path.is_dir() && !is_made {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+fn texts() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for folder in ["crates", "benches", "fuzz"] {
+        sources(&repository().join(folder), &mut found);
+    }
+    found.sort();
+    let text = |path: PathBuf| {
+        let text = fs::read_to_string(&path).expect("a text");
+        let short = path.strip_prefix(repository()).expect("inside");
+        (short.display().to_string(), text)
+    };
+    found.into_iter().map(text).collect()
+}
+
+/// Returns the text of a line that is a comment.
+fn comment(line: &str) -> Option<&str> {
+    let text = line.trim_start().strip_prefix("//")?;
+    Some(text.trim_start_matches(['/', '!']).trim())
+}
+
+fn begins_badly(text: &str) -> bool {
+    BEGINNINGS.iter().any(|beginning| {
+        let rest = text.strip_prefix(beginning);
+        rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric()))
+    })
+}
+
+#[test]
+fn comments_are_short_lines_that_begin_with_a_subject() {
+    let mut wrong = Vec::new();
+    for (path, text) in texts() {
+        let mut before = None;
+        for (number, line) in (1..).zip(text.lines()) {
+            let now = comment(line);
+            if now.is_some() && line.chars().count() > COLUMNS_MAX {
+                wrong.push(format!("{path}:{number}: longer than {COLUMNS_MAX} columns"));
+            }
+            let begins_block = before.is_none_or(str::is_empty);
+            if begins_block && let Some(text) = now.filter(|text| begins_badly(text)) {
+                wrong.push(format!("{path}:{number}: begins with {text:.20}"));
+            }
+            before = now;
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_crate_has_one_public_type_per_name() {
+    let mut places: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
+    for (path, text) in texts() {
+        let mut parts = path.split('/');
+        let (Some("crates"), Some(name), Some("src")) = (parts.next(), parts.next(), parts.next())
+        else {
+            continue;
+        };
+        for line in text.lines() {
+            let mut words = line.split_whitespace();
+            let (Some("pub"), Some("struct" | "enum" | "trait" | "type"), Some(found)) =
+                (words.next(), words.next(), words.next())
+            else {
+                continue;
+            };
+            let found: String = found.chars().take_while(|c| c.is_alphanumeric()).collect();
+            let place = places.entry((name.to_owned(), found)).or_default();
+            place.push(path.clone());
+        }
+    }
+    places.retain(|_, found| found.len() > 1);
+    assert!(places.is_empty(), "{places:#?}");
+}
