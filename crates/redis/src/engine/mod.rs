@@ -24,9 +24,9 @@
 //! Notices are sharded pub/sub on a channel with the cell's name. Servers before version 7 have
 //! none.
 //!
-//! An ACL user needs `~*` (or the cells' prefix), the same as `&` for channels, and `+eval +evalsha
-//! +get +getrange +set +spublish +ssubscribe +sunsubscribe +time +info`, for a cluster
-//! `+cluster|slots +asking`, and for [`Redis::wait`] `+wait`.
+//! An ACL user needs `~*` (or the cells' prefix), the same as `&` for channels, and
+//! `+eval +evalsha +get +getrange +set +spublish +ssubscribe +sunsubscribe +time +info`, for a
+//! cluster `+cluster|slots +asking`, and for [`Redis::wait`] `+wait`.
 //!
 //! Connections, owners and moved cells are the business of [`Servers`]. This module has the
 //! commands: `change.rs` changes a cell, and `heartbeat.rs` reads the time and the run.
@@ -54,7 +54,7 @@ pub struct Redis {
     servers: Servers,
     /// The id of the last seen run.
     run: AtomicU64,
-    /// A server of this run does not know the native compare-and-set.
+    /// Whether a server of this run does not know the native compare-and-set.
     plain: AtomicBool,
 }
 
