@@ -1,4 +1,4 @@
-//! What a caller asks of a key, and what the key answers.
+//! Acquire requests to a key, and its answers.
 
 use std::fmt;
 use std::time::Duration;

@@ -55,7 +55,7 @@ const TRANSIENTS: i8 = -2;
 /// The bounds of the record. They let it follow a host that changes.
 const RECORD: (i8, i8) = (-3, 3);
 
-/// What a failure counts against.
+/// The target that a failure counts against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// Counts against the law, the breaker and the hold; or the outcome is no failure.
@@ -75,7 +75,7 @@ impl Fault {
     }
 }
 
-/// What a failure shows about the host.
+/// The evidence of a failure about the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// The host answered soundly, though not with the page: a 403, or a body that cannot be
@@ -120,7 +120,7 @@ struct FailedUrl {
     cut: bool,
 }
 
-/// What is known of a URL that failed.
+/// The state of knowledge about a URL that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 enum Standing {
     /// No other URL was served since.

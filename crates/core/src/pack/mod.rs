@@ -7,8 +7,8 @@
 //! | --- | --- |
 //! | zero, `None`, `false` | one bit |
 //! | a time | its distance from the time before |
-//! | an element of a list | the distance of each number from the line through the two elements before |
-//! | a float | its bits in reverse order |
+//! | an element of a list | each number as its distance from the trend of two elements before |
+//! | a float | its bytes in reverse order |
 //!
 //! Reversed floats such as 1.0 or 0.25 begin with zeros, and leading zeros are not written. Bits
 //! are collected: a byte of eight bits stands where the first of them was needed. Numbers have

@@ -105,7 +105,7 @@ fn by_body(status: StatusCode, body: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// What one marker proves.
+/// The proof that one marker gives.
 #[derive(Clone, Copy)]
 enum Proof {
     Vendor(&'static str),

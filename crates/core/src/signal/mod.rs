@@ -107,7 +107,7 @@ pub enum Failure {
     Malformed,
 }
 
-/// What happened to a request.
+/// The outcome of a request: a response, or a failure.
 #[derive(Clone, Copy, Debug)]
 pub enum Outcome<'a> {
     /// A response came.

@@ -7,7 +7,7 @@
 //! | --- | --- | --- |
 //! | `120`, ` "120" `, `120s`, `2m`, `PT2M` | 120 s | only one meaning is possible |
 //! | `12.5` | 12.5 s | the same |
-//! | `1795171597`, `1795171597000` | until that second since 1970 | a wait of 56 years is not meant |
+//! | `1795171597`, `1795171597000` | until that second since 1970 | no server means 56 years |
 //! | `0` | none | a zero asks for no wait, and must not disable our own backoff |
 //! | `-5`, `+5` | none | a negative wait once disabled a peer's backoff |
 //! | `.5`, `5.`, `1e3`, `0x10`, `soon` | none | the meaning is a guess |
