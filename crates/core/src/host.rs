@@ -261,9 +261,9 @@ impl Host {
     /// Sets an operator's numbers for this key. An absent number leaves the old one; an infinite
     /// one removes it.
     ///
-    /// On a key that learns, the numbers are upper bounds, beside those of the profile. They are
-    /// the limits themselves where the key learns nothing: under [`crate::control::Fixed`] and
-    /// [`crate::control::Advice`], with `learn: false`, and while the key is only a limit of
+    /// On a key that learns, the numbers are upper bounds, beside those of the profile. On a key
+    /// that learns nothing, they are the limits themselves. Such a key has the law
+    /// [`crate::control::Fixed`] or [`crate::control::Advice`], or `learn: false`, or only limits
     /// requests whose outcomes go to other keys. The busy share bounds the key in every case.
     pub fn set(&mut self, now: Timestamp, numbers: OperatorNumbers, config: &Config) {
         let old = self.bounds(now, config).rate;

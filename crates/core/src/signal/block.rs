@@ -1,7 +1,7 @@
 //! Recognises challenge and block pages.
 //!
-//! A limit goes away when a client slows down. A challenge or block page does not, and a client
-//! that treats it as a limit keeps sending to a host that blocks it on purpose. But a key that is
+//! A limit goes away when a client slows down. A challenge or block page does not. A client that
+//! treats it as a limit keeps sending to a host that blocks it on purpose. But a key that is
 //! wrongly taken for blocked is lost until a person looks. So only evidence counts that the vendors
 //! put there themselves, and only on the statuses that they use. In the table, *errors* means 401,
 //! 403, 405, 428, 429 and 503.

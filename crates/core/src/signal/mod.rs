@@ -1,7 +1,7 @@
 //! Reads the meaning of a response, or of a failure.
 //!
-//! [`classify`] turns what happened to a request (an [`Outcome`]) into what it means for its key (a
-//! [`Report`]): one [`Signal`], the wait that the server asks for, and the quotas that it names.
+//! [`classify`] turns the [`Outcome`] of a request into a [`Report`] for its key. A report has one
+//! [`Signal`], the wait that the server asks for, and the quotas that it names.
 //!
 //! | file | its part |
 //! | --- | --- |
