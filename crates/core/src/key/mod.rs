@@ -62,8 +62,8 @@ pub enum KeyError {
     /// The host or name is empty.
     #[error("the host or name is empty")]
     Empty,
-    /// The text is longer than the bound of its kind: 253 bytes for a host (RFC 1035) and for a
-    /// text, 8,192 for a whole URL.
+    /// The text is too long. The bound is 253 bytes for a host (RFC 1035) and for a text, and 8,192
+    /// for a whole URL.
     #[error("the host or name is too long")]
     TooLong,
     /// The URL has no host that is reached over HTTP.

@@ -264,9 +264,9 @@ impl Policy {
     /// ([`crate::host::Directions::url_fault`]).
     ///
     /// `next` is the answer of [`Policy::decide`]. No hold of the key delays such a request, so
-    /// this does: a refused one waits for its Retry-After, and at least for a backoff that grows
-    /// with each refusal. So one refused URL does not take the turns of other URLs. All other
-    /// answers stay.
+    /// this function does. A refused request waits for its Retry-After, and at least for a backoff
+    /// that grows with each refusal. So one refused URL does not take the turns of other URLs. All
+    /// other answers stay.
     #[must_use]
     pub fn put_off(&self, next: Next, attempt: &Attempt, report: &Report, rng: &mut Rng) -> Next {
         let Next::Retry {

@@ -114,7 +114,7 @@ impl Quotas {
             .find(|quota| quota.unit == Unit::Requests)
     }
 
-    /// Returns the longest time until a spent quota is whole again.
+    /// Returns the longest time until a spent quota is full again.
     pub fn spent_until(&self) -> Option<Duration> {
         let spent = self.iter().filter(|quota| quota.is_spent());
         spent.filter_map(|quota| quota.reset).max()

@@ -183,7 +183,7 @@ mod tests {
             "3687950425865536959".into(),
             i64::MAX.to_string(),
             u64::MAX.to_string(),
-            "18446744073709552".into(), // overflows u64 milliseconds
+            "18446744073709552".into(), // Overflows u64 in milliseconds.
             "86401".into(),
             format!("{}.9999999", u64::MAX),
         ] {

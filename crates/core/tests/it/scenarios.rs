@@ -179,8 +179,8 @@ fn town() -> Vec<serde_json::Value> {
     town.as_array().unwrap().clone()
 }
 
-/// Asserts the bounds for AIMD: no page lost, at most 5 % refused, and at most one and a half times
-/// the best possible time of the slowest host.
+/// Asserts the bounds for AIMD: no page lost, at most 5 % refused, and a bounded time. The bound is
+/// one and a half times the best possible time of the slowest host.
 fn crawl_town(config: &Config, says: Says, seed: u64) {
     let outcomes: Vec<Outcome> = town()
         .iter()

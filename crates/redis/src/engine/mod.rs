@@ -24,7 +24,7 @@
 //! Notices are sharded pub/sub on a channel with the cell's name. Servers before version 7 have
 //! none.
 //!
-//! An ACL user needs `~*` (or the cells' prefix), the same as `&` for channels, and
+//! An ACL user needs `~*` (or the cells' prefix) and the same as `&` for channels. Its commands are
 //! `+eval +evalsha +get +getrange +set +spublish +ssubscribe +sunsubscribe +time +info`. It also
 //! needs `+cluster|slots +asking` for a cluster, and `+wait` for [`Redis::wait`].
 //!

@@ -28,10 +28,10 @@
 //!   zero is ignored too.
 //! * Several quotas are kept, up to [`QUOTAS_MAX`](super::QUOTAS_MAX), the tightest first. Spent
 //!   quotas come first, the one with the longest reset before the others. Quotas of requests come
-//!   before others. The rest are ordered by the rate that a quota still sustains: the remaining
-//!   number per second until its reset, but at most its limit per window. (`r=10000;t=10` of
-//!   `q=10000;w=1000` is 10/s, not 1000/s: the draft warns of it.) A quota that names no time is
-//!   the loosest; of several, the one with the fewest left comes first.
+//!   before others. The rest are ordered by the rate that a quota still sustains. That is the
+//!   remaining number per second until its reset, but at most its limit per window. (`r=10000;t=10`
+//!   of `q=10000;w=1000` is 10/s, not 1000/s: the draft warns of it.) A quota that names no time is
+//!   the loosest. Of several, the one with the fewest left comes first.
 //! * A cached response (Age over 0) describes the past, so it is ignored.
 //! * Each quota has a unit: requests, tokens, bytes, points or requests at once. Only quotas of
 //!   requests pace.
