@@ -185,7 +185,7 @@ impl Host {
         }
     }
 
-    /// Returns the slot of a request whose outcome this key does not judge, and charges its bytes.
+    /// Frees the slot of a request whose outcome this key does not judge, and charges its bytes.
     ///
     /// The outcome is judged already by [`Host::hear`], or it is judged by another key and this key
     /// is only a limit of the request.

@@ -280,7 +280,7 @@ impl Host {
         self.leases.live()
     }
 
-    /// Returns the slots of all leases, whose holders are gone. They count as expired.
+    /// Frees the slots of all leases, whose holders are gone. They count as expired.
     pub fn forget_leases(&mut self) {
         if self.leases.expire(Timestamp::NEVER).probe {
             self.probe_lost();
