@@ -47,7 +47,9 @@ impl Wrong {
 pub(crate) fn make_folder(path: &Path) -> Result<(), Wrong> {
     if path.exists() && !path.is_dir() {
         let place = path.display();
-        return Err(Wrong(format!("{place}: expected a directory, found a file")));
+        return Err(Wrong(format!(
+            "{place}: expected a directory, found a file"
+        )));
     }
     std::fs::create_dir_all(path).map_err(|why| Wrong::file(path, &why))
 }

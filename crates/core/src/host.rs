@@ -1,8 +1,8 @@
-//! One key's whole state: the heart.
+//! The whole state of one key.
 //!
-//! A [`Host`] is asked [`Host::request`] (*may I send?*) and told [`Host::report`] (*this is what
-//! happened*). It owns no clock and no randomness; two hosts fed with the same calls are equal to the
-//! byte. It is small (see the test on its size) because there may be millions.
+//! [`Host::request`] decides whether a request may leave, and [`Host::report`] takes its outcome. A
+//! [`Host`] owns no clock and no randomness: two hosts that get the same calls are equal to the
+//! byte. It is small, because a process may hold millions; a test pins its size.
 
 mod answer;
 mod crawl_delay;
@@ -36,13 +36,14 @@ use crate::gate::{
 use crate::signal::{Quota, Report, Signal, Unit};
 use crate::{Rng, Timestamp};
 
-/// The first backoff after a refusal that named no time, in request intervals.
+/// The first backoff after a refusal without a Retry-After, in request intervals.
 const BACKOFF_INTERVALS: u32 = 2;
-/// A key is pressed if a request follows the one before it within this many intervals; below half its
-/// rate the demand sets the pace and teaches nothing about the limit (as in TCP, RFC 7661).
+/// A key is not application-limited if each request starts within this many intervals of the one
+/// before it. Below half its rate the demand sets the pace, and the law learns nothing about the
+/// limit (as TCP does, RFC 7661).
 const PRESSED_INTERVALS: f64 = 2.0;
 
-/// One key's whole state.
+/// The whole state of one key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Host {
     hold: Hold,
@@ -51,21 +52,21 @@ pub struct Host {
     pace: Pace,
     law: KeyLaw,
     last_grant: Timestamp,
-    /// Permits from this number on were granted knowing of the last event; what happens to those before it
-    /// is still that event, however late they leave.
+    /// Id of the first lease granted after the last congestion event. An outcome of an earlier
+    /// lease belongs to that event, however late its request leaves.
     knowing: u64,
     latency: Latency,
-    /// What the busy share leaves, requests per second.
+    /// The rate that the busy share allows, requests per second.
     busy_rate: f32,
     refused: u32,
-    /// Refusals in a row, each sent after the one before it was noticed.
+    /// Consecutive refusals, each of a request that was sent after the refusal before it was known.
     strikes: u16,
     #[serde(skip)]
     first_end: FirstEnd,
 }
 
 impl Host {
-    /// A key never heard of.
+    /// Returns the state of a new key.
     pub fn new(config: &Config, now: Timestamp) -> Self {
         let start = config.limits.start();
         let rate = Rate {
@@ -89,8 +90,10 @@ impl Host {
         }
     }
 
-    /// What happened to a permit's request. Late and repeated reports release nothing and move no rate,
-    /// but a server's word to wait is kept whenever it comes.
+    /// Handles the outcome of a permit's request.
+    ///
+    /// A late or repeated report releases no slot and moves no rate. A server's Retry-After is kept
+    /// even then.
     pub fn report(
         &mut self,
         now: Timestamp,
@@ -105,8 +108,10 @@ impl Host {
         self.teach(now, lease, report, config, rng)
     }
 
-    /// [`Host::report`] as soon as the response's head is there: it teaches now and leaves the slot taken
-    /// until [`Host::release`], since servers count a request until its body has left them.
+    /// Handles the head of a response, and leaves the slot taken until [`Host::release`].
+    ///
+    /// The law learns at once. The slot stays taken because a server counts a request until its
+    /// body is sent. Otherwise this is [`Host::report`].
     pub fn hear(
         &mut self,
         now: Timestamp,
@@ -180,8 +185,10 @@ impl Host {
         }
     }
 
-    /// The end of a request that was heard, or that this key was only a limit of: its slot returns and its
-    /// bytes are charged; its outcome is judged already, or another key's to judge.
+    /// Frees the slot of a request whose outcome this key does not judge, and charges its bytes.
+    ///
+    /// The outcome is judged already by [`Host::hear`], or it is judged by another key and this key
+    /// is only a limit of the request.
     pub fn release(&mut self, now: Timestamp, lease: LeaseId, bytes: u64, config: &Config) {
         self.expire(now);
         if self
@@ -195,7 +202,9 @@ impl Host {
         self.charge_bytes(now, bytes, config);
     }
 
-    /// A permit that will not be reported, and what it gives back; nothing if its request may have left.
+    /// Cancels a permit that will not be reported, and takes back `unused`.
+    ///
+    /// Pass `None` if the request may have left.
     pub fn cancel(
         &mut self,
         now: Timestamp,
@@ -223,18 +232,18 @@ impl Host {
         }
     }
 
-    /// Extends a permit whose request takes long; `false` if its lease is gone.
+    /// Extends the lease of a request that takes long. Returns `false` if the lease is gone.
     pub fn renew(&mut self, now: Timestamp, lease: LeaseId, config: &Config) -> bool {
         self.expire(now);
         self.leases.renew(lease, now + config.lease)
     }
 
-    /// Nothing leaves before `until`. Says whether that is longer than before.
+    /// Lets nothing leave before `until`. Returns whether that extends the hold.
     pub fn hold(&mut self, now: Timestamp, until: Timestamp, reason: HoldReason) -> bool {
         self.hold.extend(now, until, reason)
     }
 
-    /// Lifts hold, breaker, quarantine and the Crawl-delay that workers told.
+    /// Lifts the hold, the breaker, the quarantine and the Crawl-delay that workers reported.
     pub fn unpark(&mut self, now: Timestamp, config: &Config) {
         let old = self.bounds(now, config).rate;
         self.hold.lift();
@@ -249,12 +258,13 @@ impl Host {
         self.pace.change(now, &old, &new);
     }
 
-    /// Sets an operator's numbers for this key. Absent numbers stay; infinite ones are taken back.
+    /// Sets an operator's numbers for this key. An absent number leaves the old one; an infinite
+    /// one removes it.
     ///
-    /// On a key that learns they are upper bounds, beside the profile's. They are the limits
-    /// themselves where nothing is learned: under [`crate::control::Fixed`] and
-    /// [`crate::control::Advice`], with `learn: false`, and while the key is only a limit of
-    /// requests whose outcomes other keys learn from. The busy share bounds both.
+    /// On a key that learns, the numbers are upper bounds, beside those of the profile. On a key
+    /// that learns nothing, they are the limits themselves. Such a key has the law
+    /// [`crate::control::Fixed`] or [`crate::control::Advice`], or `learn: false`, or only limits
+    /// requests whose outcomes go to other keys. The busy share bounds the key in every case.
     pub fn set(&mut self, now: Timestamp, numbers: OperatorNumbers, config: &Config) {
         let old = self.bounds(now, config).rate;
         let was_full = self.pace.is_full(now, &old);
@@ -276,13 +286,14 @@ impl Host {
         }
     }
 
-    /// What an operator set for this key.
+    /// Returns the numbers that an operator set for this key.
     pub fn operator_numbers(&self) -> OperatorNumbers {
         let rare = self.rare.as_ref();
         rare.and_then(|rare| rare.operator).unwrap_or_default()
     }
 
-    /// Forgets what was learned of the host, told of its robots.txt, and set by an operator.
+    /// Forgets everything that was learned about the host, the Crawl-delay of its robots.txt, and
+    /// the numbers that an operator set.
     ///
     /// Leases, spent tokens, and a hold that the server asked for stay.
     pub fn forget(&mut self, now: Timestamp, config: &Config) {
@@ -305,33 +316,33 @@ impl Host {
         self.pace.change(now, &old, &new);
     }
 
-    /// The books.
+    /// Returns the counts of leases.
     pub fn tally(&self) -> Tally {
         self.leases.tally()
     }
 
-    /// Slots taken, and of how many.
+    /// Returns the slots that are taken, and the cap.
     pub fn slots(&mut self, now: Timestamp, config: &Config) -> (u32, u32) {
         let cap = self.bounds(now, config).cap;
         (self.leases.in_flight() as u32, cap)
     }
 
-    /// Slots taken.
+    /// Returns the slots that are taken.
     pub fn in_flight(&self) -> usize {
         self.leases.in_flight()
     }
 
-    /// When a permit's slot returns by itself, if it is still taken.
+    /// Returns when the lease of a permit expires, if its slot is still taken.
     pub fn lease_ends(&self, lease: LeaseId) -> Option<Timestamp> {
         self.leases.ends(lease)
     }
 
-    /// What the next lease is called.
+    /// Returns the id of the next lease.
     pub const fn next_lease(&self) -> LeaseId {
         self.leases.next()
     }
 
-    /// When it last granted a permit.
+    /// Returns when the key last granted a permit.
     pub const fn last_grant(&self) -> Timestamp {
         self.last_grant
     }
@@ -370,7 +381,7 @@ impl Host {
         });
     }
 
-    /// What strikes, busy share, breaker and quarantine make of it.
+    /// Updates the strikes, the busy share, the breaker and the quarantine.
     fn judge(
         &mut self,
         now: Timestamp,
@@ -381,7 +392,8 @@ impl Host {
         rng: &mut Rng,
     ) {
         let served = matches!(report.signal, Signal::Ok | Signal::UrlError);
-        // A success that was under way before the refusal says nothing about what came after it.
+        // A success says nothing about the refusal if its request was sent before the refusal was
+        // known.
         if served && lease.id.0 >= self.knowing {
             self.strikes = 0;
         }
@@ -394,7 +406,8 @@ impl Host {
         }
         let in_trouble = !served || report.status.is_some_and(|status| status >= 500);
         if in_trouble && fault.is_the_urls() {
-            // The probe of a breaker says nothing about the host: the next request is the probe.
+            // A breaker's probe that failed by its URL's fault says nothing about the host. The
+            // next request is the probe.
             if let Some(rare) = &mut self.rare
                 && lease.is_probe()
             {
@@ -409,7 +422,8 @@ impl Host {
         }
     }
 
-    /// What the server asked for comes first; without a word from it, our own backoff.
+    /// Extends the hold after a failure. The server's Retry-After or reset comes first; without
+    /// one, the hold is this key's own backoff.
     fn hold_after(
         &mut self,
         now: Timestamp,
@@ -420,7 +434,8 @@ impl Host {
     ) {
         let refused = matches!(report.signal, Signal::RateLimited | Signal::Overloaded);
         let spent = self.spent_until(report, refused);
-        // The Retry-After of a page that is gone or that failed by itself delays that page alone.
+        // The Retry-After of a missing page, or of a page that fails by itself, delays that page
+        // alone.
         let told = report
             .retry_after
             .filter(|_| !matches!(report.signal, Signal::Ok | Signal::UrlError));
@@ -450,11 +465,12 @@ impl Host {
         }
     }
 
-    /// How long the quotas stop this key: until the last spent one resets.
+    /// Returns how long the quotas stop this key: until the last spent one resets.
     ///
-    /// A refusal may be due to any quota. Beside another answer only quotas of requests count, by the law's rule.
+    /// A refusal may be due to any quota. With any other response only quotas of requests count, by
+    /// the law's rule.
     fn spent_until(&self, report: &Report, refused: bool) -> Option<Duration> {
-        // The server has not yet counted the requests that are still under way.
+        // The server has not yet counted the requests that are under way.
         let under_way = self.leases.unheard() as u64;
         let stops = |quota: &&Quota| match quota.unit {
             Unit::Requests if refused => quota.remaining.is_some_and(|left| left <= under_way),

@@ -1,4 +1,5 @@
-//! A call's commands, each sent to whoever owns its key, and sent again where a server says that the key is elsewhere.
+//! The commands of one call. Each is sent to the owner of its key, and sent again if a server says
+//! that the key is elsewhere.
 
 use std::collections::HashMap;
 use std::mem::take;
@@ -9,38 +10,43 @@ use redis::{Cmd, Pipeline, RedisResult, Value, cmd};
 use crate::links::Purpose;
 use crate::{Server, Servers, Trouble};
 
-/// A key moves once in a while, and may move on while it is looked for. More is a cluster that does not know itself.
+/// The most attempts to find a key that moves. A key may move again during the search; after more
+/// attempts the cluster is inconsistent.
 const ROUNDS: usize = 5;
-/// Well below the time of an answer, so that a server without replicas can say so.
+/// The timeout of `WAIT`. It is well below the time of an answer, so that a server without replicas
+/// can still answer.
 const WAIT_MS: u32 = 300;
 
-/// A command and whom it is for.
+/// A command and the key that selects its server.
 pub struct Command<'a> {
-    /// Its owner is asked.
+    /// The key whose owner gets the command.
     pub key: &'a str,
-    /// All of it, the key among them.
+    /// The whole command, with the key.
     pub words: Cmd,
 }
 
-/// A command on its way.
+/// A pending command.
 struct Errand<'a> {
-    /// Without words while it is sent.
+    /// The command. Its words are empty while it is sent.
     command: Command<'a>,
-    /// There, whoever is thought to own the key.
+    /// The server that a redirection named, if any.
     to: Option<Server>,
-    /// The key is about to move: it is there for who asks for it.
+    /// Whether the key is being moved to that server, which then needs `ASKING` before the command.
     asking: bool,
     answer: Option<Result<Value, Trouble>>,
 }
 
 impl Servers {
-    /// The answers to commands that change nothing, in order. All that go to one server go as one pipeline.
+    /// Runs commands that change nothing, and returns their answers in order. All commands for one
+    /// server are one pipeline.
     pub async fn ask(&self, commands: Vec<Command<'_>>) -> Vec<Result<Value, Trouble>> {
         self.each(Purpose::Calls, commands).await
     }
 
-    /// … to commands that change something: [`Trouble::Unacknowledged`] where too few replicas have it ([`Servers::wait`]).
-    /// Waits once per server, for all of its commands.
+    /// Runs commands that change data, and returns their answers in order.
+    ///
+    /// An answer is [`Trouble::Unacknowledged`] if too few replicas have the change
+    /// ([`Servers::wait`]). There is one `WAIT` per server, for all of its commands.
     pub async fn change(&self, commands: Vec<Command<'_>>) -> Vec<Result<Value, Trouble>> {
         let purpose = match self.place.replicas {
             0 => Purpose::Calls,
@@ -49,17 +55,20 @@ impl Servers {
         self.each(purpose, commands).await
     }
 
-    /// … to commands that change what is heard ([`Servers::listen`]), over a connection to each server for them alone.
+    /// Runs commands that change subscriptions ([`Servers::listen`]), over a separate connection to
+    /// each server.
     pub async fn subscribe(&self, commands: Vec<Command<'_>>) -> Vec<Result<Value, Trouble>> {
         self.each(Purpose::Notices, commands).await
     }
 
-    /// Asks every master: what the key's owner says, and what the others say. `read` gets an answer to each question, complaints among
-    /// them, and whether they are the owner's.
+    /// Asks every master. Returns the answer of the key's owner and those of the others.
+    ///
+    /// `read` gets the answers to all questions of one server, errors among them, and whether that
+    /// server is the owner.
     ///
     /// # Errors
     ///
-    /// [`Trouble`] if one of them does not answer, or not what can be read.
+    /// [`Trouble`] if a master does not answer, or if `read` fails.
     pub async fn masters<T>(
         &self,
         key: &str,
@@ -174,10 +183,10 @@ mod tests {
 
     use super::*;
 
-    /// What a server was asked, in order.
+    /// The commands that a server got, in order.
     type Asked = Arc<Mutex<Vec<String>>>;
 
-    /// A server that answers each command with what `says` says.
+    /// Starts a server that answers each command with the result of `says`.
     fn serve<F: Fn(&str) -> String + Copy + Send + Sync + 'static>(
         listener: TcpListener,
         says: F,
@@ -204,7 +213,7 @@ mod tests {
         }
     }
 
-    /// `*2`, `$3`, `GET`, `$1`, `a`
+    /// Reads a command such as `*2`, `$3`, `GET`, `$1`, `a`.
     async fn command(lines: &mut Lines<BufReader<OwnedReadHalf>>) -> Option<String> {
         let count = lines.next_line().await.ok()??;
         let mut words = Vec::new();
@@ -261,7 +270,7 @@ mod tests {
         let asked = one.lock().clone();
         assert_eq!(asked[..1], ["CLUSTER SLOTS"]);
         assert_eq!(asked[1..5], all);
-        // Whose the slots are is asked again: one of them has moved.
+        // The owners of the slots are asked for again, because one slot has moved.
         assert_eq!(asked[5..], ["WAIT 1 300", "CLUSTER SLOTS"]);
         let there = ["SET moved 1", "ASKING", "SET moving 1", "WAIT 1 300"];
         assert_eq!(*other.lock(), there);

@@ -1,10 +1,13 @@
-//! Commands for many keys of Redis or Valkey at once, each sent to whoever owns its key: one server, the master that Sentinels
-//! name, or a cluster's owner.
+//! Sends commands for many keys of Redis or Valkey at once, each to the owner of its key.
 //!
-//! redis-rs has clients for Sentinels and for clusters. Its cluster client takes pipelines of one slot only, so that of a thousand
-//! changes each would be a command of its own, with a `WAIT` of its own to wait for; sent apart, a connection made anew between a change
-//! and its `WAIT` would acknowledge what was never sent. Its Sentinel client takes Sentinels' answers in order, so that one that hangs
-//! costs a call its second. Hence [`Servers`], on redis-rs' connections, slots, parsers and errors.
+//! The servers are one server, the master that Sentinels name, or a cluster.
+//!
+//! redis-rs has clients for Sentinels and for clusters, which do not fit here. Its cluster client
+//! takes pipelines of one slot only. Of a thousand changes, each would be a command of its own with
+//! its own `WAIT`. If the two were sent apart, a new connection between them would acknowledge a
+//! change that was never sent. Its Sentinel client reads the Sentinels' answers in order, so that
+//! one that hangs delays a call by a second. Hence [`Servers`], which uses redis-rs' connections,
+//! slots, parsers and errors.
 //!
 //! ```no_run
 //! use politely_redis::{Command, Servers, redis::cmd};
@@ -24,12 +27,12 @@
 //!
 //! | file | its part |
 //! | --- | --- |
-//! | `url.rs` | what a URL says |
-//! | `links.rs` | a connection to each server for each use |
-//! | `link.rs` | one connection, made again when it broke |
-//! | `owners.rs` | which server owns a key |
-//! | `each.rs` | a call's commands, sent there, again if a key moved |
-//! | `trouble.rs` | what servers complain of, and what to do |
+//! | `url.rs` | the meaning of a URL |
+//! | `links.rs` | a connection to each server for each purpose |
+//! | `link.rs` | one connection, which is opened again after it broke |
+//! | `owners.rs` | the server that owns a key |
+//! | `each.rs` | the commands of a call, sent again if a key moved |
+//! | `trouble.rs` | errors of servers, with advice |
 //! | [`engine`] | shared keys of `politely-store` in these servers |
 
 mod each;
@@ -53,28 +56,32 @@ pub use self::each::Command;
 pub use self::links::Server;
 pub use self::trouble::Trouble;
 pub use self::url::UrlError;
-/// Commands and answers are its own.
+/// The crate of the commands and answers in this interface.
 pub use redis;
 
-/// One server, or those that Sentinels or a cluster's servers name.
+/// One server, or the servers that Sentinels or a cluster name.
 ///
-/// Connections are made when they are needed and again when they broke, so servers may come and go. A call with a broken
-/// connection fails, the next one makes another; each ends within seconds. All calls are to be made on one tokio runtime.
-/// One call should have thousands of commands at most: it has half a second to be answered.
+/// Connections are opened when they are needed, and again after they broke, so servers may come and
+/// go. A call on a broken connection fails, and the next call opens another. Each call ends within
+/// seconds. All calls must be made on one Tokio runtime. One call should have at most some
+/// thousands of commands, because it must be answered within half a second.
 pub struct Servers {
     place: Place,
     hear: OnceLock<Arc<dyn Fn(PushInfo) + Send + Sync>>,
     links: Mutex<Links>,
-    /// Unless they are to be asked for.
+    /// The known owners. `None` means that the next call asks for them.
     owners: Mutex<Option<Arc<Owners>>>,
 }
 
 impl Servers {
-    /// Those behind `url`: `redis://`, `redis+sentinel://` or `redis+cluster://`, or `rediss` for TLS. Talks to nobody yet.
+    /// Creates a client for the servers of `url`. It connects at the first call.
+    ///
+    /// The scheme is `redis://`, `redis+sentinel://` or `redis+cluster://`, or the same with
+    /// `rediss` for TLS.
     ///
     /// # Errors
     ///
-    /// [`UrlError`] if the URL means nothing, or the file of its `ca` cannot be read.
+    /// [`UrlError`] if the URL is invalid, or if the file of its `ca` cannot be read.
     pub fn connect(url: &str) -> Result<Self, UrlError> {
         Ok(Self {
             place: Place::parse(url)?,
@@ -84,16 +91,18 @@ impl Servers {
         })
     }
 
-    /// How many replicas are to acknowledge what [`Servers::change`] changes (`WAIT`, at most 0.3 s). Default: what the URL says
-    /// (`?wait=1`), else 0.
+    /// Sets how many replicas must acknowledge the changes of [`Servers::change`] (`WAIT`, at most
+    /// 0.3 s). The default is the number in the URL (`?wait=1`), else 0.
     #[must_use]
     pub fn wait(mut self, replicas: usize) -> Self {
         self.place.replicas = replicas;
         self
     }
 
-    /// From now on `hear` is called with what servers say unasked. [`redis::PushKind::Disconnection`]: nothing may be heard of any channel until
-    /// it is subscribed to again. To be called once, before all else; who calls again is not heard.
+    /// Calls `hear` with each message that a server pushes.
+    ///
+    /// [`redis::PushKind::Disconnection`] means that messages of every channel may be lost until it
+    /// is subscribed to again. Call this once, before all other calls; a second call has no effect.
     pub fn listen(&self, hear: impl Fn(PushInfo) + Send + Sync + 'static) {
         let _ = self.hear.set(Arc::new(hear));
     }

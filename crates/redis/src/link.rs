@@ -1,16 +1,17 @@
-//! One connection to one server: made when it is needed, and again when it broke.
+//! One connection to one server. It is opened when it is needed, and again after it broke.
 
 use std::future::Future;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// Before the second attempt to connect, and before any later one at most.
+/// The pause before the second attempt to connect, and the longest pause before a later one.
 const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(160)];
 
-/// All who need the connection share it, and the attempts to make it.
+/// A connection that all its users share, as they share the attempts to open it.
 pub(crate) struct Link<C> {
-    /// With its number, so that only who used the broken one drops it.
+    /// The connection with its number. The number lets only a user of the broken connection drop
+    /// it.
     current: Mutex<Option<(u64, C)>>,
     connecting: tokio::sync::Mutex<Attempts>,
 }
@@ -31,8 +32,10 @@ impl<C> Default for Link<C> {
 }
 
 impl<C: Clone> Link<C> {
-    /// A call over the connection there is, or over one that `connect` makes. Whatever goes wrong, the next call makes another:
-    /// a peer that vanished without a word never breaks a connection, so late answers have to count as well.
+    /// Makes a call over the open connection, or over one that `connect` opens.
+    ///
+    /// After any error the next call opens another connection. A peer that vanished silently never
+    /// breaks a connection, so timeouts must count as well.
     pub(crate) async fn call<T, E, Connecting, Calling>(
         &self,
         connect: impl FnOnce() -> Connecting,
@@ -72,7 +75,7 @@ impl<C: Clone> Link<C> {
             let doubled = PAUSES[0] * 2_u32.saturating_pow(attempts.failed - 1);
             tokio::time::sleep(doubled.min(PAUSES[1])).await;
         }
-        // Counted first: who gives up meanwhile has failed too.
+        // Count before the attempt, because a caller that gives up meanwhile has failed too.
         attempts.failed += 1;
         let connection = connect().await?;
         attempts.failed = 0;
@@ -93,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    /// Connections are numbered as they are made.
+    /// A server that numbers its connections.
     #[derive(Default)]
     struct Server {
         made: AtomicU32,
@@ -124,7 +127,8 @@ mod tests {
         assert_eq!(many, [Ok(1); 9]);
         assert_eq!(server.call(|_| true).await, Err(()));
         assert_eq!(server.call(|_| false).await, Ok(2));
-        // Who used the first and hears late that it broke leaves the second alone.
+        // A user of the first connection, which notices late that it broke, must not drop the
+        // second.
         let server = Server::default();
         let slow = server.link.call(
             || async { Ok(1) },
@@ -154,10 +158,10 @@ mod tests {
         for _ in 0..10 {
             assert_eq!(link.call(refused, |_| async { Ok(()) }).await, Err(()));
         }
-        // 10, 20, 40, 80, and 160 five times.
+        // The pauses are 10, 20, 40, 80, and 160 ms five times.
         assert_eq!(began.elapsed(), Duration::from_millis(150 + 5 * 160));
         assert_eq!(tried.load(Ordering::Relaxed), 10);
-        // Who gives up while connecting has failed too.
+        // A caller that gives up while it connects has failed too.
         let hangs = link.call(std::future::pending::<Result<u32, ()>>, |_| async {
             Ok(())
         });

@@ -1,4 +1,4 @@
-//! A connection to each server for each use.
+//! A connection to each server for each purpose.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,17 +12,19 @@ use crate::{Servers, Trouble};
 
 pub use redis::cluster::NodeAddress as Server;
 
-/// A server that has not answered by then is as good as away. redis-rs' default too.
+/// After this time without an answer a server counts as unavailable. This is also redis-rs'
+/// default.
 const ANSWER_TIME: Duration = Duration::from_millis(500);
-/// With what comes before and the answer, a call stays below its second.
+/// The time to connect. Together with the pause before and the answer after, a call stays below one
+/// second.
 const CONNECT_TIME: Duration = Duration::from_millis(300);
 
-/// What a connection is for. Each use has connections of its own: a `WAIT` keeps everything behind it waiting, and notices
-/// need another protocol.
+/// The purpose of a connection. Each purpose has connections of its own: a `WAIT` delays every
+/// command behind it, and notices need another protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Purpose {
     Calls,
-    /// Changes that replicas have to acknowledge.
+    /// Changes that replicas must acknowledge.
     Durable,
     Notices,
     Sentinel,
@@ -31,7 +33,7 @@ pub(crate) enum Purpose {
 pub(crate) type Links = HashMap<(Server, Purpose), Arc<Link<MultiplexedConnection>>>;
 
 impl Servers {
-    /// Sends all at once. One answer per command, in order, complaints among them.
+    /// Sends all commands at once. Returns one answer per command, in order, errors among them.
     pub(crate) async fn send(
         &self,
         server: &Server,

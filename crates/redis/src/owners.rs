@@ -1,4 +1,5 @@
-//! Who owns a key: the one server there is, the master that Sentinels name, or whoever has its slot in a cluster.
+//! Finds the owner of a key: the one server, the master that Sentinels name, or the owner of its
+//! slot in a cluster.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use crate::{Server, Servers, Trouble};
 
 pub(crate) struct Owners {
     pub(crate) all: HashSet<Server>,
-    /// Of a cluster: whose each slot is.
+    /// The owner of each slot, in a cluster.
     slots: Option<HashMap<Slot, Server>>,
 }
 
@@ -38,7 +39,7 @@ impl Owners {
 }
 
 impl Servers {
-    /// Who owns what; asked for if it is unknown.
+    /// Returns the owners, and asks for them if they are unknown.
     pub(crate) async fn owners(&self) -> Result<Arc<Owners>, Trouble> {
         if let Some(known) = self.owners.lock().clone() {
             return Ok(known);
@@ -60,7 +61,8 @@ impl Servers {
         Ok(found)
     }
 
-    /// Whoever answers first is believed: who is wrong is found out by the servers themselves (`MOVED`, `READONLY`).
+    /// Asks for the owners and takes the first answer. If that is wrong, the servers themselves say
+    /// so (`MOVED`, `READONLY`).
     async fn find(&self) -> Result<Owners, Trouble> {
         let mut question = pipe();
         let purpose = match &self.place.kind {
@@ -76,7 +78,8 @@ impl Servers {
             }
         };
         let mut asked: HashSet<Server> = self.place.servers.iter().cloned().collect();
-        // Those named may be gone; those found are connected already.
+        // The servers in the URL may be gone. The servers that were found later are connected
+        // already.
         for (server, used) in self.links.lock().keys() {
             if *used == purpose {
                 asked.insert(server.clone());
@@ -97,7 +100,7 @@ impl Servers {
         Ok(select_ok(asking).await?.0)
     }
 
-    /// The next call asks again.
+    /// Forgets the owners, so that the next call asks again.
     pub(crate) fn forget(&self) {
         *self.owners.lock() = None;
     }
@@ -110,7 +113,7 @@ impl Servers {
         })
     }
 
-    /// A server said no; it may be that it is no owner any more.
+    /// Returns the error of a server. Forgets the owners if the server may own its keys no more.
     pub(crate) fn refused(&self, server: &Server, why: RedisError) -> Trouble {
         if is_elsewhere(&why) {
             self.forget();
@@ -118,7 +121,8 @@ impl Servers {
         Trouble::Server(server.clone(), why)
     }
 
-    /// Where a cluster's server says that the key is now, or will be: there it is for who asks for it.
+    /// Returns the server that a cluster's redirection names, and whether it needs `ASKING` because
+    /// the key is still being moved.
     pub(crate) fn redirected(&self, why: &RedisError, from: &Server) -> Option<(Server, bool)> {
         let Kind::Cluster = self.place.kind else {
             return None;
@@ -133,13 +137,13 @@ impl Servers {
     }
 }
 
-/// `from` stands in for a host it does not say.
+/// Returns a server. If `host` is empty, it is the host of `from`.
 fn server(host: &str, port: u16, from: &Server) -> Server {
     let host = if host.is_empty() { from.host() } else { host };
     Server::new(host.trim_matches(['[', ']']), port)
 }
 
-/// Of a Sentinel's answer: host and port.
+/// Reads a Sentinel's answer: host and port.
 fn master(answer: Value) -> RedisResult<Owners> {
     let unknown = "this Sentinel knows no master of that name";
     let master: Option<(String, u16)> = from_redis_value(answer)?;
@@ -147,7 +151,7 @@ fn master(answer: Value) -> RedisResult<Owners> {
     Ok(Owners::one(Server::new(host, port)))
 }
 
-/// Of `CLUSTER SLOTS`: first slot, last slot, master (host, port, …), replicas.
+/// Reads the answer to `CLUSTER SLOTS`: first slot, last slot, master (host, port, …), replicas.
 fn slots(answer: Value, from: &Server) -> RedisResult<Owners> {
     fn part<T: FromRedisValue>(of: &[Value], index: usize) -> Result<T, ParsingError> {
         from_redis_value_ref(of.get(index).unwrap_or(&Value::Nil))

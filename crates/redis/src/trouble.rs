@@ -1,35 +1,37 @@
-//! What servers complain of, in their words, and what to do if that helps.
+//! Errors of servers in their own words, with advice where it helps.
 
 use redis::{ErrorKind, RedisError, Value};
 
 use crate::Server;
 
-/// Why a command has no answer. It may have been carried out all the same.
+/// Why a command has no answer. The command may have been executed nevertheless.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Trouble {
-    /// A server said no, said what means nothing, did not answer in time, or cannot be reached.
+    /// A server returned an error or an unreadable answer, did not answer in time, or cannot be
+    /// reached.
     #[error("{}: {}", .0, complaint(.1))]
     Server(Server, RedisError),
     /// Some slots of the cluster have no master.
     #[error("no server owns its slot: the cluster is incomplete")]
     NoOwner,
-    /// Each of its owners named another one.
+    /// Each owner of the key named another one.
     #[error("it was moved again and again")]
     Restless,
-    /// Who sees by the answer that nothing was changed may take it for one.
+    /// Too few replicas acknowledged the change. If the answer shows that nothing changed, the
+    /// caller may accept it.
     #[error("{server}: changed, but not acknowledged by {replicas} of its replicas in time")]
     Unacknowledged {
-        /// Who answered.
+        /// The server that answered.
         server: Server,
-        /// As many were to acknowledge.
+        /// The number of replicas that had to acknowledge.
         replicas: usize,
-        /// What came.
+        /// The server's answer.
         answer: Value,
     },
 }
 
 impl Trouble {
-    /// The word that a server's complaint begins with: `NOSCRIPT`, `ERR`, …
+    /// Returns the code of a server's error: `NOSCRIPT`, `ERR`, …
     pub fn code(&self) -> Option<&str> {
         match self {
             Self::Server(_, why) => why.code(),
@@ -49,7 +51,7 @@ fn complaint(why: &RedisError) -> String {
     said + hint
 }
 
-/// Another server may say yes, or another connection.
+/// Returns whether another server, or another connection, may accept the command.
 pub(crate) fn is_elsewhere(why: &RedisError) -> bool {
     let codes = ["READONLY", "MASTERDOWN", "CLUSTERDOWN", "LOADING", "MOVED"];
     why.code().is_none_or(|code| codes.contains(&code))

@@ -1,4 +1,4 @@
-//! What an engine's URL says.
+//! Parses the URL of an engine.
 
 use percent_encoding::percent_decode_str;
 use redis::io::tcp::TcpSettings;
@@ -10,32 +10,33 @@ use url::Url;
 
 use crate::links::{Purpose, Server};
 
-/// Why a URL leads to no servers.
+/// Why the URL of an engine is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
-    /// It begins with something else.
+    /// The scheme is unknown.
     #[error(
         "an engine's URL begins with redis://, redis+sentinel:// or redis+cluster:// (or rediss for TLS), not with `{0}`"
     )]
     Scheme(String),
-    /// What comes before the servers.
+    /// The part before the servers is not a user and a password.
     #[error("no user and password before the `@`; write characters such as / and @ as %2F and %40")]
     Login,
-    /// Where a server's address should be.
+    /// The text in place of a server's address is not an address.
     #[error("`{0}` is no server's address; say host:port")]
     Address(String),
-    /// Sentinels know masters by name.
+    /// The name of the master is missing. Sentinels know masters by name.
     #[error("which master? Its name comes after the Sentinels: {0}://host:26379/mymaster")]
     Master(String),
-    /// What comes after the servers.
+    /// The path after the servers is not a database.
     #[error("`{0}` is no database; one server has databases 0, 1, …, a cluster has 0 alone")]
     Database(String),
-    /// What comes after the question mark, its value aside: it may be a password.
+    /// A parameter is unknown or has an invalid value. The error omits the value, which may be a
+    /// password.
     #[error(
         "`{0}=` is no parameter of an engine's URL, or not with that value; say wait=1 or, with TLS, ca=FILE"
     )]
     Parameter(String),
-    /// The file named by `ca`.
+    /// The file named by `ca` cannot be used.
     #[error("no certificates in {0}: {1}")]
     Certificates(String, String),
 }
@@ -48,7 +49,7 @@ pub(crate) enum Kind {
 
 pub(crate) struct Place {
     pub(crate) kind: Kind,
-    /// Those the URL names.
+    /// The servers in the URL.
     pub(crate) servers: Vec<Server>,
     pub(crate) replicas: usize,
     login: RedisConnectionInfo,
@@ -71,7 +72,7 @@ impl Place {
         let (login, rest) = rest.rsplit_once('@').unwrap_or(("", rest));
         let hosts_end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (hosts, tail) = rest.split_at(hosts_end);
-        // What surrounds the servers reads as it would around one.
+        // The parts around the servers are parsed as parts of a URL with one server.
         let around = Url::parse(&format!("redis://{login}@localhost{tail}")).ok();
         let around = around.filter(|url| url.host_str() == Some("localhost"));
         let mut around = around.ok_or(UrlError::Login)?;
@@ -116,7 +117,8 @@ impl Place {
             place.set(&name, &value)?;
         }
         if place.tls.is_some() {
-            // Who brings another provider along has installed it by now; with two in the tree, rustls would not choose.
+            // An application with another provider has installed it by now. With two providers in
+            // the tree, rustls does not choose one by itself.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
         Ok(place)
@@ -133,7 +135,7 @@ impl Place {
                     return Err(wrong("none in PEM form".to_owned()));
                 }
                 tls.root_cert = Some(pem);
-                // Says now what would come at the first call.
+                // Reports an error now that would otherwise appear at the first call.
                 self.client(&self.servers[0], Purpose::Calls)
                     .map_err(|why| wrong(why.to_string()))?;
             }
@@ -142,7 +144,7 @@ impl Place {
         Ok(())
     }
 
-    /// How to speak with a server. A Sentinel has users of its own and no databases.
+    /// Returns the client for a server. A Sentinel has its own users and no databases.
     pub(crate) fn client(&self, server: &Server, purpose: Purpose) -> RedisResult<Client> {
         let (host, port) = (server.host().to_owned(), server.port());
         let addr = match &self.tls {

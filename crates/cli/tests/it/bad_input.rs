@@ -150,8 +150,14 @@ fn what_is_wrong_is_said_in_the_first_line() {
             vec!["fetch", "--retries", "-1", url],
             "must be a whole number",
         ),
-        (vec!["fetch", "--save", &text, url], "expected a directory, found a file"),
-        (vec!["fetch", "--state", &text, url], "expected a directory, found a file"),
+        (
+            vec!["fetch", "--save", &text, url],
+            "expected a directory, found a file",
+        ),
+        (
+            vec!["fetch", "--state", &text, url],
+            "expected a directory, found a file",
+        ),
         (vec!["fetch", "--output", &folder, url], "is a directory"),
         (
             vec!["fetch", "--output", &text, "-i", &text],
@@ -183,7 +189,10 @@ fn what_is_wrong_is_said_in_the_first_line() {
             vec!["top", "--coordinator", "nonsense"],
             "must begin with http:// or https://",
         ),
-        (vec!["serve", "--state", &text], "expected a directory, found a file"),
+        (
+            vec!["serve", "--state", &text],
+            "expected a directory, found a file",
+        ),
         (
             vec!["serve", "--memory", "--tls-cert", &text, "--tls-key", &text],
             "has no certificate in PEM form",

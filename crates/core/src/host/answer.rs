@@ -1,4 +1,4 @@
-//! What a key is asked, and what it answers.
+//! Acquire requests to a key, and its answers.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,27 +8,28 @@ use serde::{Deserialize, Serialize};
 use crate::Timestamp;
 use crate::gate::{HoldReason, LeaseId, Rate};
 
-/// Nothing that several share is promised further ahead than this, and no run goes on for longer: whoever keeps the state may forget
-/// what it promised (P7).
+/// The furthest that a shared departure is promised ahead, and the longest run. The process that
+/// keeps the state may lose its last promises (P7), so they reach no further than this.
 pub const HORIZON: Duration = Duration::from_secs(2);
 
-/// What a request asks for.
+/// An acquire request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ask {
-    /// Consecutive departure slots wanted; each becomes a permit of its own. At least 1.
+    /// Consecutive departure slots, at least 1. Each becomes a permit of its own.
     pub slots: u16,
-    /// A reservation may start this far ahead; zero: now or not at all.
+    /// How far ahead a reservation may start. Zero allows only a start now.
     pub horizon: Duration,
-    /// Tokens it costs. At least 1; one that costs more is granted one slot.
+    /// Tokens that the request costs, at least 1. A request that costs more than 1 is granted one
+    /// slot.
     pub cost: u16,
-    /// Bytes it will send, charged to the byte budget at once.
+    /// Bytes that the request will send. They are charged to the byte budget at once.
     pub bytes: u64,
-    /// Another key learns from the outcome; this key is only a limit of the request.
+    /// Whether another key learns from the outcome, and this key is only a limit of the request.
     pub is_limit_only: bool,
 }
 
 impl Ask {
-    /// One departure, which may start so far ahead.
+    /// Returns a request for one departure, which may start up to `horizon` ahead.
     #[must_use]
     pub fn within(horizon: Duration) -> Self {
         Self {
@@ -37,7 +38,7 @@ impl Ask {
         }
     }
 
-    /// What its first permit gives back if it does not leave.
+    /// Returns the refund of its first permit if that does not leave.
     #[must_use]
     pub fn unused(self) -> Unused {
         Unused {
@@ -47,17 +48,18 @@ impl Ask {
     }
 }
 
-/// What a permit gives back whose request did not leave.
+/// The refund of a permit whose request did not leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unused {
     /// Tokens.
     pub cost: u16,
-    /// Of the byte budget.
+    /// Bytes of the byte budget.
     pub bytes: u64,
 }
 
 impl Unused {
-    /// What each permit of a run gives back, the last first: only the newest tokens can be given back.
+    /// Returns the refund of each permit of a run, the last permit first, because only the newest
+    /// tokens can be returned.
     pub fn of_run(self, first: LeaseId, slots: u16) -> impl Iterator<Item = (LeaseId, Self)> {
         first.run(slots).rev().map(move |lease| {
             let bytes = if lease == first { self.bytes } else { 0 };
@@ -78,47 +80,49 @@ impl Default for Ask {
     }
 }
 
-/// The answer to a request.
+/// The answer to an acquire request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Decision {
-    /// It may leave.
+    /// The request may leave.
     Granted(Grant),
-    /// Not now.
+    /// The request may not leave yet.
     Wait(Wait),
 }
 
 /// A run of permits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Grant {
-    /// The first permit's lease; the others' ids follow it one by one.
+    /// The first permit's lease. The ids of the others follow it one by one.
     pub lease: LeaseId,
-    /// Permits granted: as many as asked for, or as many as are free in flight and leave within [`HORIZON`].
+    /// Permits granted: at most the number asked for, the free slots, and the departures within
+    /// [`HORIZON`].
     pub slots: u16,
     /// When the first may leave.
     pub start: Timestamp,
     /// The present rate, requests per second.
     pub rate: f64,
-    /// What the first gives back if it does not leave; the others the same, without the bytes.
+    /// The refund of the first permit if it does not leave. The others have the same one, without
+    /// the bytes.
     pub unused: Unused,
 }
 
 impl Grant {
-    /// Between one start and the next.
+    /// Returns the time between one start and the next.
     pub fn interval(&self) -> Duration {
         Rate::per_second(self.rate).interval()
     }
 }
 
-/// Why not now, and when to ask again.
+/// Why a request must wait, and when to ask again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
     /// Ask again at this time, or when a report of this key comes, whichever is first.
     pub at: Timestamp,
-    /// What is in the way.
+    /// The closed gate.
     pub reason: Reason,
 }
 
-/// What keeps a key waiting.
+/// Why a key waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Reason {
     /// The next departure slot is later.
@@ -129,16 +133,17 @@ pub enum Reason {
     Bytes,
     /// A hold.
     Hold(HoldReason),
-    /// A hold longer than the user's ceiling.
+    /// A hold that is longer than `hold_max`.
     Parked(HoldReason),
-    /// The breaker is open or its probe under way.
+    /// The breaker is open, or its probe is under way.
     Breaker,
-    /// The host blocks us.
+    /// The host shows block pages.
     Quarantine,
-    /// The engine that keeps the key's state is away. Never a [`crate::host::Host`]'s answer: whoever asks the
-    /// engine for its state gives it.
+    /// The engine that keeps the key's state is unavailable. A [`crate::host::Host`] never answers
+    /// this; the caller of the engine does.
     Away,
-    /// What the engine keeps for the key is no state that this version can read. Never a [`crate::host::Host`]'s answer.
+    /// The key's cell in the engine cannot be decoded by this version. A [`crate::host::Host`]
+    /// never answers this.
     Unreadable,
 }
 
@@ -158,21 +163,24 @@ impl fmt::Display for Reason {
     }
 }
 
-/// What a report changed.
+/// The effects of a report.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Directions {
-    /// Nothing leaves for this key before then; in the past: nothing is in the way.
+    /// When the key's hold ends. Nothing leaves before then; a time in the past means no hold.
     pub hold_until: Timestamp,
-    /// Requests per second from now on.
+    /// The new rate, requests per second.
     pub rate: f64,
-    /// The report began a new congestion event.
+    /// Whether the report began a new congestion event.
     pub event: bool,
-    /// It came after its lease had expired, or a second time: it moved no rate.
+    /// Whether the report came after its lease had expired, or a second time. Such a report moves
+    /// no rate.
     pub late: bool,
-    /// The failure counts against its URL only: the host's rate, breaker and hold did not change.
+    /// Whether the failure counts against its URL only. The host's rate, breaker and hold then did
+    /// not change.
     ///
-    /// True for a plain 4xx, and for what [`crate::signal::Report::resource`] lets the host tell apart.
-    /// The caller puts off this URL alone, by the report's Retry-After or by its own backoff, and goes
-    /// on with other URLs. False for success, and for a failure that is evidence against the host.
+    /// True for a plain 4xx, and for failures that [`crate::signal::Report::resource`] lets the
+    /// host tell apart. The caller then delays this URL alone, by the report's Retry-After or by
+    /// its own backoff, and goes on with other URLs. False for success, and for a failure that is
+    /// evidence against the host.
     pub url_fault: bool,
 }

@@ -1,9 +1,10 @@
-//! robots.txt's Crawl-delay: how long the host wants to be left alone after each request.
+//! The Crawl-delay of robots.txt: how long a host wants to rest after each request.
 //!
-//! Whoever has read it tells the key. From then on the key has one request under way at a time, and after its end the
-//! next waits for the delay, whoever asks for it. Several may have read different ones: the largest told that is still
-//! fresh counts, and a smaller one is to be told again when that has run out. It bounds what law, profile and operator say,
-//! and never raises it.
+//! A worker that has read the file reports the delay to the key. From then on the key has one
+//! request in flight at a time. The next request of any worker waits for the delay after its end.
+//! Workers may have read different delays. The largest fresh one counts; a smaller one must be
+//! reported again when that one is stale. The delay bounds law, profile and operator, and never
+//! raises their limits.
 
 use std::time::Duration;
 
@@ -15,19 +16,20 @@ use crate::gate::HoldReason;
 /// The longest delay obeyed: a day. A longer one counts as a day.
 pub const CRAWL_DELAY_MAX: Duration = Duration::from_hours(24);
 
-/// The longest a robots.txt is gone by without asking for it again: 24 h (RFC 9309, 2.4).
+/// The longest time that a robots.txt is used without a new request for it: 24 h (RFC 9309, 2.4).
 pub const CRAWL_DELAY_FRESH_MAX: Duration = Duration::from_hours(24);
 
-/// What a robots.txt asks for, as it is told to a key.
+/// The Crawl-delay of a robots.txt, as a worker reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CrawlDelay {
-    /// From a request's end to the next one's start, in whole milliseconds, rounded up; at most [`CRAWL_DELAY_MAX`].
+    /// Time from a request's end to the next one's start, rounded up to whole milliseconds; at most
+    /// [`CRAWL_DELAY_MAX`].
     pub pause: Duration,
-    /// For how long the file that says so is still gone by; at most [`CRAWL_DELAY_FRESH_MAX`].
+    /// How long the file stays fresh; at most [`CRAWL_DELAY_FRESH_MAX`].
     pub fresh: Duration,
 }
 
-/// What a key goes by.
+/// The Crawl-delay in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pause {
     ms: u32,
@@ -35,8 +37,10 @@ pub(super) struct Pause {
 }
 
 impl Host {
-    /// The host asks for `told` in its robots.txt. Says whether that is news: a delay larger than what the key goes by, or one
-    /// that lasts longer. A larger one counts from now on, since when the last request ended is not known.
+    /// Applies the Crawl-delay of the host's robots.txt. Returns whether that changed anything: the
+    /// delay is larger than the one in force, or it lasts longer.
+    ///
+    /// A larger one counts from now on, because the end of the last request is not known.
     pub fn crawl_delay(&mut self, now: Timestamp, told: CrawlDelay, config: &Config) -> bool {
         if !self.crawl_delay_is_news(now, told) {
             return false;
@@ -53,9 +57,9 @@ impl Host {
         true
     }
 
-    /// Would [`Host::crawl_delay`] change anything?
+    /// Returns whether [`Host::crawl_delay`] would change anything.
     pub fn crawl_delay_is_news(&self, now: Timestamp, told: CrawlDelay) -> bool {
-        /// By so much two clocks may differ about when a file was read.
+        /// The furthest that two clocks may differ about when a file was read.
         const SAME: Duration = Duration::from_mins(1);
         let told = Pause::new(now, told);
         if self.operator_numbers().crawl_delay_ms.is_some() {
@@ -69,7 +73,7 @@ impl Host {
         }
     }
 
-    /// A request is over since `ended`.
+    /// Starts the rest of a request that ended at `ended`.
     pub(super) fn rest(&mut self, ended: Timestamp, now: Timestamp) {
         if let Some(pause) = self.pause(now) {
             self.hold
@@ -79,7 +83,7 @@ impl Host {
         }
     }
 
-    /// What it goes by at `now`.
+    /// Returns the Crawl-delay in force at `now`.
     #[inline]
     pub(super) fn pause(&self, now: Timestamp) -> Option<Pause> {
         let rare = self.rare.as_ref()?;
@@ -108,12 +112,12 @@ impl Pause {
         Duration::from_millis(u64::from(self.ms))
     }
 
-    /// Requests per second, were they answered at once.
+    /// Returns the rate for requests that are answered at once, requests per second.
     pub(super) fn rate(self) -> f64 {
         1e3 / f64::from(self.ms)
     }
 
-    /// The longer of two, for as long as the later.
+    /// Returns the longer length of the two, with the later end.
     pub(super) fn join(self, other: Self) -> Self {
         Self {
             ms: self.ms.max(other.ms),
@@ -121,7 +125,7 @@ impl Pause {
         }
     }
 
-    /// After a restart the clock may have jumped.
+    /// Bounds the end after a restart, when the clock may have jumped.
     pub(super) fn rebase(&mut self, now: Timestamp) {
         self.until = self.until.min(now + CRAWL_DELAY_FRESH_MAX);
     }

@@ -1,21 +1,23 @@
-//! Is a failure evidence against the host, or the trouble of its URL alone?
+//! Decides whether a failure is evidence against the host, or counts against its URL alone.
 //!
-//! A 429 or a 504 may be about one URL (RFC 6585, section 4). A report that names its URL is weighed here
-//! before the law, the breaker and the hold see it. Evidence against a host needs two different URLs, or
-//! no success at all; repeated failures of one URL between successes of others count once.
+//! A 429 or a 504 may be about one URL (RFC 6585, section 4). A report that names its URL is
+//! weighed here before the law, the breaker and the hold see it. Evidence against a host needs two
+//! different URLs, or no success at all. Repeated failures of one URL between successes of others
+//! count once.
 //!
 //! | a failure | counts against the host |
 //! | --- | --- |
 //! | in a report without a URL | always: the report counts as one about a URL of its own |
 //! | a refusal (429, 503, 529, any Retry-After) or a block page | at first sight |
 //! | of a URL that failed before another URL was served | never, until that URL itself is served |
-//! | any other, on a host that served before | if so many different URLs in a row seldom fail there |
+//! | any other, on a host that served before | if a run of so many URLs is unlikely |
 //! | any other, on a host that never served | from the second on, for the breaker alone |
 //!
-//! Two things correct a first sight. If the URL is refused again although others were served in between, the
-//! law gets back what it knew before the cut. And the host's record says what a first sight is worth: once
-//! a URL proved to be at fault itself, refusals of further URLs need company as well, until one recovers;
-//! after [`TRANSIENTS`] URLs that failed and were then served, every first failure counts.
+//! Two rules correct a verdict at first sight. If the URL is refused again although others were
+//! served in between, the law gets back the state that it had before the cut. And the host's record
+//! sets the weight of a first failure. Once a URL proved to be at fault itself, refusals of further
+//! URLs need a second URL as well, until one recovers. After [`TRANSIENTS`] URLs that failed and
+//! were then served, every first failure counts.
 //!
 //! A healthy host has no such state, and a success costs it one comparison.
 
@@ -28,110 +30,112 @@ use crate::control::{KeyLaw, Law};
 use crate::gate::{Lease, LeaseId};
 use crate::signal::{Report, Resource, Signal};
 
-/// URLs whose failures are remembered, per host.
+/// Number of URLs whose failures are remembered, per host.
 const URLS_MAX: usize = 16;
-/// A URL that failed so many requests ago is not asked any more.
+/// Number of later requests after which a URL that failed counts as abandoned.
 const STALE_LEASES: u64 = 1_000;
-/// A run of failures is evidence if it is rarer than this among failures that are independent.
+/// The probability below which a run of independent failures is evidence.
 const RARE_RUN: f64 = 1e-3;
 /// The same for plain 500s, which say little about a host.
 const RARE_RUN_OF_ERRORS: f64 = 1e-4;
-/// On a host with so many bad pages, a run of them must be so much rarer: there are more occasions for one.
+/// Number of failures from which a run must be rarer by [`RARER`]. A host with many bad pages has
+/// more occasions for a run.
 const MANY_FAILURES: u8 = 5;
 const RARER: f64 = 0.01;
-/// Failures in a row of a single URL, nothing else asked, that count once.
+/// Consecutive failures of a single URL, with no other request between, that count once.
 const LONE_FAILURES: u8 = 4;
-/// The share of failing URLs before any is known: half a URL of five and a half.
+/// The share of failing URLs before any outcome is known: half a URL of five and a half.
 const PRIOR: (f64, f64) = (0.5, 5.5);
-/// The counts behind that share are halved here, so that old failures fade.
+/// The counts behind that share are halved at this number, so that old failures fade.
 const TRIES_MAX: u8 = 200;
-/// URLs that proved to be at fault themselves, and none since that recovered.
+/// The record at which a URL has proved to be at fault itself, and none has recovered since.
 const OWN_FAULTS: i8 = 1;
-/// URLs that failed and were then served.
+/// The record of a host whose failed URLs were served later.
 const TRANSIENTS: i8 = -2;
-/// The record's bounds: it follows a host that changes.
+/// The bounds of the record. They let it follow a host that changes.
 const RECORD: (i8, i8) = (-3, 3);
 
-/// What a failure counts against.
+/// The target that a failure counts against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// The law, the breaker and the hold: or it is no failure.
+    /// Counts against the law, the breaker and the hold; or the outcome is no failure.
     Host,
-    /// The breaker: a host that never served teaches nothing about its rate.
+    /// Counts against the breaker. A host that never served teaches nothing about its rate.
     Outage,
-    /// Its URL alone, and whether the host was well says another.
+    /// Counts against its URL alone. Another report tells whether the host was well.
     Url,
-    /// Its URL alone, and the host was well: to the law the request was served.
+    /// Counts against its URL alone, and the host was well. To the law the request was served.
     Page,
 }
 
 impl Fault {
-    /// The URL alone is at fault.
+    /// Returns whether the URL alone is at fault.
     pub(super) const fn is_the_urls(self) -> bool {
         matches!(self, Self::Url | Self::Page)
     }
 }
 
-/// How telling a failure is.
+/// The evidence of a failure about the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// The host answered soundly, though not with the page: 403, a body that cannot be decoded.
+    /// The host answered soundly, though not with the page: a 403, or a body that cannot be
+    /// decoded.
     Answer,
-    /// The host said no.
+    /// The host refused the request.
     Refusal,
-    /// The host shows that it is shut.
+    /// The host showed a block page.
     Block,
-    /// No answer, or a gateway's.
+    /// No answer came, or a gateway answered.
     Trouble,
     /// A plain 500.
     Error,
 }
 
-/// The failures of one host's URLs of late.
+/// The recent failures of one host's URLs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Evidence {
-    /// In order: the one whose last failure is oldest comes first.
+    /// Failed URLs, in the order of their last failures, the oldest first.
     failed: Vec<FailedUrl>,
     /// Different URLs that failed since the last success, other than by their own fault.
     run: u8,
-    /// Failures beyond those, of the same URLs.
+    /// Further failures of the URLs in `run`.
     repeats: u8,
-    /// First tries of URLs, and how many failed.
+    /// First tries of URLs. The next field counts how many of them failed.
     tries: u8,
     failures: u8,
-    /// Above zero: URLs that proved to be at fault; below: URLs that recovered.
+    /// Above zero: URLs that proved to be at fault. Below zero: URLs that recovered.
     record: i8,
-    /// The law before the cuts whose causes are marked so.
+    /// The law before the cuts whose causes are marked as `cut`.
     undo: Option<KeyLaw>,
 }
 
 /// A URL that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct FailedUrl {
-    /// First lease granted after the failure was noticed.
+    /// Id of the first lease granted after the failure was known.
     since: u64,
     url: u32,
     standing: Standing,
     cut: Cut,
 }
 
-/// Did its failure cut the rate?
+/// Whether a failure cut the rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 enum Cut {
     No,
-    /// Together with others: a run is evidence as a whole, and none without one of its URLs.
+    /// Together with others: a run is evidence as a whole, and none if one of its URLs is at fault.
     Shared,
     Alone,
 }
 
-/// What is known of a URL that failed.
+/// The state of knowledge about a URL that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 enum Standing {
     /// No other URL was served since.
     Unclear,
     /// Another URL was served since.
     Suspect,
-    /// It failed again after that.
+    /// The URL failed again after another was served.
     Proven,
 }
 
@@ -149,7 +153,8 @@ impl Kind {
 }
 
 impl Host {
-    /// Says what `report` counts against. A late one, without a `lease`, changes nothing here.
+    /// Returns what `report` counts against. A late report, without a `lease`, changes nothing
+    /// here.
     #[inline]
     pub(super) fn weigh(&mut self, lease: Option<&Lease>, report: &Report) -> Fault {
         if report.signal == Signal::Ok {
@@ -175,7 +180,7 @@ impl Host {
             };
         };
         let known = self.rare.as_mut().and_then(|rare| rare.evidence.as_mut());
-        // After a refusal, only a page that is served tells whether it is over.
+        // After a refusal, only a served page tells whether the refusals are over.
         let no_strike = self.strikes == 0;
         let told = |fault| match fault {
             Fault::Url if no_strike => Fault::Page,
@@ -197,7 +202,7 @@ impl Host {
         let served_before = self.latency.p50().is_some();
         let evidence = self.rare().evidence.get_or_insert_with(|| {
             Box::new(Evidence {
-                // This report is counted already.
+                // `reported` includes this report already.
                 tries: (reported.saturating_sub(1)).min(u64::from(TRIES_MAX / 2)) as u8,
                 ..Evidence::default()
             })
@@ -211,7 +216,7 @@ impl Host {
         }
     }
 
-    /// Before the law cuts the rate for `report`: keeps what it knows, should the URL prove to be at fault.
+    /// Saves the law before it cuts the rate for `report`, in case the URL proves to be at fault.
     pub(super) fn before_cut(&mut self, report: &Report) {
         let law = &self.law;
         if let Some(rare) = &mut self.rare
@@ -221,7 +226,7 @@ impl Host {
         }
     }
 
-    /// Gives the law back what it knew before cuts that were all made for URLs which are at fault themselves.
+    /// Restores the law from before cuts whose URLs all proved to be at fault themselves.
     pub(super) fn undo_cuts(&mut self, now: Timestamp, config: &Config) {
         let evidence = self.rare.as_mut().and_then(|rare| rare.evidence.as_mut());
         if let Some(mut before) = evidence.and_then(|evidence| evidence.undo_cuts()) {
@@ -238,18 +243,19 @@ impl Evidence {
         self.failed.iter().position(|failed| failed.url == url)
     }
 
-    /// Does `url` fail although others are served?
+    /// Returns whether `url` fails although others are served.
     fn suspects(&self, url: u32) -> bool {
         let standing = (self.failed.iter()).find(|failed| failed.url == url);
         standing.is_some_and(|failed| failed.standing != Standing::Unclear)
     }
 
-    /// Did `url` fail again although others were served?
+    /// Returns whether `url` failed again although others were served.
     fn is_proven(&self, url: u32) -> bool {
         (self.failed.iter()).any(|failed| failed.url == url && failed.standing == Standing::Proven)
     }
 
-    /// A page was served. `was_open`: the breaker was not closed, so failures until now were the host's.
+    /// Notes a served page. If `was_open`, the breaker was not closed, and earlier failures were
+    /// the host's.
     fn served(&mut self, url: Option<u32>, lease: LeaseId, was_open: bool) {
         if let Some(at) = url.and_then(|url| self.find(url)) {
             self.record = (self.record.min(0) - 1).max(RECORD.0);
@@ -266,14 +272,15 @@ impl Evidence {
         self.count(1, 0);
         (self.run, self.repeats) = (0, 0);
         for failed in &mut self.failed {
-            // A success that was under way before the failure says nothing about what came after it.
+            // A success says nothing about the failure if its request was sent before the failure
+            // was known.
             if failed.standing == Standing::Unclear && lease.0 >= failed.since {
                 failed.standing = Standing::Suspect;
             }
         }
     }
 
-    /// The host answered `url` soundly, though not with a page.
+    /// Notes that the host answered `url` soundly, though not with a page.
     fn answered(&mut self, url: u32) {
         if let Some(at) = self.find(url)
             && self.failed.remove(at).cut != Cut::No
@@ -283,7 +290,8 @@ impl Evidence {
         (self.run, self.repeats) = (0, 0);
     }
 
-    /// `url` failed; `next`: the first lease that will be granted after it.
+    /// Notes a failure of `url` and returns what it counts against. `next` is the first lease that
+    /// will be granted after it.
     fn failed(
         &mut self,
         url: u32,
@@ -344,10 +352,11 @@ impl Evidence {
         }
     }
 
-    /// Forgets a URL: one that told all that it can tell, or that is not asked any more, or the newest.
+    /// Forgets one URL: a proven one, else a stale one, else the newest that cut nothing.
     ///
-    /// The oldest of the others are asked again soonest, and so are the first to tell whose fault it is. The cause
-    /// of a cut is kept as long as possible: without it, the cut cannot be undone.
+    /// Older URLs stay, because they are requested again soonest and so tell first whose fault a
+    /// failure is. The cause of a cut stays as long as possible: without it, the cut cannot be
+    /// undone.
     fn make_room(&mut self, next: LeaseId) {
         let proven = |failed: &FailedUrl| failed.standing == Standing::Proven;
         let stale = |failed: &FailedUrl| next.0.saturating_sub(failed.since) > STALE_LEASES;
@@ -374,7 +383,8 @@ impl Evidence {
         self.is_rare_run(self.run.saturating_add(lone), below)
     }
 
-    /// Is a run of this length less likely than `below`, if URLs fail independently at the host's usual share?
+    /// Returns whether a run of this length is less likely than `below`, if URLs fail independently
+    /// at the host's usual share.
     fn is_rare_run(&self, length: u8, below: f64) -> bool {
         let share = (f64::from(self.failures) + PRIOR.0) / (f64::from(self.tries) + PRIOR.1);
         let mut likely = 1.0;
@@ -394,7 +404,7 @@ impl Evidence {
         }
     }
 
-    /// The law is about to cut the rate for `url`.
+    /// Saves the law before it cuts the rate for `url`.
     fn before_cut(&mut self, url: Option<u32>, kind: Kind, law: &KeyLaw) {
         let Some(at) = url.and_then(|url| self.find(url)) else {
             return self.keep_cuts();
@@ -411,7 +421,7 @@ impl Evidence {
         }
     }
 
-    /// No cut is undone any more: one was right, so those that came with it stand as well.
+    /// Makes all cuts final. One of them was right, so the others that came with it stand as well.
     pub(super) fn keep_cuts(&mut self) {
         self.undo = None;
         for failed in &mut self.failed {
@@ -419,7 +429,8 @@ impl Evidence {
         }
     }
 
-    /// The law before the cuts, once each URL that one was made for has proven to be at fault.
+    /// Returns the law from before the cuts, once each URL that caused one has proven to be at
+    /// fault.
     fn undo_cuts(&mut self) -> Option<KeyLaw> {
         self.undo.as_ref()?;
         let proven = |failed: &FailedUrl| failed.standing == Standing::Proven;
@@ -436,21 +447,21 @@ impl Evidence {
         self.undo.take()
     }
 
-    /// The configuration is another, or the clock was set back: the law that would be put back follows.
+    /// Adapts the saved law to another configuration, or to a clock that was set back.
     pub(super) fn adopt(&mut self, adopt: impl FnOnce(&mut KeyLaw)) {
         if let Some(law) = &mut self.undo {
             adopt(law);
         }
     }
 
-    /// Could reports have led here? Bytes read back may be anything.
+    /// Returns whether reports could have led to this state. Restored bytes may be anything.
     pub(super) fn is_plausible(&self) -> bool {
         self.failed.len() <= URLS_MAX
             && (RECORD.0..=RECORD.1).contains(&self.record)
             && self.failures <= self.tries
     }
 
-    /// The latest failures of both; the record that blames the host sooner.
+    /// Merges `other`: the latest failures of both, and the record that blames the host sooner.
     pub(super) fn join(&mut self, other: &Self) {
         for theirs in &other.failed {
             match self.find(theirs.url) {

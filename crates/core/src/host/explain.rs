@@ -1,4 +1,4 @@
-//! Why a key waits, until when, since which event.
+//! Explains why a key waits, until when, and since which event.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use crate::control::{Law, Metrics};
 use crate::gate::{HoldReason, Tally};
 use crate::signal::{Failure, WAIT_MAX};
 
-/// The last thing that went wrong, and the time congestion is judged by.
+/// The last congestion event or outage. Its time decides which outcomes belong to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// When it was noticed.
     pub at: Timestamp,
     /// The status, if a response came.
     pub status: Option<u16>,
-    /// The failure, if none came.
+    /// The failure, if no response came.
     pub failure: Option<Failure>,
-    /// What the server asked for, whole seconds.
+    /// The server's Retry-After, whole seconds.
     pub retry_after_s: Option<u32>,
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for Event {
 pub enum Source {
     /// The configuration of all keys.
     Configured,
-    /// An operator, for this key.
+    /// An operator's setting for this key.
     Operator,
     /// Outcomes.
     Learned,
@@ -62,7 +62,7 @@ pub struct InForce {
     pub rate: (f64, Source),
     /// Tokens.
     pub burst: (f64, Source),
-    /// Requests under way at once.
+    /// Requests in flight at once.
     pub in_flight: (u32, Source),
     /// The rest after each request.
     pub crawl_delay: Option<(Duration, Source)>,
@@ -74,18 +74,18 @@ pub struct InForce {
     pub law_rate: f64,
 }
 
-/// Why a key waits, until when, since which event.
+/// Why a key waits, until when, and since which event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explanation {
-    /// What is in the way and when it ends; `None`: nothing is.
+    /// The closed gate and when it opens. `None` if a request may leave now.
     pub wait: Option<Wait>,
     /// The last event, if there was one.
     pub event: Option<Event>,
     /// Requests per second.
     pub rate: f64,
-    /// Slots taken, of how many.
+    /// The slots that are taken, and the cap.
     pub in_flight: (u32, u32),
-    /// Tokens in the bucket; below zero by what is owed.
+    /// Tokens in the bucket. A debt is negative.
     pub tokens: f64,
     /// Most tokens in the bucket.
     pub burst: f64,
@@ -93,11 +93,11 @@ pub struct Explanation {
     pub last_grant: Timestamp,
     /// The numbers in force and their sources.
     pub in_force: InForce,
-    /// Why the hold holds, if there is one.
+    /// The end and the reason of the hold, if there is one.
     pub hold: Option<(Timestamp, HoldReason)>,
-    /// What the law would show.
+    /// The law's metrics.
     pub law: Metrics,
-    /// The books.
+    /// The counts of leases.
     pub tally: Tally,
     /// Refusals so far.
     pub refused: u64,
@@ -106,7 +106,7 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// One line for a person: `waits 3.2 s: hold, Retry-After (429, Retry-After: 120)`.
+    /// Returns one line for a person: `waits 3.2 s: hold, Retry-After (429, Retry-After: 120)`.
     pub fn line(&self, now: Timestamp) -> String {
         let Some(wait) = self.wait else {
             return format!(
@@ -115,7 +115,8 @@ impl Explanation {
             );
         };
         if wait.reason == Reason::InFlight {
-            // When is not known: a slot returns with a report, long before its lease ends.
+            // The end of this wait is unknown: a slot returns with a report, long before its lease
+            // expires.
             return format!(
                 "waits for a slot: {} of {} in flight",
                 self.in_flight.0, self.in_flight.1
@@ -150,12 +151,13 @@ impl fmt::Display for Length {
 }
 
 impl Host {
-    /// Why this key waits, until when, since which event.
+    /// Explains why this key waits, until when, and since which event.
     pub fn explain(&self, now: Timestamp, config: &Config) -> Explanation {
         self.clone().look(now, config)
     }
 
-    /// [`Host::explain`] without a copy: brings the key up to `now` and takes nothing.
+    /// Brings the key up to `now` and explains its wait. It takes no slot or token, and copies
+    /// nothing; otherwise it is [`Host::explain`].
     pub fn look(&mut self, now: Timestamp, config: &Config) -> Explanation {
         let Bounds { rate, cap, .. } = self.bounds(now, config);
         let wait = match self.closed_gate(now, cap, config) {

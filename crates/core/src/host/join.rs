@@ -1,19 +1,20 @@
-//! One state again of two: the engine lost some writes, and its key went on from what it still had.
+//! Merges two states of one key after an engine lost some writes and the key continued from older
+//! ones.
 //!
-//! | part | what the join takes |
+//! | part | result of the join |
 //! | --- | --- |
-//! | leases | both sides', by id; of one both know, the later end and the earlier stage |
-//! | books, refusals, strikes, last grant | the larger number of each |
+//! | leases | the union by id; for an id of both, the later end and the earlier stage |
+//! | counts, refusals, strikes, last grant | the larger number of each |
 //! | hold, event | the later |
 //! | breaker, quarantine | shut as long as either |
-//! | law, latencies | those of the slower side; a probe for more ends, a learned cap in flight stays |
+//! | law, latencies | the slower side's; a probe for more ends, a learned in-flight cap stays |
 //! | URLs that failed | the latest of both; cuts that only one side would undo stay |
 //! | operator's numbers, busy share | the tighter |
-//! | Crawl-delay | the longer, for as long as the later |
-//! | pace, byte budget | fewer tokens |
+//! | Crawl-delay | the longer length and the later end |
+//! | pace, byte budget | the fewer tokens |
 //!
-//! Permits that were granted on one side only are spent on that side only: what both granted of the same
-//! tokens stays granted twice, and nothing here makes up for it.
+//! Permits that only one side granted are spent on that side only. If both sides granted the same
+//! tokens, those tokens are spent twice, and the join does not correct that.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -24,13 +25,14 @@ use crate::gate::Rate;
 use crate::{Timestamp, join};
 
 impl Host {
-    /// Takes in `other`, a state of the same key: the two were one until writes were lost. What comes out promises
-    /// no more than either would have: asked the same from `now` on, and told of no outcome, neither side
-    /// would have granted less by any time.
+    /// Merges `other`, a state of the same key that was equal to this one until writes were lost.
     ///
-    /// The order does not matter, joining again changes nothing, and of three states it does not matter which two
-    /// come first, but for the last bits of a debt under rates that differ. `now` is no earlier than the
-    /// latest time of either, see [`Host::thaw`].
+    /// The result promises no more than either side. For the same requests from `now` on and no
+    /// outcomes, neither side alone would have granted less by any time.
+    ///
+    /// The merge is commutative and idempotent. It is also associative, except for the last bits of
+    /// a debt under rates that differ. `now` must be no earlier than the latest time of either
+    /// state; see [`Host::thaw`].
     pub fn join(&mut self, other: &Self, now: Timestamp, config: &Config) {
         let mut other = other.clone();
         let mine = self.bring_up_to(now, config);
@@ -51,7 +53,7 @@ impl Host {
             let empty = Rare::default();
             let theirs = other.rare.as_deref().unwrap_or(&empty);
             let (mine, set) = (self.operator_numbers(), theirs.operator.unwrap_or_default());
-            // A number that only one side was given is no more than a bound.
+            // A number that only one side has is no more than a bound.
             let differ = mine.rate.is_some() != set.rate.is_some()
                 || mine.in_flight.is_some() != set.in_flight.is_some();
             self.rare().has_outcomes |= theirs.has_outcomes || differ;
@@ -67,7 +69,7 @@ impl Host {
         self.pace.join(&other.pace);
     }
 
-    /// Counts what time has brought until `now`, and answers the rate it came at.
+    /// Settles the pace and the byte budget until `now`, and returns the rate in force.
     fn bring_up_to(&mut self, now: Timestamp, config: &Config) -> Rate {
         self.expire(now);
         let (pause, Bounds { rate, .. }) = (self.pause(now), self.bounds(now, config));
@@ -81,7 +83,7 @@ impl Host {
         rate
     }
 
-    /// What holds where an operator set nothing.
+    /// Returns the numbers in force where an operator set none.
     fn without_operator(&self, config: &Config) -> OperatorNumbers {
         let start = config.limits.start();
         let learns = self.law.learns();
@@ -129,7 +131,7 @@ impl Rare {
 }
 
 impl OperatorNumbers {
-    /// The lower of each; one that was not set counts as `absent`'s.
+    /// Returns the lower of each number. A number that is not set counts as that of `absent`.
     fn tighter(self, other: Self, absent: Self) -> Self {
         Self {
             rate: lower(self.rate, other.rate, absent.rate),

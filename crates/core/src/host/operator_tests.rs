@@ -1,4 +1,4 @@
-//! What an operator sets, and undoes.
+//! Tests of an operator's numbers, and of their removal.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn rate(host: &mut Host, ms: u64, config: &Config) -> f64 {
     host.explain(at(ms), config).rate
 }
 
-/// An account's limit is named in `also`: no outcome ever reaches it.
+/// An account's limit is named in `also`, so no outcome reaches it.
 #[test]
 fn on_a_key_without_outcomes_the_operators_numbers_are_its_numbers() {
     let config = Config::api();
@@ -39,7 +39,7 @@ fn on_a_key_without_outcomes_the_operators_numbers_are_its_numbers() {
     let snapshot = host.snapshot();
     let mut again = Host::restore(&snapshot, at(0), &config).unwrap();
     assert_eq!(rate(&mut again, 0, &config), 50.0);
-    // Asked as the first key of a request, it will learn: its law begins below the number.
+    // As the first key of a request, it will learn, and its law begins below the number.
     let _ = host.request(at(1_000), Ask::default(), &config);
     assert_eq!(rate(&mut host, 1_000, &config), 2.0);
 }

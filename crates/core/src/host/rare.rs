@@ -1,4 +1,4 @@
-//! What few keys have at a time: trouble, an operator's number, a byte budget.
+//! State that few keys have at a time: trouble, an operator's number, a byte budget.
 
 use std::time::Duration;
 
@@ -13,29 +13,30 @@ use crate::gate::{Breaker, Pace, Rate};
 use crate::signal::Signal;
 use crate::{Rng, Timestamp};
 
-/// What an operator set for one key, or sets: then infinity, and [`u32::MAX`] in flight, take a number back.
+/// The numbers that an operator set for one key, or is about to set. In a new setting, infinity and
+/// a cap of [`u32::MAX`] remove a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OperatorNumbers {
     /// Requests per second, above 0.
     pub rate: Option<f64>,
     /// Requests that may leave back to back after a rest, at least 1.
     pub burst: Option<f64>,
-    /// Requests under way at once, at least 1.
+    /// Requests in flight at once, at least 1.
     pub in_flight: Option<u32>,
-    /// The key's own law; [`LawChoice::Configured`] takes it back.
+    /// The key's own law. [`LawChoice::Configured`] removes it.
     #[serde(skip)]
     pub law: Option<LawChoice>,
-    /// `false` keeps the law where it stands; `true` takes that back.
+    /// `false` freezes the law; `true` removes that setting.
     #[serde(skip)]
     pub learn: Option<bool>,
-    /// The Crawl-delay in place of the one that workers tell, milliseconds. Zero is none;
-    /// [`u32::MAX`] takes it back.
+    /// The Crawl-delay in place of the one that workers report, milliseconds. Zero means no delay;
+    /// [`u32::MAX`] removes the number.
     #[serde(skip)]
     pub crawl_delay_ms: Option<u32>,
 }
 
 impl OperatorNumbers {
-    /// A rate and a burst.
+    /// Returns a rate and a burst.
     pub const fn rate(rate: f64, burst: f64) -> Self {
         Self {
             rate: Some(rate),
@@ -47,10 +48,10 @@ impl OperatorNumbers {
         }
     }
 
-    /// [`Host::set`] clamps what makes no sense; who would rather be told asks here.
+    /// Checks the numbers. [`Host::set`] clamps invalid ones without an error.
     ///
     /// # Errors
-    /// The first number that makes no sense.
+    /// The first invalid number.
     pub fn validate(self) -> Result<(), InvalidConfig> {
         let (rate, burst) = (self.rate.unwrap_or(1.0), self.burst.unwrap_or(1.0));
         check("rate", rate, "a number above 0", |x| x > 0.0)?;
@@ -59,7 +60,8 @@ impl OperatorNumbers {
         check("in_flight", in_flight, "at least 1", |x| x >= 1.0)
     }
 
-    /// These, and where one is absent that of `before`; nothing if all were taken back.
+    /// Returns these numbers, with those of `before` where one is absent. Returns `None` if all
+    /// were removed.
     pub(super) fn over(self, before: Self) -> Option<Self> {
         let number = |set: Option<f64>, before: Option<f64>, least: f64| {
             let set = set.filter(|number| !number.is_nan()).or(before);
@@ -83,10 +85,10 @@ impl OperatorNumbers {
     }
 }
 
-/// Nobody means a slower one, requests per second: one in twelve days.
+/// The lowest rate that an operator can set, requests per second: one in twelve days.
 const RATE_MIN: f64 = 1e-6;
 
-/// What few keys have at a time: kept apart, so that the many stay small.
+/// State that few keys have at a time. It is boxed, so that most keys stay small.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Rare {
     pub(super) breaker: Breaker,
@@ -94,19 +96,23 @@ pub(super) struct Rare {
     pub(super) event: Event,
     pub(super) operator: Option<OperatorNumbers>,
     pub(super) bytes: Option<Pace>,
-    /// Failures of single URLs, since the first report of one. Written as `pause` is.
+    /// Failures of single URLs, since the first report of one. Serialised like `pause`.
     #[serde(skip)]
     pub(super) evidence: Option<Box<Evidence>>,
-    /// Written before the other fields, see [`super::Host::snapshot`].
+    /// The Crawl-delay. Serialised before the other fields, see [`super::Host::snapshot`].
     #[serde(skip)]
     pub(super) pause: Option<Pause>,
-    /// Outcomes of requests are reported to this key. Written before the other fields too.
+    /// Whether outcomes of requests are reported to this key. Serialised before the other fields
+    /// too.
     #[serde(skip)]
     pub(super) has_outcomes: bool,
 }
 
 impl Rare {
-    /// Is this request the probe of a breaker or of the quarantine?
+    /// Returns whether this request is the probe of the breaker or of the quarantine.
+    ///
+    /// # Errors
+    /// When to ask again, and which of the two is shut.
     pub(super) fn check(&self, now: Timestamp) -> Result<bool, (Timestamp, Reason)> {
         let quarantine = self
             .quarantine
@@ -127,7 +133,8 @@ impl Rare {
         }
     }
 
-    /// A refusal lowers the rate and fails a probe, but is no failure; a block page is the quarantine's.
+    /// Updates the breaker and the quarantine after a failure. A refusal lowers the rate and fails
+    /// a probe, but it is no failure to the breaker. A block page counts for the quarantine alone.
     pub(super) fn trouble(
         &mut self,
         now: Timestamp,
@@ -147,7 +154,7 @@ impl Rare {
             match signal {
                 Signal::RateLimited => self.quarantine.probe_refused(now, &config.quarantine, rng),
                 Signal::Blocked => _ = self.quarantine.failure(now, &config.quarantine, rng),
-                // Answered, if badly: not blocked.
+                // The host answered, though with an error, so it does not block.
                 Signal::Ok | Signal::UrlError => self.quarantine.success(),
                 Signal::Overloaded | Signal::Unreachable => self.quarantine.probe_lost(),
             }
@@ -170,8 +177,8 @@ impl Rare {
 }
 
 impl Host {
-    /// Goes on under `new` instead of `old`, at the rate that is due from now on; its law goes on with what it learned, or begins
-    /// anew if it is another.
+    /// Switches from `old` to `new`, at the rate that is in force from now on. The law keeps what
+    /// it learned, or starts anew if it is another law.
     pub fn reconfigure(&mut self, now: Timestamp, old: &Config, new: &Config) {
         let before = self.bounds(now, old).rate;
         let was_full = self.pace.is_full(now, &before);
@@ -187,14 +194,16 @@ impl Host {
         }
     }
 
-    /// The law of this key under `config`: the operator's choice, or the configured one.
+    /// Switches to the law of this key under `config`: the operator's choice, or the configured
+    /// one.
     pub(super) fn adopt_law(&mut self, now: Timestamp, set_back: Duration, config: &Config) {
         let choice = self.operator_numbers().law.unwrap_or_default();
         let law = choice.config(&config.law);
         self.law.adopt(&law, &config.limits, now, set_back);
     }
 
-    /// Whether outcomes move this key's limits. If not, an operator's number is the limit itself.
+    /// Returns whether outcomes move this key's limits. If not, an operator's number is the limit
+    /// itself.
     #[inline]
     pub(super) fn learns(&self) -> bool {
         let rare = self.rare.as_ref();
@@ -205,7 +214,8 @@ impl Host {
             })
     }
 
-    /// A request whose outcome this key will learn from: the operator's numbers bound its law from now on.
+    /// Notes a request whose outcome this key will learn from. From now on the operator's numbers
+    /// are bounds of the law.
     #[inline]
     pub(super) fn expect_outcomes(&mut self, now: Timestamp, config: &Config) {
         if let Some(rare) = &self.rare
@@ -224,7 +234,7 @@ impl Host {
         self.pace.change(now, &old, &new);
     }
 
-    /// Whether outcomes were reported to this key, as far as its state tells.
+    /// Returns whether outcomes were reported to this key, as far as its state shows.
     pub(super) fn has_learned(&self) -> bool {
         let event = self.rare.as_ref().map(|rare| rare.event);
         self.latency.p50().is_some() || event.is_some_and(|event| event != Event::default())
@@ -250,7 +260,8 @@ impl Host {
         }
     }
 
-    /// Call it if no other is under way, as one may be after a [`Host::join`].
+    /// Notes that no probe is under way. After a [`Host::join`] another one may be; check before
+    /// the call.
     pub(super) fn probe_lost(&mut self) {
         if let Some(rare) = &mut self.rare {
             rare.breaker.probe_lost();

@@ -1,12 +1,14 @@
-//! May a request leave?
+//! The gates that a request passes before it may leave.
 //!
-//! The gates are asked in this order: hold, quarantine, breaker, in-flight, bytes, pace. The token comes
-//! last, so that nobody who must wait for a slot burns the rate while waiting.
+//! The order of the gates is hold, quarantine, breaker, in-flight cap, byte budget, pace. The token
+//! comes last, so that a request that waits for a slot does not spend the rate.
 //!
-//! Most requests meet a key without trouble that has nothing out and a token for them: [`Host::pass`] lets them through by the
-//! same numbers, without asking gates that are not there. It is short for a reason: while the processor waits for a key's state, it
-//! goes on to the next call and fetches the key that one names, until what waits for this state leaves no room. Among a million
-//! keys that halves a grant's time (docs/reference/benchmarks.md), so each comparison with what the state says counts.
+//! Most requests meet a healthy key that has no request in flight and a token to spend.
+//! [`Host::pass`] grants them with the same numbers and skips the gates that do not exist for such
+//! a key. It is short so that the processor can run ahead: while one key's state is loaded, the
+//! next call starts, and fetches its own key. That works until the waiting instructions fill the
+//! processor's window. Among a million keys it halves the time of a grant
+//! (docs/reference/benchmarks.md), so each comparison that depends on the state costs time.
 
 use super::{Ask, Decision, Grant, HORIZON, Host, PRESSED_INTERVALS, Reason, Unused, Wait};
 use crate::Timestamp;
@@ -15,12 +17,14 @@ use crate::control::{Law, Setpoint};
 use crate::gate::{FirstEnd, Lease, Rate, Refill, lesser};
 
 impl Host {
-    /// Grants one departure now where nothing is out and nothing but the pace could be in the way, if it is not; nothing else: it is
-    /// for [`Host::request`] to answer, which would have granted the same.
+    /// Grants one departure now if no request is in flight and only the pace could delay it.
+    ///
+    /// Returns `None` in every other case. [`Host::request`] then decides; for a key that passes
+    /// here, it would have granted the same.
     #[inline(always)]
     pub fn pass(&mut self, now: Timestamp, config: &Config) -> Option<Grant> {
         let limits = &config.limits;
-        // Strikes leave one slot: it is free.
+        // After a refusal the cap is 1. Nothing is in flight here, so that slot is free.
         if self.rare.is_some()
             || self.hold.until() > now
             || self.leases.in_flight() > 0
@@ -50,7 +54,7 @@ impl Host {
         })
     }
 
-    /// May `ask` leave? A grant takes its slots and tokens; a wait takes nothing.
+    /// Decides whether `ask` may leave. A grant takes its slots and tokens; a wait takes nothing.
     pub fn request(&mut self, now: Timestamp, ask: Ask, config: &Config) -> Decision {
         if ask == Ask::default()
             && let Some(grant) = self.pass(now, config)
@@ -60,7 +64,7 @@ impl Host {
         self.at_gates(now, ask, config)
     }
 
-    /// [`Host::request`], gate by gate.
+    /// Answers [`Host::request`] gate by gate.
     pub(super) fn at_gates(&mut self, now: Timestamp, ask: Ask, config: &Config) -> Decision {
         if !ask.is_limit_only {
             self.expect_outcomes(now, config);
@@ -75,7 +79,7 @@ impl Host {
             _ => 1,
         };
         let cost = f64::from(ask.cost.max(1));
-        // A run starts with its first slot and goes on at the rate: as many single requests would have.
+        // A run starts with its first slot and continues at the rate, as single requests would.
         let start = match self.pace.reserve(now, &rate, cost, ask.horizon) {
             Err(at) => {
                 return Decision::Wait(Wait {
@@ -85,10 +89,10 @@ impl Host {
             }
             Ok(start) => start,
         };
-        // Who takes the last slot was kept waiting by the slots, if not by the rate; of one slot, nobody can tell.
+        // A grant that fills the cap counts as limited by the cap, unless the cap is 1.
         let last = free == 1 && cap > 1;
         let lease = self.lease(start, probe, last, &rate, config);
-        // Those of the same run end later.
+        // The other leases of the run expire later.
         self.first_end = self.first_end.or(FirstEnd::at(lease.expires()));
         let mut granted = 1;
         while granted < slots {
@@ -112,7 +116,8 @@ impl Host {
         })
     }
 
-    /// The first gate that is shut, or (whether this is a breaker's probe, how many slots are free).
+    /// Returns the wait at the first closed gate. If all are open, returns whether this request is
+    /// a breaker's probe, and how many slots are free.
     #[inline]
     pub(super) fn closed_gate(
         &mut self,
@@ -133,7 +138,7 @@ impl Host {
         let probe = match &self.rare {
             None => false,
             Some(rare) => rare.check(now).map_err(|(at, reason)| {
-                // The probe under way decides; its report comes before its lease ends.
+                // The probe under way decides. Its report comes before its lease expires.
                 let at = if at > now {
                     at
                 } else {
@@ -161,8 +166,10 @@ impl Host {
         Ok((probe, if probe { 1 } else { free }))
     }
 
-    /// What the law asks for, within the bounds of profile, operator and busy share; and one at a time
-    /// while the last answer was a refusal: the next tells all there is to know.
+    /// Returns the law's setpoint within the bounds of profile, operator and busy share.
+    ///
+    /// While the last answer was a refusal the cap is 1, because the next answer tells whether the
+    /// host serves again.
     #[inline(always)]
     pub(super) fn bounds(&mut self, now: Timestamp, config: &Config) -> Bounds {
         let limits = &config.limits;
@@ -224,10 +231,10 @@ impl Host {
         self.leases.take(start, config.lease, probe, pressed)
     }
 
-    /// Whether a grant that starts then is one of a pressed key: the demand is not what sets the pace.
+    /// Returns whether a grant that starts at `start` is not application-limited.
     #[inline(always)]
     fn follows_soon(&mut self, start: Timestamp, per_s: f64) -> bool {
-        // Time on hold is not idle time.
+        // The time of a hold is not idle time.
         let free_since = self.last_grant.max(self.hold.until());
         self.last_grant = start;
         start.seconds_after(free_since) * per_s <= PRESSED_INTERVALS
@@ -243,10 +250,11 @@ fn within_profile(wish: Setpoint, limits: &Limits) -> Setpoint {
     }
 }
 
-/// What holds for a key at one moment.
+/// The limits of a key at one moment.
 pub(super) struct Bounds {
     pub(super) rate: Rate,
     pub(super) cap: u32,
-    /// The law would go faster than profile, operator or busy share allow: what follows teaches it nothing.
+    /// Profile, operator or busy share bind below the law's rate. Outcomes then teach the law
+    /// nothing about a higher one.
     pub(super) law_is_bound: bool,
 }

@@ -1,4 +1,4 @@
-//! A key's state as bytes, and when it may be forgotten.
+//! A key's state as bytes, and when a state may be forgotten.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use crate::control::{Law, LawChoice};
 use crate::gate::{FirstEnd, Lease, LeaseId};
 use crate::pack::{pack, unpack};
 
-/// The serialised form begins with this byte; another number is another layout.
+/// The first byte of the serialised form. Another number is another layout.
 const VERSION: u8 = 5;
-/// The same layout behind the parts that few keys have: a byte of flags, [`Extra`], [`Evidence`].
+/// The same layout after the parts that few keys have: a byte of flags, [`Extra`], [`Evidence`].
 const VERSION_EXTENDED: u8 = 6;
-/// The flags of the parts.
+/// Flag: [`Extra`] is present. The next one says the same of [`Evidence`].
 const HAS_EXTRA: u8 = 1;
 const HAS_EVIDENCE: u8 = 2;
 
-/// What few keys have, written in a fixed form before the other fields.
+/// Fields that few keys have, written in a fixed form before the other fields.
 struct Extra {
     pause: Option<Pause>,
     law: Option<LawChoice>,
@@ -29,7 +29,7 @@ struct Extra {
 }
 
 impl Extra {
-    /// `None` where all of it is absent.
+    /// Returns `None` if every field is absent.
     fn of(rare: &Rare) -> Option<Self> {
         let set = rare.operator.unwrap_or_default();
         let extra = Self {
@@ -62,7 +62,7 @@ impl Extra {
         bytes
     }
 
-    /// `None` for bytes that [`Extra::to_bytes`] never writes.
+    /// Returns `None` for bytes that [`Extra::to_bytes`] never writes.
     fn from_bytes(bytes: [u8; 19]) -> Option<Self> {
         let (pause, rest) = bytes.split_first_chunk()?;
         let &[law, frozen, has_outcomes, ref delay @ ..] = rest else {
@@ -90,20 +90,21 @@ impl Extra {
     }
 }
 
-/// A serialised state that cannot be read.
+/// Why a serialised state cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestoreError {
-    /// Written by another version.
+    /// Another version wrote it.
     #[error("state of version {0}, this reads up to {VERSION_EXTENDED}")]
     Version(u8),
-    /// Not a state, or cut short.
+    /// The bytes are not a state, or they are cut short.
     #[error("damaged state: {0}")]
     Damaged(postcard::Error),
 }
 
 impl Host {
-    /// The state as bytes: a version, then its fields (`pack/`). Equal states give equal bytes, and what is
-    /// read from them goes on as the state itself would.
+    /// Returns the state as bytes: a version, then its fields (`pack/`).
+    ///
+    /// Equal states give equal bytes. A state that is read from them behaves as the original would.
     ///
     /// # Panics
     /// Never: every field has a serialised form.
@@ -128,11 +129,13 @@ impl Host {
         pack(self, bytes).expect("every field has a packed form")
     }
 
-    /// The state again. Its times are brought within reach of `now`, should the clock have been set back.
-    /// Its leases stand: where their holders are known to be gone, call [`Host::forget_leases`].
+    /// Reads a state. If the clock was set back, the state's times are brought within reach of
+    /// `now`.
+    ///
+    /// Its leases stay. If their holders are known to be gone, call [`Host::forget_leases`].
     ///
     /// # Errors
-    /// Another version's state, or a damaged one.
+    /// The bytes are another version's state, or damaged.
     pub fn restore(bytes: &[u8], now: Timestamp, config: &Config) -> Result<Self, RestoreError> {
         let mut host = Self::read(bytes)?;
         let set_back = host.pace.at().since(now);
@@ -141,12 +144,15 @@ impl Host {
         Ok(host)
     }
 
-    /// [`Host::restore`] of a state that processes share whose clocks agree within milliseconds: all its times
-    /// stand. It is read at `now`, or at its own latest time if that is later, so that what the fastest
-    /// clock has spent is not spent again; that time is returned, to be the `now` of the calls that follow.
+    /// Decodes a state that several processes share, whose clocks agree within milliseconds. All
+    /// its times stay.
+    ///
+    /// The state is read at `now`, or at its own latest time if that is later. So tokens that the
+    /// process with the fastest clock has spent are not spent again. That time is returned; pass it
+    /// as `now` to the calls that follow. Otherwise this is [`Host::restore`].
     ///
     /// # Errors
-    /// Another version's state, or a damaged one.
+    /// The bytes are another version's state, or damaged.
     pub fn thaw(
         bytes: &[u8],
         now: Timestamp,
@@ -158,12 +164,12 @@ impl Host {
         Ok((host, now))
     }
 
-    /// The latest time that `snapshot` knows of; nothing for what [`Host::restore`] refuses.
+    /// Returns the latest time in `snapshot`, or `None` if [`Host::restore`] refuses it.
     pub fn written_at(snapshot: &[u8]) -> Option<Timestamp> {
         Self::read(snapshot).ok().map(|host| host.pace.at())
     }
 
-    /// Returns when the hold in force at `now` ends; nothing without a hold.
+    /// Returns when the hold in force at `now` ends, or `None` without a hold.
     pub fn hold_ends(&self, now: Timestamp) -> Option<Timestamp> {
         self.hold.active(now).map(|(until, ..)| until)
     }
@@ -208,7 +214,7 @@ impl Host {
         Ok(host)
     }
 
-    /// The clock was set back by `set_back` and shows `now`: what it counted in the future it counts again.
+    /// Moves all times back after the clock was set back by `set_back` and shows `now`.
     fn rebase(&mut self, now: Timestamp, set_back: Duration, config: &Config) {
         self.leases.rebase(set_back);
         self.first_end = FirstEnd::default();
@@ -228,7 +234,8 @@ impl Host {
         }
     }
 
-    /// Goes on under `config`, which is no part of a state; the law's times go back by `set_back`.
+    /// Continues under `config`, which is not part of a state. The law's times move back by
+    /// `set_back`.
     fn adopt(&mut self, now: Timestamp, set_back: Duration, config: &Config) {
         self.adopt_law(now, set_back, config);
         let evidence = self.rare.as_mut().and_then(|rare| rare.evidence.as_mut());
@@ -238,44 +245,50 @@ impl Host {
         self.probe_returned();
     }
 
-    /// Whoever kept this state died, and what it granted last is not in it: nothing leaves for one interval
-    /// after `newest`, the latest departure that may have been granted.
+    /// Resumes after the process that kept this state died, and with it the record of its last
+    /// grants.
+    ///
+    /// Nothing leaves for one interval after `newest`, the latest departure that may have been
+    /// granted.
     pub fn resume_after(&mut self, now: Timestamp, newest: Timestamp, config: &Config) {
         let rate = self.bounds(now, config).rate;
         self.pace.empty(now, newest, &rate);
     }
 
-    /// Leases from now on are called `number << 32` at least, so that none has the name of one that was granted
-    /// and lost with the state; see [`Leases::generation`](crate::gate::Leases::generation).
+    /// Makes the ids of later leases at least `number << 32`, so that no id repeats one that was
+    /// lost with the state. See [`Leases::generation`](crate::gate::Leases::generation).
     pub fn generation(&mut self, number: u32) {
         self.leases.generation(number);
     }
 
-    /// Leases from now on are called `first` at least; see [`Leases::ids_from`](crate::gate::Leases::ids_from).
+    /// Makes the ids of later leases at least `first`. See
+    /// [`Leases::ids_from`](crate::gate::Leases::ids_from).
     pub fn ids_from(&mut self, first: LeaseId) {
         self.leases.ids_from(first);
     }
 
-    /// A permit granted before whoever kept this state died: its slot is taken until its lease ends.
+    /// Takes a slot for a permit that was granted before the process that kept this state died. The
+    /// slot is taken until the lease expires.
     pub fn readmit(&mut self, start: Timestamp, lasts: Duration) -> LeaseId {
         self.last_grant = self.last_grant.max(start);
         self.first_end = FirstEnd::default();
         self.leases.take(start, lasts, false, false).id
     }
 
-    /// The leases that take a slot, oldest first.
+    /// Returns the leases that take a slot, oldest first.
     pub fn leases(&self) -> &[Lease] {
         self.leases.live()
     }
 
-    /// The holders of all leases are gone: their slots return, counted as expired.
+    /// Frees the slots of all leases, whose holders are gone. They count as expired.
     pub fn forget_leases(&mut self) {
         if self.leases.expire(Timestamp::NEVER).probe {
             self.probe_lost();
         }
     }
 
-    /// Could calls of this type's methods have led here? Bytes read back may be anything.
+    /// Returns whether calls of this type's methods could have led to this state. Restored bytes
+    /// may be anything.
     fn plausible(&self) -> bool {
         let none = Rare::default();
         let rare = self.rare.as_deref().unwrap_or(&none);
@@ -296,12 +309,15 @@ impl Host {
             })
     }
 
-    /// Nothing would be lost with this state but what `forgettable` says may be: no lease, hold, open
-    /// breaker, strike, operator's number or debt, and no learned ceiling or Crawl-delay unless `forgettable`.
+    /// Returns whether the key can be evicted without a loss.
+    ///
+    /// A key stays while it has a lease, a hold, an open breaker, a strike, an operator's number or
+    /// a debt. It also stays for a learned ceiling or a Crawl-delay, unless they are `forgettable`.
     pub fn evictable(&mut self, now: Timestamp, forgettable: bool, config: &Config) -> bool {
         self.expire(now);
         let rate = self.bounds(now, config).rate;
-        // Anything less than full: who comes back to a new bucket must not get a second burst.
+        // A bucket that is not full must stay: a key that returns with a new bucket would get a
+        // second burst.
         let bytes_full = self
             .bytes(now, config)
             .is_none_or(|(bytes, rate)| bytes.is_full(now, &rate));

@@ -9,7 +9,8 @@ fn a_key_is_small() {
     assert!(size_of::<Host>() <= 208, "{}", size_of::<Host>());
 }
 
-/// The default law adds nothing to that before it has something to learn: see `control/discover/quiet.rs`.
+/// Until the default law has something to learn, it adds nothing to this size; see
+/// `control/discover/quiet.rs`.
 #[test]
 fn no_law_of_a_quiet_key_needs_more_than_its_place_in_the_key() {
     use crate::control::{Aimd, Discover};
@@ -22,7 +23,8 @@ fn no_law_of_a_quiet_key_needs_more_than_its_place_in_the_key() {
     assert!(sizes.0 <= 48 && sizes.1 <= 48, "{sizes:?}");
 }
 
-/// Before this, the answer that said "one left" was itself counted as under way, and the key was held.
+/// Regression: the response that said "one left" was itself counted as under way, and the key was
+/// held.
 #[test]
 fn an_answer_heard_is_not_under_way() {
     let config = Config::api();
@@ -55,7 +57,7 @@ fn to_explain_takes_no_lease() {
     assert_eq!((tally.granted, tally.live), (0, 0));
 }
 
-/// Before this, no number above the configured one changed anything.
+/// Regression: a number above the configured one changed nothing.
 #[test]
 fn where_nothing_is_learned_an_operators_number_is_the_rate() {
     use std::sync::Arc;
@@ -74,7 +76,7 @@ fn where_nothing_is_learned_an_operators_number_is_the_rate() {
         config.law = law;
         assert_eq!([tenths(&config, 5.0), tenths(&config, 0.5)], [50, 5]);
     }
-    // A law that learns starts at 1 and may not pass 10.
+    // A learning law starts at 1 and may not pass 10.
     let config = Config::crawler();
     assert_eq!([tenths(&config, 50.0), tenths(&config, 0.5)], [10, 5]);
 }
@@ -125,7 +127,7 @@ fn a_run_ends_within_two_seconds() {
     let Decision::Granted(grant) = host.request(now, run, &config) else {
         panic!("a full bucket");
     };
-    // At 100, 101 and 102 s.
+    // The starts are 100, 101 and 102 s.
     assert_eq!(grant.slots, 3);
     assert_eq!(host.in_flight(), 3);
 }
@@ -134,7 +136,8 @@ fn tenths(host: &Host, now: Timestamp, config: &Config) -> u32 {
     (host.explain(now, config).rate * 10.0).round() as u32
 }
 
-/// A key at ten a second, five at a time, and what is asked of it at so many milliseconds.
+/// A key with ten requests per second and five in flight. Its methods take the time in
+/// milliseconds.
 struct Told {
     host: Host,
     config: Config,
@@ -184,7 +187,7 @@ impl Told {
             .report(Self::at(ms), lease, &ok, &self.config, &mut rng);
     }
 
-    /// Tenths of requests per second.
+    /// Returns the rate in tenths of requests per second.
     fn rate(&self, ms: u64) -> u32 {
         tenths(&self.host, Self::at(ms), &self.config)
     }
@@ -194,7 +197,7 @@ impl Told {
 fn a_crawl_delay_counts_from_the_end_of_each_request() {
     let mut key = Told::new();
     assert!(key.told(0, 1_000, DAY));
-    // When the last one ended is not known.
+    // The end of the last request is not known.
     key.is_held_until(0, 1_000);
     let lease = key.asks(1_000).expect("rested");
     let beside = key.asks(2_500).expect_err("one at a time");
@@ -246,7 +249,7 @@ fn of_a_crawl_delay_and_an_operators_number_the_slower_counts() {
     }
 }
 
-/// A state with a Crawl-delay has a layout of its own.
+/// A state with a Crawl-delay has its own layout.
 #[test]
 fn a_crawl_delay_is_kept_with_the_state() {
     let mut key = Told::new();
@@ -300,7 +303,7 @@ fn what_is_known_of_urls_is_kept_with_the_state() {
     }
 }
 
-/// What says that no lease needs to be looked for is never later than the first that ends.
+/// The expiry hint is never later than the first lease that expires.
 #[test]
 fn no_lease_ends_unnoticed() {
     let config = Config::fixed(1e9, 1e9);
@@ -330,7 +333,7 @@ fn no_lease_ends_unnoticed() {
     assert!(host.tally().expired > 100, "{:?}", host.tally());
 }
 
-/// Before this, one token returned of a cost of five, and no bytes.
+/// Regression: of a cost of five, one token and no bytes were returned.
 #[test]
 fn what_did_not_leave_returns_all_it_took() {
     let mut config = Config::fixed(1.0, 10.0);
@@ -357,7 +360,7 @@ fn what_did_not_leave_returns_all_it_took() {
     assert_eq!(wait.reason, Reason::Bytes);
 }
 
-/// Before this, only keys that were new knew of them.
+/// Regression: only new keys knew the changed limits.
 #[test]
 fn another_configuration_holds_for_a_key_that_is_known() {
     let now = Timestamp::from_micros(1_000_000);
@@ -382,7 +385,8 @@ fn another_configuration_holds_for_a_key_that_is_known() {
     assert!((host.look(now, &config).rate - 100.0).abs() < 1e-9);
 }
 
-/// Before this, our own jitter made of an hour, which is waited for, more than an hour, which is not.
+/// Regression: jitter pushed a wait of one hour, which is waited for, past one hour, where the key
+/// is parked.
 #[test]
 fn what_the_server_asks_for_is_set_aside_by_its_own_length() {
     let config = Config::crawler();
@@ -402,7 +406,7 @@ fn what_the_server_asks_for_is_set_aside_by_its_own_length() {
     }
 }
 
-/// Before this, time that had passed was paid at the new rate, and the old law went on.
+/// Regression: past time was credited at the new rate, and the old law went on.
 #[test]
 fn another_configuration_begins_now() {
     let (slow, fast) = (Config::fixed(0.1, 100.0), Config::fixed(10.0, 100.0));
@@ -443,7 +447,7 @@ fn a_number_that_is_none_takes_nothing_back() {
     );
 }
 
-/// What is let pass is granted what the gates would have granted, and leaves the state that they would have left.
+/// `Host::pass` grants the same and leaves the same state as the gates.
 #[test]
 fn who_is_let_pass_would_have_passed_every_gate() {
     let (mut rng, mut now) = (Rng::new(5), Timestamp::from_micros(1_000_000));

@@ -1,18 +1,19 @@
 //! The canonical text of a host.
 //!
-//! The `url` crate does what browsers do (lower case, percent-decoding, IDNA to punycode, every spelling of an IPv4
-//! address, IPv6 compressed in brackets); here come the four steps it leaves:
+//! The `url` crate does what browsers do: lower case, percent-decoding, IDNA to punycode, every
+//! spelling of an IPv4 address, IPv6 compressed in brackets. This module adds four steps:
 //!
-//! * One trailing dot goes: `example.com.` is asked of the same server.
-//! * Ports 80 and 443 go, whatever the scheme. `http://h` and `https://h` share a key since one server answers both;
-//!   then `http://h:443`, which reaches the very socket of `https://h`, must not open a second budget for it.
-//!   It also makes a bare `h:443` plain, whose scheme nobody said. Every other port is kept: another server.
-//! * An IPv4 address mapped into IPv6 is the IPv4 address.
-//! * Names over 253 bytes (RFC 1035 section 2.3.4, without the root's dot) or with an empty label are refused: no
-//!   resolver answers for them, and a key's size is bounded by it.
+//! * One trailing dot is removed, because `example.com.` reaches the same server.
+//! * Ports 80 and 443 are removed, whatever the scheme. `http://h` and `https://h` share a key,
+//!   because one server answers both. So `http://h:443`, which reaches the same socket as
+//!   `https://h`, must not have a second budget. A bare `h:443`, which has no scheme, becomes the
+//!   plain host too. Every other port is kept, because it is another server.
+//! * An IPv4 address that is mapped into IPv6 becomes the IPv4 address.
+//! * Names over 253 bytes (RFC 1035 section 2.3.4, without the root's dot) or with an empty label
+//!   are refused. No resolver answers for them, and the bound limits a key's size.
 //!
-//! User names and passwords are no part of a host and are dropped with the rest of a URL; in a bare host text they
-//! are refused.
+//! User names and passwords are not part of a host. In a URL they are dropped with the rest of it;
+//! in a bare host text they are refused.
 
 use std::fmt::{self, Write as _};
 use std::net::{IpAddr, Ipv6Addr};
@@ -22,9 +23,10 @@ use url::{Host, Url};
 
 use super::KeyError;
 
-/// Bytes a host name may have: RFC 1035's 255 on the wire, as text.
+/// The most bytes of a host name: RFC 1035's 255 on the wire, as text.
 pub(super) const HOST_LEN_MAX: usize = 253;
-/// Bytes of URL or host text looked at; RFC 9110 section 4.1 asks everyone to support URIs of 8,000.
+/// The most bytes of a URL or host text that are read. RFC 9110 section 4.1 recommends support for
+/// URIs of at least 8,000.
 const INPUT_LEN_MAX: usize = 8_192;
 
 pub(super) fn of_text(text: &str) -> Result<CompactString, KeyError> {
@@ -51,8 +53,11 @@ pub(super) fn of_text(text: &str) -> Result<CompactString, KeyError> {
     canonical(&Host::parse(name)?, port)
 }
 
-/// Is it surely what would become of it? Most names are, and looking takes a tenth of the time of making one. No for anything
-/// that a browser would look at twice: upper case, punycode, a last label that may be part of an address, a port.
+/// Returns whether `name` is certainly canonical already.
+///
+/// Most names are, and this check takes a tenth of the time of the conversion. It returns `false`
+/// for anything that a browser would change: upper case, punycode, a last label that may be part of
+/// an address, a port.
 fn is_canonical(name: &str) -> bool {
     let plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.');
     name.len() <= HOST_LEN_MAX
@@ -102,7 +107,7 @@ fn checked_name(name: &str) -> Result<&str, KeyError> {
     Ok(name)
 }
 
-/// `host`, `host:port`, `[v6]`, `[v6]:port`; an empty port is none, as in URLs.
+/// Splits `host`, `host:port`, `[v6]` or `[v6]:port`. An empty port counts as no port, as in URLs.
 fn split_port(text: &str) -> Result<(&str, Option<u16>), KeyError> {
     let name_end = match text.rfind(']') {
         Some(bracket) => bracket + 1,
@@ -127,7 +132,7 @@ fn split_port(text: &str) -> Result<(&str, Option<u16>), KeyError> {
 
 fn displayed(address: fmt::Arguments<'_>) -> CompactString {
     let mut text = CompactString::default();
-    // Writing to a string in memory cannot fail.
+    // Writing to a `String` cannot fail.
     let _ = text.write_fmt(address);
     text
 }

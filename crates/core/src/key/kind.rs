@@ -1,4 +1,4 @@
-//! Which of a request's names its limits attach to: the meaning of `--key`.
+//! The kind of key that limits attach to: the meaning of `--key`.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,32 +9,34 @@ use url::{Host, Url};
 
 use super::{Key, KeyError};
 
-/// What limits attach to in a run.
+/// The kind of key that limits attach to in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum KeyKind {
-    /// Each host, with its port if not a web port. The default: what robots.txt and most limiters go by.
+    /// Each host, with its port if that is not a web port. The default, because robots.txt and most
+    /// limiters apply to a host.
     #[default]
     #[serde(rename = "host")]
     Host,
-    /// Each registrable domain: `a.example.com` and `b.example.com` share.
+    /// Each registrable domain: `a.example.com` and `b.example.com` share a key.
     #[serde(rename = "site")]
     Site,
-    /// Each address connected to: a thousand small sites on one machine share.
+    /// Each address that is connected to: a thousand small sites on one machine share a key.
     #[serde(rename = "address")]
     Address,
-    /// Each host as seen from each egress: for servers that limit the address that asks.
+    /// Each host as seen from each egress, for servers that limit the client's address.
     #[serde(rename = "egress+host")]
     EgressHost,
 }
 
 impl KeyKind {
-    /// Every kind, in the order help texts show them.
+    /// Every kind, in the order of the help texts.
     pub const ALL: [Self; 4] = [Self::Host, Self::Site, Self::Address, Self::EgressHost];
 
-    /// The key of a request to `url`.
+    /// Returns the key of a request to `url`.
     ///
-    /// `address` is the one connected to; a URL that names an address needs none. `egress` is the operator's name
-    /// for the way out; going out directly has none, and the key is then the plain host's.
+    /// `address` is the one that is connected to; a URL with an address as its host needs none.
+    /// `egress` is the operator's name for the egress. A direct request has none, and its key is
+    /// then that of the plain host.
     pub fn key(
         self,
         url: &Url,
@@ -46,7 +48,7 @@ impl KeyKind {
             (Self::Site, _) => Key::site_of_url(url),
             (Self::EgressHost, Some(egress)) => Key::of_egress(egress, Key::of_url(url)?.as_str()),
             (Self::Address, _) => {
-                // Refuses what no kind accepts before the address can hide it.
+                // Refuses a URL that no kind accepts, before its address is used.
                 Key::of_url(url)?;
                 let literal = match url.host() {
                     Some(Host::Ipv4(address)) => Some(IpAddr::V4(address)),
@@ -61,7 +63,7 @@ impl KeyKind {
         }
     }
 
-    /// As written after `--key`.
+    /// Returns the word as written after `--key`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Host => "host",

@@ -1,7 +1,7 @@
-//! What does a limit attach to?
+//! Keys: the names that limits attach to.
 //!
-//! A [`Key`] is a name in canonical text: two spellings of one host are one key, and the text is what users
-//! read, what engines store under and what [`Key::parse`] reads back.
+//! A [`Key`] is a name in canonical text, so two spellings of one host are one key. Users read this
+//! text, engines store under it, and [`Key::parse`] reads it back.
 //!
 //! | kind | text | made by |
 //! | --- | --- | --- |
@@ -11,10 +11,11 @@
 //! | egress and host | `egress/proxy-1/example.com` | [`Key::egress_host`] |
 //! | custom | `custom/account-7` | [`Key::custom`] |
 //!
-//! Kinds cannot collide: a slash ends every prefix, and no host contains one. (A colon would not do: a host named
-//! `custom` at port 7 is `custom:7`.) An egress may contain slashes, since the host behind the last one has none.
+//! Kinds cannot collide: a slash ends every prefix, and no host contains one. (A colon would not
+//! do: a host named `custom` at port 7 is `custom:7`.) An egress may contain slashes, because the
+//! host after the last one has none.
 //!
-//! Which kind a run uses is [`KeyKind`]'s question; how a host is made canonical is told in `host.rs`.
+//! [`KeyKind`] selects the kind of a run. `host.rs` makes a host canonical.
 
 mod host;
 mod kind;
@@ -38,16 +39,17 @@ const ADDRESS: &str = "address/";
 const EGRESS: &str = "egress/";
 const CUSTOM: &str = "custom/";
 
-/// Bytes a custom text or an egress name may have: as long as the longest host name, so that no key is longer than
-/// 520 bytes.
+/// The most bytes of a custom text or an egress name. It equals the longest host name, so that no
+/// key is longer than 520 bytes.
 pub const TEXT_LEN_MAX: usize = 253;
 
-/// What a limit attaches to, in canonical text.
+/// The name that a limit attaches to, in canonical text.
 ///
-/// Up to 24 bytes are held in place; a longer key owns one allocation, and a clone copies it.
+/// Up to 24 bytes are stored inline. A longer key owns one allocation, and a clone copies it.
 ///
-/// A key that is kept remembers where its state was found ([`Key::place`]), which speeds the next call up. Clippy's
-/// `mutable_key_type` sees that in maps by key; nothing that is compared or hashed changes.
+/// A key that is kept remembers where its state was found ([`Key::place`]), which makes the next
+/// call faster. Clippy's `mutable_key_type` reports this in maps by key; it changes nothing that is
+/// compared or hashed.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     text: CompactString,
@@ -57,85 +59,95 @@ pub struct Key {
 /// Why a text or URL names no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// Nothing there to name a key by.
+    /// The host or name is empty.
     #[error("the host or name is empty")]
     Empty,
-    /// Longer than the bound of its kind: 253 bytes for a host (RFC 1035) and for a text, 8,192 for a whole URL.
+    /// The text is too long. The bound is 253 bytes for a host (RFC 1035) and for a text, and 8,192
+    /// for a whole URL.
     #[error("the host or name is too long")]
     TooLong,
-    /// A URL without a host that is asked over HTTP.
+    /// The URL has no host that is reached over HTTP.
     #[error("only http and https URLs have a host to be polite to")]
     Scheme,
-    /// Not a host name or address (RFC 3986, IDNA).
+    /// The text is not a host name or address (RFC 3986, IDNA).
     #[error("not a host: {0}")]
     Host(#[from] url::ParseError),
-    /// `a..b`, `.a`: no resolver knows such a name.
+    /// The host has an empty label, such as `a..b` or `.a`. No resolver knows such a name.
     #[error("the host has an empty label")]
     EmptyLabel,
-    /// Behind the host stands something that is no port.
+    /// The text after the host is not a port.
     #[error("the port is not a number from 0 to 65535")]
     Port,
-    /// Control characters would break logs and line protocols; those that are not seen, or turn the text around, would make two
+    /// The name has a control character or an invisible one. Control characters would break logs
+    /// and line protocols. Characters that are invisible or that reverse the text would make two
     /// keys look alike.
     #[error("the name has a control character, or one that is not seen")]
     Control,
-    /// Behind `address/` stands none.
+    /// The text after `address/` is not an IP address.
     #[error("not an IP address")]
     Address,
-    /// Keys by address need the address that was connected to; behind a proxy nobody knows it.
+    /// A key by address needs the address that was connected to. Behind a proxy it is not known.
     #[error("the address of the host is not known")]
     AddressUnknown,
 }
 
 impl Key {
-    /// The host of a URL, or of a host's own text with or without a port: `https://Example.COM:443/a`,
-    /// `example.com.`, `EXAMPLE.com:8080`, `[::1]:80`, `::1`.
+    /// Returns the key of a host, from a URL or from a host text with or without a port:
+    /// `https://Example.COM:443/a`, `example.com.`, `EXAMPLE.com:8080`, `[::1]:80`, `::1`.
     pub fn host(text: &str) -> Result<Self, KeyError> {
         host::of_text(text).map(Self::of)
     }
 
-    /// The host of a parsed URL; the path taken for each request. Allocates only for hosts over 24 bytes.
+    /// Returns the key of a parsed URL's host. Each request calls this; it allocates only for hosts
+    /// over 24 bytes.
     pub fn of_url(url: &Url) -> Result<Self, KeyError> {
         host::of_url(url).map(Self::of)
     }
 
-    /// The registrable domain of a URL or host text, by the public suffix list including its private part
-    /// (`a.b.example.co.uk` is `site/example.co.uk`, `me.github.io` is `site/me.github.io`); all ports are one site.
+    /// Returns the key of the registrable domain of a URL or host text. All ports are one site.
     ///
-    /// Where there is none (an address, a single label, a public suffix itself, a suffix the list does not know) the
-    /// host is its own site and the key is the host's, port and all: too fine a key limits each of its hosts,
-    /// too coarse a one would make strangers share a limit.
+    /// The domain is taken from the public suffix list, including its private part:
+    /// `a.b.example.co.uk` is `site/example.co.uk`, and `me.github.io` is `site/me.github.io`.
+    ///
+    /// A host without a registrable domain is its own site, and the key is the host's, with its
+    /// port. Such hosts are an address, a single label, a public suffix itself, and a name whose
+    /// suffix is not on the list. A key that is too fine still limits each of its hosts. A key that
+    /// is too coarse would make unrelated hosts share a limit.
     pub fn site(text: &str) -> Result<Self, KeyError> {
         host::of_text(text).map(site::of_host).map(Self::of)
     }
 
-    /// [`Key::site`] of a parsed URL.
+    /// Returns the key of a parsed URL's registrable domain; see [`Key::site`].
     pub fn site_of_url(url: &Url) -> Result<Self, KeyError> {
         host::of_url(url).map(site::of_host).map(Self::of)
     }
 
-    /// An address that was connected to; an IPv4 address mapped into IPv6 is the IPv4 address.
+    /// Returns the key of an address that was connected to. An IPv4 address mapped into IPv6
+    /// becomes the IPv4 address.
     pub fn address(address: IpAddr) -> Self {
         let mut text = CompactString::const_new(ADDRESS);
-        // Writing to a string in memory cannot fail.
+        // Writing to a `CompactString` cannot fail.
         let _ = write!(text, "{}", address.to_canonical());
         Self::of(text)
     }
 
-    /// A host as seen from one egress (a proxy, a source address): servers limit each address that asks.
+    /// Returns the key of a host as seen from one egress (a proxy, a source address). Many servers
+    /// limit each client address.
     ///
-    /// `egress` is the operator's name for the way out and appears in logs: leave credentials out of it.
+    /// `egress` is the operator's name for the egress. It appears in logs, so it must contain no
+    /// credentials.
     pub fn egress_host(egress: &str, host: &str) -> Result<Self, KeyError> {
         Self::of_egress(egress, &host::of_text(host)?)
     }
 
-    /// A name the operator chose, kept as it is: an account, an API token's label, a job.
+    /// Returns the key of a name that the operator chose, unchanged: an account, an API token's
+    /// label, a job.
     pub fn custom(text: &str) -> Result<Self, KeyError> {
         free_text(text)?;
         Ok(Self::of(joined(&[CUSTOM, text])))
     }
 
-    /// A key's own text, as printed or stored, back into the key; host spellings are made canonical.
+    /// Parses a key's own text, as printed or stored. Spellings of hosts are made canonical.
     pub fn parse(text: &str) -> Result<Self, KeyError> {
         if let Some(site) = text.strip_prefix(SITE) {
             Self::site(site)
@@ -152,19 +164,22 @@ impl Key {
         }
     }
 
-    /// The canonical text.
+    /// Returns the canonical text.
     #[inline]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The place it was given last by whoever keeps a state for it; 0 if nobody did. It may be another's by now.
+    /// Returns the place where a registry last found the key's state, or 0 for none. The place may
+    /// hold another key's state by now.
     #[inline]
     pub fn place(&self) -> u64 {
         self.place.get()
     }
 
-    /// Its state was found at `place`. Clones made from now on know it too. Only for whoever keeps states: it is believed.
+    /// Stores the place where a registry found the key's state. Later clones copy it.
+    ///
+    /// Only the registry may call this, because it relies on the value.
     #[inline]
     pub fn found_at(&self, place: u64) {
         self.place.set(place);
@@ -193,7 +208,8 @@ fn free_text(text: &str) -> Result<(), KeyError> {
     }
 }
 
-/// Of no width, or a mark of the text's direction (Unicode TR 9); joiners are letters' own.
+/// Returns whether a character has no width, or marks the text's direction (Unicode TR 9). Joiners
+/// are allowed, because letters need them.
 fn is_unseen(c: char) -> bool {
     matches!(c, '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
@@ -240,7 +256,7 @@ impl Serialize for Key {
 
 impl<'de> Deserialize<'de> for Key {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // A stored or sent text is a stranger's text: only canonical keys come in.
+        // A stored or sent text is untrusted, so it is parsed: only canonical keys get in.
         let text = CompactString::deserialize(deserializer)?;
         Self::parse(&text).map_err(serde::de::Error::custom)
     }

@@ -1,14 +1,15 @@
-//! Where a key's state was found last.
+//! A hint about where a key's state was found last.
 //!
-//! Among a million states the one sought is three cold lines of memory away: the key's name, a table's word, the state. A
-//! key that is kept and used again remembers the place and which state it was, so that the second need not be waited for, nor
-//! names be compared: measured, a quarter of the time of a call.
+//! Among a million states, a look-up reads three cold cache lines: the key's name, a word of the
+//! table, and the state. A key that is used again remembers the place and the identity of its
+//! state. So the call neither waits for the table's word nor compares names. This saves a quarter
+//! of the time of a call, as measured.
 
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A hint, of no meaning but to whoever set it; any two are equal.
+/// A hint that has a meaning only to the registry that set it. Any two hints are equal.
 #[derive(Debug)]
 pub(super) struct Place(AtomicU64);
 
@@ -24,7 +25,8 @@ impl Place {
 
     #[inline]
     pub(super) fn set(&self, place: u64) {
-        // Threads that share a key read it without a word, as long as nobody writes.
+        // An unchanged value is not stored again, so that threads that share a key do not
+        // invalidate each other's cache lines.
         if self.get() != place {
             self.0.store(place, Relaxed);
         }

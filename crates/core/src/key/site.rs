@@ -3,10 +3,10 @@
 use compact_str::CompactString;
 use psl::Psl as _;
 
-/// `site/` and the registrable domain; the host unchanged where there is none.
+/// Returns `site/` and the registrable domain, or the host unchanged if it has none.
 ///
-/// Only suffixes the list names count. Its default rule (any last label is a suffix) would make `a.internal` and
-/// `b.internal` sites by guess.
+/// Only suffixes on the list count. The list's default rule (any last label is a suffix) would make
+/// sites of `a.internal` and `b.internal` by guess.
 pub(super) fn of_host(host: CompactString) -> CompactString {
     if host.starts_with('[') {
         return host;

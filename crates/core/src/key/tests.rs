@@ -1,4 +1,4 @@
-//! Traps of host names, one test each; then the properties.
+//! One test for each trap of host names, then the properties.
 
 use proptest::prelude::*;
 
@@ -230,7 +230,7 @@ fn kinds_never_collide() {
 fn free_texts_are_bounded_and_printable() {
     assert_eq!(Key::custom(""), Err(KeyError::Empty));
     assert_eq!(Key::custom("a\nb"), Err(KeyError::Control));
-    // Before this, a table showed it as another key.
+    // Regression: a table showed such a text like another key.
     for alike in ["\u{202e}ltr", "ltr\u{200b}", "\u{feff}ltr"] {
         assert_eq!(Key::custom(alike), Err(KeyError::Control), "{alike:?}");
     }
@@ -292,7 +292,7 @@ fn stored_keys_are_checked_when_read() {
     assert!(postcard::from_bytes::<Key>(&bad).is_err());
 }
 
-/// Texts near the edge: the characters hosts, ports, addresses and prefixes are made of.
+/// Texts made of the characters of hosts, ports, addresses and prefixes.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         "\\PC{0,40}",

@@ -1,16 +1,18 @@
-//! A state in few bytes: an engine holds a million of them.
+//! A compact serialisation of states, because an engine holds a million of them.
 //!
-//! A form of serde's data model, as postcard's is, with four rules on top that say nothing of what is written but make most of it small:
+//! It writes serde's data model, as postcard does. Four rules make most values small and lose
+//! nothing:
 //!
-//! | what | is written as |
+//! | value | written as |
 //! | --- | --- |
-//! | nothing: zero, `None`, `false` | one bit |
-//! | a time | how far it is from the time before |
-//! | an element of a list | how far each of its numbers is from where the two elements before point |
-//! | a float | its bits from the other end: those of 1.0 or 0.25 begin with zeros then, and zeros in front are not written |
+//! | zero, `None`, `false` | one bit |
+//! | a time | its distance from the time before |
+//! | an element of a list | each number as its distance from the trend of two elements before |
+//! | a float | its bytes in reverse order |
 //!
-//! Bits are gathered: a byte of eight of them stands where the first of them was needed. Numbers have seven bits a byte, the ninth byte
-//! has eight. Nothing is lost: what is read back is what was written, to the last bit.
+//! Reversed floats such as 1.0 or 0.25 begin with zeros, and leading zeros are not written. Bits
+//! are collected: a byte of eight bits stands where the first of them was needed. Numbers have
+//! seven bits per byte; a ninth byte has eight. Reading returns exactly the value that was written.
 
 mod read;
 mod write;
@@ -21,28 +23,29 @@ pub(crate) use write::pack;
 /// The name under which serde knows [`crate::Timestamp`].
 const TIME: &str = "Timestamp";
 
-/// A number's distance from another: small if it is near, on either side.
+/// Returns the distance of a number from another. It is small if they are near, on either side.
 const fn distance(number: u64, from: u64) -> u64 {
     let off = number.wrapping_sub(from).cast_signed();
     ((off << 1) ^ (off >> 63)).cast_unsigned()
 }
 
-/// The number at such a distance.
+/// Returns the number at a distance from another.
 const fn at_distance(distance: u64, from: u64) -> u64 {
     let off = (distance >> 1) ^ (distance & 1).wrapping_neg();
     from.wrapping_add(off)
 }
 
-/// The times written so far, of which only the last counts.
+/// The last time that was written.
 #[derive(Default)]
 struct Times(u64);
 
 impl Times {
-    /// Zero is nothing, all else is told by its distance.
+    /// Returns the code of a time: 0 for zero, otherwise the distance from the last time plus 1.
     fn code(&mut self, at: u64) -> u64 {
         let code = match (at, distance(at, self.0).wrapping_add(1)) {
             (0, _) => 0,
-            // One distance is left without a code: zero does not need its own.
+            // The largest distance overflows. It gets the code of the distance to zero, which is
+            // unused.
             (_, 0) => self.zero(),
             (_, code) => code,
         };
@@ -64,7 +67,7 @@ impl Times {
         distance(0, self.0).wrapping_add(1)
     }
 
-    /// What never was and what never will be is near no time.
+    /// Zero and the end of time are near no other time, so they do not become the last time.
     const fn pass(&mut self, at: u64) {
         if at != 0 && at != u64::MAX {
             self.0 = at;
@@ -79,7 +82,7 @@ struct Row {
     at: usize,
 }
 
-/// One of them, and by how much it is more than that of the element before.
+/// A number of the last element, and its difference from the same number of the element before.
 struct Column {
     last: u64,
     step: u64,
@@ -91,7 +94,7 @@ impl Row {
         self.columns.get_mut(self.at - 1)
     }
 
-    /// The first element's.
+    /// Adds a number of the first element.
     fn begin(&mut self, number: u64) {
         self.columns.push(Column {
             last: number,
@@ -113,7 +116,7 @@ impl Column {
         number
     }
 
-    /// What it is if things go on as they did.
+    /// Returns the next number if the difference stays the same.
     const fn expected(&self) -> u64 {
         self.last.wrapping_add(self.step)
     }

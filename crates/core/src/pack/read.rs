@@ -1,4 +1,4 @@
-//! Reading: any bytes may come.
+//! Reads packed values from untrusted bytes.
 
 use postcard::Error;
 use serde::de::{
@@ -8,7 +8,7 @@ use serde::de::{
 
 use super::{Row, TIME, Times, at_distance};
 
-/// What [`super::pack`] wrote, and nothing behind it.
+/// Reads a value that [`super::pack`] wrote. Further bytes are an error.
 pub(crate) fn unpack<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
     let mut unpacker = Unpacker {
         rest: bytes,
@@ -27,13 +27,13 @@ pub(crate) fn unpack<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
 
 struct Unpacker<'b> {
     rest: &'b [u8],
-    /// The last byte of bits, and how many of them are left.
+    /// The last byte of bits. The next field counts the bits that are left in it.
     flags: u8,
     left: u8,
     times: Times,
-    /// Set within a list.
+    /// The last element of the list that is being read, if any.
     row: Option<Row>,
-    /// The next number is a time.
+    /// Whether the next number is a time.
     is_time: bool,
 }
 
@@ -106,7 +106,7 @@ impl Unpacker<'_> {
     }
 }
 
-/// Numbers, each from the wider one that it was written as.
+/// Reads numbers, each from the wider type that it was written as.
 macro_rules! numbers {
     ($($method:ident: $visit:ident $read:expr,)*) => {$(
         fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
@@ -176,7 +176,8 @@ impl<'de> Deserializer<'de> for &mut Unpacker<'_> {
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         let left = self.narrow()?;
-        // An element takes a bit at least: nobody makes us reserve what is not there.
+        // An element takes at least one bit. So a forged length cannot reserve more memory than the
+        // input allows.
         if left > 8 * (self.rest.len() + 1) {
             return Err(Error::DeserializeUnexpectedEnd);
         }

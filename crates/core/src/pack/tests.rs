@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::{pack, unpack};
 use crate::Timestamp;
 
-/// All that a state is made of.
+/// All types of which a state consists.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct All {
     bits: [bool; 3],
@@ -100,7 +100,7 @@ proptest! {
         prop_assert_eq!(unpack::<All>(&packed(&all)), Ok(all));
     }
 
-    /// Whoever fills the engine's memory may choose the bytes.
+    /// Any process that writes to the engine may choose the bytes.
     #[test]
     fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         _ = unpack::<All>(&bytes);

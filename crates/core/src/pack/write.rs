@@ -1,4 +1,4 @@
-//! Writing.
+//! Writes packed values.
 
 use postcard::Error;
 use serde::Serialize;
@@ -22,13 +22,13 @@ pub(crate) fn pack<T: Serialize>(value: &T, out: Vec<u8>) -> Result<Vec<u8>, Err
 
 struct Packer {
     out: Vec<u8>,
-    /// Where the last byte of bits is, and how many it has left.
+    /// The index of the last byte of bits. The next field counts the bits that are free in it.
     flags: usize,
     free: u8,
     times: Times,
-    /// Set within a list.
+    /// The last element of the list that is being written, if any.
     row: Option<Row>,
-    /// The next number is a time.
+    /// Whether the next number is a time.
     is_time: bool,
 }
 
@@ -43,7 +43,7 @@ impl Packer {
         self.out[self.flags] |= u8::from(set) << self.free;
     }
 
-    /// Seven bits a byte, low ones first.
+    /// Writes seven bits per byte, the lowest first.
     fn put(&mut self, mut number: u64) {
         for _ in 0..8 {
             if number < 0x80 {
@@ -76,7 +76,7 @@ impl Packer {
     }
 }
 
-/// Numbers, each as the wider one that holds it.
+/// Writes numbers, each as the wider type that holds it.
 macro_rules! numbers {
     ($($method:ident: $of:ty => $as:expr,)*) => {$(
         fn $method(self, value: $of) -> Result<(), Error> {
@@ -224,7 +224,7 @@ impl<'a> Serializer for &'a mut Packer {
         Ok(self)
     }
 
-    /// No state has text; it is in no list of numbers.
+    /// States contain no text.
     fn serialize_str(self, _: &str) -> Result<(), Error> {
         Err(Error::WontImplement)
     }
@@ -242,7 +242,7 @@ impl<'a> Serializer for &'a mut Packer {
     }
 }
 
-/// A list being written; the one it stands in goes on afterwards.
+/// A list that is being written. `outer` is restored at its end.
 struct List<'a> {
     packer: &'a mut Packer,
     outer: Option<Row>,
@@ -265,7 +265,7 @@ impl ser::SerializeSeq for List<'_> {
     }
 }
 
-/// Parts one after the other.
+/// Writes parts one after the other.
 macro_rules! parts {
     ($($of:ident: $method:ident $(($key:ty))?,)*) => {$(
         impl ser::$of for &mut Packer {

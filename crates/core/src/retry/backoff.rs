@@ -1,29 +1,31 @@
-//! Backoff: how long before the same request is worth another try?
+//! Backoff: the delay before a request is sent again.
 //!
-//! Clients that failed together come back together unless chance parts them. The jitters are those of
-//! Brooker, "Exponential Backoff and Jitter" (AWS Architecture Blog 2015): *full* spreads widest and costs
-//! the least work, *equal* keeps a minimum, *decorrelated* grows from the previous delay instead of the
-//! count. *Additive* is what many hand-written clients do.
+//! Clients that fail at the same time also retry at the same time, unless a random jitter spreads
+//! them. The jitters are those of Brooker, "Exponential Backoff and Jitter" (AWS Architecture Blog
+//! 2015). *Full* spreads widest and costs the least work. *Equal* keeps a minimum. *Decorrelated*
+//! grows from the previous delay instead of the count. *Additive* is common in hand-written
+//! clients.
 //!
-//! Jitter parts the clients of one struggling server. It is no substitute for pacing: with first tries
-//! unlimited, no backoff relieves anybody.
+//! Jitter spreads the clients of one overloaded server. It does not replace pacing: while first
+//! attempts are unlimited, no backoff relieves the server.
 
 use std::time::Duration;
 
 use crate::Rng;
 
-/// How chance changes a delay `d = min(base x factor^n, cap)`.
+/// How a random jitter changes a delay `d = min(base x factor^n, cap)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Jitter {
-    /// Not at all: `d`.
+    /// No jitter: `d`.
     None,
     /// `U[0, d)`.
     Full,
     /// `d/2 + U[0, d/2)`.
     Equal,
-    /// `min(cap, U[base, 3 x previous delay))`; the first time, the previous delay is `base`. Ignores `factor`.
+    /// `min(cap, U[base, 3 x previous delay))`. The first time, the previous delay is `base`.
+    /// Ignores `factor`.
     Decorrelated,
-    /// `d + U[0, x)`: the cap binds before the jitter, so delays reach just below `cap + x`.
+    /// `d + U[0, x)`. The cap binds before the jitter, so delays reach just below `cap + x`.
     Additive(Duration),
 }
 
@@ -36,7 +38,7 @@ pub struct Backoff {
     jitter: Jitter,
 }
 
-/// What is wrong with a backoff.
+/// Why a backoff is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidBackoff {
     /// The base is below a microsecond.
@@ -51,8 +53,8 @@ pub enum InvalidBackoff {
 }
 
 impl Backoff {
-    /// 1 s doubling to 60 s, full jitter: a crawler meets a host once per second or so, and a minute is how long
-    /// breakers wait at the most.
+    /// 1 s doubling to 60 s, full jitter. A crawler meets a host about once per second, and
+    /// breakers wait for at most a minute.
     pub const CRAWLER: Self = Self {
         base_us: 1_000_000,
         factor: 2.0,
@@ -60,7 +62,8 @@ impl Backoff {
         jitter: Jitter::Full,
     };
 
-    /// 300 ms doubling to 4 s, then up to 120 ms more: the job scraper's (DESIGN, mission line 1).
+    /// 300 ms doubling to 4 s, then up to 120 ms more: the job scraper's backoff (DESIGN, mission
+    /// line 1).
     pub const JOB_SCRAPER: Self = Self {
         base_us: 300_000,
         factor: 2.0,
@@ -68,7 +71,7 @@ impl Backoff {
         jitter: Jitter::Additive(Duration::from_millis(120)),
     };
 
-    /// Delays of `base x factor^n`, at most `cap`, changed by `jitter`.
+    /// Returns a rule for delays of `base x factor^n`, at most `cap`, changed by `jitter`.
     pub fn new(
         base: Duration,
         factor: f64,
@@ -93,7 +96,8 @@ impl Backoff {
         })
     }
 
-    /// The delay before retry `n`, the first being 0. `previous` is the delay before the retry before it.
+    /// Returns the delay before retry `n`; the first retry is 0. `previous` is the delay before the
+    /// previous retry.
     pub fn delay(&self, n: u32, previous: Option<Duration>, rng: &mut Rng) -> Duration {
         let grown = self.grown_us(n);
         Duration::from_micros(match self.jitter {
@@ -111,7 +115,8 @@ impl Backoff {
         })
     }
 
-    /// `min(base x factor^n, cap)`. Squarings, not `powi`, whose last digit differs between machines.
+    /// Returns `min(base x factor^n, cap)`. It multiplies squares, because the last digit of `powi`
+    /// differs between machines.
     fn grown_us(&self, mut n: u32) -> u64 {
         let (mut grown, mut factor) = (self.base_us as f64, self.factor);
         while n > 0 {
@@ -121,7 +126,7 @@ impl Backoff {
             factor *= factor;
             n >>= 1;
         }
-        // Infinity converts to the largest integer; base >= 1 and factor >= 1 make no NaN.
+        // Infinity converts to the largest integer. With base >= 1 and factor >= 1 there is no NaN.
         (grown as u64).min(self.cap_us)
     }
 }
@@ -130,7 +135,7 @@ fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Uniform in `[0, end)`, zero if that is empty.
+/// Returns a uniform number in `[0, end)`, or zero if that range is empty.
 fn below(end: u64, rng: &mut Rng) -> u64 {
     ((u128::from(rng.next_u64()) * u128::from(end)) >> 64) as u64
 }
@@ -140,7 +145,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::Rng; // the prelude has one of its own
+    use crate::Rng; // proptest's prelude has an `Rng` of its own
 
     const fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
@@ -170,7 +175,7 @@ mod tests {
         assert_eq!(delays, [100_000, 150_000, 225_000, 337_500]);
     }
 
-    /// Before this, `1 << attempt` wrapped to a zero delay at the 64th retry.
+    /// Regression: `1 << attempt` wrapped to a zero delay at the 64th retry.
     #[test]
     fn no_count_overflows() {
         for n in [62, 63, 64, 1024, u32::MAX] {

@@ -1,16 +1,17 @@
-//! Retry budgets: how much of the work may be work done twice?
+//! Retry budgets: they bound the share of retries in all requests.
 //!
-//! Backoff spreads retries in time but does not bound them: with every request failing three times, a server
-//! in trouble sees four times its load. A budget bounds the share. Every served request pays in a part of a
-//! retry ([`BudgetRule`]'s ratio), time pays in a small reserve so that a quiet key may retry at all, and
-//! every retry takes out a whole one. While most requests succeed nobody notices; when most fail, retries fall
-//! to the ratio (Finagle and Linkerd: 20 % and 10/s, 10 s deep; AWS and gRPC A6: 0.1 per success).
+//! Backoff spreads retries in time but does not bound them. If every request fails three times, an
+//! overloaded server gets four times its load. A budget bounds the share. Every served request pays
+//! in a part of a retry ([`BudgetRule`]'s ratio). Time pays in a small reserve, so that a quiet key
+//! may retry at all. Every retry takes out a whole one. While most requests succeed, the budget
+//! does not bind. When most fail, retries fall to the ratio (Finagle and Linkerd: 20 % and 10/s, 10
+//! s deep; AWS and gRPC A6: 0.1 per success).
 //!
-//! Over any time in which `s` requests were served and `t` seconds passed, at most
-//! `depth + ratio x s + reserve x t` retries leave. (A retry that is put off, see [`withdraw`], leaves up to
-//! `patience` after it was granted: there, `s` and `t` count from `patience` before.) Time pays in by the
-//! clock, not by a timer: however long a key was idle, one multiplication brings its budget up to date, and
-//! never above the depth.
+//! In any time in which `s` requests were served and `t` seconds passed, at most
+//! `depth + ratio x s + reserve x t` retries leave. A retry that is delayed (see [`withdraw`])
+//! leaves up to `patience` after it was granted. For such retries, `s` and `t` count from
+//! `patience` before. The reserve is paid in by the clock, not by a timer. However long a key was
+//! idle, one multiplication brings its budget up to date, and never above the depth.
 
 use std::time::Duration;
 
@@ -18,21 +19,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
 
-/// A retry, in the unit budgets count with: integers, so that no sum depends on the order of its parts.
+/// One retry, in the unit of budgets. The unit is an integer, so that no sum depends on the order
+/// of its parts.
 const RETRY: i64 = 1_000_000_000;
 
-/// What a budget earns and holds.
+/// How much a budget earns and holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BudgetRule {
-    /// Per served request, in billionths of a retry.
+    /// Income per served request, in billionths of a retry.
     per_served: i64,
-    /// Per microsecond, in billionths of a retry: thousandths of a retry per second.
+    /// Income per microsecond, in billionths of a retry. This equals thousandths of a retry per
+    /// second.
     per_micro: i64,
-    /// The most a budget holds, in billionths of a retry.
+    /// The most that a budget holds, in billionths of a retry.
     depth: i64,
 }
 
-/// What is wrong with a budget rule.
+/// Why a budget rule is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidBudget {
     /// The ratio is outside `0..=1000`.
@@ -47,23 +50,26 @@ pub enum InvalidBudget {
 }
 
 impl BudgetRule {
-    /// For one key: a fifth of its requests, or one retry per second, whichever allows more; ten at once.
-    /// Finagle's 10/s reserve would never bind below a crawler's usual 1 to 10 requests per second.
+    /// The rule for one key: a fifth of its requests plus one retry per second, at most ten at
+    /// once. Finagle's reserve of 10/s would never bind below a crawler's usual 1 to 10 requests
+    /// per second.
     pub const PER_KEY: Self = Self {
         per_served: RETRY / 5,
         per_micro: 1000,
         depth: 10 * RETRY,
     };
-    /// For all keys of a process together: Finagle's figures (20 %, 10 per second, ten seconds deep).
+    /// The rule for all keys of a process together, with Finagle's numbers: 20 %, 10 per second,
+    /// ten seconds deep.
     pub const GLOBAL: Self = Self {
         per_served: RETRY / 5,
         per_micro: 10_000,
         depth: 100 * RETRY,
     };
 
-    /// `ratio` retries per served request (0.1 or 0.2 are usual) and `reserve_per_s` retries per second
-    /// whatever happens, saved up to `depth` retries. The reserve counts in steps of 0.001 per second, rounded
-    /// down.
+    /// Returns a rule that earns `ratio` retries per served request and `reserve_per_s` retries per
+    /// second, and saves up to `depth` retries.
+    ///
+    /// Usual ratios are 0.1 and 0.2. The reserve counts in steps of 0.001 per second, rounded down.
     pub fn new(ratio: f64, reserve_per_s: f64, depth: f64) -> Result<Self, InvalidBudget> {
         if !(0.0..=1000.0).contains(&ratio) {
             return Err(InvalidBudget::Ratio);
@@ -83,26 +89,28 @@ impl BudgetRule {
     }
 }
 
-/// What a key, or the whole process, has to spend on retries. 16 bytes; the rule is kept elsewhere, once.
+/// The retries that a key, or the whole process, may still spend. It has 16 bytes; its rule is
+/// stored once elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
-    /// Billionths of a retry; below zero when retries were granted on what time is still to pay in.
+    /// Billionths of a retry. Below zero if retries were granted from income that time has yet to
+    /// pay in.
     saved: i64,
-    /// Up to when time has paid in.
+    /// The time until which the reserve is paid in.
     at: Timestamp,
 }
 
 /// A budget with its rule.
 #[derive(Debug)]
 pub struct Account<'a> {
-    /// What there is to spend.
+    /// The retries to spend.
     pub budget: &'a mut Budget,
-    /// What it earns.
+    /// The income of the budget.
     pub rule: &'a BudgetRule,
 }
 
 impl Budget {
-    /// A full budget: a key's first failures may all be retried.
+    /// Returns a full budget, so that a key's first failures may all be retried.
     pub const fn full(rule: &BudgetRule, now: Timestamp) -> Self {
         Self {
             saved: rule.depth,
@@ -116,15 +124,17 @@ impl Budget {
         self.saved = self.saved.saturating_add(rule.per_served).min(rule.depth);
     }
 
-    /// Whole retries that could leave at `now`.
+    /// Returns the whole retries that could leave at `now`.
     pub fn available(&self, rule: &BudgetRule, now: Timestamp) -> u64 {
         let mut then = *self;
         then.bring_up_to(rule, now);
         u64::try_from(then.saved / RETRY).unwrap_or(0)
     }
 
-    /// A clock that steps back pays nothing, and nothing twice when it comes forward again. A smaller depth,
-    /// set while running, counts from now on.
+    /// Pays in the reserve until `now`.
+    ///
+    /// A clock that steps back pays nothing, and pays no time twice when it moves forward again. A
+    /// smaller depth, set while running, counts from now on.
     fn bring_up_to(&mut self, rule: &BudgetRule, now: Timestamp) {
         let elapsed = i64::try_from(now.micros_since(self.at)).unwrap_or(i64::MAX);
         self.saved = self
@@ -134,7 +144,7 @@ impl Budget {
         self.at = self.at.max(now);
     }
 
-    /// Until time alone has paid in a whole retry; none if it never will.
+    /// Returns how long until time alone has paid in a whole retry, or `None` if it never will.
     fn wait(&self, rule: &BudgetRule) -> Option<Duration> {
         let missing = RETRY.saturating_sub(self.saved).max(0);
         match (missing, rule.per_micro) {
@@ -147,13 +157,16 @@ impl Budget {
     }
 }
 
-/// Takes one retry out of every account, or out of none. Returns how long the retry must wait until all of
-/// them can afford it; none, and nothing is taken, if that is longer than `patience`.
+/// Takes one retry out of every account, or out of none. Returns how long the retry must wait until
+/// all accounts can pay for it.
 ///
-/// With no patience this is the usual token bucket. With some, a dry budget is overdrawn and the retries come
-/// one after the other as time pays in: while nothing is served, each caller gets a later moment than the one
-/// before, so that retries put off are not retries that come all at once. What is served meanwhile brings
-/// later callers forward, never those that were told their moment.
+/// Returns `None`, and takes nothing, if that is longer than `patience`.
+///
+/// With zero patience this is the usual token bucket. With some patience, an empty budget is
+/// overdrawn, and the retries leave one after the other as time pays in. While no request is
+/// served, each caller gets a later time than the one before, so that delayed retries do not all
+/// leave at once. Requests that are served meanwhile bring later callers forward, but not the
+/// callers that have their time already.
 pub fn withdraw(
     accounts: &mut [Account<'_>],
     patience: Duration,
@@ -236,7 +249,8 @@ mod tests {
         assert_eq!(budget.available(&rule, Timestamp::NEVER), 5);
     }
 
-    /// Before this, a clock that stepped back an hour and forward again paid in the hour a second time.
+    /// Regression: a clock that stepped back an hour and forward again paid in the hour a second
+    /// time.
     #[test]
     fn a_clock_that_steps_back_pays_nothing_twice() {
         let rule = rule(0.0, 1.0, 100.0);
@@ -258,7 +272,8 @@ mod tests {
             .collect();
         assert_eq!(waits, [Some(0), Some(2), Some(4), Some(6), None]);
 
-        // A third of 10^9 µs is no whole number: a microsecond too long, never too short.
+        // A third of 10^9 µs is not a whole number. The wait is a microsecond too long, never too
+        // short.
         let slow = self::rule(0.0, 0.003, 1.0);
         let mut budget = Budget::full(&slow, at(0));
         let wait = [(); 2].map(|()| take(&mut budget, &slow, 1000, at(0)))[1];
@@ -304,7 +319,7 @@ mod tests {
     }
 
     proptest! {
-        /// The promise of the module's second paragraph, over every window of a random history.
+        /// The bound of the module's third paragraph, over every window of a random history.
         #[test]
         fn retries_never_exceed_what_was_paid_in(
             ratio in 0.0_f64..1.0,
@@ -327,7 +342,7 @@ mod tests {
                 }
             }
             left.sort_unstable();
-            // The windows in which most left begin and end with a retry.
+            // The windows in which most retries left begin and end with a retry.
             let patience = Duration::from_secs(patience_s).as_micros() as u64;
             for (i, &first) in left.iter().enumerate() {
                 let from = first.saturating_sub(patience);

@@ -1,10 +1,11 @@
-//! What becomes of a refused request?
+//! Retries of failed and refused requests.
 //!
-//! Two things can be wrong with an attempt, and they want different answers. *Refused* (`RateLimited`): the
-//! server is well and the page is still there, we were too fast. The request goes back to its key's queue,
-//! where hold and pace decide when it leaves, and nobody counts it as a failure. *Failed*: the request alone
-//! waits out a [`Backoff`], so many times, and only as long as the [`Budget`]s of its key and of the process
-//! can afford it. [`Policy::decide`] tells them apart.
+//! An attempt can end badly in two ways, which need different answers. *Refused* (`RateLimited`):
+//! the server is well and the page is still there, but the rate was too high. The request goes back
+//! to its key's queue, where hold and pace decide when it leaves, and it does not count as a
+//! failure. *Failed*: the request alone waits for a [`Backoff`]. It may do so a limited number of
+//! times, and only while the [`Budget`]s of its key and of the process allow it. [`Policy::decide`]
+//! tells the two apart.
 
 mod backoff;
 mod budget;

@@ -1,15 +1,15 @@
 //! The policy: which requests are tried again, when, and how often.
 //!
-//! What a crawler's user expects is every page, so the default policy loses none to our own speed: a refused
-//! request goes back to its key's queue ([`Refusals::Requeue`]), costs no budget (it waits for hold and pace
-//! like a first try, so it cannot multiply the load) and does not count as an attempt. Only its own generous
-//! cap ends it, so that a page the server refuses for ever does not ride the limit for ever. Failures count:
-//! five attempts, spaced by backoff. Where a retry budget runs dry, the default policy waits for it rather
-//! than losing the page.
+//! A crawler's user expects every page, so the default policy loses no page to its own speed. A
+//! refused request goes back to its key's queue ([`Refusals::Requeue`]). It costs no budget: it
+//! waits for hold and pace like a first attempt, so it cannot multiply the load. It does not count
+//! as an attempt. Only a cap of its own ends it, so that a page that is always refused does not use
+//! the limit for ever. Failures count: five attempts, spaced by backoff. If a retry budget is
+//! empty, the default policy waits for it and does not lose the page.
 //!
-//! What the server says comes first: a Retry-After replaces our own delay and is never shortened; one beyond
-//! the user's ceiling parks the request. `Retry-After: 0` says nothing (servers send it by default) and our
-//! own delay stands.
+//! The server's Retry-After comes first: it replaces the policy's own delay and is never shortened.
+//! If it is longer than the user allows, the request is parked. `Retry-After: 0` says nothing
+//! (servers send it by default), and the policy's own delay stands.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -27,62 +27,68 @@ use crate::{Rng, Timestamp};
 pub struct Policy {
     /// Methods that may be sent twice.
     pub methods: Methods,
-    /// Statuses of failures that are tried again. A refused request is, whatever its status.
+    /// Statuses of failures that are tried again. A refused request is tried again with any status.
     pub statuses: Vec<RangeInclusive<u16>>,
     /// Failures without a response that are final at once.
     pub permanent: Vec<Failure>,
     /// The delay before a retry, unless the server names one.
     pub backoff: Backoff,
-    /// Added to the backoff's delay after its cap; of several that match, the first.
+    /// Extra delays, added after the backoff's cap. The first that matches counts.
     pub bonuses: Vec<Bonus>,
-    /// Attempts that count, the first included; 1 never retries.
+    /// Attempts that count, the first included. 1 never retries.
     pub attempts_max: u32,
-    /// What becomes of refused requests.
+    /// How refused requests are treated.
     pub refusals: Refusals,
-    /// So many answers 429 in a row to one request are final; none: 429s in a row mean nothing special.
+    /// The number of consecutive 429s to one request that is final. `None` gives them no special
+    /// meaning.
     pub consecutive_429_max: Option<u32>,
-    /// The longest Retry-After that is waited for; the request is given up as parked beyond it.
+    /// The longest Retry-After that a request waits for. Beyond it the request is given up as
+    /// parked.
     pub retry_after_max: Duration,
-    /// How long a retry may wait for a dry budget before it is given up; zero: a dry budget is final.
+    /// How long a retry may wait for an empty budget before it is given up. With zero, an empty
+    /// budget is final.
     pub budget_patience: Duration,
 }
 
-/// Methods that may be sent again without asking whether the first one arrived.
+/// Methods that may be sent again although the first request may have arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Methods {
     /// GET, HEAD, OPTIONS.
     Fetching,
-    /// Those and TRACE: the safe methods of RFC 9110, section 9.2.1.
+    /// The same and TRACE: the safe methods of RFC 9110, section 9.2.1.
     Safe,
-    /// Those, PUT and DELETE: the idempotent methods of RFC 9110, section 9.2.2.
+    /// The same, PUT and DELETE: the idempotent methods of RFC 9110, section 9.2.2.
     Idempotent,
 }
 
-/// What becomes of a refused request (`RateLimited`).
+/// How refused requests (`RateLimited`) are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusals {
-    /// Back to the key's queue, where hold and pace decide; given up when refused more than `max` times.
+    /// A refused request goes back to the key's queue, where hold and pace decide. It is given up
+    /// after more than `max` refusals.
     Requeue {
-        /// Refusals of one request that are put up with.
+        /// The most refusals of one request.
         max: u32,
     },
-    /// A failure like any other: it counts, waits out its backoff and costs budget.
+    /// A refusal is a failure like any other: it counts, waits for its backoff and costs budget.
     Fail,
 }
 
 /// An extra delay after certain statuses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bonus {
-    /// After which statuses.
+    /// The statuses that it follows.
     pub statuses: RangeInclusive<u16>,
     /// How much longer the retry waits.
     pub extra: Duration,
 }
 
-/// The attempt that a report is about. Start with [`Attempt::first`], go on with [`Attempt::following`].
+/// The attempt that a report is about. Start with [`Attempt::first`], go on with
+/// [`Attempt::following`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// How many times the request has been sent, this time included: 1, 2, … Proxies may rotate by it.
+    /// How many times the request has been sent, this time included: 1, 2, … Proxies may rotate by
+    /// it.
     pub number: u32,
     /// The request's method.
     pub method: Method,
@@ -90,55 +96,58 @@ pub struct Attempt {
     pub refusals: u32,
     /// How many attempts just before this one were answered 429.
     pub consecutive_429: u32,
-    /// The delay this attempt waited out, if it did: decorrelated jitter grows from it.
+    /// The delay before this attempt, if there was one. Decorrelated jitter grows from it.
     pub previous_delay: Option<Duration>,
 }
 
-/// What becomes of a request.
+/// The next step for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Send it again.
     Retry {
-        /// How long this request waits, beyond whatever hold its key is under. It keeps no lease and no worker
+        /// How long this request waits, beyond any hold of its key. It keeps no lease and no worker
         /// meanwhile, and asks for a new permit afterwards.
         after: Duration,
-        /// Whether it goes back to its key's queue: the key was refused, and this request waits for nothing of
-        /// its own. Otherwise it alone was put off.
+        /// Whether it goes back to its key's queue. `true`: the key was refused, and the request
+        /// has no delay of its own. `false`: this request alone is delayed.
         requeue: bool,
     },
-    /// It will not be sent again.
+    /// It is not sent again.
     GiveUp(GiveUpReason),
     /// It was served.
     Done,
 }
 
-/// Why a request will not be sent again, for a log line.
+/// Why a request is not sent again, for a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GiveUpReason {
-    /// Sending its method twice might do something twice.
+    /// A second request with this method might act twice.
     Method,
-    /// This failure will not go away.
+    /// This failure is permanent.
     Permanent(Failure),
-    /// This status says that the same request would be answered alike.
+    /// The same request would get this status again.
     Status(u16),
-    /// A challenge or block page: trying on would be evading it.
+    /// The host shows a challenge or block page. A further attempt would try to evade it.
     Blocked,
-    /// The server asked to be left alone for longer than the user's ceiling.
+    /// The server's Retry-After is longer than [`Policy::retry_after_max`].
     Parked(Duration),
-    /// So many 429s in a row.
+    /// The number of consecutive 429s reached its limit.
     Consecutive429(u32),
-    /// Refused so many times.
+    /// The number of refusals exceeded its limit.
     Refused(u32),
-    /// Failed so many times.
+    /// The number of attempts reached its limit.
     Attempts(u32),
     /// The retry budget of the key or the process is spent.
     BudgetSpent,
 }
 
 impl Policy {
-    /// A crawler's: safe methods; 408, 429, 500, 502-504, 520-524 (Cloudflare: origin in trouble) and 529 are tried
-    /// again, as are failures other than an unknown name, bad TLS or a malformed response; five attempts;
-    /// refused requests requeue up to 100 times; Retry-After up to an hour; ten minutes' patience with budgets.
+    /// Returns a crawler's policy.
+    ///
+    /// It retries safe methods, after 408, 429, 500, 502-504, 520-524 (Cloudflare: origin in
+    /// trouble) and 529. It also retries all failures other than an unknown name, bad TLS or a
+    /// malformed response. It makes five attempts. Refused requests requeue up to 100 times. It
+    /// waits for a Retry-After of up to an hour, and ten minutes for budgets.
     pub fn crawler() -> Self {
         Self {
             methods: Methods::Safe,
@@ -161,14 +170,17 @@ impl Policy {
         }
     }
 
-    /// The job scraper's retrying transport (DESIGN, mission line 1): the delay before retry n, from 0, is
-    /// `min(300 ms x 2^n, 4 s) + U[0, 120 ms) + bonus`. Its cap binds the doubling alone: jitter and bonus come
-    /// on top, so the longest delay is just below 4.72 s. 429 and 5xx are tried again; 401, 403 and 406 only
-    /// where they carry a limit's headers, and then their bonus counts. The transport has no budget: call
+    /// Returns the policy of the job scraper's retrying transport (DESIGN, mission line 1).
+    ///
+    /// The delay before retry n, from 0, is `min(300 ms x 2^n, 4 s) + U[0, 120 ms) + bonus`. The
+    /// cap binds the doubling alone. Jitter and bonus are added on top, so the longest delay is
+    /// just below 4.72 s. 429 and 5xx are tried again. 401, 403 and 406 are tried again only with a
+    /// limit's headers, and then their bonus counts. The transport has no budget: call
     /// [`Policy::decide`] with no accounts.
     ///
-    /// Two things are ours. The scraper leaves the count to its caller: this preset makes four attempts. It
-    /// does not read Retry-After: here one replaces the delay, up to an hour.
+    /// This preset differs in two ways. The scraper leaves the count to its caller; this preset
+    /// makes four attempts. The scraper does not read Retry-After; here a Retry-After of up to an
+    /// hour replaces the delay.
     pub fn job_scraper() -> Self {
         let bonus = |statuses, ms| Bonus {
             statuses,
@@ -194,8 +206,10 @@ impl Policy {
         }
     }
 
-    /// What becomes of the request whose `attempt` ended in `report`. Call it once per attempt: a served
-    /// request pays into all `accounts` (its key's and the process's; none is fine), a retry is paid from them.
+    /// Decides what happens next to the request whose `attempt` ended in `report`.
+    ///
+    /// Call it once per attempt. A served request pays into all `accounts`, and a retry is paid
+    /// from them. They are those of its key and of the process; there may be none.
     pub fn decide(
         &self,
         attempt: &Attempt,
@@ -246,11 +260,13 @@ impl Policy {
         }
     }
 
-    /// Puts off this request alone: what [`Policy::decide`] answered about a failure that counts against its
-    /// URL only ([`crate::host::Directions::url_fault`]), so that no hold of its key makes it wait.
+    /// Delays this request alone, after a failure that counts against its URL only
+    /// ([`crate::host::Directions::url_fault`]).
     ///
-    /// A refused request waits its Retry-After, and no less than a backoff that grows with each refusal, so
-    /// that one refused URL does not take its neighbours' turns. All other answers stand.
+    /// `next` is the answer of [`Policy::decide`]. No hold of the key delays such a request, so
+    /// this function does. A refused request waits for its Retry-After, and at least for a backoff
+    /// that grows with each refusal. So one refused URL does not take the turns of other URLs. All
+    /// other answers stay.
     #[must_use]
     pub fn put_off(&self, next: Next, attempt: &Attempt, report: &Report, rng: &mut Rng) -> Next {
         let Next::Retry {
@@ -269,7 +285,7 @@ impl Policy {
         }
     }
 
-    /// Why no further attempt could be right, however few there were.
+    /// Returns why no further attempt can help, independent of the number of attempts.
     fn hopeless(&self, attempt: &Attempt, report: &Report) -> Option<GiveUpReason> {
         if report.signal == Signal::Blocked {
             return Some(GiveUpReason::Blocked);
@@ -284,7 +300,7 @@ impl Policy {
             report.signal == Signal::RateLimited
                 || self.statuses.iter().any(|range| range.contains(&status))
         };
-        // A connection may break after a fine status: then the failure counts.
+        // A connection may break after a good status. Then the failure counts.
         let status = report.status.filter(|_| report.failure.is_none());
         if let Some(status) = status.filter(|&status| !tried_again(status)) {
             return Some(GiveUpReason::Status(status));
@@ -305,7 +321,8 @@ impl Policy {
             .map(GiveUpReason::Parked)
     }
 
-    /// Attempts that count against the cap and lengthen the backoff, this one included: at least one.
+    /// Returns the attempts that count against the cap and lengthen the backoff, this one included.
+    /// At least one.
     fn counted(&self, attempt: &Attempt) -> u32 {
         let free = if self.refusals == Refusals::Fail {
             0
@@ -335,7 +352,7 @@ impl Default for Policy {
 }
 
 impl Methods {
-    /// Whether a request with this method may be sent again.
+    /// Returns whether a request with this method may be sent again.
     pub fn contains(self, method: &Method) -> bool {
         match *method {
             Method::GET | Method::HEAD | Method::OPTIONS => true,
@@ -347,7 +364,7 @@ impl Methods {
 }
 
 impl Attempt {
-    /// The first attempt of a request.
+    /// Returns the first attempt of a request.
     pub const fn first(method: Method) -> Self {
         Self {
             number: 1,
@@ -358,7 +375,8 @@ impl Attempt {
         }
     }
 
-    /// The attempt after this one, which ended in `report` and is followed by a retry after `delay`.
+    /// Returns the attempt after this one, which ended in `report` and is followed by a retry after
+    /// `delay`.
     #[must_use]
     pub fn following(self, report: &Report, delay: Duration) -> Self {
         Self {
@@ -367,7 +385,7 @@ impl Attempt {
                 .refusals
                 .saturating_add(u32::from(report.signal == Signal::RateLimited)),
             consecutive_429: self.in_a_row(report),
-            // A requeued request waited for nothing of its own.
+            // A requeued request has no delay of its own.
             previous_delay: if delay.is_zero() {
                 self.previous_delay
             } else {
@@ -377,7 +395,7 @@ impl Attempt {
         }
     }
 
-    /// 429s in a row up to and with this report.
+    /// Returns the consecutive 429s up to and with this report.
     const fn in_a_row(&self, report: &Report) -> u32 {
         if matches!(report.status, Some(429)) {
             self.consecutive_429.saturating_add(1)

@@ -63,7 +63,7 @@ fn decide(policy: &Policy, attempt: &Attempt, report: &Report) -> Next {
     policy.decide(attempt, report, &mut [], &mut Rng::new(1), Timestamp::ZERO)
 }
 
-/// The policy's delay for the n-th retry (from 0) after `report`, at the least and just below which it is.
+/// Asserts the range of the policy's delays for the n-th retry (from 0) after `report`.
 #[track_caller]
 fn assert_delay(policy: &Policy, n: u32, report: &Report, least_ms: u64, below_ms: u64) {
     let mut rng = Rng::new(u64::from(n));
@@ -78,7 +78,8 @@ fn assert_delay(policy: &Policy, n: u32, report: &Report, least_ms: u64, below_m
         };
         (shortest, longest) = (shortest.min(after), longest.max(after));
     }
-    // Of 2,000 draws the extremes come within a percent of the bounds: the numbers are exact, not just wide.
+    // Of 2,000 draws the extremes are within a percent of the bounds, so the bounds are exact and
+    // not only wide.
     let slack = ms(below_ms - least_ms) / 100;
     assert!(
         ms(least_ms) <= shortest && shortest < ms(least_ms) + slack,
@@ -101,7 +102,8 @@ fn the_job_scrapers_delays() {
         status: Some(status),
         ..report(Signal::RateLimited)
     };
-    // retry, error, 5xx (+80), 429 (+300), 401/403/406 (+600); each U[0, 120) ms more
+    // The columns are: retry, error, 5xx (+80), 429 (+300), 401/403/406 (+600). Each has U[0, 120)
+    // ms more.
     let table = [
         (0, 300, 380, 600, 900),
         (1, 600, 680, 900, 1200),
@@ -179,7 +181,7 @@ fn the_job_scrapers_second_429_in_a_row_is_final() {
         decide(&policy, &second, &refused),
         Next::GiveUp(GiveUpReason::Consecutive429(2))
     );
-    // A 503 between them breaks the row.
+    // A 503 between them ends the sequence.
     let third = second.following(&status(503), ms(1000));
     assert!(matches!(
         decide(&policy, &third, &refused),
@@ -191,7 +193,7 @@ fn the_job_scrapers_second_429_in_a_row_is_final() {
     );
 }
 
-/// Peers lose pages here: Scrapy gives up a page after three 429s, whoever caused them.
+/// Scrapy loses pages here: it gives up a page after three 429s, whichever request caused them.
 #[test]
 fn a_crawlers_refused_request_goes_back_to_its_queue_and_counts_apart() {
     let policy = Policy::crawler();
@@ -211,7 +213,8 @@ fn a_crawlers_refused_request_goes_back_to_its_queue_and_counts_apart() {
         decide(&policy, &attempt, &refused),
         Next::GiveUp(GiveUpReason::Refused(101))
     );
-    // A hundred refusals later the first failure is still the first, and waits less than a second for it.
+    // After a hundred refusals the first failure is still the first. Its retry waits less than a
+    // second.
     assert_delay(&policy, 0, &status(503), 0, 1000);
     let Next::Retry {
         after,
@@ -310,7 +313,7 @@ fn failures_end_at_the_cap() {
         decide(&never, &get(1), &status(500)),
         Next::GiveUp(GiveUpReason::Attempts(1))
     );
-    // Nonsense in, no panic out.
+    // Invalid input must not panic.
     let _ = decide(
         &Policy {
             attempts_max: u32::MAX,
@@ -381,7 +384,7 @@ fn what_the_crawler_tries_again() {
     assert_eq!(decide(&policy, &get(1), &status(200)), Next::Done);
 }
 
-/// Its status is not what went wrong.
+/// The failure counts, not the status.
 #[test]
 fn a_connection_that_breaks_after_a_fine_status_is_a_failure() {
     let broken = Report {
@@ -396,7 +399,7 @@ fn a_connection_that_breaks_after_a_fine_status_is_a_failure() {
     }
 }
 
-/// A challenge page comes as 403, 429 or 503: its status must not get it tried again.
+/// A challenge page has the status 403, 429 or 503. The status must not make the policy retry it.
 #[test]
 fn a_block_is_not_retried() {
     for policy in [Policy::crawler(), Policy::job_scraper()] {

@@ -1,44 +1,49 @@
-//! Is the door shut?
+//! Recognises challenge and block pages.
 //!
-//! A limit goes away when we slow down; a challenge or block page does not, and riding it as a limit hammers a door
-//! that somebody shut on purpose. But a key that is wrongly taken for shut is lost until a person looks, so only
-//! evidence counts that the vendors put there themselves, and only on the statuses they use:
+//! A limit goes away when a client slows down. A challenge or block page does not. A client that
+//! treats it as a limit keeps sending to a host that blocks it on purpose. But a key that is
+//! wrongly taken for blocked is lost until a person looks. So only evidence counts that the vendors
+//! put there themselves, and only on the statuses that they use. In the table, *errors* means 401,
+//! 403, 405, 428, 429 and 503.
 //!
-//! | who | evidence | on |
+//! | vendor | evidence | on |
 //! | --- | --- | --- |
-//! | Cloudflare | `cf-mitigated: challenge` | 202, 401, 403, 405, 428, 429, 503 |
-//! | AWS WAF | `x-amzn-waf-action: captcha` or `challenge` | the same |
-//! | Cloudflare | the challenge's script variables or the titles of its challenge and block pages | all but 202 |
-//! | Akamai | its denial (`errors.edgesuite.net`) or its challenge's address | all but 202 |
-//! | `DataDome` | the address of its captcha | all but 202 |
-//! | `PerimeterX` (HUMAN) | its captcha's element, or the block script its JSON names | all but 202 |
-//! | Imperva Incapsula | its challenge's frame or incident number | all but 202 |
-//! | AWS WAF | its challenge's variables | all but 202 |
-//! | Google | the words of its "sorry" page | all but 202 |
-//! | Sucuri, Wordfence, Kasada, F5 | the words or scripts of their block pages | all but 202 |
-//! | others | a known captcha widget *and* words that ask for a human, outside a form to log in | 403, 429, 503 |
-//! | all of these vendors | its evidence *and* the words of its challenge or block page, on a whole page shorter than [`BODY_SCANNED`] | 200 |
+//! | Cloudflare | `cf-mitigated: challenge` | 202, errors |
+//! | AWS WAF | `x-amzn-waf-action: captcha` or `challenge` | 202, errors |
+//! | Cloudflare | script variables of its challenge, titles of both pages | errors |
+//! | Akamai | its denial (`errors.edgesuite.net`), its challenge's address | errors |
+//! | `DataDome` | the address of its captcha | errors |
+//! | `PerimeterX` (HUMAN) | its captcha's element, the block script in its JSON | errors |
+//! | Imperva Incapsula | its challenge's frame or incident number | errors |
+//! | AWS WAF | its challenge's variables | errors |
+//! | Google | the words of its "sorry" page | errors |
+//! | Sucuri, Wordfence, Kasada, F5 | the words or scripts of their block pages | errors |
+//! | others | a captcha widget *and* words that ask for a human, no login form | 403, 429, 503 |
+//! | all of these vendors | evidence *and* words of the page, on a whole short page | 200 |
 //!
-//! A 403 without such evidence is a URL we may not read. What looks alike and is none:
+//! A short page has fewer bytes than [`BODY_SCANNED`]. A 403 without such evidence is a URL that is
+//! not readable. Three things look alike and do not count:
 //!
-//! * Cloudflare's error 1015 is a rate limit in the dress of a block page.
+//! * Cloudflare's error 1015, which is a rate limit in the form of a block page.
 //! * Scripts that vendors put into every page they protect, plain 403s included: Cloudflare's
-//!   `/cdn-cgi/challenge-platform/`, `PerimeterX`'s `_pxAppId`, Incapsula's `_Incapsula_Resource?SWJIYLWA`, AWS WAF's
-//!   `awsWafCookieDomainList`.
+//!   `/cdn-cgi/challenge-platform/`, `PerimeterX`'s `_pxAppId`, Incapsula's
+//!   `_Incapsula_Resource?SWJIYLWA`, AWS WAF's `awsWafCookieDomainList`.
 //! * A captcha widget alone: login and contact forms have one.
 //!
-//! A server can hide behind more than [`BODY_SCANNED`] bytes of comment; then this is an ordinary refusal and the
-//! breaker's business.
+//! A server can hide the evidence behind more than [`BODY_SCANNED`] bytes of comment. Its answer is
+//! then an ordinary refusal, and the breaker handles it.
 
 use http::{HeaderMap, StatusCode};
 
-/// Bytes of a body looked at. Real challenge pages say who they are within the first 8 KiB.
+/// Bytes of a body that are scanned. Real challenge pages show their evidence within the first 8
+/// KiB.
 pub const BODY_SCANNED: usize = 16 * 1_024;
 
-/// Who shut the door, for the operator to read; `None` if nobody is known to have.
+/// Returns the vendor of a challenge or block page, for the operator to read. `None` if it is not
+/// known to be one.
 ///
-/// Bounded work, no allocation; statuses not in the table cost one comparison. The body of a 200 is looked at
-/// only if the caller gives one.
+/// The work is bounded and allocates nothing. Statuses not in the table cost one comparison. The
+/// body of a 200 is scanned only if the caller passes one.
 pub fn block_page(
     status: StatusCode,
     headers: &HeaderMap,
@@ -100,22 +105,23 @@ fn by_body(status: StatusCode, body: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// What one marker proves.
+/// The proof that one marker gives.
 #[derive(Clone, Copy)]
 enum Proof {
     Vendor(&'static str),
-    /// Words of a vendor's page, which a page about it may quote: with status 200 they need other evidence.
+    /// Words of a vendor's page, which an article may quote. With status 200 they need other
+    /// evidence.
     Words(&'static str),
     RateLimit,
     Captcha,
     AsksForHuman,
-    /// The words of a challenge or block page, which count beside its vendor's evidence.
+    /// Words of a challenge or block page, which count beside the evidence of its vendor.
     Interstitial,
-    /// A form to log in, which may have a captcha of its own.
+    /// A login form, which may have a captcha of its own.
     LogsIn,
 }
 
-/// Compared without regard to ASCII case.
+/// The markers, compared without regard to ASCII case.
 const MARKERS: [(&[u8], Proof); 57] = [
     (b"_cf_chl_opt", Proof::Vendor("Cloudflare")),
     (b"cf-chl-", Proof::Vendor("Cloudflare")),
@@ -206,8 +212,10 @@ const MARKERS: [(&[u8], Proof); 57] = [
     (b"<title>Access Denied</title>", Proof::Interstitial),
 ];
 
-/// For each byte the markers that begin with it in either case, one bit each: most of a page is passed over by one
-/// look-up a byte, and a page written to be slow costs a few comparisons a byte.
+/// For each byte, the markers that begin with it in either case, one bit each.
+///
+/// Most of a page costs one look-up per byte. A page that is written to be slow costs a few
+/// comparisons per byte.
 const BEGINNINGS: [u64; 256] = {
     let mut begins = [0; 256];
     let mut i = 0;
@@ -251,7 +259,7 @@ impl Evidence {
 
     fn add(&mut self, proof: Proof) {
         match proof {
-            // The first one named: the page's own, not what it quotes.
+            // The first vendor counts: it is the page's own, and later ones may be quoted.
             Proof::Vendor(vendor) => self.vendor = self.vendor.or(Some(vendor)),
             Proof::Words(vendor) => {
                 self.words = self.words.or(Some(vendor));

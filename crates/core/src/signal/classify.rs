@@ -1,11 +1,12 @@
-//! What does an outcome mean for its key?
+//! Maps outcomes to signals.
 //!
-//! The first row that fits decides (`docs/reference/what-counts-as-what.md` says more, and a test compares):
+//! The first row that fits decides. `docs/reference/what-counts-as-what.md` says more, and a test
+//! compares the two:
 //!
 //! | outcome | signal |
 //! | --- | --- |
 //! | challenge or block page (`block.rs`) | Blocked |
-//! | 1xx, 2xx, 3xx | what the soft-block hook says, else Ok |
+//! | 1xx, 2xx, 3xx | the soft-block hook's answer, else Ok |
 //! | 404, 410 | the same: the host answered well, the page is gone |
 //! | 420, 429, 999 | `RateLimited` |
 //! | any other 4xx or 5xx with a Retry-After that asks for a wait | `RateLimited` |
@@ -17,17 +18,21 @@
 //! | name, connection or TLS failed | Unreachable |
 //! | not HTTP | `UrlError` |
 //!
-//! Plain 401, 403 and 406 say nothing about rates: a host full of private pages is not slow. Plain 500s neither; a
-//! noisy host is not a loaded one. A spent quota counts only where a limit is the likely reason: the last request
-//! a quota allows can well be answered 422.
+//! A plain 401, 403 or 406 says nothing about rates: a host full of private pages is not slow.
+//! Neither does a plain 500: a host with errors is not an overloaded host. A spent quota counts
+//! only where a limit is the likely reason: the last request that a quota allows may well be
+//! answered 422.
 //!
 //! 420 is the status of Twitter's first limiter, and 999 is `LinkedIn`'s.
 //!
-//! A wait is told for every status from 400 on. The Retry-After of a redirect is for its target
-//! ([`Report::target_after`]). Without a Retry-After, a spent quota's reset is what a limited server asks for.
-//! With one, it wins. But Flask-Limiter sends its window's end as Retry-After with every answer. So beside a quota
-//! that has some left, a Retry-After within two seconds of that quota's reset asks for a wait only on 429, 503,
-//! 420 and 999. GitHub's secondary limit names another time than its quota's reset, and is a refusal.
+//! A wait is reported for every status from 400 on. The Retry-After of a redirect is for its target
+//! ([`Report::target_after`]). Without a Retry-After, a spent quota's reset is the wait of a
+//! limited server. With one, the Retry-After wins.
+//!
+//! There is one exception. Flask-Limiter sends its window's end as Retry-After with every answer.
+//! So the quota of a response may have some left, and its reset may be within two seconds of the
+//! Retry-After. Then the Retry-After asks for a wait only on 429, 503, 420 and 999. GitHub's
+//! secondary limit names another time than its quota's reset, and is a refusal.
 
 use std::fmt;
 use std::sync::Arc;
@@ -42,25 +47,28 @@ use super::limit_text::states_limit;
 use super::retry_after::{WAIT_MAX, retry_after};
 use super::{Failure, Outcome, Quota, Quotas, Report, Signal, Unit};
 
-/// What one outcome means, by the table above.
+/// Returns the meaning of one outcome, by the table above.
 ///
-/// `latency` is from sending to the response's head, `bytes` what was received. A plain 200 costs one pass over its
-/// header names and no allocation.
+/// `latency` is the time from sending to the response's head, and `bytes` counts the bytes
+/// received. A plain 200 costs one pass over its header names and no allocation.
 pub fn classify(outcome: &Outcome<'_>, clock: WallClock, latency: Duration, bytes: u64) -> Report {
     Classifier::default().classify(outcome, clock, latency, bytes)
 }
 
 type SoftBlock = dyn Fn(&Outcome<'_>) -> Option<Signal> + Send + Sync;
 
-/// [`classify`] with what the user knows about a site's good-looking refusals.
+/// [`classify`] with a user's hook for refusals that look like good answers.
 #[derive(Clone, Default)]
 pub struct Classifier {
     soft_block: Option<Arc<SoftBlock>>,
 }
 
 impl Classifier {
-    /// Asks `hook` about every answer the table calls Ok: a 200 may say "try again later", in words only the site's user
-    /// knows. `None` leaves it Ok. It runs on the worker's path for each page, so it should look at little.
+    /// Calls `hook` for every answer that the table maps to Ok. If it returns `None`, the answer
+    /// stays Ok.
+    ///
+    /// A 200 may say "try again later" in words that only the site's user knows. The hook runs on
+    /// the worker's path for each page, so it should read little.
     #[must_use]
     pub fn with_soft_block(
         hook: impl Fn(&Outcome<'_>) -> Option<Signal> + Send + Sync + 'static,
@@ -70,12 +78,12 @@ impl Classifier {
         }
     }
 
-    /// Whether the beginnings of good-looking answers' bodies matter: there is a hook to read them.
+    /// Returns whether a hook reads the bodies of good answers.
     pub const fn reads_bodies(&self) -> bool {
         self.soft_block.is_some()
     }
 
-    /// [`classify`], the hook asked.
+    /// Classifies an outcome and calls the hook; otherwise this is the function [`classify`].
     pub fn classify(
         &self,
         outcome: &Outcome<'_>,
@@ -137,15 +145,17 @@ impl fmt::Debug for Classifier {
     }
 }
 
-/// Statuses that mean a limit by themselves.
+/// Returns whether a status means a limit by itself.
 const fn means_limit(status: StatusCode) -> bool {
     matches!(status.as_u16(), 420 | 429 | 999)
 }
 
-/// How far a window's end told twice may be apart: both are rounded to seconds, and the Date may be older.
+/// The largest difference between two statements of one window's end. Both are rounded to seconds,
+/// and the Date may be older.
 const WINDOW_END: Duration = Duration::from_secs(2);
 
-/// Whether a Retry-After asks for a wait, and is not just the end of a window that has some left.
+/// Returns whether a Retry-After asks for a wait, and is not only the end of a window with some
+/// quota left.
 fn asks_for_wait(status: StatusCode, wait: Duration, quotas: &Quotas) -> bool {
     let is_window_end = || {
         let some_left = quotas.iter().all(|quota| !quota.is_spent())
@@ -183,14 +193,16 @@ const fn of_failure(failure: Failure) -> Signal {
         Failure::NoSuchHost | Failure::Resolver | Failure::Connect | Failure::Tls => {
             Signal::Unreachable
         }
-        // A server that breaks connections is as often short of something as one that does not answer.
+        // A server that breaks connections lacks resources as often as one that does not answer.
         Failure::Timeout | Failure::Reset => Signal::Overloaded,
         Failure::Malformed => Signal::UrlError,
     }
 }
 
-/// The wait that a refusal's quotas stand for: until the last spent one resets, or until the reset of one that
-/// names nothing else. Bounded as Retry-After is.
+/// Returns the wait that a refusal's quotas stand for, bounded as Retry-After is.
+///
+/// It lasts until the last spent quota resets. If no quota names what is left, it lasts until the
+/// last reset.
 fn until_reset(quotas: &Quotas) -> Option<Duration> {
     let unsaid = || {
         let told = quotas.iter().any(|quota| quota.remaining.is_some());
@@ -304,7 +316,7 @@ mod tests {
                 assert_eq!(report.retry_after, None);
             }
         }
-        // The end of the window is a wait that a refusal may well mean.
+        // In a refusal, the end of the window may well be meant as a wait.
         let report = answered(403, &[("retry-after", "60"), WELL[0], WELL[1]], words);
         assert_eq!(report.signal, Signal::RateLimited);
         assert_eq!(report.retry_after, Some(Duration::from_mins(1)));
@@ -403,7 +415,8 @@ mod tests {
         }
     }
 
-    /// As Flask-Limiter answers: a missing page held its host for a whole window.
+    /// Flask-Limiter answers like this. Regression: a missing page held its host for a whole
+    /// window.
     #[test]
     fn beside_a_quota_that_has_some_left_a_wait_is_the_windows_end() {
         let flask = [("retry-after", "59"), WELL[0], WELL[1]];

@@ -1,12 +1,13 @@
-//! Do the words of an error page state a limit?
+//! Recognises a limit that is stated in the words of an error page.
 //!
-//! GitHub's secondary limit, many gateways and older APIs refuse with a 403, a 400 or a 503 and say why only in
-//! the body. A text counts if it names a limit and says that it is exceeded, or is a phrase or an error code that
-//! means nothing else. Only text that a reader sees is looked at: tags, scripts and styles are left out, since
-//! an application's script holds the words of all its errors.
+//! GitHub's secondary limit, many gateways and older APIs refuse with a 403, a 400 or a 503 and
+//! state the reason only in the body. A text counts if it names a limit and says that it is
+//! exceeded. A phrase or an error code that has no other meaning counts too. Only the text that a
+//! reader sees is searched. Tags, scripts and styles are left out, because an application's script
+//! holds the words of all its errors.
 //!
-//! Statuses that mean a limit by themselves need no text, and 404 and 410 mean that the page is gone, whatever
-//! the text.
+//! Statuses that mean a limit by themselves need no text. 404 and 410 mean that the page is gone,
+//! whatever the text.
 
 use http::StatusCode;
 
@@ -53,7 +54,7 @@ const LIMITS: [&str; 9] = [
     "request quota",
 ];
 
-/// Words that say that a limit is exceeded, in lower case.
+/// Words for an exceeded limit, in lower case.
 const EXCEEDED: [&str; 7] = [
     "exceed",
     "reached",
@@ -64,10 +65,10 @@ const EXCEEDED: [&str; 7] = [
     "slow down",
 ];
 
-/// How far such a word may be from the limit's name, in bytes.
+/// The furthest that such a word may be from the limit's name, in bytes.
 const NEAR: usize = 40;
 
-/// Whether an error answer states a limit in the words of its body.
+/// Returns whether an error answer states a limit in the words of its body.
 pub(super) fn states_limit(status: StatusCode, body: &[u8]) -> bool {
     let may = match status.as_u16() {
         404 | 407 | 410 => false,
@@ -81,7 +82,7 @@ pub(super) fn states_limit(status: StatusCode, body: &[u8]) -> bool {
         || LIMITS.iter().any(|limit| is_exceeded(&text, limit))
 }
 
-/// Whether a word near the limit's name says that it is exceeded.
+/// Returns whether a word near the limit's name says that it is exceeded.
 fn is_exceeded(text: &str, limit: &str) -> bool {
     text.match_indices(limit).any(|(at, _)| {
         let from = text.floor_char_boundary(at.saturating_sub(NEAR));
@@ -91,7 +92,8 @@ fn is_exceeded(text: &str, limit: &str) -> bool {
     })
 }
 
-/// The text outside tags, scripts and styles: in lower case, runs of blanks as one.
+/// Returns the text outside tags, scripts and styles, in lower case, with each run of blanks as
+/// one.
 fn visible(body: &[u8]) -> String {
     let body = String::from_utf8_lossy(body).to_ascii_lowercase();
     let mut text = String::with_capacity(body.len());
@@ -110,7 +112,7 @@ fn visible(body: &[u8]) -> String {
         let Some(tag) = tag.strip_prefix('<') else {
             return text;
         };
-        // S3's error code is a word only inside its element.
+        // S3's error code counts only inside its element.
         if tag.starts_with("code>slowdown</code>") {
             text.push_str("<code>slowdown</code>");
         }

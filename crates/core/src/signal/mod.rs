@@ -1,23 +1,22 @@
-//! What did the server say?
+//! Reads the meaning of a response, or of a failure.
 //!
-//! [`classify`] turns what happened to a request (an [`Outcome`]) into what it means for its key (a
-//! [`Report`]): one [`Signal`], how long the server asked to be left alone, and the
-//! quotas it named.
+//! [`classify`] turns the [`Outcome`] of a request into a [`Report`] for its key. A report has one
+//! [`Signal`], the wait that the server asks for, and the quotas that it names.
 //!
-//! | file | the question it answers |
+//! | file | its part |
 //! | --- | --- |
-//! | `classify.rs` | what does an outcome mean? the decision table |
-//! | `retry_after.rs` | how long does the server ask to be left alone? |
-//! | `limit_headers/` | what does it say is left of its limits? |
-//! | `quota.rs` | what is a quota, and which of several is the tightest? |
-//! | `span.rs` | how long is it until the time that a header names? |
-//! | `block.rs` | is the door shut? |
-//! | `limit_text.rs` | do the words of an error page state a limit? |
-//! | `resource.rs` | which URL was it about? |
-//! | `clock.rs` | what time is it for the server? |
+//! | `classify.rs` | the decision table from outcomes to signals |
+//! | `retry_after.rs` | the wait that the server asks for |
+//! | `limit_headers/` | the quotas in the headers |
+//! | `quota.rs` | a quota, and the order of several by tightness |
+//! | `span.rs` | the time from now to the time that a header names |
+//! | `block.rs` | challenge and block pages |
+//! | `limit_text.rs` | limits stated in the words of an error page |
+//! | `resource.rs` | the URL that a report is about |
+//! | `clock.rs` | the server's clock |
 //!
-//! Everything here reads what strangers wrote: nothing panics, work and numbers are bounded, what is malformed is
-//! ignored.
+//! All this code reads untrusted input. Nothing panics, work and numbers are bounded, and malformed
+//! input is ignored.
 
 mod block;
 mod classify;
@@ -41,25 +40,27 @@ pub use quota::{QUOTAS_MAX, Quota, Quotas, Unit};
 pub use resource::Resource;
 pub use retry_after::{WAIT_MAX, retry_after};
 
-/// What an outcome means for the key it was sent to.
+/// The meaning of an outcome for the key of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Signal {
-    /// Served: 2xx, 3xx, 304, 404, 410. Says nothing against the present rate.
+    /// Served: 2xx, 3xx, 304, 404, 410. No evidence against the present rate.
     Ok,
-    /// The server limits us: 420, 429, 999, or another error that names a wait, a spent quota or a limit in words.
+    /// The server limits us: 420, 429, 999, or another error that names a wait, a spent quota or a
+    /// limit in words.
     RateLimited,
-    /// The server is in trouble: 502, 503, 504, 520 to 524, 529, no answer within the time-out, or a broken connection.
+    /// The server is in trouble: 502, 503, 504, 520 to 524, 529, no answer in time, or a broken
+    /// connection.
     Overloaded,
-    /// Nobody answers: name, connection or TLS failed.
+    /// The host cannot be reached: name, connection or TLS failed.
     Unreachable,
-    /// A challenge or block page: not a limit to be ridden, a door that is shut.
+    /// A challenge or block page. This is not a limit to slow down for: the host is shut.
     Blocked,
-    /// This URL is at fault, not the host: any other 4xx or 5xx, or what is not HTTP.
+    /// The URL is at fault, not the host: any other 4xx or 5xx, or a response that is not HTTP.
     UrlError,
 }
 
 impl Signal {
-    /// Whether the server refused to serve: by a limit, or by a challenge or block page.
+    /// Returns whether the server refused to serve, by a limit or by a challenge or block page.
     pub const fn is_refusal(self) -> bool {
         matches!(self, Self::RateLimited | Self::Blocked)
     }
@@ -74,7 +75,7 @@ impl Signal {
         Self::UrlError,
     ];
 
-    /// The name that metrics and pages show.
+    /// Returns the name that metrics and pages show.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -94,11 +95,11 @@ pub enum Failure {
     NoSuchHost,
     /// The resolver failed for now.
     Resolver,
-    /// No connection: refused, no route.
+    /// No connection: refused, or no route.
     Connect,
     /// The certificate or handshake is bad.
     Tls,
-    /// No answer in time.
+    /// No answer came in time.
     Timeout,
     /// The connection broke before the response was whole.
     Reset,
@@ -106,7 +107,7 @@ pub enum Failure {
     Malformed,
 }
 
-/// What happened to a request.
+/// The outcome of a request: a response, or a failure.
 #[derive(Clone, Copy, Debug)]
 pub enum Outcome<'a> {
     /// A response came.
@@ -115,44 +116,47 @@ pub enum Outcome<'a> {
         status: StatusCode,
         /// Its headers.
         headers: &'a HeaderMap,
-        /// The beginning of its body, as far as the caller looked (empty is fine): block pages are told by it.
+        /// The beginning of its body, as far as the caller read it. Block pages are recognised by
+        /// it. It may be empty.
         body_start: &'a [u8],
     },
     /// No response came.
     Failed(Failure),
 }
 
-/// What a worker tells a key about one request.
+/// A worker's report to a key about one request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// What the outcome means.
+    /// The meaning of the outcome.
     pub signal: Signal,
     /// The status, if a response came.
     pub status: Option<u16>,
-    /// The failure, if none came.
+    /// The failure, if no response came.
     pub failure: Option<Failure>,
-    /// From sending to the response's head.
+    /// Time from sending to the response's head.
     pub latency: Duration,
     /// Bytes received.
     pub bytes: u64,
-    /// How long the server asked to be left alone, made relative: more than zero, at most [`WAIT_MAX`].
+    /// The wait that the server asks for, from now: more than zero, at most [`WAIT_MAX`].
     ///
-    /// Its Retry-After; for [`Signal::RateLimited`] without one, the reset of a spent quota.
+    /// It is the Retry-After. For [`Signal::RateLimited`] without one, it is the reset of a spent
+    /// quota.
     pub retry_after: Option<Duration>,
-    /// How long the target of a redirect is to be left alone: the Retry-After of a 3xx (RFC 9110 section 10.2.3).
+    /// The wait for the target of a redirect: the Retry-After of a 3xx (RFC 9110 section 10.2.3).
     /// It delays the next hop of this request alone, at most [`WAIT_MAX`].
     pub target_after: Option<Duration>,
-    /// What the server said is left of its quotas.
+    /// The quotas that the server named.
     pub quotas: Quotas,
-    /// The URL that was requested, if the caller knows it. With it, the trouble of one URL slows no other.
+    /// The URL that was requested, if the caller knows it. With it, the trouble of one URL slows no
+    /// other.
     ///
-    /// Reports without one count as reports about different URLs: each refusal and each failure
-    /// is evidence against the host at once, even if all of them are about one bad URL.
+    /// Reports without one count as reports about different URLs. Each refusal and each failure is
+    /// then evidence against the host at once, even if all of them are about one bad URL.
     pub resource: Option<Resource>,
 }
 
 impl Report {
-    /// A report that says `signal` and nothing more.
+    /// Returns a report that holds only `signal`.
     pub const fn of(signal: Signal) -> Self {
         Self {
             signal,

@@ -1,4 +1,4 @@
-//! What a server says is left of its limits: several quotas, each of a unit.
+//! The quotas that a server names, each of a unit.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// Quotas kept of one answer. The most that a known API sends of one kind is four.
 pub const QUOTAS_MAX: usize = 4;
 
-/// What a quota counts.
+/// The unit of a quota.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -25,7 +25,7 @@ pub enum Unit {
     Bytes,
     /// Points, credits or another measure of a request's cost.
     Points,
-    /// Requests under way at once: what is left of it says nothing about a time.
+    /// Requests in flight at once. The remaining number says nothing about a time.
     Concurrency,
 }
 
@@ -40,28 +40,29 @@ impl Unit {
     ];
 }
 
-/// A quota that the server named: at most `limit` of `unit` per `window`, `remaining` of them left until `reset`.
+/// A quota that the server named: at most `limit` of `unit` per `window`, with `remaining` left
+/// until `reset`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Quota {
-    /// What it counts.
+    /// The unit that it counts.
     pub unit: Unit,
-    /// How many are allowed per window.
+    /// The number allowed per window.
     pub limit: Option<u64>,
     /// The window.
     pub window: Option<Duration>,
-    /// How many are left.
+    /// The number left.
     pub remaining: Option<u64>,
-    /// Until the quota is whole again.
+    /// Time until the quota is full again.
     pub reset: Option<Duration>,
 }
 
 impl Quota {
-    /// Whether nothing is left of a quota that a wait restores.
+    /// Returns whether nothing is left of a quota that a wait restores.
     pub fn is_spent(&self) -> bool {
         self.remaining == Some(0) && self.unit != Unit::Concurrency
     }
 
-    /// How many of its unit it allows per second; infinite if it names no time.
+    /// Returns the sustained rate, units per second. It is infinite if the quota names no time.
     fn sustained(&self) -> f64 {
         if self.remaining == Some(0) {
             return 0.0;
@@ -73,7 +74,8 @@ impl Quota {
         per_second(self.remaining, self.reset).min(per_second(self.limit, self.window))
     }
 
-    /// Orders the tighter of two quotas first: spent ones, then quotas of requests, then by what they sustain.
+    /// Orders the tighter of two quotas first: spent ones, then quotas of requests, then by
+    /// sustained rate.
     fn by_tightness(&self, other: &Self) -> Ordering {
         let left = |quota: &Self| quota.remaining.unwrap_or(u64::MAX);
         let is_first = |quota: &Self| (!quota.is_spent(), quota.unit != Unit::Requests);
@@ -88,7 +90,8 @@ impl Quota {
     }
 }
 
-/// The quotas of one answer, at most [`QUOTAS_MAX`], the tightest first. One needs no memory of its own.
+/// The quotas of one answer, at most [`QUOTAS_MAX`], the tightest first. A single quota needs no
+/// allocation.
 #[derive(Clone, Default, PartialEq)]
 pub struct Quotas(Kept);
 
@@ -101,7 +104,7 @@ enum Kept {
 }
 
 impl Quotas {
-    /// None.
+    /// No quotas.
     pub const NONE: Self = Self(Kept::None);
 
     /// Returns the tightest quota of requests.
@@ -111,7 +114,7 @@ impl Quotas {
             .find(|quota| quota.unit == Unit::Requests)
     }
 
-    /// Returns the longest time until a spent quota is whole again.
+    /// Returns the longest time until a spent quota is full again.
     pub fn spent_until(&self) -> Option<Duration> {
         let spent = self.iter().filter(|quota| quota.is_spent());
         spent.filter_map(|quota| quota.reset).max()
@@ -131,7 +134,8 @@ impl From<Option<Quota>> for Quotas {
 }
 
 impl FromIterator<Quota> for Quotas {
-    /// Keeps the tightest [`QUOTAS_MAX`] of them. A quota with neither limit nor rest says nothing.
+    /// Collects the tightest [`QUOTAS_MAX`] quotas. A quota with neither limit nor remaining number
+    /// is dropped.
     fn from_iter<I: IntoIterator<Item = Quota>>(quotas: I) -> Self {
         let mut named = quotas
             .into_iter()

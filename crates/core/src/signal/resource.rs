@@ -1,19 +1,20 @@
-//! Which URL was a request for?
+//! The identity of a requested URL.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Identifies the URL of a request, so that the trouble of one URL can be told from the trouble of its host.
+/// Identifies the URL of a request, so that the trouble of one URL can be told from the trouble of
+/// its host.
 ///
-/// It is the 64-bit FNV-1a hash of the URL without its fragment, the same on every machine. Two URLs with
-/// one hash are treated as one URL: a failure of the second counts like a repeated failure of the first.
-/// [`Resource::of`] reads the 16 hexadecimal digits that it is displayed as.
+/// It is the 64-bit FNV-1a hash of the URL without its fragment, the same on every machine. Two
+/// URLs with one hash are treated as one URL: a failure of the second counts like a repeated
+/// failure of the first. It is displayed as 16 hexadecimal digits, which [`Resource::of`] reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Resource(u64);
 
 impl Resource {
-    /// Identifies `url`, or any other text that names what was requested.
+    /// Identifies `url`, or any other text that names the requested resource.
     pub fn of(url: &str) -> Self {
         if url.len() == DIGITS && url.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Self(u64::from_str_radix(url, 16).unwrap_or_default());
@@ -24,7 +25,7 @@ impl Resource {
         }))
     }
 
-    /// Half of it, for lists of few.
+    /// Returns half of the hash, for short lists.
     pub(crate) const fn short(self) -> u32 {
         (self.0 ^ (self.0 >> 32)) as u32
     }

@@ -1,27 +1,29 @@
-//! How long does the server ask to be left alone?
+//! Reads the wait that a server asks for.
 //!
-//! Retry-After (RFC 9110 section 10.2.3) is whole seconds or an HTTP-date. Servers send much more than that;
-//! `span.rs` reads every form, and the rules here bound it:
+//! Retry-After (RFC 9110 section 10.2.3) is whole seconds or an HTTP-date. Servers send many other
+//! forms. `span.rs` reads every form, and the rules here bound it:
 //!
 //! | value | wait | why |
 //! | --- | --- | --- |
 //! | `120`, ` "120" `, `120s`, `2m`, `PT2M` | 120 s | only one meaning is possible |
 //! | `12.5` | 12.5 s | the same |
-//! | `1795171597`, `1795171597000` | until that second since 1970 | nobody asks for 56 years |
-//! | `0` | none | no wait was asked for; a zero must not switch our own backoff off |
+//! | `1795171597`, `1795171597000` | until that second since 1970 | no server means 56 years |
+//! | `0` | none | a zero asks for no wait, and must not disable our own backoff |
 //! | `-5`, `+5` | none | a negative wait once disabled a peer's backoff |
 //! | `.5`, `5.`, `1e3`, `0x10`, `soon` | none | the meaning is a guess |
-//! | 27 or 65 digits, over `i64`, `u64` or milliseconds | 1 day | a number too large is still a number |
+//! | 27 or 65 digits, over `i64`, `u64` or ms | 1 day | a number too large is still a number |
 //! | over 86400 | 1 day | the absolute bound, see [`WAIT_MAX`] |
-//! | a date or date-time in the future | date − Date | the server's clock against the server's clock |
+//! | a date or date-time in the future | date − Date | both are the server's clock |
 //! | the same without a readable Date | date − our clock | nothing better is known |
 //! | a time that has passed, or equals Date | none | as `0` |
 //! | an impossible date, an unknown zone, before 1970 | none | the meaning is a guess |
-//! | empty, not text | none | nothing was said |
-//! | several fields, or `60, 120` joined by a proxy | the longest that is valid | each party asked for its own |
-//! | `retry-after-ms: 1250`, `x-ms-retry-after-ms` | 1.25 s | `OpenAI` and Azure; finer than a Retry-After that is less than a second away, else one more field |
+//! | empty, not text | none | it says nothing |
+//! | several fields, or `60, 120` joined by a proxy | the longest valid | each asked for its own |
+//! | `retry-after-ms: 1250`, `x-ms-retry-after-ms` | 1.25 s | `OpenAI` and Azure send it |
 //!
-//! A cached response's Date is old, so its wait comes out longer than needed, never shorter.
+//! Milliseconds replace a Retry-After that is less than a second longer. Otherwise the longer of
+//! the two counts. A cached response's Date is old, so its wait is longer than needed, never
+//! shorter.
 
 use std::time::Duration;
 
@@ -31,23 +33,24 @@ use http::header::RETRY_AFTER;
 use super::clock::WallClock;
 use super::span::{bare, from_now, seconds};
 
-/// The longest wait a server is believed to mean: one day.
+/// The longest wait that counts: one day.
 ///
-/// A bound against nonsense, not a policy: after a day the server can say so again. `StormCrawler` bounds at the same;
-/// peers that cut at 30, 60 or 300 s return early, into the next refusal.
+/// It is a bound against nonsense, not a policy: after a day the server can ask again.
+/// `StormCrawler` has the same bound. Peers that cut at 30, 60 or 300 s return early, into the next
+/// refusal.
 pub const WAIT_MAX: Duration = Duration::from_hours(24);
 
-/// Fields looked at; one is legal, and one from each of a chain of proxies has been seen.
+/// Fields that are read. One is legal, and one from each proxy of a chain has been seen.
 const FIELDS_MAX: usize = 8;
-/// Values looked at in one field.
+/// Values that are read in one field.
 const VALUES_MAX: usize = 16;
 
 /// Fields that name a wait in milliseconds.
 const IN_MILLIS: [&str; 2] = ["retry-after-ms", "x-ms-retry-after-ms"];
 
-/// The wait a response's Retry-After asks for: more than zero, at most [`WAIT_MAX`].
+/// Returns the wait that a response's Retry-After asks for: more than zero, at most [`WAIT_MAX`].
 ///
-/// `clock` is read only for a point in time without a Date beside it.
+/// `clock` is read only for a point in time in a response without a Date.
 pub fn retry_after(headers: &HeaderMap, clock: WallClock) -> Option<Duration> {
     let coarse = longest(headers, RETRY_AFTER.as_str(), |text| {
         wait(text, || clock.at_server(headers))
@@ -69,7 +72,7 @@ pub fn retry_after(headers: &HeaderMap, clock: WallClock) -> Option<Duration> {
     asked.map(|wait| wait.min(WAIT_MAX))
 }
 
-/// The longest wait above zero that the fields of one name ask for.
+/// Returns the longest wait above zero in the fields of one name.
 fn longest(
     headers: &HeaderMap,
     name: &str,
@@ -180,7 +183,7 @@ mod tests {
             "3687950425865536959".into(),
             i64::MAX.to_string(),
             u64::MAX.to_string(),
-            "18446744073709552".into(), // overflows u64 milliseconds
+            "18446744073709552".into(), // Overflows u64 in milliseconds.
             "86401".into(),
             format!("{}.9999999", u64::MAX),
         ] {
@@ -206,7 +209,7 @@ mod tests {
 
     #[test]
     fn trap_clock_skew_the_servers_date_decides() {
-        // This machine is an hour behind, then an hour ahead: 120 s were asked for either way.
+        // This machine is an hour behind, then an hour ahead. The wait is 120 s in both cases.
         for skewed in [NOW.as_unix_secs() - 3_600, NOW.as_unix_secs() + 3_600] {
             let mut headers = HeaderMap::new();
             headers.insert(

@@ -1,29 +1,31 @@
-//! How long is it from now until the time that a header names?
+//! Reads the time from now until the time that a header names.
 //!
-//! Retry-After and the reset headers of all dialects are read here. No header tells its unit, so the shape
-//! of the value decides:
+//! Retry-After and the reset headers of all dialects are read here. No header names its unit, so
+//! the shape of the value decides:
 //!
 //! | value | read as | seen at |
 //! | --- | --- | --- |
 //! | `120`, `12.5`, up to 10^9 | seconds from now | RFC 9110, drafts to -07, Reddit |
 //! | over 10^9 (September 2001) | seconds since 1970 | GitHub, X, GitLab |
-//! | over 10^12, 10^15, 10^18 | milliseconds, microseconds, nanoseconds since 1970 | Linear |
-//! | `4s`, `0m4s`, `1h2m3.5s`, `12ms`, `30 seconds` | a span with units | `OpenAI`, Go programs |
+//! | over 10^12, 10^15, 10^18 | ms, µs, ns since 1970 | Linear |
+//! | `4s`, `0m4s`, `1h2m3.5s`, `12ms`, `30 seconds` | a span with units | `OpenAI`, Go |
 //! | `PT4S`, `P1DT2H` | an ISO 8601 duration; a month has 30 days, a year 365 | |
-//! | `2026-11-20T10:44:37Z`, with fraction or offset | an ISO 8601 date-time; UTC if no zone is named | Anthropic |
-//! | `Fri, 20 Nov 2026 10:44:37 GMT` and the two older forms of HTTP | that time, whatever the weekday | RFC 9110 |
+//! | `2026-11-20T10:44:37Z`, with fraction or offset | an ISO 8601 date-time | Anthropic |
+//! | `Fri, 20 Nov 2026 10:44:37 GMT`, two older forms | an HTTP-date | RFC 9110 |
 //!
-//! Blanks and quotes around a value are no part of it, and letter case does not matter. A zone is `Z`, `UT`,
-//! `UTC`, `GMT`, one of RFC 822's American names, an offset, or a name with an offset. A time that has
-//! passed is a span of zero. Signs, exponents, hexadecimal numbers and impossible dates say nothing.
+//! A date-time without a zone is in UTC. The weekday of an HTTP-date is not checked. Blanks and
+//! quotes around a value are ignored, and so is letter case. A zone is `Z`, `UT`, `UTC`, `GMT`, one
+//! of RFC 822's American names, an offset, or a name with an offset. A time that has passed is a
+//! span of zero. Signs, exponents, hexadecimal numbers and impossible dates say nothing.
 
 use std::time::Duration;
 
 use super::clock::WallClock;
 
-/// Bytes of a value looked at; a longer text says nothing, a longer number is too large anyway.
+/// Bytes of a value that are read. A longer text says nothing, and a longer number is too large
+/// anyway.
 const TEXT_MAX: usize = 128;
-/// Parts of a span, or words of a date.
+/// The most parts of a span, or words of a date.
 const PARTS_MAX: usize = 10;
 
 const EPOCH_SECS_MIN: u64 = 1_000_000_000;
@@ -33,9 +35,11 @@ const EPOCH_NANOS_MIN: u64 = EPOCH_MICROS_MIN * 1_000;
 
 const DAY_S: u64 = 86_400;
 
-/// Returns how long it is from `now` until the time that `text` names, or `None` if it names no time.
+/// Returns how long it is from `now` until the time that `text` names, or `None` if it names no
+/// time.
 ///
-/// The span is not bounded: the caller does that. `now` is called only if the text names a point in time.
+/// The span is not bounded: the caller does that. `now` is called only if the text names a point in
+/// time.
 pub(in crate::signal) fn from_now(text: &str, now: impl FnOnce() -> WallClock) -> Option<Duration> {
     let text = bare(text);
     if let Some(number) = seconds(text) {
@@ -95,7 +99,7 @@ pub(in crate::signal) fn digits(text: &str) -> Option<u64> {
     })
 }
 
-/// Reads the digits behind a decimal point, rounded up to whole microseconds.
+/// Reads the digits after a decimal point, rounded up to whole microseconds.
 fn micros(fraction: &str) -> Option<Duration> {
     digits(fraction)?;
     let (kept, cut) = fraction.split_at(fraction.len().min(6));
@@ -143,7 +147,7 @@ fn with_units(text: &str) -> Option<Duration> {
     (parts > 0).then_some(sum)
 }
 
-/// Nanoseconds of a unit.
+/// Returns the nanoseconds of a unit.
 fn unit_nanos(unit: &str) -> Option<u64> {
     const SECOND: u64 = 1_000_000_000;
     let is = |names: &[&str]| names.iter().any(|name| unit.eq_ignore_ascii_case(name));
@@ -222,7 +226,7 @@ fn date(text: &str) -> Option<WallClock> {
         if words > PARTS_MAX {
             return None;
         }
-        // `06-Nov-94` is three words; a zone begins with its sign.
+        // `06-Nov-94` is three words. A zone begins with its sign.
         let dashed = word.as_bytes()[0].is_ascii_digit() && word.contains('-');
         let parts = if dashed { word.split('-').count() } else { 1 };
         for part in word.splitn(parts, '-') {
@@ -273,7 +277,7 @@ const WEEKDAYS: [&str; 7] = [
     "sunday",
 ];
 
-/// The place of a name that is written out or cut to at least three letters.
+/// Returns the index of a name that is written in full or cut to at least three letters.
 fn named(word: &str, names: &[&str]) -> Option<u64> {
     let begins = |name: &str| {
         name.get(..word.len())
@@ -283,7 +287,7 @@ fn named(word: &str, names: &[&str]) -> Option<u64> {
     (word.len() >= 3).then_some(at as u64)
 }
 
-/// Seconds of `hh:mm[:ss[.f]]`, rounded up.
+/// Returns the seconds of `hh:mm[:ss[.f]]`, rounded up.
 fn time_of_day(text: &str) -> Option<u64> {
     let mut fields = text.split(':');
     let (hour, minute) = (digits(fields.next()?)?, digits(fields.next()?)?);
@@ -298,7 +302,7 @@ fn time_of_day(text: &str) -> Option<u64> {
     possible.then_some(hour * 3_600 + minute * 60 + second + up)
 }
 
-/// The sign and seconds of a zone: a name, an offset, or both.
+/// Returns the sign and seconds of a zone: a name, an offset, or both.
 fn offset(zone: &str) -> Option<(u8, u64)> {
     let end = zone
         .find(|c: char| !c.is_ascii_alphabetic())
@@ -330,7 +334,7 @@ fn offset(zone: &str) -> Option<(u8, u64)> {
     (hours < 24 && minutes < 60).then_some((sign, hours * 3_600 + minutes * 60))
 }
 
-/// The point in time that these name, if there is one and it is not before 1970.
+/// Returns the point in time of these fields, if it exists and is not before 1970.
 fn point(year: u64, month: u64, day: u64, time: u64, zone: (u8, u64)) -> Option<WallClock> {
     let leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let days = match month {
@@ -350,9 +354,9 @@ fn point(year: u64, month: u64, day: u64, time: u64, zone: (u8, u64)) -> Option<
     Some(WallClock::from_unix_secs(utc))
 }
 
-/// Days since 1970-01-01 in the proleptic Gregorian calendar, for years from 1970.
+/// Returns the days since 1970-01-01 in the proleptic Gregorian calendar, for years from 1970.
 ///
-/// The year begins in March, so that the leap day comes last.
+/// The year starts in March, so that the leap day is last.
 fn days_since_1970(year: u64, month: u64, day: u64) -> u64 {
     let year = if month <= 2 { year - 1 } else { year };
     let days_before_month = (153 * ((month + 9) % 12) + 2) / 5;

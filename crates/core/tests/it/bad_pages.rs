@@ -1,11 +1,12 @@
-//! P11: the good pages of a host are served at the pace they would have alone, whatever its bad pages do.
+//! P11: bad pages do not slow down the good pages of their host.
 //!
-//! A small fetcher drives a [`Host`] in virtual time. It sends untried pages first and lets one page that
-//! failed go in ten departures, once that page's own wait is over: so do `politely fetch` and the clients.
+//! A small fetcher drives a [`Host`] in virtual time. It sends untried pages first. In one of ten
+//! departures it sends a page that failed, once that page's own wait is over. `politely fetch` and
+//! the clients do the same.
 //!
-//! The pace alone is that of a crawl of as many pages that are all good. A refusal with a Retry-After holds
-//! the host once, since its first sight tells no page from its host; each crawl here is long enough for
-//! that one hold to be less than a tenth of it.
+//! The reference pace is that of a crawl of as many pages that are all good. A refusal with a
+//! Retry-After holds the host once, because the first refusal cannot tell the page from its host.
+//! Each crawl here is so long that this hold is less than a tenth of it.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -19,10 +20,10 @@ use politely_core::{Rng, Timestamp};
 
 const DAY: Duration = Duration::from_hours(24);
 const ROUND_TRIP: Duration = Duration::from_millis(50);
-/// A page that failed so often is given up.
+/// The number of failures after which a page is given up.
 const ATTEMPTS_MAX: u32 = 8;
 
-/// What a page answers, always.
+/// The answer that a page always gives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Page {
     Good,
@@ -84,7 +85,7 @@ struct Again {
     tried: Tried,
 }
 
-/// A crawl of `pages`, and what became of it.
+/// A crawl of `pages`, and its results.
 struct Crawl {
     host: Host,
     config: Config,
@@ -95,11 +96,11 @@ struct Crawl {
     /// When the last good page was served.
     good_after: Duration,
     served: usize,
-    /// Reports that said that the host is at fault.
+    /// Reports that counted against the host.
     blamed: usize,
     departures: u32,
     since_retry: u32,
-    /// The host was blamed and nothing was served since: an untried page is the probe.
+    /// Whether the host was blamed and has served no page since. An untried page is then the probe.
     probing: bool,
 }
 
@@ -165,8 +166,10 @@ impl Crawl {
         self
     }
 
-    /// An untried page; or, in one departure of ten, one that is due again. The first retry of a page
-    /// tells whose fault its failure was, so it goes in one departure of four.
+    /// Chooses an untried page, or in one departure of ten a page that is due again.
+    ///
+    /// The first retry of a page tells whose fault its failure was, so it goes in one departure of
+    /// four.
     fn choose(
         &mut self,
         due: bool,
@@ -187,7 +190,7 @@ impl Crawl {
         tried
     }
 
-    /// When the page is to be tried again, if it is.
+    /// Reports the page's answer. Returns when the page is tried again, if it is.
     fn answer(&mut self, lease: LeaseId, tried: Tried) -> Option<Again> {
         let page = self.pages[tried.page];
         let report = page.report(&format!("https://a.example/{}", tried.page));
@@ -212,7 +215,7 @@ fn pages(count: usize, bad: impl Fn(usize) -> Option<Page>) -> Vec<Page> {
     (0..count).map(|i| bad(i).unwrap_or(Page::Good)).collect()
 }
 
-/// The pace of good pages beside `pages`, as a share of the pace alone.
+/// Returns the pace of the good pages among `pages`, as a share of the reference pace.
 fn pace(pages: &[Page], config: &Config, seed: u64) -> (f64, Crawl) {
     let crawl = Crawl::of(pages.to_vec(), config.clone(), seed).run();
     let alone = vec![Page::Good; crawl.departures as usize];
@@ -238,7 +241,7 @@ const BAD: [Page; 15] = [
     Page::BrokenCoding,
 ];
 
-/// Where bad pages stand among `count` pages.
+/// Returns mixes of `count` pages with the bad page at different places.
 fn mixes(count: usize, bad: Page) -> Vec<(String, Vec<Page>)> {
     let mut mixes = Vec::new();
     for (name, at) in [("the first", 0..1), ("one", 30..31), ("five", 40..45)] {
@@ -259,15 +262,15 @@ fn profiles() -> [Config; 3] {
     [Config::crawler(), api, aimd]
 }
 
-/// The pace is kept in crawls of six thousand pages, five to ten minutes at the full rate: the first
-/// refusals cost seconds, until a page has shown that it alone is refused.
+/// The crawls have six thousand pages, five to ten minutes at the full rate. The first refusals
+/// cost seconds, until a page has shown that it alone is refused.
 #[test]
 fn no_kind_of_bad_page_slows_the_good_ones() {
     for config in profiles() {
         for bad in BAD {
             for (name, pages) in mixes(6_000, bad) {
                 let (share, crawl) = pace(&pages, &config, 1);
-                // Five URLs in a row that are refused look like a limit, and are taken for one once.
+                // Five refused URLs in a row look like a limit, and count as one once.
                 let least = if name.ends_with("five") { 0.8 } else { 0.9 };
                 assert!(
                     share >= least,
@@ -279,7 +282,8 @@ fn no_kind_of_bad_page_slows_the_good_ones() {
     }
 }
 
-/// Twenty-four pages, every second a plain 500: the twelve good ones come, and the breaker never rests.
+/// Of twenty-four pages, every second is a plain 500. The twelve good ones are served, and the
+/// breaker stays closed.
 #[test]
 fn plain_500s_rest_no_host_that_serves() {
     let bad = |i| (i % 2 == 1).then_some(Page::Status(500, 0));
@@ -340,7 +344,7 @@ fn a_refusal_counts_at_first_sight_and_then_for_its_url_alone() {
         assert!(again.url_fault && !again.event && !host.held(again));
         host.serve(1);
     }
-    // Served, the URL is as good as any.
+    // After it is served, the URL is like any other.
     host.tell("bad", Page::Good);
     let anew = host.tell("bad", refused);
     assert!(!anew.url_fault && host.held(anew));
@@ -381,7 +385,7 @@ fn a_host_that_never_served_rests_after_one_url() {
     assert_eq!(wait.map(|wait| wait.reason), Some(Reason::Breaker));
 }
 
-/// A client that polls one URL: its host's outage is noticed although no second URL is asked.
+/// A client polls one URL. The host's outage is noticed without a request for a second URL.
 #[test]
 fn a_lone_url_that_was_served_rests_its_host_in_the_end() {
     let mut host = Told::new();

@@ -1,4 +1,5 @@
-//! What may be forgotten. That nothing else is, whatever happens, is `World::evict` in [`crate::world`].
+//! Tests of eviction: which keys may be forgotten. `World::evict` in [`crate::world`] tests that no
+//! other key is.
 
 use politely_core::config::Config;
 use politely_core::signal::{Report, Signal};
@@ -7,7 +8,7 @@ use crate::traps::Bench;
 
 #[test]
 fn eviction_gives_nobody_a_second_burst() {
-    // Before this a key with a single token left of five could go, and come back with five.
+    // Regression: a key with one token left of five could be evicted, and came back with five.
     let mut bench = Bench::new(Config::fixed(1.0, 5.0));
     for _ in 0..4 {
         let lease = bench.grant().lease;
@@ -22,7 +23,7 @@ fn eviction_gives_nobody_a_second_burst() {
 
 #[test]
 fn a_byte_budget_makes_no_key_immortal() {
-    // Before this no key could go once bytes were counted, and the registry filled for good.
+    // Regression: no key could be evicted once bytes were counted, and the registry stayed full.
     let mut config = Config::fixed(1.0, 1.0);
     config.limits.bytes_per_s = 100.0;
     let mut bench = Bench::new(config);

@@ -1,4 +1,5 @@
-//! One state again of two that were one: a join promises no more than either, in whichever order it is made.
+//! Tests of the join of two states that were one. A join promises no more than either side, in any
+//! order.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use proptest::prelude::*;
 use crate::model::{Op, config, config_discover, ops};
 use crate::world::{World, unused};
 
-/// A host and whoever asks it, on one side of a split.
+/// A host and its caller, on one side of a split.
 #[derive(Clone, Debug)]
 struct Side {
     host: Host,
@@ -35,7 +36,8 @@ impl Side {
         }
     }
 
-    /// What becomes of this state where others go on with it, under ids of their own if `generation` says so.
+    /// Returns this state after `ops` on another side of the split. With a `generation`, its later
+    /// leases have ids of their own.
     fn fork(&self, ops: &[Op], seed: u64, generation: Option<u32>) -> Self {
         let mut fork = self.clone();
         fork.rng = Rng::new(seed);
@@ -110,7 +112,7 @@ impl Side {
     }
 }
 
-/// What was one state and is several, and when they meet.
+/// The sides of a state that was split, and the time of their join.
 #[derive(Debug)]
 struct Split {
     sides: Vec<Side>,
@@ -125,7 +127,7 @@ impl Split {
         joined
     }
 
-    /// The first two.
+    /// Joins the first two sides.
     fn joined(&self) -> Host {
         self.join(&self.sides[0].host, &self.sides[1].host)
     }
@@ -152,7 +154,7 @@ fn split(config: impl Strategy<Value = Config>, sides: usize) -> impl Strategy<V
     )
 }
 
-/// So long after the one before, within so long a horizon.
+/// Draws requests, each as the time since the one before and a horizon, in microseconds.
 fn asks() -> impl Strategy<Value = Vec<(u64, u64)>> {
     let gap = prop_oneof![
         2 => Just(0),
@@ -164,7 +166,8 @@ fn asks() -> impl Strategy<Value = Vec<(u64, u64)>> {
     vec((gap, horizon), 1..80)
 }
 
-/// Both sides and the join are asked the same: it is never ahead of either.
+/// Makes the same requests to both sides and to the join. The join never grants more than either
+/// side.
 fn promises_no_more(split: &Split, asks: &[(u64, u64)]) {
     let mut hosts = [
         split.joined(),
@@ -233,7 +236,8 @@ fn is_a_join(split: &Split) {
     }
 }
 
-/// Whichever two are joined first: the same to the byte, but for tokens under rates that differ.
+/// The order of three joins does not matter: the states are equal to the byte, except for tokens
+/// under rates that differ.
 fn in_whichever_order(split: &Split) {
     let Split { sides, now, config } = split;
     let [a, b, c] = [&sides[0].host, &sides[1].host, &sides[2].host];
@@ -253,14 +257,15 @@ fn in_whichever_order(split: &Split) {
         }
     }
     let bytes = joins.each_mut().map(|join| {
-        // Level: so deep in debt that what they had is no more to be seen.
+        // Empties the buckets so deeply that their former tokens no longer show.
         join.resume_after(*now, *now + Duration::from_hours(1_000_000), config);
         join.snapshot()
     });
     assert!(bytes.iter().all(|one| *one == bytes[0]), "{joins:?}");
 }
 
-/// The lost side heard of half an hour, the side that went on of a minute, a second later.
+/// The lost side has a hold of half an hour. The side that went on has one of a minute, a second
+/// later.
 #[test]
 fn after_a_failover_the_longer_hold_stands_and_nobodys_slot_is_lost() {
     let mut old = Side::new(Config::api(), 1);

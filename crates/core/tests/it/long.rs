@@ -1,4 +1,4 @@
-//! A long life under the default law: a state that stays small, and numbers that stay numbers.
+//! A long life under the default law. The state stays small, and its numbers stay finite.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use politely_core::signal::{Quota, Report, Signal};
 use politely_core::{Rng, Timestamp};
 use politely_target::model::{Limit, LimitSpec};
 
-/// Microseconds since 1970: times as long as they come.
+/// Microseconds since 1970, the longest form of a time.
 const EPOCH: Timestamp = Timestamp::from_micros(1_800_000_000_000_000);
 const LATENCY: Duration = Duration::from_millis(30);
 
-/// A host whose limit is another every quarter of an hour, asked by a client that never rests.
+/// A host whose limit changes every quarter of an hour, and a client that never rests.
 struct Life {
     host: Host,
     config: Config,
@@ -21,7 +21,7 @@ struct Life {
     refused: u32,
     /// Bytes of its longest state.
     largest: usize,
-    /// Its state is read back from its bytes after every request.
+    /// Whether its state is read back from its bytes after every request.
     reread: bool,
 }
 
@@ -55,7 +55,7 @@ impl Life {
         }
     }
 
-    /// The next permit, however long it takes; none if it takes for ever.
+    /// Returns the next permit after any finite wait, or `None` if the wait is endless.
     fn next(&mut self) -> Option<Grant> {
         loop {
             match self.host.request(self.now, Ask::default(), &self.config) {
@@ -89,7 +89,7 @@ impl Life {
     }
 }
 
-/// Five hours at limits of all kinds.
+/// Runs five hours at limits of all kinds.
 fn long_life(reread: bool) -> Life {
     let limits = serde_json::json!([
         {"kind": "fixed_window", "count": 100, "window_s": 60.0, "aligned": false},

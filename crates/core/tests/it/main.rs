@@ -1,4 +1,4 @@
-//! The promises of the core, each as a test that can fail.
+//! Tests of the promises of the core, one test for each.
 
 mod bad_pages;
 mod evict;

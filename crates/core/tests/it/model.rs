@@ -1,4 +1,4 @@
-//! What may happen to a host, drawn at random.
+//! Random operations on a host.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use politely_core::signal::{Quota, Report, Signal, Unit};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// One thing that happens. `which` picks among the permits that qualify.
+/// One operation. `which` selects among the permits that qualify.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     Request {
@@ -21,7 +21,7 @@ pub(crate) enum Op {
         which: usize,
         report: Report,
     },
-    /// Late, or a second time.
+    /// A report that is late, or that comes a second time.
     ReportAgain {
         which: usize,
         report: Report,
@@ -46,13 +46,13 @@ pub(crate) enum Op {
     Hold {
         millis: u64,
     },
-    /// robots.txt was read.
+    /// A worker reports the Crawl-delay of robots.txt.
     CrawlDelay {
         millis: u64,
         fresh_ms: u64,
     },
     Unpark,
-    /// Forgotten, if that loses nothing, and met again.
+    /// Evicts the host if that loses nothing, and creates it again.
     Evict,
     Restore,
 }
@@ -122,7 +122,7 @@ fn ahead() -> impl Strategy<Value = Op> {
     micros.prop_map(|micros| Op::Ahead { micros })
 }
 
-/// With a clock that only goes ahead.
+/// Draws an operation, with a clock that only moves forward.
 pub(crate) fn op() -> impl Strategy<Value = Op> {
     let which = || 0..16_usize;
     prop_oneof![
@@ -145,7 +145,7 @@ pub(crate) fn ops(most: usize) -> impl Strategy<Value = Vec<Op>> {
     vec(op(), 1..most)
 }
 
-/// With a clock that also steps back.
+/// Draws operations, with a clock that also steps back.
 pub(crate) fn ops_any_clock(most: usize) -> impl Strategy<Value = Vec<Op>> {
     let back = (1..10_000_000_u64).prop_map(|micros| Op::Back { micros });
     vec(prop_oneof![20 => op(), 1 => back], 1..most)
@@ -164,12 +164,12 @@ fn law() -> impl Strategy<Value = LawConfig> {
     ]
 }
 
-/// Under any of the laws that are not the default.
+/// Draws a configuration with any law but the default one.
 pub(crate) fn config() -> impl Strategy<Value = Config> {
     config_under(law())
 }
 
-/// Under the default law: the one with the largest state and the most to get wrong.
+/// Draws a configuration with the default law, which has the largest state and the most rules.
 pub(crate) fn config_discover() -> impl Strategy<Value = Config> {
     config_under(Just(LawConfig::Discover(Arc::default())))
 }

@@ -1,4 +1,4 @@
-//! P1 to P4, the single probe and the canary: any interleaving of any number of workers.
+//! P1 to P4, the single probe and the canary, in any interleaving of any number of workers.
 
 use politely_core::config::Config;
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! P9: same seed, same events, same bytes.
+//! P9: the same seed and the same events give the same bytes.
 
 use politely_core::config::Config;
 use proptest::prelude::*;

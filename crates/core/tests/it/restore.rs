@@ -1,4 +1,4 @@
-//! A state as bytes: small, and no bytes do harm.
+//! Tests of serialised states: they are small, and no input bytes do harm.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use proptest::sample::Index;
 use crate::model::{Op, config, config_discover, ops};
 use crate::world::World;
 
-/// What a state that could be read is put through: nothing may panic.
+/// Calls every method of a state that could be read. No call may panic.
 fn drive(mut host: Host, world: &mut World) {
     let written = host.snapshot();
     let again = Host::restore(&written, world.now, &world.config).expect("what was written");
@@ -72,7 +72,7 @@ fn damage() -> impl Strategy<Value = Vec<(Index, u8)>> {
     vec((any::<Index>(), any::<u8>()), 1..6)
 }
 
-/// What happened led to a state, some of whose bytes were lost or are others now.
+/// Runs `ops`, damages bytes of the state, and uses the state if it can still be read.
 fn survive(config: Config, ops: &[Op], damage: &[(Index, u8)], cut: Option<Index>, seed: u64) {
     let mut world = World::new(config, seed);
     world.run(ops);
@@ -91,7 +91,7 @@ fn survive(config: Config, ops: &[Op], damage: &[(Index, u8)], cut: Option<Index
     }
 }
 
-/// Written by the builds that had the layout before this one, and the same states in this one.
+/// The files hold states in the layout before this one, and the same states in this one.
 #[test]
 fn states_of_the_layout_before_are_read() {
     let config = Config::default();
@@ -126,9 +126,10 @@ fn a_state_is_small() {
     }
 }
 
-/// What becomes of it in a long life is in [`crate::long`].
+/// Asserts the size of a young state. [`crate::long`] tests a long life.
 fn small(law: LawConfig, most: usize) {
-    // Typical: a second of microseconds since 1970 in every field, one request under way.
+    // This state is typical: times in microseconds since 1970 in every field, one request in
+    // flight.
     let mut config = Config::crawler().with_law(law);
     let now = Timestamp::from_micros(1_800_000_000_000_000);
     let (mut host, mut rng) = (Host::new(&config, now), Rng::new(1));
@@ -173,7 +174,8 @@ fn number() -> impl Strategy<Value = Option<f64>> {
 }
 
 proptest! {
-    /// Before this, a rate of 0 made a state that could not be read again: a shared key stood still for all.
+    /// Regression: with a rate of 0 the state could not be read again, and a shared key stopped for
+    /// all processes.
     #[test]
     fn whatever_an_operator_sets_can_be_read_again(
         config in prop_oneof![config(), config_discover()],

@@ -1,6 +1,7 @@
-//! A greedy crawler against hosts with known limits, in virtual time: the state machine that the library
-//! runs, over the limit models that the target serves. No page is lost, refusals are few, and the slowest
-//! host sets the time.
+//! A greedy crawler against hosts with known limits, in virtual time.
+//!
+//! It runs the library's state machine over the limit models that the target serves. No page is
+//! lost, refusals are few, and the slowest host determines the time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,16 +14,16 @@ use politely_core::{Rng, Timestamp};
 use politely_target::model::{Limit, LimitSpec, Verdict, best_time};
 
 const PAGES: u32 = 150;
-/// A run this long is stopped: it has failed.
+/// A run of this length has failed and is stopped.
 const TOO_LONG: Duration = Duration::from_secs(2_000);
 
-/// The way to the host, and the clock by which it begins.
+/// The path to the host, and the start of the clock.
 #[derive(Clone, Copy)]
 struct Way {
     begins: Timestamp,
     round_trip: Duration,
     service: Duration,
-    /// Timers are up to so many microseconds late.
+    /// The largest lateness of a timer, microseconds.
     late_us: f64,
 }
 
@@ -33,7 +34,7 @@ const NEAR: Way = Way {
     late_us: 1_500.0,
 };
 
-/// As the tests with real servers are; begun at any second of a minute.
+/// Returns the path of the tests with real servers. The start is any second of a minute.
 fn on_loopback(seed: u64) -> Way {
     let moment = 1_800_000_000_000_000 + seed * 37_082_039 % 60_000_000;
     Way {
@@ -44,7 +45,7 @@ fn on_loopback(seed: u64) -> Way {
     }
 }
 
-/// What the host says with a refusal.
+/// The form of the host's refusals.
 #[derive(Clone, Copy)]
 struct Says {
     status: u16,
@@ -82,8 +83,8 @@ fn crawl_by(
     );
     let mut rng = Rng::new(seed);
     let mut host = Host::new(config, way.begins);
-    // Completions: when, lease, report. One server-side list of arrivals would reorder; a round trip of
-    // constant length does not.
+    // Completions, as time and index; `reports` holds the rest. The server sees arrivals in the
+    // order of departures, because the round trip is constant.
     let mut under_way = BinaryHeap::new();
     let mut reports = Vec::new();
     let (mut now, mut left) = (way.begins, PAGES);
@@ -117,7 +118,7 @@ fn crawl_by(
         let done = under_way
             .peek()
             .map_or(Timestamp::NEVER, |(Reverse(at), _)| *at);
-        // Timers are a little late, as real ones are.
+        // Timers are a little late, like real ones.
         now = done
             .min(next + Duration::from_micros((rng.unit() * way.late_us) as u64))
             .max(now);
@@ -155,7 +156,7 @@ fn crawl_by(
     outcome
 }
 
-/// The kinds of limit real servers use, none slower than two requests per second.
+/// Returns the kinds of limit that real servers use, none slower than two requests per second.
 fn town() -> Vec<serde_json::Value> {
     let town = serde_json::json!([
         {"kind": "token_bucket", "rate": 2.0, "burst": 1},
@@ -178,8 +179,8 @@ fn town() -> Vec<serde_json::Value> {
     town.as_array().unwrap().clone()
 }
 
-/// The issue's own bars, for AIMD: no page lost, at most 5 % refused, at most one and a half times the
-/// best possible time of the slowest host.
+/// Asserts the bounds for AIMD: no page lost, at most 5 % refused, and a bounded time. The bound is
+/// one and a half times the best possible time of the slowest host.
 fn crawl_town(config: &Config, says: Says, seed: u64) {
     let outcomes: Vec<Outcome> = town()
         .iter()
@@ -247,8 +248,9 @@ fn an_api_client_gets_every_page_of_sixteen_limited_hosts() {
     }
 }
 
-/// nginx at 2 a second without a queue, to the half millisecond: the rate that the start had kept was refused when it was tried
-/// again, and the law climbed for half a minute from what it was sure of.
+/// Regression with nginx at 2/s without a queue, measured to half a millisecond. The rate that the
+/// start had kept was refused when it was tried again. The law then climbed for half a minute from
+/// its confirmed rate.
 #[test]
 fn a_request_that_came_too_early_by_half_a_millisecond_costs_little() {
     let limit = serde_json::json!({"kind": "leaky", "rate": 2.0, "queue": 0});
@@ -263,12 +265,13 @@ fn a_request_that_came_too_early_by_half_a_millisecond_costs_little() {
     }
 }
 
-/// Limits like those of the sixteen real hosts (`docs/reference/discover-results.md`), met at any moment of their windows. The table:
-/// `cargo test -p politely-core --test it cold_starts -- --nocapture`.
+/// Limits like those of the sixteen real hosts (`docs/reference/discover-results.md`), at any
+/// moment of their windows. `cargo test -p politely-core --test it cold_starts -- --nocapture`
+/// prints the table.
 #[test]
 fn cold_starts_at_limits_like_real_hosts_are_seldom_slow() {
     const STARTS: u64 = 200;
-    /// What the slowest allows, times what is asked for.
+    /// The best time of the slowest limit, times the bound.
     const SLOW_S: f64 = 74.5 * 1.15;
     let limits = serde_json::json!([
         {"kind": "leaky", "rate": 2.0, "queue": 0},
@@ -307,7 +310,7 @@ fn cold_starts_at_limits_like_real_hosts_are_seldom_slow() {
     }
 }
 
-/// One to twenty a second, of six kinds.
+/// Returns a limit of one to twenty requests per second, of six kinds.
 fn any_limit(seed: u64) -> serde_json::Value {
     let mut rng = Rng::new(seed);
     let rate = (rng.unit() * 20.0_f64.ln()).exp();
@@ -326,7 +329,8 @@ fn any_limit(seed: u64) -> serde_json::Value {
     }
 }
 
-/// What the first pages cost, wherever the limit is. The figures: `cargo test -p politely-core --test it first_pages -- --nocapture`.
+/// The cost of the first pages at any limit.
+/// `cargo test -p politely-core --test it first_pages -- --nocapture` prints the numbers.
 #[test]
 fn the_first_pages_cost_few_refusals_at_any_limit() {
     const CRAWLS: u64 = 1_200;

@@ -1,45 +1,59 @@
-//! Traps others have paid for, each with the test that keeps us out of it.
+//! Known traps of rate limiters, with the tests that keep this one out of them.
 //!
 //! From `research/peers.md` ("Traps already paid for by peers"):
 //!
-//! | trap | kept out by |
-//! | --- | --- |
-//! | refusals of requests already under way are one event | [`refusals_under_way_are_one_event`], [`reserved_ahead_and_refused_is_one_event`], `control::aimd::a_burst_of_refusals_is_one_event` |
-//! | the same URL failing twice must not cut twice | [`a_second_report_of_one_request_cuts_nothing`], [`a_url_at_fault_cuts_nothing_however_often`] |
-//! | back-off and crawl-delay clocks separate | [`a_crawl_delay_does_not_swallow_a_retry_after`] |
-//! | blocks only extend | `gate::hold::a_hold_only_extends`, P4 in [`crate::promises`] |
-//! | a lost call must be asserted again | [`a_late_report_still_holds`]; over the wire: coordinator, later |
-//! | hold no slot while waiting | `politely`: `limiter_keys::one_key_in_the_way_takes_nothing_of_the_others` |
-//! | concurrency first, then the token | [`waiting_for_a_slot_burns_no_token`] |
-//! | robots.txt needs a permit while the page holds the only one | robots (crate `politely`) |
-//! | robots.txt fetches and redirects are paced too | robots, layers (crate `politely`) |
-//! | jitter drawn once per grant | [`asking_again_draws_no_new_jitter`] |
-//! | ends of blocks jittered, never early | [`two_workers_do_not_return_in_step_nor_early`] |
-//! | recovery must not need N successes in a row | `control::aimd::it_climbs_by_equal_steps_without_needing_successes_in_a_row` |
-//! | the ceiling must be able to rise | [`the_ceiling_rises_again`] |
-//! | eviction never drops a delay, block or count | [`crate::promises`] (`World::evict`), [`crate::evict`]; `politely`: `limiter_bound` |
-//! | gate check-and-reserve atomic | `politely`: `limiter_threads`, `registry` under shuttle |
-//! | control routed to the owner | coordinator, later |
-//! | crawl-delay below a second | [`half_a_second_is_half_a_second`]; parsing: robots |
-//! | time-outs and resets count | [`time_outs_and_resets_cut`]; `signal::classify` |
-//! | odd values of Retry-After | `signal::retry_after` (`trap_…`, `row_…`) |
-//! | explicit configuration before robots.txt | robots |
-//! | host normalisation | `key::tests` |
-//! | idle time accrues neither burst nor credit | [`an_idle_hour_buys_one_burst`], `gate::pace::idle_time_accrues_no_more_than_the_burst`, `control::aimd::idle_keys_learn_nothing` |
+//! - Refusals of requests already in flight are one event: [`refusals_under_way_are_one_event`],
+//!   [`reserved_ahead_and_refused_is_one_event`],
+//!   `control::aimd::a_burst_of_refusals_is_one_event`.
+//! - Two failures of the same URL must not cut twice:
+//!   [`a_second_report_of_one_request_cuts_nothing`],
+//!   [`a_url_at_fault_cuts_nothing_however_often`].
+//! - The clocks of backoff and Crawl-delay are separate:
+//!   [`a_crawl_delay_does_not_swallow_a_retry_after`].
+//! - Holds only extend: `gate::hold::a_hold_only_extends`, P4 in [`crate::promises`].
+//! - A lost call must be asserted again: [`a_late_report_still_holds`]; over the wire: coordinator,
+//!   later.
+//! - A waiting request holds no slot: `politely`:
+//!   `limiter_keys::one_key_in_the_way_takes_nothing_of_the_others`.
+//! - The concurrency gate comes before the token: [`waiting_for_a_slot_burns_no_token`].
+//! - robots.txt needs a permit while the page holds the only one: robots (crate `politely`).
+//! - robots.txt fetches and redirects are paced too: robots, layers (crate `politely`).
+//! - Jitter is drawn once per grant: [`asking_again_draws_no_new_jitter`].
+//! - The ends of holds are jittered, and never early:
+//!   [`two_workers_do_not_return_in_step_nor_early`].
+//! - Recovery must not need N successes in a row:
+//!   `control::aimd::it_climbs_by_equal_steps_without_needing_successes_in_a_row`.
+//! - The ceiling must be able to rise: [`the_ceiling_rises_again`].
+//! - Eviction never drops a delay, hold or count: [`crate::promises`] (`World::evict`),
+//!   [`crate::evict`]; `politely`: `limiter_bound`.
+//! - Check and reservation at a gate are atomic: `politely`: `limiter_threads`, `registry` under
+//!   shuttle.
+//! - Control calls are routed to the owner: coordinator, later.
+//! - A Crawl-delay may be below a second: [`half_a_second_is_half_a_second`]; parsing: robots.
+//! - Timeouts and resets count: [`time_outs_and_resets_cut`]; `signal::classify`.
+//! - Odd values of Retry-After: `signal::retry_after` (`trap_…`, `row_…`).
+//! - Explicit configuration comes before robots.txt: robots.
+//! - Host names are normalised: `key::tests`.
+//! - Idle time earns neither burst nor credit: [`an_idle_hour_buys_one_burst`],
+//!   `gate::pace::idle_time_accrues_no_more_than_the_burst`,
+//!   `control::aimd::idle_keys_learn_nothing`.
 //!
 //! From `research/distributed.md` 1.14:
 //!
-//! | trap | kept out by |
-//! | --- | --- |
-//! | the client's clock decides | by type: `now` is the state holder's; `signal::…::trap_clock_skew_the_servers_date_decides` |
-//! | the same retry time for all waiters | [`reservations_get_different_times`]; `politely`: only a line's head has a timer |
-//! | check, then act | as "atomic" above |
-//! | a slot that leaks without expiry | `gate::leases::a_killed_worker_leaks_nothing`, P3 in [`crate::promises`] |
-//! | scripts lost after a restart (`NOSCRIPT`) | engines, later |
-//! | seconds where finer units are meant | [`half_a_second_is_half_a_second`], `signal::…::trap_fraction_is_kept_and_never_cut_short` |
-//! | several keys: a denial drains the others | `politely`: `limiter_keys::one_key_in_the_way_takes_nothing_of_the_others` |
-//! | numbers in Lua | no Lua: one implementation |
-//! | a full bucket at switch-over | [`a_restore_refills_nothing`], [`crate::evict`] |
+//! - The client's clock decides: excluded by type, since `now` is the state holder's;
+//!   `signal::…::trap_clock_skew_the_servers_date_decides`.
+//! - All waiters get the same retry time: [`reservations_get_different_times`]; `politely`: only a
+//!   queue's head has a timer.
+//! - Check, then act: as "atomic" above.
+//! - A slot without expiry leaks: `gate::leases::a_killed_worker_leaks_nothing`, P3 in
+//!   [`crate::promises`].
+//! - Scripts are lost after a restart (`NOSCRIPT`): engines, later.
+//! - Seconds in place of finer units: [`half_a_second_is_half_a_second`],
+//!   `signal::…::trap_fraction_is_kept_and_never_cut_short`.
+//! - With several keys, a denial drains the others: `politely`:
+//!   `limiter_keys::one_key_in_the_way_takes_nothing_of_the_others`.
+//! - Numbers in Lua: there is no Lua, only one implementation.
+//! - A bucket is full after a switch-over: [`a_restore_refills_nothing`], [`crate::evict`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -117,7 +131,8 @@ impl Bench {
     }
 }
 
-/// A law that learns, at once at 8 requests per second, with room for a burst.
+/// Returns a configuration with a learning law that starts at 8 requests per second, with room for
+/// a burst.
 fn quick() -> Config {
     let mut config = Config::api();
     config.limits.rate_start = 8.0;
@@ -126,7 +141,7 @@ fn quick() -> Config {
     config
 }
 
-/// … by steps, with as many at once as it is granted.
+/// Returns the same configuration with AIMD.
 fn quick_aimd() -> Config {
     Config {
         law: LawConfig::Aimd(Arc::default()),
@@ -145,7 +160,7 @@ fn after(signal: Signal, secs: u64) -> Report {
 fn refusals_under_way_are_one_event() {
     let mut bench = Bench::new(quick_aimd());
     let leases: Vec<_> = (0..6).map(|_| bench.grant().lease).collect();
-    // The clock is coarse: all of this may happen at one reading.
+    // With a coarse clock, all of this may happen at one reading.
     let told: Vec<_> = leases
         .iter()
         .map(|lease| bench.say(*lease, Signal::RateLimited))
@@ -159,7 +174,8 @@ fn refusals_under_way_are_one_event() {
 
 #[test]
 fn reserved_ahead_and_refused_is_one_event() {
-    // Before this a run reserved at the old rate, refused one by one as it left, cut once for each.
+    // Regression: the requests of a run were reserved at the old rate and refused one by one, and
+    // each refusal cut the rate.
     let mut bench = Bench::new(quick_aimd());
     bench.config.limits.burst = 1.0;
     bench.host = Host::new(&bench.config, bench.now);
@@ -384,7 +400,7 @@ fn a_restore_refills_nothing() {
     assert_eq!(bench.wait(), wait);
 }
 
-// What follows was found by this suite in our own first version.
+// This suite found the following defects in the first version of this project.
 
 #[test]
 fn a_raised_rate_does_not_overtake_what_is_reserved() {
@@ -427,7 +443,7 @@ fn a_rate_without_end_leaves_no_endless_credit() {
 
 #[test]
 fn refill_by_interval_keeps_the_rate() {
-    // Before this the whole burst came every interval, whatever the rate, and no cut had any effect.
+    // Regression: the whole burst came every interval, whatever the rate, and no cut had an effect.
     let mut config = Config::fixed(1.0, 5.0);
     config.limits.refill = Refill::Interval(Duration::from_secs(1));
     let mut bench = Bench::new(config);
@@ -546,7 +562,7 @@ fn only_the_probe_tells_how_the_rest_went() {
     bench.say(leases[1], Signal::Unreachable);
     bench.now = bench.wait().at;
     let probe = bench.grant();
-    // Before this each of these made room for a second probe, or lengthened the rest.
+    // Regression: each of these allowed a second probe, or lengthened the rest.
     for (lease, signal) in leases[2..].iter().zip([
         Signal::Unreachable,
         Signal::RateLimited,

@@ -1,4 +1,4 @@
-//! The reference page "what counts as what" says what the program does.
+//! The reference page "what counts as what" agrees with the program.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const PAGE: &str = include_str!("../../../../docs/reference/what-counts-as-what.
 /// 2026-11-20T10:44:37Z, the time of the page's examples.
 const NOW: WallClock = WallClock::from_unix_secs(1_795_171_477);
 
-/// The rows of the table below a heading, each as its cells.
+/// Returns the rows of the table below a heading, each as its cells.
 fn rows(heading: &str) -> Vec<Vec<&'static str>> {
     let (_, after) = PAGE
         .split_once(&format!("## {heading}\n"))
@@ -25,7 +25,7 @@ fn rows(heading: &str) -> Vec<Vec<&'static str>> {
         .collect()
 }
 
-/// The parts of a cell that are set as code.
+/// Returns the parts of a cell that are set as code.
 fn code(cell: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).collect()
 }
@@ -44,7 +44,7 @@ fn failure(name: &str) -> Option<Failure> {
         .find(|failure| format!("{failure:?}") == name)
 }
 
-/// What the program makes of a row's first cell. `None` if it is not code.
+/// Returns the program's report for a row's first cell, or `None` if that is not code.
 fn classified(cell: &str) -> Option<Report> {
     let parts = code(cell);
     let (first, parts) = parts.split_first()?;
@@ -92,7 +92,7 @@ fn retried(report: &Report) -> &'static str {
     }
 }
 
-/// The wait that a cell names in seconds.
+/// Returns the wait that a cell names in seconds.
 fn seconds(cell: &str) -> Option<Duration> {
     let last = cell.rsplit(", ").next()?;
     last.parse().ok().map(Duration::from_secs_f64)

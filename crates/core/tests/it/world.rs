@@ -1,7 +1,8 @@
-//! One host, many workers, and books kept beside it.
+//! One host, many workers, and an independent model of both.
 //!
-//! The [`World`] feeds a [`Host`] with [`Op`]s and keeps its own account of what was granted, to whom, and
-//! what the server said, in the simplest terms it can: lists and sequence numbers. After every step it compares.
+//! The [`World`] calls a [`Host`] with [`Op`]s. It keeps its own account of the grants, their
+//! holders and the server's answers, in simple terms: lists and sequence numbers. After every step
+//! it compares the two.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,14 +15,15 @@ use politely_core::{Rng, Timestamp};
 
 use crate::model::Op;
 
-/// `TIMER_SLACK_S` in `gate/pace.rs`: what flows in during it is kept beyond the burst.
+/// `TIMER_SLACK_S` in `gate/pace.rs`: tokens that flow in during this time are kept beyond the
+/// burst.
 const TIMER_SLACK: f64 = 0.002;
 
-/// A gate that lets a single probe through, as the outside sees it.
+/// A gate that lets a single probe through, as seen from outside.
 #[derive(Clone, Debug, Default)]
 struct Door {
     run: u16,
-    /// Shut since this time; permits from this number on are its probes.
+    /// When it was shut, and the id of the first permit that is its probe.
     shut: Option<(Timestamp, u64)>,
 }
 
@@ -50,34 +52,34 @@ struct Out {
     expires: Timestamp,
 }
 
-/// The host, its clock, and the books kept beside it.
+/// The host, its clock, and the model beside it.
 #[derive(Clone, Debug)]
 pub(crate) struct World {
     pub(crate) host: Host,
     pub(crate) config: Config,
     pub(crate) rng: Rng,
     pub(crate) now: Timestamp,
-    /// The latest the clock has shown.
+    /// The latest time that the clock has shown.
     latest: Timestamp,
-    /// Time as it truly passes, at the target: the clock's steps back are no part of it.
+    /// The true time, at the target. The clock's steps back do not change it.
     truly: Timestamp,
     live: BTreeMap<u64, Out>,
-    /// Permits reported, cancelled or expired: a late report may still come.
+    /// Permits that were reported, cancelled or expired. A late report may still come.
     done: Vec<u64>,
     arrivals: Vec<Timestamp>,
     rate_max: f64,
     burst_max: f64,
     floor: Timestamp,
-    /// The Crawl-delay that holds, and until when.
+    /// The Crawl-delay in force, and its end.
     pause: Option<(Duration, Timestamp)>,
     breaker: Door,
     quarantine: Door,
-    /// Permits from this number on are sent knowing of the last event.
+    /// Id of the first permit that is granted after the last event was known.
     event: u64,
     striking: bool,
     operator: bool,
     granted: u64,
-    /// Permits of hosts that were evicted; numbers begin anew with each host.
+    /// Permits of evicted hosts. Ids start again with each host.
     forgotten: u64,
 }
 
@@ -146,7 +148,7 @@ impl World {
             }
             Op::Back { micros } => {
                 self.now = self.now - Duration::from_micros(micros);
-                // A rest that begins anew from here on ends earlier on this clock.
+                // A rest that starts again from now ends earlier on this clock.
                 for door in [&mut self.breaker, &mut self.quarantine] {
                     if let Some((since, _)) = &mut door.shut {
                         *since = self.now.min(*since);
@@ -203,16 +205,17 @@ impl World {
         }
     }
 
-    /// The Crawl-delay that holds now.
+    /// Returns the Crawl-delay that is in force now.
     fn known_pause(&self) -> Option<Duration> {
         let (pause, _) = self.pause.filter(|(_, until)| *until > self.now)?;
         Some(pause)
     }
 
-    /// A request is over since `ended`.
+    /// Starts the rest of a request that ended at `ended`.
     fn rest(&mut self, ended: Timestamp) {
         match self.known_pause() {
-            // What is over by the clock of who learns of it stays over, though the clock be set back.
+            // A rest that is over by the clock at its report stays over, even if the clock is set
+            // back.
             Some(pause) if ended + pause > self.now => self.floor = self.floor.max(ended + pause),
             Some(_) => {}
             None => self.pause = None,
@@ -286,7 +289,8 @@ impl World {
                     0,
                     "one probe at a time: {door:?}"
                 );
-                // A clock set back behind the beginning tells nothing of how long it was.
+                // If the clock was set back to before the rest began, the length of the rest is
+                // unknown.
                 assert!(
                     start < since || start >= since + config.rest_min,
                     "rests are kept"
@@ -307,7 +311,7 @@ impl World {
         );
         assert_eq!(told.late, known.is_none());
         self.rest(self.now);
-        // A page that is gone or failed by itself may ask for time for itself alone.
+        // A missing page, or a page that fails by itself, may name a wait for itself alone.
         let alone = matches!(report.signal, Signal::Ok | Signal::UrlError);
         if let Some(after) = report.retry_after.filter(|_| !alone) {
             self.floor = self.floor.max(self.now + after);
@@ -385,7 +389,7 @@ impl World {
         }
     }
 
-    /// The registry forgets the key and meets it again at once.
+    /// Evicts the key from the registry and creates it again at once.
     fn evict(&mut self) {
         self.expire();
         if !self.host.evictable(self.now, false, &self.config) {
@@ -406,7 +410,7 @@ impl World {
         self.forgotten += self.granted;
         self.granted = 0;
         self.event = 0;
-        self.floor = Timestamp::ZERO; // It has passed, even should the clock step back.
+        self.floor = Timestamp::ZERO; // The hold has passed, even if the clock steps back.
         self.done.clear();
         self.breaker = Door::default();
         self.quarantine = Door::default();
@@ -420,7 +424,7 @@ impl World {
             "read by others, whatever their clock shows"
         );
         assert!(read_at >= self.now && read_at <= self.latest);
-        // With the clock set back a restore begins a new time; that is tested apart.
+        // With the clock set back, a restore moves the times. Another test covers that.
         if self.now < self.latest {
             return;
         }
@@ -441,7 +445,7 @@ impl World {
             .collect();
         for id in expired {
             self.rest(self.live[&id].expires);
-            // It may have been sent: it counts.
+            // The request may have been sent, so it counts.
             self.arrivals.push(self.live[&id].leaves);
             self.live.remove(&id);
             self.done.push(id);
@@ -468,7 +472,7 @@ impl World {
         );
     }
 
-    /// P1 over every window, and P3 at the end: nothing stays out longer than its lease.
+    /// Asserts P1 over every window, and P3 at the end: no slot stays taken longer than its lease.
     pub(crate) fn close(mut self) {
         let last = self.live.values().map(|out| out.expires).max();
         self.now = last.unwrap_or(self.now).max(self.now);
@@ -481,7 +485,8 @@ impl World {
         self.arrivals.sort_unstable();
         let burst = match self.config.limits.refill {
             Refill::Continuous => self.burst_max,
-            // A refill on top of what was left: twice the burst, as with every fixed window.
+            // A refill may come on top of the tokens that were left: twice the burst, as with every
+            // fixed window.
             Refill::Interval(_) => 2.0 * self.burst_max,
         };
         for (i, from) in self.arrivals.iter().enumerate() {
@@ -508,7 +513,7 @@ fn pick(ids: impl Iterator<Item = u64>, which: usize) -> Option<u64> {
 }
 
 impl World {
-    /// Everything a holder of `host` may do, with no account kept.
+    /// Calls every method that a holder of `host` may call, without a model.
     pub(crate) fn poke(&mut self, host: &mut Host, now: Timestamp, i: u64) {
         const SIGNALS: [Signal; 6] = [
             Signal::Ok,
@@ -558,7 +563,7 @@ impl World {
     }
 }
 
-/// What a permit of one plain request gives back.
+/// Returns the refund of a permit for one plain request.
 pub(crate) fn unused(sent: bool) -> Option<Unused> {
     (!sent).then(|| Ask::default().unused())
 }

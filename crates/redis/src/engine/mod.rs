@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | `redis://127.0.0.1:6379/0` | one server, database 0 |
 //! | `redis://user:password@redis.example.com` | one server, with an ACL user |
-//! | `redis+sentinel://127.0.0.1:26379,127.0.0.1:26380/mymaster/0` | the master of these Sentinels |
+//! | `redis+sentinel://127.0.0.1:26379,127.0.0.1:26380/mymaster/0` | the master of Sentinels |
 //! | `redis+cluster://127.0.0.1:7000,127.0.0.1:7001` | a cluster that contains these servers |
 //! | `rediss://…`, `rediss+sentinel://…`, `rediss+cluster://…` | the same over TLS |
 //! | `…?wait=1` | a change needs so many replicas' acknowledgement ([`Redis::wait`]) |
@@ -24,12 +24,12 @@
 //! Notices are sharded pub/sub on a channel with the cell's name. Servers before version 7 have
 //! none.
 //!
-//! An ACL user needs `~*` (or the cells' prefix), the same as `&` for channels, and `+eval +evalsha
-//! +get +getrange +set +spublish +ssubscribe +sunsubscribe +time +info`, for a cluster
-//! `+cluster|slots +asking`, and for [`Redis::wait`] `+wait`.
+//! An ACL user needs `~*` (or the cells' prefix) and the same as `&` for channels. Its commands are
+//! `+eval +evalsha +get +getrange +set +spublish +ssubscribe +sunsubscribe +time +info`. It also
+//! needs `+cluster|slots +asking` for a cluster, and `+wait` for [`Redis::wait`].
 //!
-//! Connections, owners and moved cells are the business of [`Servers`]. This module has the
-//! commands: `change.rs` changes a cell, and `heartbeat.rs` reads the time and the run.
+//! [`Servers`] handles connections, owners and moved cells. This module has the commands:
+//! `change.rs` changes a cell, and `heartbeat.rs` reads the time and the run.
 
 mod change;
 mod heartbeat;
@@ -54,7 +54,7 @@ pub struct Redis {
     servers: Servers,
     /// The id of the last seen run.
     run: AtomicU64,
-    /// A server of this run does not know the native compare-and-set.
+    /// Whether a server of this run does not know the native compare-and-set.
     plain: AtomicBool,
 }
 

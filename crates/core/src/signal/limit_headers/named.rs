@@ -1,9 +1,9 @@
-//! Quotas as one number in each header, told by the words that the headers' names are made of.
+//! Reads quotas from headers that hold one number each, by the words in their names.
 //!
-//! A name that contains `ratelimit` or `rate-limit` is split at its dashes. One word says which number it is
-//! (limit, remaining, used, reset, …); the others say of which quota (its unit, its window, or a name of the
-//! server's own). Numbers whose other words are the same belong to one quota, so that
-//! `x-ratelimit-limit-tokens` and `anthropic-ratelimit-tokens-limit` need no table of vendors.
+//! A name that contains `ratelimit` or `rate-limit` is split at its dashes. One word says which
+//! number it is (limit, remaining, used, reset, …). The others identify the quota: its unit, its
+//! window, or a name of the server's own. Numbers whose other words are equal belong to one quota.
+//! So `x-ratelimit-limit-tokens` and `anthropic-ratelimit-tokens-limit` need no table of vendors.
 
 use std::time::Duration;
 
@@ -14,16 +14,16 @@ use super::super::clock::WallClock;
 use super::super::span::{bare, digits};
 use super::{COUNT_MAX, ITEMS_MAX, Quota, SPAN_MAX, reset};
 
-/// Different quotas looked at in one response.
+/// Different quotas that are read in one response.
 const GROUPS_MAX: usize = 12;
-/// Lines of one field looked at.
+/// Lines that are read of one field.
 const LINES_MAX: usize = 4;
 
 const SHOPIFY: &str = "-shop-api-call-limit";
 
-/// Whether a header's name (in lower case, as `http` has it) may belong to a quota.
+/// Returns whether a header's name (in lower case, as `http` has it) may belong to a quota.
 pub(super) fn speaks_of_limits(name: &str) -> bool {
-    // Nearly every name is passed over by its first byte.
+    // The first byte already excludes nearly every name.
     matches!(name.as_bytes().first(), Some(b'r' | b'x' | b'a'))
         && (split(name).is_some() || name.ends_with(SHOPIFY))
 }
@@ -48,7 +48,7 @@ enum Number {
     Remaining,
     Used,
     Reset,
-    /// Discord: seconds from now, with a fraction, better than the reset beside it.
+    /// Discord's seconds from now, with a fraction. It is finer than the reset beside it.
     ResetAfter,
     /// The window, in thousandths of this many seconds.
     Window {
@@ -66,7 +66,7 @@ struct Name {
 }
 
 impl Name {
-    /// Reads a name's words. `None` if they name neither a number nor a window.
+    /// Reads a name's words. Returns `None` if they name neither a number nor a window.
     fn read(vendor: &str, words: &str) -> Option<Self> {
         let is_bare = words.is_empty();
         let mut name = Self {
@@ -115,7 +115,8 @@ impl Name {
     }
 }
 
-/// The number that a word stands for, and what stands before it in the same word (`userlimit`).
+/// Returns the number that a word stands for, and the text before it in the same word
+/// (`userlimit`).
 fn number_of(word: &str) -> (Option<Number>, &str) {
     const NUMBERS: [(&str, Number); 4] = [
         ("limit", Number::Limit),
@@ -140,7 +141,7 @@ fn unit_of(word: &str) -> Option<Unit> {
     }
 }
 
-/// `minute`, `daily`, `24hour`; `times` stood before it as a word of its own.
+/// Reads `minute`, `daily`, `24hour`. `times` is a count from the word before.
 fn window_of(word: &str, times: u64) -> Option<Duration> {
     let end = word
         .find(|c: char| !c.is_ascii_digit())
@@ -160,7 +161,7 @@ fn window_of(word: &str, times: u64) -> Option<Duration> {
     (!window.is_zero() && window <= SPAN_MAX).then_some(window)
 }
 
-/// FNV-1a over the words of a name, with a mark between them.
+/// Hashes the words of a name by FNV-1a, with a separator between them.
 fn hash(sum: u64, word: &str) -> u64 {
     word.bytes()
         .chain([b'-'])
@@ -181,7 +182,7 @@ struct Group {
     reset_after: Option<Duration>,
 }
 
-/// Hands over every quota that the headers name.
+/// Passes every quota that the headers name to `found`.
 pub(super) fn quotas(headers: &HeaderMap, clock: WallClock, found: impl FnMut(Quota)) {
     let mut groups: Vec<Group> = Vec::new();
     let now = || clock.just_after(headers);
@@ -200,7 +201,7 @@ pub(super) fn quotas(headers: &HeaderMap, clock: WallClock, found: impl FnMut(Qu
             }
             continue;
         };
-        // The structured fields are read elsewhere.
+        // `structured.rs` reads the structured fields.
         if vendor == "ratelimit" && matches!(words, "" | "policy") {
             continue;
         }
@@ -223,7 +224,7 @@ pub(super) fn quotas(headers: &HeaderMap, clock: WallClock, found: impl FnMut(Qu
     groups.into_iter().filter_map(Group::quota).for_each(found);
 }
 
-/// The group that `name` belongs to. `None` if there are too many.
+/// Returns the group that `name` belongs to, or `None` if there are too many.
 fn group<'a>(groups: &'a mut Vec<Group>, name: &Name) -> Option<&'a mut Group> {
     let at = groups.iter().position(|group| group.id == name.group);
     let at = at.unwrap_or(groups.len());
@@ -269,7 +270,7 @@ impl Group {
         }
     }
 
-    /// `39/40`: used, and the limit.
+    /// Reads `39/40`: the used number and the limit.
     fn read_share(&mut self, text: &str) {
         if let Some((used, limit)) = text.split_once('/') {
             self.used = self.used.max(count(used, Round::Up));
@@ -277,14 +278,14 @@ impl Group {
         }
     }
 
-    /// `0.5`: requests per second, made whole.
+    /// Reads `0.5`: requests per second, converted to whole requests.
     fn read_rate(&mut self, text: &str) {
         let thousandths = |text: &str| {
             let number = super::super::span::seconds(bare(text))?;
             u64::try_from(number.as_millis()).ok()
         };
         if let Some(rate) = thousandths(text).filter(|rate| (1..=COUNT_MAX).contains(rate)) {
-            // The shortest window of whole requests: 0.5 a second is one in two.
+            // Finds the shortest window of whole requests: 0.5 per second is one in two seconds.
             let secs = if rate % 1_000 == 0 {
                 1
             } else {
@@ -295,12 +296,13 @@ impl Group {
         }
     }
 
-    /// What the numbers say together. A number that was not sent is computed from the others where it follows.
+    /// Returns the quota of these numbers. A missing number is computed from the others where
+    /// possible.
     fn quota(self) -> Option<Quota> {
         // Reddit names no limit.
         let sum = || Some(self.remaining?.saturating_add(self.used?).min(COUNT_MAX));
         let limit = self.limit.or_else(sum);
-        // More than the limit cannot be left.
+        // No more than the limit can be left.
         let remaining = match (self.remaining, limit, self.used) {
             (Some(remaining), Some(limit), _) => Some(remaining.min(limit)),
             (None, Some(limit), Some(used)) => Some(limit.saturating_sub(used)),
@@ -317,7 +319,8 @@ impl Group {
     }
 }
 
-/// `10`, or `10, 10;w=1, 1000;w=3600`: the limit in force, then the policies; the window is its policy's.
+/// Reads `10`, or `10, 10;w=1, 1000;w=3600`: the limit in force, then the policies. The window is
+/// that of the policy with this limit.
 fn limit_and_window(text: &str) -> (Option<u64>, Option<Duration>) {
     let limit = text
         .split([',', ';'])
@@ -340,7 +343,7 @@ fn window(param: &str) -> Option<Duration> {
     (!window.is_zero() && window <= SPAN_MAX).then_some(window)
 }
 
-/// Which way a fraction is rounded, so that never more is left than was said.
+/// The direction in which a fraction is rounded, so that the remaining number is never too large.
 #[derive(Clone, Copy)]
 enum Round {
     Down,

@@ -1,4 +1,4 @@
-//! Quotas as structured fields (RFC 9651): drafts 07 to 10.
+//! Reads quotas from structured fields (RFC 9651): drafts 07 to 10.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use sfv::{BareItem, Dictionary, Item, List, ListEntry, Parameters, Parser};
 use super::super::Unit;
 use super::{COUNT_MAX, ITEMS_MAX, Quota, SPAN_MAX};
 
-/// Bytes of one field looked at, all its lines together; longer ones are ignored.
+/// The longest field that is read, in bytes of all its lines together. Longer ones are ignored.
 const FIELD_LEN_MAX: usize = 4_096;
 
 /// One item of RateLimit-Policy.
@@ -20,8 +20,9 @@ struct Policy {
     unit: Unit,
 }
 
-/// Hands over every quota that the two fields name, each with what its policy adds. A policy that the first
-/// field does not mention comes alone.
+/// Passes every quota of the two fields to `found`, each with the numbers of its policy.
+///
+/// A policy that the first field does not mention is passed alone.
 pub(super) fn quotas(headers: &HeaderMap, mut found: impl FnMut(Quota)) {
     let policies = field(headers, "ratelimit-policy").map_or_else(Vec::new, |text| policies(&text));
     let Some(text) = field(headers, "ratelimit") else {
@@ -68,7 +69,8 @@ impl Policy {
     }
 }
 
-/// `r` and `t` of a `RateLimit` item; `None` if `r` is missing or either is malformed.
+/// Reads `r` and `t` of a `RateLimit` item. Returns `None` if `r` is missing or either is
+/// malformed.
 fn service_limit(params: &Parameters, policy: Option<&Policy>) -> Option<Quota> {
     let remaining = count(params.get("r")?)?;
     let reset = match params.get("t") {
@@ -113,7 +115,8 @@ fn policy(item: &Item) -> Option<Policy> {
     })
 }
 
-/// The draft registers `requests`, `content-bytes` and `concurrent-requests`.
+/// Returns the unit of a name. The draft registers `requests`, `content-bytes` and
+/// `concurrent-requests`.
 fn unit_of(name: &str) -> Unit {
     let has = |part: &str| name.to_ascii_lowercase().contains(part);
     if has("concurrent") {
@@ -129,7 +132,7 @@ fn unit_of(name: &str) -> Unit {
     }
 }
 
-/// `limit=100, remaining=50, reset=30`; the window is that of the policy with this limit.
+/// Reads `limit=100, remaining=50, reset=30`. The window is that of the policy with this limit.
 fn draft_07(dictionary: &Dictionary, policies: &[Policy]) -> Quota {
     let value = |key: &str| match dictionary.get(key) {
         Some(ListEntry::Item(item)) => Some(&item.bare_item),
@@ -162,7 +165,7 @@ fn whole(item: &BareItem) -> Option<u64> {
     u64::try_from(i64::from(item.as_integer()?)).ok()
 }
 
-/// All lines of a field as the one they stand for (RFC 9110 section 5.3).
+/// Returns all lines of a field as the single line that they stand for (RFC 9110 section 5.3).
 fn field(headers: &HeaderMap, name: &str) -> Option<String> {
     let mut text = String::new();
     for value in headers.get_all(name) {

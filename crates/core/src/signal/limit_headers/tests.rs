@@ -1,4 +1,4 @@
-//! Each dialect and each rule of the module's page.
+//! Tests of each dialect and each rule in the module's documentation.
 
 use http::{HeaderName, HeaderValue};
 use proptest::prelude::*;
@@ -403,8 +403,9 @@ fn trap_clock_skew_the_servers_date_decides() {
     assert_eq!(found[0].reset, secs(60));
 }
 
-/// Flask-Limiter, a window of one second: the Date was of the second before the reset was reckoned, the rest read as three seconds, and the
-/// window, never heard to be as long again, as twice what it is.
+/// Regression with Flask-Limiter and a window of one second. The Date was of the second before the
+/// reset was computed, and the reset was read as three seconds. The window was then learned as
+/// twice its length, and no later response corrected it.
 #[test]
 fn a_date_that_has_just_passed_makes_no_rest_longer() {
     let headers = headers(&[

@@ -1,9 +1,9 @@
-//! What well-known providers send, from the examples in their documentation.
+//! Tests of the headers of well-known providers, from the examples in their documentation.
 
 use super::super::super::Unit;
 use super::*;
 
-/// A quota: unit, limit, window in seconds, what is left, reset in milliseconds.
+/// A quota: unit, limit, window in seconds, remaining, reset in milliseconds.
 type Expected = (Unit, Option<u64>, Option<u64>, Option<u64>, Option<u64>);
 
 #[track_caller]
