@@ -115,8 +115,8 @@ impl Limiter {
     /// Its state begins anew, holds included, so call this before the first request.
     ///
     /// # Errors
-    /// The first invalid number, no room for the key, or the keys are shared. Shared keys follow
-    /// one configuration of each process.
+    /// The first invalid number, no room for the key, or the keys are shared. Each process has one
+    /// configuration for all shared keys.
     pub fn configure(&self, key: &Key, config: Config) -> Result<(), SetError> {
         config.validate()?;
         if self.elsewhere().is_some() {
@@ -147,10 +147,10 @@ impl Limiter {
         self.elsewhere()?.adopt(leases, patience).await
     }
 
-    /// Waits until everything that was said about `key` so far is in the engine, at most for
+    /// Waits until all reports and changes of `key` so far are in the engine, at most for
     /// `patience`.
     ///
-    /// This covers reports, holds and operator's numbers. If it returns `false`, they may be in the
+    /// The changes include holds and operator's numbers. If it returns `false`, they may be in the
     /// engine or not. Without an engine it returns at once.
     ///
     /// Cancel-safe: a future that is dropped cancels no write.
