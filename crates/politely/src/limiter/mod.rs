@@ -75,8 +75,8 @@ impl Builder {
 
     /// Sets the maximum number of keys. Default: 1,048,576, which is at most about 300 MB.
     ///
-    /// A new key then takes the place of a key that would lose nothing. Such a key has no permits
-    /// out, no waiters, no hold and no settings. It learned nothing in 24 hours that
+    /// At that number, a new key takes the place of a key that would lose nothing. Such a key has
+    /// no permits out, no waiters, no hold and no settings. It learned nothing in 24 hours that
     /// [`Limiter::snapshot`] or [`Limiter::take_learned`] has not returned. If there is no such
     /// key, the new one is refused with `Full`.
     #[must_use]
