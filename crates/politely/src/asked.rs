@@ -1,4 +1,4 @@
-//! What a limiter is asked for, and why it says no.
+//! The keys of a request, and the reasons why a limiter refuses.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use politely_core::key::Key;
 
 use crate::registry::Full;
 
-/// The keys one request is limited by: one, or several of which the first hears its outcome.
+/// The keys that limit one request. The outcome is reported to the first of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Keys<'a>(pub(crate) &'a [Key]);
 
@@ -37,38 +37,40 @@ impl<'a> From<&'a Vec<Key>> for Keys<'a> {
     }
 }
 
-/// Why there is no permit now, and when to ask again.
+/// Why a permit is not granted now, and when to ask again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {reason}")]
 pub struct Refusal {
-    /// The key in the way.
+    /// The key that refused.
     pub key: Key,
-    /// What is in the way.
+    /// Why the key refused.
     pub reason: RefusalReason,
-    /// Ask again at this time, or when a report for the key comes, whichever is first.
+    /// The time to ask again. If a report for the key comes earlier, ask then.
     pub at: Timestamp,
-    /// Its place among the keys asked for.
+    /// The index of the key among the requested keys.
     pub(crate) index: usize,
 }
 
-/// What is in the way.
+/// Why a key refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RefusalReason {
     /// The key must wait.
     #[error("{0}")]
     Wait(Reason),
-    /// Others wait for the key already.
+    /// Earlier arrivals wait for the key.
     #[error("others wait")]
     Line,
-    /// The coordinator or the engine is being asked, as long as somebody comes back to ask here.
+    /// The coordinator or the engine is asked in the background, as long as calls for the key
+    /// continue.
     #[error("the coordinator or the engine is asked")]
     Asked,
-    /// The coordinator refuses to be asked so: a wrong token, a number it does not allow. [`Limiter::trouble`](crate::Limiter::trouble)
-    /// says which, where the last call was refused.
+    /// The coordinator refuses the call, because of a wrong token or a number that it does not
+    /// allow. [`Limiter::trouble`](crate::Limiter::trouble) has the reason if the last call was
+    /// refused.
     #[error("the coordinator refuses")]
     Refused,
-    /// The registry is full of keys none of which can be forgotten.
+    /// The registry is full of keys that cannot be evicted.
     #[error("no room for another key")]
     Full,
     /// The limiter is closed.
@@ -77,7 +79,7 @@ pub enum RefusalReason {
 }
 
 impl Refusal {
-    /// Nobody has answered yet for `key`.
+    /// Returns the refusal of a `key` that the backend has not answered for yet.
     pub fn asked(key: &Key, at: Timestamp) -> Self {
         Self {
             key: key.clone(),
@@ -87,7 +89,7 @@ impl Refusal {
         }
     }
 
-    /// `key` must wait until `at`.
+    /// Returns the refusal of a `key` that must wait until `at`.
     pub fn waits(key: &Key, reason: Reason, at: Timestamp) -> Self {
         Self {
             key: key.clone(),
@@ -97,67 +99,68 @@ impl Refusal {
         }
     }
 
-    /// The place of the key in the way among those asked for.
+    /// Returns the index of the refusing key among the requested keys.
     pub const fn index(&self) -> usize {
         self.index
     }
 }
 
-/// Why waiting came to nothing.
+/// Why `acquire` failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
     /// The limiter was closed.
     #[error("the limiter is closed")]
     Closed,
-    /// The registry is full of keys none of which can be forgotten.
+    /// The registry is full of keys that cannot be evicted.
     #[error("no room for another key")]
     Full,
-    /// As many wait for this key as may.
+    /// The queue of the key is full.
     #[error("the line of {0} is full")]
     LineFull(Key),
-    /// A hold longer than the user's ceiling (`Config::hold_max`): nobody should wait in line for it.
+    /// The key is held for longer than `Config::hold_max`. Waiting in the queue would take too
+    /// long.
     #[error("{0} is parked for another {1:?}")]
     Parked(Key, Duration),
-    /// No key was named.
+    /// The request has no key.
     #[error("a request needs a key")]
     NoKey,
-    /// The coordinator cannot be asked so: a wrong token, a URL that is not its own.
+    /// The coordinator refuses the call: the token is wrong, or the URL is not a coordinator's.
     #[error("the coordinator refuses: {0}")]
     Coordinator(String),
 }
 
-/// An operation that this limiter's backend does not have.
+/// An operation that this limiter's backend does not support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{operation} is not supported by a limiter {backend}; {instead}")]
 pub struct Unsupported {
     /// The method that was called.
     pub operation: &'static str,
-    /// Where the limiter's keys are kept.
+    /// Where the limiter keeps its keys.
     pub backend: &'static str,
-    /// What to do.
+    /// The alternative for the user.
     pub instead: &'static str,
 }
 
-/// Why a setting is not in force.
+/// Why a setting has no effect.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetError {
-    /// The backend does not have this operation.
+    /// The backend does not support the operation.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
-    /// A number makes no sense.
+    /// A number is invalid.
     #[error(transparent)]
     Invalid(#[from] InvalidConfig),
-    /// The state given back cannot be read.
+    /// The given state cannot be decoded.
     #[error(transparent)]
     State(#[from] RestoreError),
-    /// The key is not known and there is no room for another.
+    /// The key is unknown, and there is no room for another.
     #[error(transparent)]
     Full(#[from] Full),
 }
 
-/// One departure, now: what a request of several keys may ask each for, since they would not agree on another time.
+/// Reduces `ask` to one departure now. The keys of a request would not agree on another time.
 pub(crate) const fn alone(ask: Ask) -> Ask {
     Ask {
         slots: 1,
@@ -166,7 +169,8 @@ pub(crate) const fn alone(ask: Ask) -> Ask {
     }
 }
 
-/// What the key at `index` is asked: only the first key of a request learns from its outcome.
+/// Returns what the key at `index` is asked for. Only the first key of a request learns from its
+/// outcome.
 pub(crate) const fn of_key(ask: Ask, index: usize) -> Ask {
     Ask {
         is_limit_only: index > 0,
@@ -174,7 +178,7 @@ pub(crate) const fn of_key(ask: Ask, index: usize) -> Ask {
     }
 }
 
-/// A key once, where it is named first.
+/// Returns each key once, at its first index.
 pub(crate) fn distinct(keys: &[Key]) -> impl Iterator<Item = (usize, &Key)> {
     let named = |(index, key): &(usize, &Key)| !keys[..*index].contains(key);
     keys.iter().enumerate().filter(named)

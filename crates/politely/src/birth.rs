@@ -1,16 +1,18 @@
-//! Which state is it?
+//! Generations of states.
 //!
-//! A key that is kept remembers where its state was found, and a permit whose lease it is. Either may be asked for after that slot
-//! has been another's, and a key in another limiter: so each state has a number that no other in this process has.
+//! A [`Key`](crate::Key) stores where its state was found, and a permit stores which state its
+//! lease belongs to. Meanwhile the slot may hold another state, and the key may be used in another
+//! limiter. So each state has a generation number that is unique in this process.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// So many states have a number of their own. Those born later share theirs with others, though not within a permit's life.
+/// The number of states with a unique generation. Later states share theirs with others, but not
+/// within the life of a permit.
 const UNIQUE: u32 = 1 << 31;
 
 static BIRTHS: AtomicU64 = AtomicU64::new(0);
 
-/// A state's number.
+/// The generation of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Birth(u32);
 
@@ -27,12 +29,12 @@ impl Birth {
         }
     }
 
-    /// Its number, if no other state has it.
+    /// Returns the generation if no other state has it.
     pub(crate) fn unique(self) -> Option<u32> {
         (self.0 < UNIQUE).then_some(self.0)
     }
 
-    /// Is it the one of this number?
+    /// Returns whether this is the generation with this number.
     #[inline]
     pub(crate) fn is(self, number: u64) -> bool {
         u64::from(self.0) == number

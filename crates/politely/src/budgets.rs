@@ -1,7 +1,7 @@
-//! The retry budgets of one client: one per key, one for all.
+//! The retry budgets of one client: one per key, and one for all keys.
 //!
-//! A budget that is full says no more than one that was never there, so only keys with recent retries have
-//! one, and a client that meets a million hosts keeps a handful.
+//! A missing budget counts as full, so only keys with recent retries have an entry. A client that
+//! meets a million hosts keeps a handful of budgets.
 
 use std::hash::BuildHasher;
 
@@ -12,7 +12,8 @@ use politely_core::retry::{Account, Attempt, Budget, BudgetRule, Next, Policy};
 use politely_core::signal::{Report, Signal};
 use politely_core::{Rng, Timestamp};
 
-/// Keys with a budget that is not full. Beyond it all begin anew: the global budget still binds.
+/// The maximum number of budgets that are not full. Beyond it all of them begin anew, and the
+/// global budget still applies.
 const KEYS_MAX: usize = 1 << 16;
 
 /// The retry budgets of one client.
@@ -29,7 +30,7 @@ struct State {
 }
 
 impl Budgets {
-    /// All full.
+    /// Creates budgets that are all full.
     pub fn new(per_key: BudgetRule, global: BudgetRule, now: Timestamp) -> Self {
         let hasher = foldhash::fast::RandomState::default();
         let rng = Rng::new(hasher.hash_one(0_u8));
@@ -44,8 +45,10 @@ impl Budgets {
         }
     }
 
-    /// [`Policy::decide`] with the accounts of `key` and of all. `None`: it cannot be sent again, so nothing
-    /// is to be decided or paid.
+    /// Decides about a retry with [`Policy::decide`], and charges the budget of `key` and the
+    /// global budget.
+    ///
+    /// Returns `None` if the request failed and cannot be sent again. Nothing is charged then.
     pub fn decide(
         &self,
         policy: &Policy,
@@ -86,7 +89,7 @@ impl Budgets {
         Some(next)
     }
 
-    /// [`Policy::put_off`]: puts off one request whose failure counts against its URL only.
+    /// Puts off one request whose failure counts against its URL only, with [`Policy::put_off`].
     #[must_use]
     pub fn put_off(&self, policy: &Policy, next: Next, attempt: &Attempt, report: &Report) -> Next {
         policy.put_off(next, attempt, report, &mut self.state.lock().rng)

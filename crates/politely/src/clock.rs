@@ -1,4 +1,4 @@
-//! The one place where time comes from.
+//! The only source of time in this crate.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,14 +7,18 @@ use std::time::SystemTime;
 use politely_core::Timestamp;
 use politely_core::signal::WallClock;
 
-/// A source of [`Timestamp`]s: the wall clock when it was made, and monotonic from there, so that states
-/// written before a restart still mean something after it, and a step of the wall clock moves nothing.
+/// A source of [`Timestamp`]s.
+///
+/// It reads the wall clock once, when it is created, and is monotonic from there. So states that
+/// were written before a restart are still valid after it, and a step of the wall clock has no
+/// effect.
 #[derive(Clone)]
 pub struct Clock(Source);
 
 #[derive(Clone)]
 enum Source {
-    /// The clock's raw reading at the beginning, and what the wall clock said then.
+    /// The machine's monotonic clock, with its raw reading at the beginning and the wall clock's
+    /// time then.
     Monotonic {
         clock: quanta::Clock,
         began: u64,
@@ -24,7 +28,7 @@ enum Source {
 }
 
 impl Clock {
-    /// The machine's clock (about 10 ns a look).
+    /// Returns the machine's clock. Reading it takes about 10 ns.
     #[expect(clippy::disallowed_methods, reason = "this is where time enters")]
     pub fn system() -> Self {
         let clock = quanta::Clock::new();
@@ -39,20 +43,21 @@ impl Clock {
         })
     }
 
-    /// Tokio's clock: stands still and jumps with `tokio::time::pause`.
+    /// Returns Tokio's clock, which stands still and jumps with `tokio::time::pause`.
     #[expect(clippy::disallowed_methods, reason = "this is where time enters")]
     pub fn tokio() -> Self {
         let began = tokio::time::Instant::now();
         Self::given(move || Timestamp::from_micros(1) + began.elapsed())
     }
 
-    /// Whatever `now` says; it should not run backwards. Who waits is woken by Tokio's timers all the same: for virtual time take
-    /// [`Clock::tokio`].
+    /// Returns a clock that reads `now`, which should not run backwards.
+    ///
+    /// Waiters are still woken by Tokio's timers. For virtual time use [`Clock::tokio`].
     pub fn given(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         Self(Source::Given(Arc::new(now)))
     }
 
-    /// The time.
+    /// Returns the current time.
     pub fn now(&self) -> Timestamp {
         match &self.0 {
             Source::Monotonic {
@@ -68,8 +73,9 @@ impl Clock {
     }
 }
 
-/// The machine's wall clock, which is what servers mean when they say a date. Only classifying needs it; no
-/// decision is timed by it.
+/// Returns the machine's wall clock, which the dates in responses refer to.
+///
+/// Only classification needs it. No decision is timed by it.
 #[expect(clippy::disallowed_methods, reason = "this is where time enters")]
 pub fn wall_clock() -> WallClock {
     SystemTime::now().into()

@@ -1,4 +1,4 @@
-//! Where permits come from, if not from this process's registry: a coordinator, or an engine's cells.
+//! The interface to a limiter's backend: a coordinator, or the cells of an engine.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,10 +15,10 @@ use crate::snapshot::Snapshot;
 use crate::stats::{Commits, Stats};
 use crate::waiters::Turn;
 
-/// What takes its time.
+/// A boxed future.
 pub(crate) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A limiter's source of permits. What is not written for one is nothing it knows of.
+/// A limiter's backend. A backend that does not override a method does not support the operation.
 pub(crate) trait Elsewhere: Send + Sync {
     fn acquire<'a>(
         &'a self,
@@ -27,10 +27,10 @@ pub(crate) trait Elsewhere: Send + Sync {
         turn: Turn,
     ) -> Later<'a, Result<Permit, AcquireError>>;
 
-    /// A permit kept for whoever asks again, or a wish for one.
+    /// Returns a prefetched permit, or starts a prefetch and returns a refusal.
     fn try_acquire(&self, keys: &[Key], ask: Ask) -> Result<Permit, Refusal>;
 
-    /// Yes or no, as soon as that is known.
+    /// Returns the permit or the refusal, as soon as the backend has answered.
     fn request<'a>(
         &'a self,
         keys: &'a [Key],
@@ -40,7 +40,8 @@ pub(crate) trait Elsewhere: Send + Sync {
         Box::pin(async move { self.try_acquire(keys, ask) })
     }
 
-    /// A permit that another process was granted; nothing where none can be taken over.
+    /// Takes over a permit that another process was granted. Returns `None` if that is not
+    /// possible.
     fn adopt<'a>(
         &'a self,
         _leases: &'a [(Key, LeaseId)],
@@ -49,14 +50,14 @@ pub(crate) trait Elsewhere: Send + Sync {
         Box::pin(async { None })
     }
 
-    /// Keys for which a wished permit came.
+    /// Waits for prefetched permits and returns their keys.
     fn ready(&self) -> Later<'_, Vec<Key>>;
 
     fn operate(&self, key: &Key, operation: Operation);
 
     fn reconfigure(&self, config: &Config) -> Result<(), Unsupported>;
 
-    /// Whether [`Operation::Set`] of `numbers` will be in force.
+    /// Checks whether [`Operation::Set`] of `numbers` will take effect.
     fn supports_numbers(&self, _numbers: OperatorNumbers) -> Result<(), SetError> {
         Ok(())
     }
@@ -69,7 +70,7 @@ pub(crate) trait Elsewhere: Send + Sync {
         Vec::new()
     }
 
-    /// How many wait for `key` who came before.
+    /// Returns the number of waiters for `key` that arrived before `turn`.
     fn position(&self, _key: &Key, _turn: Turn) -> usize {
         0
     }
@@ -80,10 +81,11 @@ pub(crate) trait Elsewhere: Send + Sync {
         None
     }
 
-    /// A state that an earlier run kept, should nobody else know better.
+    /// Offers the state that an earlier run stored. It applies if the backend has no state of
+    /// `key`.
     fn remember(&self, key: &Key, state: &[u8]) -> Result<(), Unsupported>;
 
-    /// The states that learned something since this was last called.
+    /// Returns the states that changed by learning since the last call.
     fn take_learned(&self) -> Vec<(Key, Snapshot)> {
         Vec::new()
     }
@@ -98,29 +100,29 @@ pub(crate) trait Elsewhere: Send + Sync {
         None
     }
 
-    /// All that was said has arrived.
+    /// Waits until everything so far has arrived, at most for `patience`. Returns whether it has.
     fn settled(&self, patience: Duration) -> Later<'_, bool>;
 
-    /// Waits until what was said about `key` has arrived, at most for `patience`.
+    /// Waits until everything so far about `key` has arrived, at most for `patience`.
     fn confirm<'a>(&'a self, _key: &'a Key, patience: Duration) -> Later<'a, bool> {
         self.settled(patience)
     }
 
-    /// Reads the state of `key` from where it is kept; says whether it is known.
+    /// Reads the state of `key` from the backend, and returns whether the key is known.
     fn refresh<'a>(&'a self, key: &'a Key, _patience: Duration) -> Later<'a, Result<bool, String>> {
         Box::pin(async move { Ok(self.explain(key).is_some()) })
     }
 
-    /// It can be reached, and will listen to us.
+    /// Checks that the backend is reachable and accepts this client.
     fn greet(&self) -> Later<'_, Result<(), String>>;
 
-    /// Why it did not answer, if it did not.
+    /// Returns why the backend did not answer the last call, if it did not.
     fn trouble(&self) -> Option<String>;
 
     fn close(&self);
 }
 
-/// What an operator may do to a key, or a reader of robots.txt.
+/// A change to a key by an operator, or by a reader of robots.txt.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Operation {
     Set(OperatorNumbers),

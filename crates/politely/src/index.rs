@@ -1,32 +1,38 @@
-//! From a key's hash to its slot, in one look at memory.
+//! The index from a key's hash to its slot, with one memory access per look-up.
 //!
-//! A million keys are far more than a cache holds, so what counts is how many cold lines a call must wait
-//! for one after the other, and how many pages they lie in. A general table answers with two lines (its control
-//! bytes, then its bucket); here one word of four bytes says all: in a table of 2^b words its low b bits are the
-//! slot, plus one, and the others are the hash's own. The b bits of the hash that are missing said where the
-//! search begins, so to move a word its key is hashed again: only a table that grows or loses a key does that.
-//! Linear probing at most three quarters full; removal closes the gap, so there are no tombstones.
+//! A million keys are far more than a cache holds. So the cost of a call depends on the number of
+//! cold cache lines that it loads one after the other. It also depends on the number of pages that
+//! they lie in. A general hash table loads two lines: its control bytes, then its bucket. Here one
+//! word of four bytes is enough.
+//!
+//! In a table of 2^b words, the low b bits of a word are the slot plus one. The other bits are
+//! those of the hash. The low b bits of the hash determine where the search begins, so they are not
+//! stored. To move a word, its key must be hashed again. That happens only when a table grows or
+//! loses a key.
+//!
+//! The table uses linear probing and is at most three quarters full. A removal closes the gap, so
+//! there are no tombstones.
 
-/// Open addressing over words, a power of two of them, at most three quarters used; zero is empty.
+/// A hash table with open addressing over a power of two of words. Zero marks an empty word.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     words: Vec<u32>,
     len: usize,
 }
 
-/// The fewest words kept.
+/// The minimum number of words.
 const WORDS_MIN: usize = 16;
 
 impl Index {
-    /// The slot of `hash` for which `is_it` holds.
+    /// Returns the slot of `hash` for which `is_it` returns `true`.
     #[inline]
     pub(crate) fn find(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> Option<u32> {
         self.position(hash, is_it).map(|at| self.slot(at))
     }
 
-    /// Enters a slot that is not there yet. `hash_of` tells the hash of those that are.
+    /// Inserts a new slot. `hash_of` returns the hash of a slot that is in the index.
     pub(crate) fn insert(&mut self, hash: u64, slot: u32, hash_of: impl Fn(u32) -> u64) {
-        // The slot's number, too, stays below three quarters of the words: it has room beside the tag.
+        // The slot's number stays below three quarters of the words too, so it fits beside the tag.
         let least = (self.len.max(slot as usize) + 1) * 4 / 3 + 1;
         if least > self.words.len() {
             let slots: Vec<u32> = self.slots().collect();
@@ -39,7 +45,7 @@ impl Index {
         self.put(hash, slot);
     }
 
-    /// Takes a slot out. `hash_of` tells the hash of those that are there.
+    /// Removes a slot. `hash_of` returns the hash of a slot that is in the index.
     pub(crate) fn remove(&mut self, hash: u64, gone: u32, hash_of: impl Fn(u32) -> u64) {
         let Some(mut gap) = self.position(hash, |slot| slot == gone) else {
             return;
@@ -51,7 +57,7 @@ impl Index {
             if self.words[at] == 0 {
                 break;
             }
-            // Whoever would be found from the gap on may move into it.
+            // A word may move into the gap if a search for it passes the gap.
             let home = self.home(hash_of(self.slot(at)));
             let from_home = at.wrapping_sub(home) & self.mask();
             if from_home >= at.wrapping_sub(gap) & self.mask() {
@@ -62,7 +68,7 @@ impl Index {
         self.words[gap] = 0;
     }
 
-    /// Bytes held.
+    /// Returns the bytes held.
     pub(crate) fn memory(&self) -> usize {
         self.words.capacity() * size_of::<u32>()
     }
@@ -123,7 +129,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// As a map does, with hashes that collide as much as they like.
+        /// The index behaves as a map does, also with many hash collisions.
         #[test]
         fn it_finds_what_was_put_and_not_taken(
             steps in prop::collection::vec((any::<bool>(), 0_u32..60, 1_u64..40), 0..300),

@@ -1,6 +1,6 @@
-//! Limit yourself before a server has to.
+//! Limits the requests of a client before a server has to.
 //!
-//! A [`Limiter`] gives leave to send, one [`Permit`] per request, and learns from what happened:
+//! A [`Limiter`] grants one [`Permit`] per request, and learns from the reported outcomes:
 //!
 //! ```
 //! use politely::{Key, Limiter, Report, Signal};
@@ -9,36 +9,50 @@
 //! let key = Key::host("example.com")?;
 //!
 //! let permit = limiter.acquire(&key).await?; // waits until the host may be asked again
-//! // … send the request …
+//! // Send the request here.
 //! permit.report(&Report::of(Signal::Ok));
 //!
 //! assert_eq!(limiter.stats().reported, 1);
 //! # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 //! ```
 //!
-//! A client that should need no further code takes one of the ready ways in:
+//! The following entry points exist. The last three need no further code:
 //!
-//! | way in | feature | for |
+//! | entry point | feature | for |
 //! | --- | --- | --- |
-//! | [`Limiter::acquire`] | | one's own client: wait, send, report |
-//! | [`Limiter::try_acquire`] | | one's own scheduler: ask, and turn to another host meanwhile |
-//! | [`layer::PoliteLayer`] | `tower` | any tower service from `http::Request` to `http::Response` |
-//! | [`reqwest::PoliteMiddleware`] | `reqwest` | a reqwest client of one's own |
-//! | [`mod@reqwest`]`::client` | `reqwest` | a reqwest client, ready, redirects paced too |
+//! | [`Limiter::acquire`] | | your own client: wait, send, report |
+//! | [`Limiter::try_acquire`] | | your own scheduler: ask, and turn to another host meanwhile |
+//! | [`layer::PoliteLayer`] | `tower` | a tower service from `http::Request` to `http::Response` |
+//! | [`reqwest::PoliteMiddleware`] | `reqwest` | your own reqwest client |
+//! | [`mod@reqwest`]`::client` | `reqwest` | a ready reqwest client; redirects are paced too |
 //!
-//! Hosts can be shared with other processes and machines, and everything above works the same: with the feature `coordinator`,
-//! `Limiter::builder().coordinator(url)` asks a `politely serve` (module `remote`); with the feature `redis`,
-//! `Limiter::builder().store(engine)` keeps keys in Redis or Valkey ([`shared`], [`cells`]). `robots` (on by default) reads
-//! robots.txt; `coding` (part of `reqwest` and `robots`) undoes content codings ([`mod@coding`]); `wire` has the bodies of the coordinator's API, `openapi` their schemas.
+//! Processes and machines can share keys, and everything above works the same:
 //!
-//! The three ready ones pace, classify, report and retry by one law, told in [`mod@attempts`]. What all of
-//! them do can be watched: [`Limiter::explain`] (why does this key wait?), [`Stats::emit`] (numbers for a
-//! `metrics` recorder), and `tracing`: a span `politely.request` per attempt (`key`, `attempt`, `waited_ms`,
-//! `status`, `signal`), and debug events for holds, congestion events and requests given up. There is an
-//! example for each in `examples/`.
+//! - With the feature `coordinator`, `Limiter::builder().coordinator(url)` acquires permits from a
+//!   `politely serve` (module `remote`).
+//! - With the feature `redis`, `Limiter::builder().store(engine)` keeps the keys in Redis or Valkey
+//!   ([`shared`], [`cells`]).
 //!
-//! The state of a key and everything decided about it lives in [`core`]; this crate adds
-//! what needs a clock, threads and a runtime.
+//! Further features:
+//!
+//! - `robots` (on by default) reads robots.txt.
+//! - `coding` (part of `reqwest` and `robots`) decodes content codings ([`mod@coding`]).
+//! - `wire` has the bodies of the coordinator's API, and `openapi` has their schemas.
+//!
+//! The last three entry points pace, classify, report and retry by the same rules. [`mod@attempts`]
+//! describes the rules.
+//!
+//! Three interfaces show what a limiter does:
+//!
+//! - [`Limiter::explain`] returns why a key waits.
+//! - [`Stats::emit`] sends numbers to a `metrics` recorder.
+//! - `tracing` has a span `politely.request` per attempt (`key`, `attempt`, `waited_ms`, `status`,
+//!   `signal`). It has debug events for holds, congestion events and requests given up.
+//!
+//! The folder `examples/` has an example for each.
+//!
+//! [`core`] holds the state of a key and makes all decisions about it. This crate adds the parts
+//! that need a clock, threads and a runtime.
 
 mod asked;
 #[cfg(any(feature = "tower", feature = "reqwest"))]
@@ -89,7 +103,7 @@ pub use snapshot::Snapshot;
 pub use stats::{Commits, Stats};
 pub use waiters::Turn;
 
-/// The README's code is compiled as ours is.
+/// Compiles the code of the README as tests.
 #[cfg(all(doctest, feature = "reqwest"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

@@ -1,4 +1,4 @@
-//! Leave to send one request.
+//! Permits, and the in-flight slots that they hold.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,17 +15,19 @@ use crate::elsewhere::Later;
 use crate::registry::{Entry, SharedShard};
 use crate::sync::sleep;
 
-/// A body's chunks renew its lease this often: far below any sensible lease, far above a chunk's time.
+/// The chunks of a body renew its lease this often. It is far below any sensible lease, and far
+/// above the time between two chunks.
 const RENEW_EVERY: Duration = Duration::from_secs(1);
 
-/// Renewals per lease: should one be late, the next is not.
+/// The number of renewals per lease. If one is late, the next is still in time.
 const RENEWALS: u32 = 3;
-/// … with at least so much time between.
+/// The minimum time between two renewals.
 const RENEW_PAUSE_MIN: Duration = Duration::from_millis(10);
 
-/// Leave to send one request now, and the claim on its in-flight slots until it is reported.
+/// A permit to send one request now. It holds its in-flight slots until it is reported.
 ///
-/// Dropped unreported, it gives its slots back; and its tokens too, unless [`Permit::sent`] was called.
+/// Dropping it without a report gives its slots back. It gives its tokens back too, unless
+/// [`Permit::sent`] was called.
 #[must_use = "a permit that is dropped gives its slot back"]
 #[derive(Debug)]
 pub struct Permit {
@@ -33,11 +35,12 @@ pub struct Permit {
     departure: Departure,
 }
 
-/// What returns when a request is over. Nearly all permits are of one key, and small: they are moved about.
+/// The leases that a permit gives back when the request is over. Nearly all permits have one key.
+/// They are small, since they are moved often.
 #[derive(Debug)]
 enum Claim {
     One(Part),
-    /// Of several keys, or of none any more.
+    /// The parts of several keys, or none after they were taken.
     Parts(Vec<Part>),
     Elsewhere(Box<dyn Held>),
 }
@@ -59,7 +62,7 @@ impl Claim {
         }
     }
 
-    /// Nothing is left to be given back.
+    /// Takes the parts out, so that nothing is given back on drop.
     fn take(&mut self) -> Self {
         std::mem::replace(self, Self::Parts(Vec::new()))
     }
@@ -78,7 +81,7 @@ impl Claim {
         }
     }
 
-    /// One departure's of a run.
+    /// Returns the claim of the `i`th departure of a run.
     fn nth(&self, i: u16) -> Self {
         let part = |part: &Part| Part {
             shard: Arc::clone(&part.shard),
@@ -91,14 +94,15 @@ impl Claim {
         }
     }
 
-    /// Nobody will end it: its leases run out by themselves.
+    /// Gives nothing back: the leases expire by themselves.
     fn abandon(self) {
         if let Self::Elsewhere(held) = self {
             held.abandon();
         }
     }
 
-    /// How long its leases last from now, if none has expired.
+    /// Renews the leases, and returns how long they last from now. Returns `None` if one has
+    /// expired.
     fn renew(&self) -> Option<Duration> {
         match self {
             Self::Elsewhere(held) => held.renew(),
@@ -107,23 +111,26 @@ impl Claim {
     }
 }
 
-/// What holds a permit's place where its keys' states are not in this process. Dropped, it gives the permit back.
+/// The guard of a permit whose keys are not in this process. Dropping it gives the permit back.
 pub(crate) trait Held: std::fmt::Debug + Send + Sync {
-    /// The slot returns by itself this long after the start.
+    /// Returns the time after the start at which the slot returns by itself.
     fn lease(&self) -> Duration;
     fn sent(&mut self);
-    /// How much of the lease is left; nothing once it is over.
+    /// Returns the time that is left of the lease, or `None` once it is over.
     fn renew(&self) -> Option<Duration>;
     fn abandon(self: Box<Self>);
     fn report(self: Box<Self>, report: &Report) -> Directions;
-    /// The slot stays taken until it is dropped.
+    /// Reports the head of a response. The slot stays taken until the guard is dropped.
     fn heard(&mut self, report: &Report) -> Directions;
-    /// So many bytes of the body came.
+    /// Notes that `bytes` more of the body came.
     fn received(&mut self, bytes: u64);
-    /// One for each departure.
+    /// Splits the guard into one for each departure.
     fn split(self: Box<Self>) -> Vec<Box<dyn Held>>;
-    /// From now on its report says which attempt it was, and whoever hears it says what becomes of the request; nothing if nobody
-    /// does, or not soon enough. `repeatable`: it can and may be sent again.
+    /// Names the attempt in this permit's report, and returns the coordinator's decision about the
+    /// request.
+    ///
+    /// Returns `None` if no coordinator decides. The future returns `None` if the decision does not
+    /// come in time. `repeatable` tells whether the request can and may be sent again.
     fn judge(
         &mut self,
         _attempt: &Attempt,
@@ -131,38 +138,38 @@ pub(crate) trait Held: std::fmt::Debug + Send + Sync {
     ) -> Option<Later<'static, Option<Judged>>> {
         None
     }
-    /// What another process would know it by.
+    /// Returns the leases by which another process can adopt the permit.
     fn leases(&self) -> Vec<(Key, LeaseId)> {
         Vec::new()
     }
 }
 
-/// What becomes of a request, as a coordinator says.
+/// A coordinator's decision about a request that was reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(
     not(feature = "coordinator"),
     expect(dead_code, reason = "said by one")
 )]
 pub(crate) enum Judged {
-    /// It waits so long, and asks for a permit again.
+    /// The request waits this long and then acquires a permit again.
     Retry(Duration),
-    /// Why it would be answered alike.
+    /// The request is given up, for this reason.
     GiveUp(String),
 }
 
-/// When a permit's requests may leave.
+/// When the requests of a permit may leave, and what they cost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Departure {
     pub(crate) start: Timestamp,
-    /// Requests per second.
+    /// The rate of the first key, in requests per second.
     pub(crate) rate: f64,
     pub(crate) slots: u16,
-    // Not an `Unused`, which has room for three numbers of this size.
+    // The fields of `Unused` stand here one by one. As a struct they would take more room.
     cost: u16,
     bytes: u64,
-    /// It may have left: its token stays spent.
+    /// The request may have left, so its token stays spent.
     pub(crate) sent: bool,
-    /// By all keys asked for: it is counted, by its first key.
+    /// All keys granted it, so it counts in the statistics of the first key.
     pub(crate) given: bool,
 }
 
@@ -180,7 +187,7 @@ impl Departure {
         }
     }
 
-    /// What the first gives back if it does not leave.
+    /// Returns what the first departure gives back if it does not leave.
     pub(crate) const fn unused(&self) -> Unused {
         Unused {
             cost: self.cost,
@@ -188,7 +195,7 @@ impl Departure {
         }
     }
 
-    /// One of its run: only the first gives bytes back.
+    /// Returns the `i`th departure of the run. Only the first one gives bytes back.
     pub(crate) fn nth(&self, i: u16) -> Self {
         Self {
             start: self.start + Rate::per_second(self.rate).interval() * u32::from(i),
@@ -199,7 +206,7 @@ impl Departure {
     }
 }
 
-/// The claim on one key.
+/// The lease of one key.
 pub(crate) struct Part {
     pub(crate) shard: Arc<SharedShard>,
     pub(crate) slot: u32,
@@ -208,7 +215,7 @@ pub(crate) struct Part {
 }
 
 impl Permit {
-    /// What a key gave.
+    /// Creates a permit from the grant of one key.
     #[inline(always)]
     pub(crate) const fn of(part: Part, departure: Departure) -> Self {
         Self {
@@ -217,31 +224,32 @@ impl Permit {
         }
     }
 
-    /// All keys asked for have given it.
+    /// Marks the permit as granted by all keys.
     pub(crate) const fn given(&mut self) {
         self.departure.given = true;
     }
 
-    /// What another key gave for the same request.
+    /// Adds the grant of another key to the same request.
     pub(crate) fn add(&mut self, mut other: Self) {
         let mut parts = self.claim.take().into_parts();
         parts.append(&mut other.claim.take().into_parts());
         self.claim = Claim::Parts(parts);
     }
 
-    /// What it has here.
+    /// Returns the leases of keys in this process.
     pub(crate) fn parts(&self) -> &[Part] {
         self.claim.parts()
     }
 
-    /// The last of those asked for so far was the one named after `before` others.
+    /// Moves the first part behind the next `before` parts. The parts then have the order of the
+    /// requested keys.
     pub(crate) fn put_in_order(&mut self, before: usize) {
         if let Claim::Parts(parts) = &mut self.claim {
             parts[..=before].rotate_left(1);
         }
     }
 
-    /// A coordinator's, or an engine's.
+    /// Creates a permit of a coordinator or an engine.
     pub(crate) fn claimed(claim: Box<dyn Held>, departure: Departure) -> Self {
         Self {
             claim: Claim::Elsewhere(claim),
@@ -249,27 +257,28 @@ impl Permit {
         }
     }
 
-    /// When its request may leave: now, unless a reservation ahead was asked for.
+    /// Returns when the request may leave: now, unless a reservation ahead was requested.
     pub const fn start(&self) -> Timestamp {
         self.departure.start
     }
 
-    /// Departures it was granted, [`Permit::interval`] apart: 1 unless more were asked for.
+    /// Returns the number of granted departures, [`Permit::interval`] apart: 1 unless more were
+    /// requested.
     pub const fn slots(&self) -> u16 {
         self.departure.slots
     }
 
-    /// Requests per second of its first key.
+    /// Returns the rate of the first key, in requests per second.
     pub(crate) const fn rate(&self) -> f64 {
         self.departure.rate
     }
 
-    /// From one departure to the next, at the rate of when it was granted.
+    /// Returns the time from one departure to the next, at the rate at the time of the grant.
     pub fn interval(&self) -> Duration {
         Rate::per_second(self.departure.rate).interval()
     }
 
-    /// Its slot returns by itself this long after its start.
+    /// Returns the time after the start at which the slot returns by itself.
     pub fn lease(&self) -> Duration {
         if let Some(held) = self.claim.elsewhere() {
             return held.lease();
@@ -282,16 +291,20 @@ impl Permit {
             .unwrap_or_default()
     }
 
-    /// Which leases of which keys it is, where they are an engine's: what [`Limiter::adopt`](crate::Limiter::adopt) takes. The
-    /// first hears the outcome; of several departures they are the first one's, and each has the next number. Elsewhere empty.
+    /// Returns the keys and leases of this permit, for [`Limiter::adopt`](crate::Limiter::adopt).
+    ///
+    /// The outcome is reported to the first key. With several departures, these are the leases of
+    /// the first one, and each later departure has the next number. Without an engine the list is
+    /// empty.
     pub fn leases(&self) -> Vec<(Key, LeaseId)> {
         self.claim.elsewhere().map_or_else(Vec::new, Held::leases)
     }
 
-    /// One permit per departure.
+    /// Splits the permit into one permit per departure.
     pub fn split(mut self) -> impl Iterator<Item = Self> {
         let run = self.departure;
-        // All at once: one that is never taken is dropped, and its slot returns.
+        // All claims are collected now: a permit that is never taken is dropped, and its slot
+        // returns.
         let claims: Vec<Claim> = match self.claim.take() {
             Claim::Elsewhere(held) => held.split().into_iter().map(Claim::Elsewhere).collect(),
             here => (0..run.slots).map(|i| here.nth(i)).collect(),
@@ -303,12 +316,12 @@ impl Permit {
         each.collect::<Vec<_>>().into_iter()
     }
 
-    /// Nobody will report it: its leases run out by themselves.
+    /// Drops the permit without a report. Its leases expire by themselves.
     pub fn abandon(mut self) {
         self.claim.take().abandon();
     }
 
-    /// The request is leaving: should the permit be dropped from now on, its token stays spent.
+    /// Marks the request as leaving. If the permit is dropped from now on, its token stays spent.
     pub fn sent(&mut self) {
         self.departure.sent = true;
         if let Some(held) = self.claim.elsewhere_mut() {
@@ -316,7 +329,8 @@ impl Permit {
         }
     }
 
-    /// Who is to judge of this attempt, if not this process alone. To be asked for before the report.
+    /// Returns the coordinator's decision about this attempt, if a coordinator decides. Call this
+    /// before the report.
     #[cfg_attr(
         not(any(feature = "tower", feature = "reqwest")),
         expect(dead_code, reason = "attempts ask")
@@ -329,8 +343,11 @@ impl Permit {
         self.claim.elsewhere_mut()?.judge(attempt, repeatable)
     }
 
-    /// What became of the request; of several departures (see [`Permit::split`]) the first, and the others are given back. The first key named hears the signal and answers with its directions;
-    /// the others were limits to be kept: their slots return and the bytes are charged.
+    /// Reports the outcome of the request, and returns the directions of the first key.
+    ///
+    /// The first key learns from the signal. The other keys only limit: their slots return and the
+    /// bytes are charged. Of several departures (see [`Permit::split`]) this reports the first, and
+    /// the others are given back.
     ///
     /// # Panics
     /// Never: a permit has at least one key.
@@ -362,8 +379,10 @@ impl Permit {
         directions
     }
 
-    /// [`Permit::report`] as soon as the response's head is there: what it says is learned now, while the
-    /// slots stay taken until the body has come, since that is how long the server counts the request.
+    /// Reports the outcome as soon as the head of the response is there.
+    ///
+    /// The key learns from the head now. The slots stay taken until the body has come, since the
+    /// server counts the request until then.
     ///
     /// # Panics
     /// Never: a permit has at least one key.
@@ -386,7 +405,7 @@ impl Permit {
         (directions, Slot::new(claim, now))
     }
 
-    /// The first departure's; the others return.
+    /// Returns the permit of the first departure. The others are given back.
     #[inline]
     fn first(self) -> Self {
         if self.departure.slots <= 1 {
@@ -395,7 +414,7 @@ impl Permit {
         self.split().next().expect("a permit has a departure")
     }
 
-    /// Nothing is left to be given back when it is dropped.
+    /// Takes the claim out, so that dropping the permit gives nothing back.
     #[inline]
     fn into_claim(mut self) -> Claim {
         let claim = self.claim.take();
@@ -403,19 +422,22 @@ impl Permit {
         claim
     }
 
-    /// Extends the leases of a request that takes long: how long they last from now, or nothing if one has
-    /// expired.
+    /// Renews the leases of a long request.
+    ///
+    /// Returns how long they last from now, or `None` if one has expired.
     pub fn renew(&self) -> Option<Duration> {
         self.claim.renew()
     }
 
-    /// Does `work` (sends the request, say) and renews the leases as long as it takes: they say how soon the slots of a process that
-    /// was killed return, not how long a request may take.
+    /// Runs `work`, such as sending the request, and renews the leases until it ends.
+    ///
+    /// A lease limits how long the slots of a killed process stay taken. It does not limit how long
+    /// a request may take.
     ///
     /// Cancel-safe if `work` is.
     ///
     /// # Panics
-    /// Outside of a Tokio runtime whose time is enabled, if `work` is not done at once.
+    /// Outside of a Tokio runtime whose time is enabled, if `work` is not ready at once.
     pub async fn during<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         let pause = (self.lease() / RENEWALS).max(RENEW_PAUSE_MIN);
@@ -429,7 +451,8 @@ impl Permit {
     }
 }
 
-/// The in-flight slots of a request whose head has come and whose body has not. They return when it is dropped.
+/// The in-flight slots of a request whose head has come and whose body has not. Dropping it gives
+/// them back.
 #[must_use = "dropping it says that the body has come"]
 #[derive(Debug)]
 pub struct Slot {
@@ -447,18 +470,21 @@ impl Slot {
         }
     }
 
-    /// Extends the leases of a body that takes long: by how much, or nothing if one has expired.
+    /// Renews the leases of a long body.
+    ///
+    /// Returns how long they last from now, or `None` if one has expired.
     pub fn renew(&mut self) -> Option<Duration> {
         self.claim.renew()
     }
 
-    /// Nobody will say when the body has come: its leases run out by themselves.
+    /// Drops the slot without a report of the body's end. Its leases expire by themselves.
     pub fn abandon(mut self) {
         self.claim.take().abandon();
     }
 
-    /// So many bytes of the body came: they are charged when the slot is dropped, and a body that keeps
-    /// coming keeps its lease.
+    /// Notes that `bytes` more of the body came.
+    ///
+    /// They are charged when the slot is dropped. A body that keeps coming keeps its lease.
     pub fn received(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
         if let Some(held) = self.claim.elsewhere_mut() {
@@ -518,7 +544,7 @@ impl Drop for Permit {
 }
 
 impl Part {
-    /// Calls `f` with the key's entry, if it is still there, and wakes who waits for the key.
+    /// Calls `f` with the key's entry if it is still there, and wakes the head of the key's queue.
     fn with<T>(&self, f: impl FnOnce(&mut Entry<'_>) -> T) -> Option<T> {
         let mut shard = self.shard.lock();
         let mut entry = shard.get_born(self.slot, self.born)?;
@@ -539,14 +565,14 @@ impl std::fmt::Debug for Part {
     }
 }
 
-/// What the first key makes of `report`, entered in the books.
+/// Reports to the first key, and counts the report.
 fn teach(
     part: &Part,
     now: Timestamp,
     report: &Report,
     tell: impl FnOnce(&mut Entry<'_>) -> Directions,
 ) -> Directions {
-    // If the key is gone.
+    // These directions are returned if the key is gone.
     let mut directions = Directions {
         hold_until: now,
         rate: 0.0,
@@ -564,7 +590,7 @@ fn teach(
         entry.stats.refused += u64::from(refused);
         key = directions.event.then(|| entry.key.clone());
     });
-    // Not while the shard is locked: whoever listens may be slow.
+    // The event is logged after the shard is unlocked, since a subscriber may be slow.
     if let Some(key) = key {
         let (key, rate) = (key.as_str(), directions.rate);
         tracing::debug!(key, signal = ?report.signal, status = report.status, rate, "event");

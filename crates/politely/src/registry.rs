@@ -1,12 +1,14 @@
-//! All keys of one process: sharded, bounded, each state in place.
+//! The registry: all keys of one process, in shards, with a bounded number.
 //!
-//! A shard is a mutex around a slab of states and an index into it, by the hash of a key. A key that was used before remembers
-//! its shard, slot and state's number ([`Key::place`]), and a permit carries them, so that neither hashes or compares a text. The
-//! slab grows chunk by chunk, since a million idle keys should cost what they hold.
+//! A shard is a mutex around a slab of states and an index from the hash of a key to its slot. A
+//! key that was used before stores its shard, slot and generation ([`Key::place`]), and so does a
+//! permit. Neither has to hash or compare a text. The slab grows chunk by chunk, since a million
+//! idle keys should cost only what they hold.
 //!
-//! **Bounded.** At capacity a newcomer takes the place of a key that would lose nothing: no lease, waiter,
-//! hold, open breaker, strike, debt or operator's number, and no learned ceiling that is neither saved nor
-//! a day old. If there is none, the newcomer is refused; nobody's hold is forgotten to make room.
+//! **Bounded.** At capacity, a new key takes the place of a key that would lose nothing. Such a key
+//! has no lease, waiter, hold, open breaker, consecutive refusals, debt or operator's number. It
+//! has no learned ceiling that is neither saved nor a day old. If there is no such key, the new key
+//! is refused. No hold is forgotten to make room.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher};
@@ -29,13 +31,15 @@ use crate::stats::Stats;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard};
 use crate::waiters::Waiters;
 
-/// Enough that two threads seldom meet; measured no slower at one (research: 64 against 1,024).
+/// The number of shards. It is high enough that two threads seldom meet. With one thread it was
+/// measured no slower (research: 64 against 1,024).
 const SHARDS: usize = 64;
-/// A learned ceiling that nobody saved is kept at least this long.
+/// A learned ceiling that was not saved is kept at least this long.
 const LEARNED_KEPT: Duration = Duration::from_hours(24);
-/// A full registry looks at this many keys for one that may go before it looks at all of the shard.
+/// The number of keys that a full registry checks for eviction before it checks the whole shard.
 const EVICTION_LOOKS: u32 = 32;
-/// … and after all of them in vain not again for so long: strangers' keys must not cost a walk each.
+/// The pause after a check of all keys in vain. Without it, each unknown key would cost a full
+/// walk.
 const FULL_FOR: Duration = Duration::from_millis(50);
 
 pub(crate) struct Registry {
@@ -43,12 +47,13 @@ pub(crate) struct Registry {
     hasher: foldhash::fast::RandomState,
     keys: AtomicUsize,
     capacity: usize,
-    /// Every key was looked at and none could go: not again before this, in microseconds.
+    /// The time, in microseconds, until which no key is checked for eviction. It is set when no key
+    /// could go.
     full_until: AtomicU64,
 }
 
-/// A shard behind its lock. Permits own a share of it, so that two threads with permits of different keys
-/// do not meet at one reference count.
+/// A shard behind its lock. Permits share the ownership of their shard. So two threads with permits
+/// of different keys do not contend for one reference count.
 pub(crate) struct SharedShard {
     pub(crate) clock: Clock,
     state: Mutex<Shard>,
@@ -63,16 +68,17 @@ impl SharedShard {
 pub(crate) struct Shard {
     index: Index,
     slots: Slab<Slot>,
-    /// Where the search for a key to evict goes on.
+    /// The slot at which the search for a key to evict goes on.
     hand: u32,
-    /// Slots that learned since somebody asked, each once. Some may be empty by now.
+    /// The slots that learned since [`Shard::take_learned`] was last called, each once. Some may be
+    /// empty by now.
     learned: Vec<u32>,
     pub(crate) config: Arc<Config>,
-    /// Other configurations than that of all keys, by slot.
+    /// The configurations that differ from that of all keys, by slot.
     own: BTreeMap<u32, Own>,
-    /// The version of the last snapshot of any key here.
+    /// The version of the last snapshot of any key in this shard.
     pub(crate) snapshots: u64,
-    /// Makes what is random repeatable.
+    /// The seed that makes random choices repeatable.
     seed: u64,
     pub(crate) stats: Stats,
 }
@@ -80,26 +86,26 @@ pub(crate) struct Shard {
 /// The configuration of one key.
 struct Own {
     config: Arc<Config>,
-    /// It was that of all keys when a change concerned new keys alone.
+    /// It was the configuration of all keys before a change that applied to new keys only.
     is_former: bool,
 }
 
-/// Four cache lines, and no more than four: a call that misses the cache misses each.
+/// A key's state in four cache lines and no more: a call that misses the cache loads each of them.
 #[repr(align(64))]
 pub(crate) struct Slot {
     pub(crate) key: Key,
     pub(crate) host: Host,
     pub(crate) born: Birth,
     pub(crate) waiters: Option<Box<Waiters>>,
-    /// It has bounds of its own.
+    /// The key has a configuration of its own.
     own: bool,
     /// Nothing was learned since the last snapshot.
     pub(crate) saved: bool,
-    /// It is on the shard's list of what was learned since [`Shard::take_learned`] was last called.
+    /// The slot is on the shard's list of learned slots.
     listed: bool,
 }
 
-/// Every key is busy: there is no room for another.
+/// The registry is full of keys that cannot be evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no room for another key")]
 pub struct Full;
@@ -132,7 +138,7 @@ impl Registry {
         }
     }
 
-    /// The slot of `key`, if it is known.
+    /// Returns the slot of `key` if the key is known.
     #[inline]
     pub(crate) fn find(&self, key: &Key) -> Option<Found<'_>> {
         if let Some(found) = self.remembered(key.place()) {
@@ -144,7 +150,7 @@ impl Registry {
         Some(self.found(key, shard, locked, slot))
     }
 
-    /// The slot of `key`, made if it is new.
+    /// Returns the slot of `key`, which is created if the key is new.
     pub(crate) fn find_or_make(&self, key: &Key, now: Timestamp) -> Result<Found<'_>, Full> {
         if let Some(found) = self.remembered(key.place()) {
             return Ok(found);
@@ -158,7 +164,7 @@ impl Registry {
         Ok(self.found(key, shard, locked, slot))
     }
 
-    /// The slot at a place that a key remembers, if its state is still the one that was there.
+    /// Returns the slot at the place that a key stores, if the same state is still there.
     #[inline]
     fn remembered(&self, place: u64) -> Option<Found<'_>> {
         let (shared, slot) = self.believed(place)?;
@@ -171,14 +177,15 @@ impl Registry {
         })
     }
 
-    /// Where a key's [`Key::place`] says that its slot is. Whose it is now is [`Shard::remembered`]'s to say.
+    /// Returns the slot that a key's [`Key::place`] points to. The slot may hold another key by
+    /// now: [`Shard::remembered`] checks that.
     #[inline]
     pub(crate) fn believed(&self, place: u64) -> Option<(&Arc<SharedShard>, u32)> {
         let at = (place as u32).checked_sub(1)?;
         Some((&self.shards[at as usize % SHARDS], at / SHARDS as u32))
     }
 
-    /// Lets `key` remember where it was found, if that fits into a word.
+    /// Stores in `key` where it was found, if that fits into one word.
     fn found<'a>(
         &'a self,
         key: &Key,
@@ -197,10 +204,10 @@ impl Registry {
         }
     }
 
-    /// The number of the shard of `key`, and the key's hash for its index.
+    /// Returns the number of the key's shard, and the key's hash for the shard's index.
     fn shard(&self, key: &Key) -> (usize, u64) {
         let hash = hash_key(key, &self.hasher);
-        // The index uses the low half; the shard takes some of the high.
+        // The index uses the low half of the hash, and the shard number uses some of the high half.
         ((hash >> 40) as usize % SHARDS, hash)
     }
 
@@ -208,7 +215,7 @@ impl Registry {
         &self.shards
     }
 
-    /// What holds for a key that is not known yet.
+    /// Returns the configuration of keys that are not known yet.
     pub(crate) fn config(&self) -> Arc<Config> {
         Arc::clone(&self.shards[0].lock().config)
     }
@@ -241,12 +248,12 @@ impl Registry {
         Ok(shard.insert(slot, hash, &self.hasher))
     }
 
-    /// Something was saved: a key that could not go may go now.
+    /// Allows the next search for a key to evict: a key was saved, so it may go now.
     pub(crate) fn look_again(&self) {
         self.full_until.store(0, Ordering::Relaxed);
     }
 
-    /// Looking and counting is one step: two newcomers must not both take the last place.
+    /// Checks and counts in one atomic step. Otherwise two new keys could take the last place.
     fn count_one_more(&self) -> bool {
         let one_more = |keys| (keys < self.capacity).then_some(keys + 1);
         self.keys
@@ -254,13 +261,14 @@ impl Registry {
             .is_ok()
     }
 
-    /// Evicts a key, whose place in the count goes to the newcomer.
+    /// Evicts a key. Its place in the count goes to the new key.
     fn make_room(&self, shard: &mut Shard, now: Timestamp) -> bool {
         if self.full_until.load(Ordering::Relaxed) > now.as_micros() {
             return false;
         }
         let here = shard.evict_one(now, &self.hasher);
-        // Elsewhere only if nobody is at work there: two newcomers must not wait for each other.
+        // Other shards are tried only if they are not locked: two new keys must not wait for each
+        // other.
         let made = here
             || self
                 .shards
@@ -283,7 +291,7 @@ impl Shard {
         })
     }
 
-    /// The slot of a key just found or inserted under this lock.
+    /// Returns the entry of a key that was found or inserted under this lock.
     ///
     /// # Panics
     /// If the slot is empty.
@@ -322,7 +330,7 @@ impl Shard {
         })
     }
 
-    /// What learned since this was last called, with their states.
+    /// Returns the keys that learned since the last call, with their states.
     pub(crate) fn take_learned(&mut self) -> Vec<(Key, Snapshot)> {
         let learned = std::mem::take(&mut self.learned);
         self.snapshots += 1;
@@ -339,7 +347,7 @@ impl Shard {
         states.collect()
     }
 
-    /// `config` holds for all that have none of their own.
+    /// Sets `config` for all keys that have no configuration of their own.
     pub(crate) fn reconfigure(&mut self, config: &Arc<Config>, now: Timestamp) {
         let old = std::mem::replace(&mut self.config, Arc::clone(config));
         for slot in 0..self.slots.len() {
@@ -361,7 +369,7 @@ impl Shard {
         }
     }
 
-    /// `config` holds for keys that are made from now on.
+    /// Sets the configuration of keys that are created from now on.
     pub(crate) fn reconfigure_new(&mut self, config: &Arc<Config>) {
         let old = std::mem::replace(&mut self.config, Arc::clone(config));
         for slot in 0..self.slots.len() {
@@ -377,7 +385,7 @@ impl Shard {
         }
     }
 
-    /// Gives the key in `slot` a configuration of its own and begins its state anew.
+    /// Gives the key in `slot` a configuration of its own, and begins its state anew.
     pub(crate) fn configure(&mut self, slot: u32, config: &Arc<Config>, now: Timestamp) {
         if let Some(known) = self.slots.get_mut(slot) {
             known.own = true;
@@ -390,8 +398,9 @@ impl Shard {
         }
     }
 
-    /// Puts another state in the place of the one in `slot`. Its lease numbers begin anew, so permits of the
-    /// old one must not reach it: it is born again. Who waits looks again.
+    /// Replaces the state in `slot`. The new state numbers its leases anew and gets a new
+    /// generation, so that permits of the old state cannot reach it. The head of the queue looks
+    /// again.
     pub(crate) fn replace(&mut self, slot: u32, host: Host) {
         if let Some(slot) = self.slots.get_mut(slot) {
             slot.host = host;
@@ -403,13 +412,14 @@ impl Shard {
         }
     }
 
-    /// The entry in `slot`, if its state is the one that a key's `place` tells of.
+    /// Returns the entry in `slot`, if it has the generation in `place`.
     #[inline]
     pub(crate) fn remembered(&mut self, slot: u32, place: u64) -> Option<Entry<'_>> {
         self.entry(slot).filter(|entry| entry.born.is(place >> 32))
     }
 
-    /// [`Host::pass`] of the state that a key's `place` tells of, if nobody waits for it and everybody's bounds hold for it.
+    /// Calls [`Host::pass`] of the state that `place` points to. Returns `None` if the key has
+    /// waiters or a configuration of its own.
     #[inline(always)]
     pub(crate) fn pass(&mut self, slot: u32, place: u64, now: Timestamp) -> Option<(Birth, Grant)> {
         let known = self.slots.get_mut(slot)?;
@@ -421,7 +431,7 @@ impl Shard {
         Some((known.born, grant))
     }
 
-    /// The slot of the key born as `born`, unless it was evicted meanwhile.
+    /// Returns the entry in `slot` if it is still of the generation `born`.
     pub(crate) fn get_born(&mut self, slot: u32, born: Birth) -> Option<Entry<'_>> {
         self.entry(slot).filter(|entry| entry.born == born)
     }
@@ -430,7 +440,7 @@ impl Shard {
         self.slots.iter()
     }
 
-    /// Every key with its entry.
+    /// Calls `visit` with every key and its entry.
     pub(crate) fn each(&mut self, mut visit: impl FnMut(&Key, Entry<'_>)) {
         for slot in 0..self.slots.len() {
             if let Some(key) = self.slots.get(slot).map(|slot| slot.key.clone()) {
@@ -439,7 +449,7 @@ impl Shard {
         }
     }
 
-    /// Bytes held, from capacities; long keys and rushes own a little more.
+    /// Returns the bytes held, from capacities. Long keys and queues hold a little more.
     pub(crate) fn memory(&self) -> usize {
         self.slots.memory() + self.index.memory()
     }
@@ -451,7 +461,8 @@ impl Shard {
         index
     }
 
-    /// Who was evicted is still on the list of what was learned; it must not grow for ever.
+    /// Removes evicted keys from the list of learned slots once it is long, so that it cannot grow
+    /// forever.
     fn tidy(&mut self) {
         if self.learned.len() > 2 * self.slots.len() as usize {
             self.learned.sort_unstable();
@@ -498,7 +509,7 @@ impl Shard {
     }
 }
 
-/// A key's slot, its shard locked.
+/// The slot of a key, whose shard is locked.
 pub(crate) struct Found<'a> {
     pub(crate) shared: &'a Arc<SharedShard>,
     pub(crate) shard: MutexGuard<'a, Shard>,
@@ -512,7 +523,7 @@ impl Found<'_> {
     }
 }
 
-/// A slot in use, with all that its host's methods ask for.
+/// A slot in use, with everything that the methods of its host need.
 pub(crate) struct Entry<'a> {
     pub(crate) key: &'a Key,
     pub(crate) host: &'a mut Host,
@@ -528,12 +539,12 @@ pub(crate) struct Entry<'a> {
 }
 
 impl Entry<'_> {
-    /// What is random about a permit's report.
+    /// Returns the random numbers for the report of a permit.
     pub(crate) fn rng(&self, lease: LeaseId) -> Rng {
         Rng::of_lease(self.seed, lease)
     }
 
-    /// There is something to save.
+    /// Marks the state as changed since the last snapshot.
     pub(crate) fn learned(&mut self) {
         *self.saved = false;
         if !*self.listed {
@@ -543,13 +554,14 @@ impl Entry<'_> {
     }
 }
 
-/// The hash of the key in a slot that the index knows.
+/// Returns the hash of the key in a slot of the index.
 fn hash_of(slots: &Slab<Slot>, slot: u32, hasher: &impl BuildHasher) -> u64 {
     let slot = slots.get(slot).expect("the index knows no empty slot");
     hash_key(&slot.key, hasher)
 }
 
-/// Without the mark that `str` puts behind itself: keys stand alone here.
+/// Hashes the bytes without the terminator that `str` adds. A key is hashed alone, so it needs
+/// none.
 fn hash_key(key: &Key, hasher: &impl BuildHasher) -> u64 {
     let mut hash = hasher.build_hasher();
     hash.write(key.as_str().as_bytes());

@@ -1,20 +1,24 @@
 //! Values that never move, each under a number of its own.
 //!
-//! A `Vec` of a million cache-aligned slots must be copied whenever it grows (an aligned block cannot be
-//! extended in place), and what it leaves behind is of no use to its next, larger self: `fetch` over
-//! 100,000 hosts held 424 MB that way. Chunks are never copied, and room in them that was never used costs no memory, since
-//! nobody has touched it. They are few, so that their addresses stay in the cache: with 32 places each, a call to one of
-//! a million waited for its chunk's address too, a tenth of its time.
+//! A `Vec` of a million cache-aligned slots is copied whenever it grows, since an aligned block
+//! cannot be extended in place. The memory that it leaves is too small for its next, larger copy.
+//! `fetch` over 100,000 hosts held 424 MB that way.
+//!
+//! Chunks are never copied. Room in them that was never used costs no memory, since it was never
+//! touched. There are few chunks, so their addresses stay in the cache. With 32 places per chunk, a
+//! call to one of a million keys also waited for the chunk's address. That took a tenth of the
+//! call's time.
 
-/// Places per chunk: a power of two, so that finding one is a shift and a mask.
+/// The places per chunk. It is a power of two, so that finding a place is a shift and a mask.
 const CHUNK: usize = 512;
 
-/// Values by number, the lowest first; a number is used again when its value is gone.
+/// Values by number. The number of a removed value is used again. Otherwise a value gets the next
+/// number.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
-    /// Filled one after the other, and never beyond the room they were made with.
+    /// The chunks are filled one after the other, and never beyond their first capacity.
     chunks: Vec<Vec<Option<T>>>,
-    /// Numbers from here on were never used.
+    /// The first number that was never used.
     len: u32,
     free: Vec<u32>,
 }
@@ -28,12 +32,12 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Values now or ever held at a time: numbers are smaller.
+    /// Returns the highest number of values that were ever held at a time. All numbers are smaller.
     pub(crate) const fn len(&self) -> u32 {
         self.len
     }
 
-    /// Takes a value in and answers its number.
+    /// Inserts a value and returns its number.
     pub(crate) fn insert(&mut self, value: T) -> u32 {
         if let Some(at) = self.free.pop() {
             *self.place(at).expect("it was used") = Some(value);
@@ -70,7 +74,7 @@ impl<T> Slab<T> {
         self.chunks.iter().flat_map(|chunk| chunk.iter()).flatten()
     }
 
-    /// Bytes held.
+    /// Returns the bytes held.
     pub(crate) fn memory(&self) -> usize {
         self.len as usize * size_of::<Option<T>>()
             + self.chunks.capacity() * size_of::<Vec<Option<T>>>()
@@ -84,7 +88,7 @@ impl<T> Slab<T> {
     }
 }
 
-/// The chunk of a number, and where in it.
+/// Returns the chunk of a number, and its place within the chunk.
 #[inline]
 const fn place(at: u32) -> (usize, usize) {
     (at as usize / CHUNK, at as usize % CHUNK)

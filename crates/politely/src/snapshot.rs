@@ -4,12 +4,12 @@ use std::ops::Deref;
 
 /// A key's state as bytes, with its place among all snapshots of the key.
 ///
-/// The version is drawn under the same lock as the state. Two threads may store two snapshots in
-/// the wrong order: the one with the higher version is the newer.
+/// The version is assigned under the same lock as the state. If two threads store two snapshots in
+/// the wrong order, the one with the higher version is the newer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Higher for each later snapshot of the key, within one [`Limiter`](crate::Limiter). Begins
-    /// anew with each limiter.
+    /// A number that grows with each snapshot of the key within one [`Limiter`](crate::Limiter).
+    /// Each limiter begins anew.
     pub version: u64,
     /// The bytes for [`Limiter::restore`](crate::Limiter::restore).
     pub state: Vec<u8>,

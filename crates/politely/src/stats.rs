@@ -1,39 +1,41 @@
-//! What a limiter has done, in numbers.
+//! Statistics of a limiter.
 
 use std::ops::AddAssign;
 use std::time::Duration;
 
-/// Totals since the limiter was made, and the present state. A permit of several keys counts once.
+/// Totals since the limiter was created, and the present state. A permit of several keys counts
+/// once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Keys known.
+    /// Known keys.
     pub keys: u64,
-    /// Keys dropped to stay within capacity.
+    /// Keys evicted to stay within the capacity.
     pub evicted: u64,
-    /// Permits given.
+    /// Permits granted.
     pub granted: u64,
     /// Outcomes reported.
     pub reported: u64,
     /// Reported outcomes that were refusals by the server: limits, challenges and block pages.
     pub refused: u64,
-    /// Permits dropped unreported.
+    /// Permits dropped without a report.
     pub cancelled: u64,
     /// Reports that came after their lease had expired.
     pub late: u64,
-    /// Requests told to wait, be it by `try_acquire` or in `acquire`.
+    /// Refusals by a key, in `try_acquire` and in `acquire`.
     pub turned_away: u64,
-    /// Those waiting in `acquire` now.
+    /// Callers that wait in `acquire` now.
     pub waiting: u64,
-    /// `acquire` calls that had to wait.
+    /// Calls of `acquire` that had to wait.
     pub waits: u64,
-    /// How long they waited, all together.
+    /// The total time that those calls waited.
     pub waited: Duration,
-    /// Bytes held for keys, an estimate from capacities; 0 beside a coordinator, who holds them.
+    /// Bytes held for keys, an estimate from capacities. It is 0 with a coordinator, which holds
+    /// the keys.
     pub memory: u64,
 }
 
 impl Stats {
-    /// Refused requests, as a share of those reported; 0 if none was.
+    /// Returns the share of refused requests among those reported, or 0 if none was reported.
     pub fn refused_share(&self) -> f64 {
         if self.reported == 0 {
             0.0
@@ -42,24 +44,35 @@ impl Stats {
         }
     }
 
-    /// How long those waited in `acquire` that had to, on average; zero if none had to.
+    /// Returns the average wait of the `acquire` calls that had to wait, or zero if none had to.
     pub fn average_wait(&self) -> Duration {
         let waits = u32::try_from(self.waits.max(1)).unwrap_or(u32::MAX);
         self.waited / waits
     }
 
-    /// Hands every number to the [`metrics`] recorder. Call it on a timer or when scraped; the hot path
-    /// touches no recorder. There are no labels: of several limiters in a process, add the numbers up first (`+=`).
+    /// Sends every number to the [`metrics`] recorder.
+    ///
+    /// Call it on a timer or at each scrape; the hot path calls no recorder. There are no labels.
+    /// If a process has several limiters, add their numbers up first (`+=`).
     ///
     /// | name | kind |
     /// | --- | --- |
-    /// | `politely_keys`, `politely_memory_bytes`, `politely_waiting` | gauges: the present |
-    /// | `politely_refused_share` | gauge, 0 to 1, since the limiter was made |
-    /// | `politely_waited_seconds` | gauge that only grows: all waiting together |
-    /// | `politely_granted_total`, `…_reported_total`, `…_refused_total`, `…_cancelled_total`, `…_late_total`, `…_turned_away_total`, `…_waits_total`, `…_evicted_total` | counters |
+    /// | `politely_keys` | gauge, the present number |
+    /// | `politely_memory_bytes` | gauge, the present size |
+    /// | `politely_waiting` | gauge, the present number |
+    /// | `politely_refused_share` | gauge, 0 to 1, since the limiter was created |
+    /// | `politely_waited_seconds` | gauge that only grows: the total waiting time |
+    /// | `politely_granted_total` | counter |
+    /// | `politely_reported_total` | counter |
+    /// | `politely_refused_total` | counter |
+    /// | `politely_cancelled_total` | counter |
+    /// | `politely_late_total` | counter |
+    /// | `politely_turned_away_total` | counter |
+    /// | `politely_waits_total` | counter |
+    /// | `politely_evicted_total` | counter |
     ///
-    /// One more is not among the totals: the histogram `politely_wait_seconds`, to which each
-    /// [`crate::Limiter::acquire`] that had to wait adds how long, at once.
+    /// The histogram `politely_wait_seconds` is not among the totals. Each
+    /// [`crate::Limiter::acquire`] that had to wait records its wait there at once.
     pub fn emit(&self) {
         metrics::gauge!("politely_keys").set(self.keys as f64);
         metrics::gauge!("politely_memory_bytes").set(self.memory as f64);
@@ -77,35 +90,44 @@ impl Stats {
     }
 }
 
-/// What sharing keys through an engine came to so far.
+/// Statistics about the writes of shared keys to an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Commits {
-    /// Writes that stood.
+    /// Writes that the engine confirmed.
     pub commits: u64,
-    /// … that met somebody else's and were made again.
+    /// Writes that met another node's write and were made again.
     pub conflicts: u64,
-    /// … without an answer.
+    /// Writes without an answer.
     pub unknown: u64,
-    /// Looks at a key.
+    /// Reads of a key's cell.
     pub reads: u64,
-    /// Permits and reports in the writes that stood.
+    /// Permits and reports in the confirmed writes.
     pub items: u64,
     /// Keys of which the engine had lost something.
     pub lost: u64,
     /// Processes that share the engine now, this one included.
     pub coordinators: u64,
-    /// From a batch's first look or attempt until it stood, conflicts included: the median of the last 4,096 commits.
+    /// Median latency of the last 4,096 commits. It is the time from a batch's first read or
+    /// attempt until its write is confirmed, conflicts included.
     pub took_p50: Duration,
-    /// … and the 99th percentile.
+    /// 99th percentile of the same latency.
     pub took_p99: Duration,
 }
 
 impl Commits {
-    /// Hands every number to the [`metrics`] recorder, as [`Stats::emit`] does: counters `politely_commits_total`,
-    /// `…_commit_conflicts_total`, `…_commits_unknown_total`, `…_cell_reads_total`, `…_commit_items_total`,
-    /// `…_cells_lost_total`, and the gauge `politely_coordinators`.
+    /// Sends every number to the [`metrics`] recorder, as [`Stats::emit`] does.
     ///
-    /// How long commits take is told at once, to the histogram `politely_commit_seconds`.
+    /// | name | kind |
+    /// | --- | --- |
+    /// | `politely_commits_total` | counter |
+    /// | `politely_commit_conflicts_total` | counter |
+    /// | `politely_commits_unknown_total` | counter |
+    /// | `politely_cell_reads_total` | counter |
+    /// | `politely_commit_items_total` | counter |
+    /// | `politely_cells_lost_total` | counter |
+    /// | `politely_coordinators` | gauge |
+    ///
+    /// The latency of each commit is recorded at once, in the histogram `politely_commit_seconds`.
     pub fn emit(&self) {
         metrics::counter!("politely_commits_total").absolute(self.commits);
         metrics::counter!("politely_commit_conflicts_total").absolute(self.conflicts);

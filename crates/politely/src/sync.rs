@@ -1,7 +1,7 @@
-//! What threads meet at, named in one place.
+//! The types that synchronize threads, imported in one place.
 //!
-//! `tests/shuttle.rs` compiles the registry, the lines and the limiter a second time with shuttle's types in
-//! place of these, and goes through interleavings that a stress test seldom meets.
+//! `tests/shuttle.rs` compiles the registry, the queues and the limiter again with the types of
+//! shuttle. It then runs interleavings that a stress test seldom meets.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 pub(crate) use parking_lot::{Mutex, MutexGuard};
 pub(crate) use tokio::sync::Notify;
 
-/// The one place where this crate waits for time to pass.
+/// Sleeps for `length`. This is the only function of the crate that waits for time to pass.
 #[expect(
     clippy::disallowed_methods,
     reason = "waiting is what this crate adds to the core"

@@ -1,8 +1,8 @@
-//! Those who wait for a key, in order.
+//! The queue of a key's waiters.
 //!
-//! Only the head of the line looks at the key; the others sleep until it is their turn. So a hundred
-//! waiters cost one timer, nobody overtakes, and nobody starves. Whoever leaves the line, served or
-//! dropped, wakes the one behind.
+//! Only the head of the queue looks at the key, and the others sleep. So a hundred waiters cost one
+//! timer. No waiter overtakes another, and none starves. A waiter that leaves the queue, served or
+//! dropped, wakes the next one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,15 +11,16 @@ use crate::sync::Notify;
 
 pub use politely_core::arrival::Arrival as Turn;
 
-/// One in the line.
+/// One waiter's handle.
 pub(crate) type Ticket = Arc<Notify>;
 
-/// The line of one key, in order of turn.
+/// The waiters of one key, in order of arrival.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters(VecDeque<(Turn, Ticket)>);
 
 impl Waiters {
-    /// Joins behind all who came before: the end, but for those who stood in another key's line.
+    /// Inserts a waiter behind all earlier arrivals. That is the end, unless it waited in another
+    /// key's queue before.
     pub(crate) fn join(&mut self, turn: Turn) -> Ticket {
         let ticket = Ticket::default();
         let at = self.0.partition_point(|(other, _)| *other <= turn);
@@ -27,25 +28,27 @@ impl Waiters {
         ticket
     }
 
-    /// Does somebody wait who came before `turn`?
+    /// Returns whether a waiter arrived before `turn`.
     pub(crate) fn is_before(&self, turn: Turn) -> bool {
         self.0.front().is_some_and(|(head, _)| *head < turn)
     }
 
-    /// How many wait who came before `turn`?
+    /// Returns the number of waiters that arrived before `turn`.
     pub(crate) fn before(&self, turn: Turn) -> usize {
         self.0.partition_point(|(other, _)| *other < turn)
     }
 
-    /// Is it this one's turn?
+    /// Returns whether `ticket` is the head of the queue.
     pub(crate) fn is_head(&self, ticket: &Ticket) -> bool {
         self.0
             .front()
             .is_some_and(|(_, head)| Arc::ptr_eq(head, ticket))
     }
 
-    /// Takes the waiter that joined with `turn` out of the line and wakes the next head. The place
-    /// is found by its turn: a search from the front blocks the key when a long line ends.
+    /// Removes the waiter that joined with `turn`, and wakes the next head if it was the head.
+    ///
+    /// Its place is found by its arrival: a search from the front blocks the key when a long queue
+    /// ends.
     pub(crate) fn leave(&mut self, turn: Turn, ticket: &Ticket) {
         let first = self.0.partition_point(|(other, _)| *other < turn);
         let mut same = self
@@ -62,7 +65,7 @@ impl Waiters {
         }
     }
 
-    /// Something changed: the head should look again.
+    /// Wakes the head, which looks at the key again.
     pub(crate) fn wake_head(&self) {
         if let Some((_, head)) = self.0.front() {
             head.notify_one();

@@ -1,10 +1,13 @@
-//! Waiting in a key's line.
+//! The queue of a key.
 //!
-//! A request of several keys waits in one line at a time, and then needs all the others at that very moment. Beside keys that
-//! single requests use up that moment would never come: whoever wants one of them alone takes it meanwhile. So who was
-//! served by one key and turned away by another keeps their place in the first one's line, and those behind wait: for as long
-//! as that key takes for one departure, and twice as long each further time. So they lose a departure or two, a
-//! request is served after a few rounds, and one that waits for a hold of an hour keeps nobody.
+//! A request of several keys waits in one queue at a time. It then needs all other keys at that
+//! moment. Requests of a single key could take each of them meanwhile, and that moment would never
+//! come.
+//!
+//! So a request that one key granted and another refused keeps its place in the first key's queue.
+//! The requests behind it wait for the time of one departure, and for twice as long in each further
+//! round. They lose a departure or two, and the request is served after a few rounds. A request
+//! that waits for a hold of an hour blocks no queue.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,11 +24,13 @@ use crate::registry::{Entry, Full, SharedShard};
 use crate::sync::sleep;
 use crate::waiters::{Ticket, Turn};
 
-/// A place is kept no shorter: a key whose rate is not what is scarce has no time for a departure.
+/// The minimum time for which a place is kept. A key whose rate is not the bottleneck has no
+/// departure interval to go by.
 const KEPT_MIN: Duration = Duration::from_millis(10);
 
 impl Limiter {
-    /// Waits until `key` serves whoever has `turn`, who has the place in line until it is dropped.
+    /// Waits until `key` grants a permit to `turn`. The place in the queue is kept until it is
+    /// dropped.
     pub(super) async fn wait_in_line(
         &self,
         key: &Key,
@@ -41,7 +46,7 @@ impl Limiter {
             let at = match place.step(now, ask) {
                 Step::Served(permit) => return Ok((place, permit)),
                 Step::Behind => Timestamp::NEVER,
-                // Whoever leaves wakes the next, who is told the same.
+                // The caller leaves the queue and wakes the next one, which gets the same error.
                 Step::Head(Wait {
                     at,
                     reason: Reason::Parked(_),
@@ -79,7 +84,8 @@ impl Limiter {
     }
 }
 
-/// A place in a line; leaves it when dropped. A key with a line is never evicted, so its slot stays its own.
+/// A place in a queue. Dropping it leaves the queue. A key with a queue is never evicted, so its
+/// slot does not change.
 pub(super) struct Place {
     shared: Arc<SharedShard>,
     slot: u32,
@@ -127,17 +133,17 @@ impl Drop for Place {
     }
 }
 
-/// Places in the lines of keys that were free when another was not.
+/// Places in the queues of keys that granted a permit while another key refused.
 #[derive(Default)]
 pub(super) struct KeptPlaces {
-    /// By the key's number in the request.
+    /// The places, by the index of the key in the request.
     places: Vec<(usize, Place)>,
     lasts: Duration,
     rounds: u32,
 }
 
 impl KeptPlaces {
-    /// A key of so many requests per second would have served us.
+    /// Keeps `place` in the queue of a key that grants `rate` requests per second.
     pub(super) fn keep(&mut self, key: usize, place: Place, rate: f64) {
         let interval = Rate::per_second(rate).interval().max(KEPT_MIN);
         self.lasts = interval.saturating_mul(1 << self.rounds.min(31));
@@ -145,9 +151,10 @@ impl KeptPlaces {
         self.places.push((key, place));
     }
 
-    /// What comes of `waiting` for `key`; the places are given up should it take too long.
+    /// Returns the result of `waiting` for `key`. If it takes too long, the kept places are given
+    /// up.
     pub(super) async fn during<T>(&mut self, key: usize, waiting: impl Future<Output = T>) -> T {
-        // One place in a line is enough: the other would stand before it.
+        // A kept place in the same queue would stand before the new one and block it.
         self.places.retain(|(kept, _)| *kept != key);
         if self.places.is_empty() {
             return waiting.await;

@@ -1,8 +1,8 @@
-//! Leave to send, key by key.
+//! The limiter: grants permits per key.
 //!
-//! [`Limiter::try_acquire`] answers at once, with a permit or with the time to ask again: what a scheduler
-//! wants that has other hosts to turn to. [`Limiter::acquire`] waits in the key's line: what a client
-//! wants that has one request to make. Nobody in a line is overtaken, by either.
+//! [`Limiter::try_acquire`] returns at once, with a permit or with the time to ask again. It is for
+//! schedulers that have other hosts to turn to. [`Limiter::acquire`] waits in the key's queue. It
+//! is for clients that have one request to send. Neither overtakes a request that waits in a queue.
 
 mod line;
 mod operate;
@@ -27,7 +27,7 @@ use crate::waiters::{Turn, Waiters};
 
 use self::line::KeptPlaces;
 
-/// Hands out permits and keeps every key's state. Cheap to clone; clones share all.
+/// Grants permits and keeps the state of every key. Clones are cheap and share all state.
 #[derive(Clone)]
 pub struct Limiter(Arc<Inner>);
 
@@ -36,13 +36,13 @@ struct Inner {
     clock: Clock,
     line_max: usize,
     closed: AtomicBool,
-    /// How many came to wait so far.
+    /// The last arrival that was assigned, in microseconds.
     came: AtomicU64,
-    /// Where permits come from, if not from the registry.
+    /// The backend that permits come from, if it is not the registry.
     elsewhere: Option<Box<dyn Elsewhere>>,
 }
 
-/// Makes a [`Limiter`].
+/// Builds a [`Limiter`].
 #[derive(Clone, Debug)]
 pub struct Builder {
     pub(crate) config: Config,
@@ -65,47 +65,52 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// What every key is told that has no configuration of its own. Default [`Config::crawler`].
+    /// Sets the configuration of all keys that have none of their own. Default:
+    /// [`Config::crawler`].
     #[must_use]
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;
         self
     }
 
-    /// Most keys kept. Default 1,048,576, at most about 300 MB. A newcomer takes the place of a key that would lose nothing: one
-    /// that has nothing out, waits for nothing, was set nothing, and learned nothing in 24 hours that
-    /// [`Limiter::snapshot`] or [`Limiter::take_learned`] has not given out. If there is none, it is refused: `Full`.
+    /// Sets the maximum number of keys. Default: 1,048,576, which is at most about 300 MB.
+    ///
+    /// At that number, a new key takes the place of a key that would lose nothing. Such a key has
+    /// no permits out, no waiters, no hold and no settings. It learned nothing in 24 hours that
+    /// [`Limiter::snapshot`] or [`Limiter::take_learned`] has not returned. If there is no such
+    /// key, the new one is refused with `Full`.
     #[must_use]
     pub const fn capacity(mut self, keys: usize) -> Self {
         self.capacity = keys;
         self
     }
 
-    /// Most that may wait for one key. Default 65,536, about 100 bytes each.
+    /// Sets the maximum number of waiters per key. Default: 65,536, about 100 bytes each.
     #[must_use]
     pub const fn line_max(mut self, waiters: usize) -> Self {
         self.line_max = waiters;
         self
     }
 
-    /// Where time comes from. Default [`Clock::system`]; where Tokio's time is paused, [`Clock::tokio`].
+    /// Sets the source of time. Default: [`Clock::system`]. If Tokio's time is paused, use
+    /// [`Clock::tokio`].
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// Makes all jitter repeatable. Default: a seed of the process.
+    /// Makes all jitter repeatable. Default: a random seed.
     #[must_use]
     pub const fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// The limiter.
+    /// Builds the limiter.
     ///
     /// # Errors
-    /// The first number of the configuration that makes no sense.
+    /// [`InvalidConfig`] for the first invalid number of the configuration.
     pub fn build(self) -> Result<Limiter, InvalidConfig> {
         self.config.validate()?;
         let clock = self.clock.unwrap_or_else(Clock::system);
@@ -127,12 +132,12 @@ impl Builder {
 }
 
 impl Limiter {
-    /// A limiter to be.
+    /// Returns the builder of a limiter.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// A limiter whose permits come from elsewhere.
+    /// Creates a limiter whose permits come from a backend.
     pub(crate) fn from(elsewhere: Box<dyn Elsewhere>, clock: Clock) -> Self {
         Self(Arc::new(Inner {
             registry: Registry::new(&Arc::default(), &clock, 1, 0),
@@ -148,18 +153,18 @@ impl Limiter {
         self.0.elsewhere.as_deref()
     }
 
-    /// This limiter's time.
+    /// Returns the time of this limiter's clock.
     pub fn now(&self) -> Timestamp {
         self.0.clock.now()
     }
 
-    /// A permit for all `keys`, if each allows it now; otherwise nothing is taken.
+    /// Returns a permit for all `keys` if each allows it now. Otherwise nothing is taken.
     ///
     /// # Errors
-    /// The first key that is in the way, why, and when to ask again.
+    /// [`Refusal`] with the first key that refused, the reason, and the time to ask again.
     ///
     /// # Panics
-    /// If no key is named.
+    /// If `keys` is empty.
     #[inline(always)]
     pub fn try_acquire<'a>(&self, keys: impl Into<Keys<'a>>) -> Result<Permit, Refusal> {
         let keys = keys.into();
@@ -170,16 +175,20 @@ impl Limiter {
         Ok(permit)
     }
 
-    /// One departure of one key, now, if the key is known here, nobody waits for it, and
-    /// [`Host::pass`](politely_core::host::Host::pass) has nothing against it: what most ask for. It is compiled into its caller, so
-    /// that the permit is made where it stays: what is written on the way adds to what keeps a processor from fetching the next
-    /// call's key while it waits for this one's state (docs/reference/benchmarks.md).
+    /// Grants one departure of one key now, if the fast path applies.
+    ///
+    /// It applies if the key is known here, has no waiters, and
+    /// [`Host::pass`](politely_core::host::Host::pass) allows it. This is the most frequent case.
+    ///
+    /// The function is compiled into its caller, so the permit is built where it stays. Extra
+    /// writes would delay the processor: it should fetch the next call's key while it waits for
+    /// this call's state (docs/reference/benchmarks.md).
     #[inline(always)]
     fn let_pass(&self, keys: Keys<'_>) -> Option<Permit> {
         let Keys([key]) = keys else {
             return None;
         };
-        // First of all: it is on its way while the call before this one still waits for its state.
+        // This load comes first. It then overlaps with the previous call's wait for its state.
         let place = key.place();
         let now = self.now();
         if self.closed() {
@@ -193,13 +202,13 @@ impl Limiter {
         Some(permit(grant, slot, born, shared, true))
     }
 
-    /// [`Limiter::acquire_in_turn`] that does not wait.
+    /// Works like [`Limiter::acquire_in_turn`], but does not wait.
     ///
     /// # Errors
     /// As [`Limiter::try_acquire`].
     ///
     /// # Panics
-    /// If no key is named.
+    /// If `keys` is empty.
     pub fn try_in_turn<'a>(
         &self,
         keys: impl Into<Keys<'a>>,
@@ -218,7 +227,7 @@ impl Limiter {
         let ask = alone(ask);
         let mut permit: Option<Permit> = None;
         for (index, key) in distinct(keys) {
-            // On the way out the permit gives back what it has of the others.
+            // If a later key refuses, dropping the permit gives back the parts of the earlier keys.
             let part = self.try_part(key, index, of_key(ask, index), turn, false)?;
             match &mut permit {
                 None => permit = Some(part),
@@ -231,17 +240,21 @@ impl Limiter {
         Ok(permit)
     }
 
-    /// A permit for all `keys`, as soon as each allows it. Those who wait for a key are served in the order
-    /// they came; with several keys, one waits in the line of the key that is in the way, and keeps the place in the line of
-    /// one that would have been free for a departure's time, then for two, for four: so nobody starves.
+    /// Waits until each of `keys` allows the request, and returns a permit for all.
     ///
-    /// Cancel-safe: a future that is dropped leaves the line and takes nothing with it.
+    /// Callers that wait for a key are served in the order of their arrival. With several keys, the
+    /// caller waits in the queue of the key that refused. It keeps its place in the queue of a key
+    /// that granted for the time of one departure, then for two, then for four. So no caller
+    /// starves.
+    ///
+    /// Cancel-safe: a future that is dropped leaves the queue and takes nothing.
     ///
     /// # Errors
-    /// The limiter is closed, the key parked, its line or the registry full, or no key is named.
+    /// The limiter is closed, the key is parked, its queue or the registry is full, or `keys` is
+    /// empty.
     ///
     /// # Panics
-    /// Where it has to wait outside of a Tokio runtime whose time is enabled.
+    /// If it has to wait outside of a Tokio runtime whose time is enabled.
     pub async fn acquire<'a>(&self, keys: impl Into<Keys<'a>>) -> Result<Permit, AcquireError> {
         let keys = keys.into();
         if let Some(elsewhere) = self.elsewhere() {
@@ -259,7 +272,7 @@ impl Limiter {
         }
     }
 
-    /// A place in whatever line this caller joins: behind all who have one already.
+    /// Returns an arrival for this caller. In every queue it stands behind all earlier arrivals.
     pub fn turn(&self) -> Turn {
         let now = self.now().as_micros();
         let later = |came: u64| Some(now.max(came.saturating_add(1)));
@@ -268,9 +281,11 @@ impl Limiter {
         Turn::from_micros(now.max(before.unwrap_or_default().saturating_add(1)))
     }
 
-    /// [`Limiter::acquire`] with a place in line kept from before, so that who asks again after giving up is served as if it
-    /// had stood there all the time; and with `ask` for more than one departure, for a reservation ahead, a cost or
-    /// bytes. A request with several keys asks for one departure and none ahead.
+    /// Works like [`Limiter::acquire`], with a given arrival and a given `ask`.
+    ///
+    /// With the `turn` of an earlier call, the caller is served as if it had waited in the queue
+    /// since then. `ask` requests several departures, a reservation ahead, a cost, or bytes. A
+    /// request with several keys gets one departure and none ahead.
     ///
     /// # Errors
     /// As [`Limiter::acquire`].
@@ -296,7 +311,7 @@ impl Limiter {
         }
     }
 
-    /// Waits for what is in the way, until nothing is.
+    /// Waits for the key that refused, until no key refuses.
     async fn wait(
         &self,
         keys: &[Key],
@@ -339,15 +354,18 @@ impl Limiter {
         }
     }
 
-    /// A permit for all `keys`, if each allows it now, from wherever permits come: where that is another process or an engine,
-    /// it is asked. Without one, this is [`Limiter::try_in_turn`]; with a coordinator [`Limiter::try_acquire`], which asks it in the
-    /// background. An engine that is away is waited for: cancel-safe, so that a timeout may end it.
+    /// Asks the backend for a permit for all `keys`, and returns it if each allows it now.
+    ///
+    /// With an engine, this asks the engine. It waits while the engine is unavailable. It is
+    /// cancel-safe, so a timeout may end it. With a coordinator, this is [`Limiter::try_acquire`],
+    /// which asks the coordinator in the background. Without a backend, this is
+    /// [`Limiter::try_in_turn`].
     ///
     /// # Errors
     /// As [`Limiter::try_acquire`].
     ///
     /// # Panics
-    /// If no key is named.
+    /// If `keys` is empty.
     pub async fn request<'a>(
         &self,
         keys: impl Into<Keys<'a>>,
@@ -361,9 +379,10 @@ impl Limiter {
         }
     }
 
-    /// Waits until permits came that [`Limiter::try_acquire`] was refused for, and says for which keys (the first of
-    /// each request): it is worth calling again. For one caller at a time. A limiter whose keys are all its own has nothing
-    /// to say: it waits for ever.
+    /// Waits until permits came that [`Limiter::try_acquire`] was refused for.
+    ///
+    /// Returns their keys, of each request the first. Call `try_acquire` again for them. This is
+    /// for one caller at a time. A limiter whose keys are all in this process waits forever here.
     ///
     /// Cancel-safe.
     pub async fn ready(&self) -> Vec<Key> {
@@ -373,8 +392,11 @@ impl Limiter {
         }
     }
 
-    /// Waits until all that was reported or set so far has reached the coordinator or the engine, at most `patience`; says whether
-    /// it has: what a coordinator refused to hear (the log says why) has not. To be called at a program's end.
+    /// Waits until all reports and settings so far have reached the coordinator or the engine, at
+    /// most for `patience`.
+    ///
+    /// Returns whether all have reached it. A report that a coordinator refused has not; the log
+    /// has the reason. Call this at the end of a program.
     pub async fn settled(&self, patience: Duration) -> bool {
         match self.elsewhere() {
             Some(elsewhere) => elsewhere.settled(patience).await,
@@ -382,15 +404,18 @@ impl Limiter {
         }
     }
 
-    /// Permits come from a coordinator or an engine, not from this process.
+    /// Returns whether permits come from a coordinator or an engine, and not from this process.
     pub fn is_shared(&self) -> bool {
         self.elsewhere().is_some()
     }
 
-    /// Calls the coordinator or the engine once: whether it will listen to us. One that cannot be reached now may later.
+    /// Calls the coordinator or the engine once, and returns whether it accepts this client.
+    ///
+    /// A backend that is unavailable now may accept this client later.
     ///
     /// # Errors
-    /// What it has against us: a wrong token, say, or it is no coordinator.
+    /// The reason why it does not accept this client. Examples: the token is wrong, or the server
+    /// is no coordinator.
     pub async fn greet(&self) -> Result<(), String> {
         match self.elsewhere() {
             Some(elsewhere) => elsewhere.greet().await,
@@ -398,12 +423,13 @@ impl Limiter {
         }
     }
 
-    /// Why the coordinator or the engine did not answer the last call, if it did not.
+    /// Returns the error of the last call of the coordinator or the engine, if it failed.
     pub fn trouble(&self) -> Option<String> {
         self.elsewhere()?.trouble()
     }
 
-    /// Requests per second for `key`, as the coordinator or the engine said last; without one, as it is now.
+    /// Returns the rate of `key` in requests per second. With a coordinator or an engine, this is
+    /// its last answer.
     pub fn rate(&self, key: &Key) -> Option<f64> {
         match self.elsewhere() {
             Some(elsewhere) => elsewhere.rate(key),
@@ -411,7 +437,8 @@ impl Limiter {
         }
     }
 
-    /// Ends all waiting: those in line and those who come get an error. Permits out may still be reported.
+    /// Ends all waiting: current and future waiters get an error. Permits already granted may still
+    /// be reported.
     pub fn close(&self) {
         self.0.closed.store(true, Ordering::Release);
         if let Some(elsewhere) = self.elsewhere() {
@@ -430,7 +457,8 @@ impl Limiter {
         self.0.closed.load(Ordering::Acquire)
     }
 
-    /// `alone`: the part is the whole permit, which is counted while its shard is locked.
+    /// Tries one key of a request. If `alone` is set, this part is the whole permit, and it is
+    /// counted while its shard is locked.
     fn try_part(
         &self,
         key: &Key,
@@ -473,7 +501,7 @@ impl Limiter {
         }
     }
 
-    /// The other keys, now that one has been waited for.
+    /// Acquires the other keys without waiting, after `waited_for` has granted its part.
     fn complete(
         &self,
         keys: &[Key],
@@ -487,7 +515,7 @@ impl Limiter {
             permit.add(self.try_part(key, index, of_key(ask, index), turn, false)?);
             before += usize::from(index < waited_for);
         }
-        // In the order they were named: the first hears the outcome.
+        // The parts stand in the order of the keys. The outcome is reported to the first key.
         permit.put_in_order(before);
         permit.given();
         Ok(permit)

@@ -1,4 +1,4 @@
-//! What an operator sees and sets, and what outlives a restart.
+//! Methods for operators, and state that outlives a restart.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,9 +21,9 @@ use crate::waiters::{Turn, Waiters};
 impl Limiter {
     /// Sets an operator's numbers for one key: `rate` requests per second, `burst` back to back.
     ///
-    /// On a key that learns they are upper bounds. They are the limits themselves under the laws
-    /// `Fixed` and `Advice`, with `learn: false`, and on a key that receives no outcomes. Waiting
-    /// requests are told at once. Infinity takes a number back.
+    /// On a key that learns, the numbers are upper bounds. They are the limits themselves under the
+    /// laws `Fixed` and `Advice`, with `learn: false`, and on a key that receives no outcomes.
+    /// Waiting requests notice the change at once. Infinity removes a number.
     ///
     /// # Errors
     /// As [`Limiter::set_numbers`].
@@ -31,10 +31,11 @@ impl Limiter {
         self.set_numbers(key, OperatorNumbers::rate(rate, burst))
     }
 
-    /// [`Limiter::set_rate`] for any of an operator's numbers. Absent ones stay as they are.
+    /// Sets any of an operator's numbers, as [`Limiter::set_rate`] does. Absent numbers stay as
+    /// they are.
     ///
     /// # Errors
-    /// A number that makes no sense, one that the coordinator would refuse, or no room for the key.
+    /// A number is invalid, the coordinator would refuse it, or there is no room for the key.
     pub fn set_numbers(&self, key: &Key, numbers: OperatorNumbers) -> Result<(), SetError> {
         numbers.validate()?;
         if let Some(elsewhere) = self.elsewhere() {
@@ -45,7 +46,7 @@ impl Limiter {
         Ok(self.with_key(key, |now, entry| entry.host.set(now, numbers, entry.config))?)
     }
 
-    /// Returns what an operator set for `key`; nothing for a key that is not known.
+    /// Returns the numbers that an operator set for `key`. An unknown key has none.
     ///
     /// # Errors
     /// A coordinator keeps the numbers: ask it with `GET /api/v1/keys/{key}`.
@@ -58,7 +59,8 @@ impl Limiter {
         Ok(numbers.unwrap_or_default())
     }
 
-    /// Forgets what was learned of `key`, its Crawl-delay, and what an operator set for it. Permits that are out stay out.
+    /// Forgets everything that was learned of `key`, its Crawl-delay, and its operator's numbers.
+    /// Permits already granted stay valid.
     pub fn forget(&self, key: &Key) {
         if let Some(elsewhere) = self.elsewhere() {
             return elsewhere.operate(key, Operation::Forget);
@@ -66,12 +68,13 @@ impl Limiter {
         self.with_known(key, |now, entry| entry.host.forget(now, entry.config));
     }
 
-    /// From now on `config` holds for every key that has none of its own. States stay, but for a law that is another: it begins
-    /// anew. Those who wait feel it. One shard is locked at a time.
+    /// Sets `config` for all keys that have no configuration of their own.
+    ///
+    /// States stay. If the law changes, it begins anew. Waiting requests notice the change. One
+    /// shard is locked at a time.
     ///
     /// # Errors
-    /// The first number that makes no sense, or a coordinator keeps the configuration. Then nothing
-    /// changes.
+    /// The first invalid number, or a coordinator keeps the configuration. Then nothing changes.
     pub fn reconfigure(&self, config: Config) -> Result<(), SetError> {
         config.validate()?;
         if let Some(elsewhere) = self.elsewhere() {
@@ -85,11 +88,12 @@ impl Limiter {
         Ok(())
     }
 
-    /// [`Limiter::reconfigure`] for keys that are made from now on. Known keys go on under the
-    /// configuration they have, until the next [`Limiter::reconfigure`].
+    /// Sets the configuration of keys that are created from now on.
+    ///
+    /// Known keys keep the configuration they have, until the next [`Limiter::reconfigure`].
     ///
     /// # Errors
-    /// The first number that makes no sense, or the keys are shared.
+    /// The first invalid number, or the keys are shared.
     pub fn reconfigure_new(&self, config: Config) -> Result<(), SetError> {
         config.validate()?;
         if self.elsewhere().is_some() {
@@ -106,12 +110,13 @@ impl Limiter {
         Ok(())
     }
 
-    /// Gives one key a configuration of its own; it is never evicted. Its state begins anew, holds included, so do this
-    /// before its first request.
+    /// Gives one key a configuration of its own. Such a key is never evicted.
+    ///
+    /// Its state begins anew, holds included, so call this before the first request.
     ///
     /// # Errors
-    /// The first number that makes no sense, no room for the key, or the keys are shared: then
-    /// every process goes by one configuration.
+    /// The first invalid number, no room for the key, or the keys are shared. Each process has one
+    /// configuration for all shared keys.
     pub fn configure(&self, key: &Key, config: Config) -> Result<(), SetError> {
         config.validate()?;
         if self.elsewhere().is_some() {
@@ -127,21 +132,28 @@ impl Limiter {
         Ok(())
     }
 
-    /// Takes over a permit that was granted to another process that shares the engine, by its [`Permit::leases`]: its leases
-    /// are renewed, and it may be reported, cancelled and renewed as if it had been granted here. For when that process is gone.
+    /// Takes over a permit that another process on the same engine was granted, by its
+    /// [`Permit::leases`].
     ///
-    /// Should a lease be over, [`Permit::renew`] says so, and its report is late. An engine that has not answered after
-    /// `patience` is taken to agree: what is done with the permit is written when it is back. Nothing without an engine, or
-    /// without a lease.
+    /// Its leases are renewed. It may be reported, cancelled and renewed as if this process had
+    /// granted it. Use this when the other process is gone.
+    ///
+    /// If a lease has expired, [`Permit::renew`] returns `None` and the permit's report is late. If
+    /// the engine does not answer within `patience`, the leases count as valid, and changes are
+    /// written when the engine is back.
+    ///
+    /// Returns `None` without an engine, or if `leases` is empty.
     pub async fn adopt(&self, leases: &[(Key, LeaseId)], patience: Duration) -> Option<Permit> {
         self.elsewhere()?.adopt(leases, patience).await
     }
 
-    /// Waits until everything that was said about `key` so far is in the engine, at most for
-    /// `patience`: reports, holds, operator's numbers. `false`: it may be there or not. Without an
-    /// engine there is nothing to wait for.
+    /// Waits until all reports and changes of `key` so far are in the engine, at most for
+    /// `patience`.
     ///
-    /// Cancellation safe: what was said is written all the same.
+    /// The changes include holds and operator's numbers. If it returns `false`, they may be in the
+    /// engine or not. Without an engine it returns at once.
+    ///
+    /// Cancel-safe: a future that is dropped cancels no write.
     pub async fn confirm(&self, key: &Key, patience: Duration) -> bool {
         match self.elsewhere() {
             Some(elsewhere) => elsewhere.confirm(key, patience).await,
@@ -149,12 +161,14 @@ impl Limiter {
         }
     }
 
-    /// Reads the state of `key` from the engine, at most for `patience`, so that
-    /// [`Limiter::explain`] and [`Limiter::numbers`] know what other processes wrote. Says whether
-    /// the key is known. Without an engine it reads nothing.
+    /// Reads the state of `key` from the engine, at most for `patience`, and returns whether the
+    /// key is known.
+    ///
+    /// After that, [`Limiter::explain`] and [`Limiter::numbers`] include the writes of other
+    /// processes. Without an engine it reads nothing.
     ///
     /// # Errors
-    /// The engine did not answer; one line.
+    /// The engine did not answer. The error is one line.
     pub async fn refresh(&self, key: &Key, patience: Duration) -> Result<bool, String> {
         match self.elsewhere() {
             Some(elsewhere) => elsewhere.refresh(key, patience).await,
@@ -162,10 +176,11 @@ impl Limiter {
         }
     }
 
-    /// Nothing leaves for `key` during `length` from now on, unless it is held for longer already.
+    /// Holds `key` for `length` from now on, unless it is held for longer already.
     ///
     /// # Errors
-    /// No room for the key: who asks for a permit is told so too, until there is, and then the hold is lost.
+    /// There is no room for the key. Requests for a permit then fail with the same error. Once
+    /// there is room, the hold is lost.
     pub fn hold(&self, key: &Key, length: Duration, reason: HoldReason) -> Result<(), Full> {
         if let Some(elsewhere) = self.elsewhere() {
             elsewhere.operate(key, Operation::Hold(length, reason));
@@ -176,13 +191,15 @@ impl Limiter {
         })
     }
 
-    /// The host of `key` asks for a Crawl-delay in its robots.txt: from now on its requests leave one at a time, and after each
-    /// it is left alone for so long, whoever shares the key. Of several that are told the largest counts as long as it is
-    /// fresh, so tell it again whenever a request is made by that file; what is no news costs little. An operator's own
-    /// numbers stay: the slower counts.
+    /// Sets the Crawl-delay that the host of `key` requests in its robots.txt.
+    ///
+    /// From now on requests leave one at a time, with this pause after each, for all users of the
+    /// key. Of several delays the largest applies as long as it is fresh. So call this for each
+    /// request that is sent under that file; a delay that is known already costs little. An
+    /// operator's numbers stay: the slower limit applies.
     ///
     /// # Errors
-    /// No room for the key.
+    /// There is no room for the key.
     pub fn crawl_delay(&self, key: &Key, delay: CrawlDelay) -> Result<(), Full> {
         if let Some(elsewhere) = self.elsewhere() {
             elsewhere.operate(key, Operation::CrawlDelay(delay));
@@ -193,7 +210,7 @@ impl Limiter {
         })
     }
 
-    /// Lifts hold, breaker and quarantine of `key`; one that is not known has none.
+    /// Lifts the hold, the breaker and the quarantine of `key`. An unknown key has none.
     pub fn unpark(&self, key: &Key) {
         if let Some(elsewhere) = self.elsewhere() {
             return elsewhere.operate(key, Operation::Unpark);
@@ -201,7 +218,8 @@ impl Limiter {
         self.with_known(key, |now, entry| entry.host.unpark(now, entry.config));
     }
 
-    /// Why `key` waits, until when, since which event; `None` if it is not known.
+    /// Returns why `key` waits, until when, and since which event. Returns `None` for an unknown
+    /// key.
     pub fn explain(&self, key: &Key) -> Option<Explanation> {
         if let Some(elsewhere) = self.elsewhere() {
             return elsewhere.explain(key);
@@ -212,8 +230,9 @@ impl Limiter {
         Some(entry.host.look(now, entry.config))
     }
 
-    /// Calls `visit` with every key known, what [`Limiter::explain`] says of it, and how many wait in its line; in
-    /// no order. `visit` may call this limiter.
+    /// Calls `visit` with every known key, its [`Limiter::explain`], and the number of its waiters.
+    ///
+    /// The keys come in no order. `visit` may call this limiter.
     pub fn each(&self, mut visit: impl FnMut(&Key, &Explanation, usize)) {
         if let Some(elsewhere) = self.elsewhere() {
             for key in elsewhere.keys() {
@@ -236,7 +255,7 @@ impl Limiter {
         }
     }
 
-    /// How many wait in the line of `key` who came before `turn`.
+    /// Returns the number of waiters for `key` that arrived before `turn`.
     pub fn position(&self, key: &Key, turn: Turn) -> usize {
         if let Some(elsewhere) = self.elsewhere() {
             return elsewhere.position(key, turn);
@@ -247,7 +266,7 @@ impl Limiter {
             .unwrap_or(0)
     }
 
-    /// Totals and the present state. Visits every shard.
+    /// Returns totals and the present state. It locks every shard in turn.
     pub fn stats(&self) -> Stats {
         if let Some(elsewhere) = self.elsewhere() {
             return elsewhere.stats();
@@ -262,12 +281,13 @@ impl Limiter {
         sum
     }
 
-    /// What sharing keys through an engine came to; `None` for a limiter that does not.
+    /// Returns statistics about the writes to the engine. Returns `None` for a limiter without an
+    /// engine.
     pub fn commits(&self) -> Option<Commits> {
         self.elsewhere()?.commits()
     }
 
-    /// All keys known, in no order.
+    /// Returns all known keys, in no order.
     pub fn keys(&self) -> Vec<Key> {
         if let Some(elsewhere) = self.elsewhere() {
             return elsewhere.keys();
@@ -284,8 +304,10 @@ impl Limiter {
             .collect()
     }
 
-    /// The state of `key` as bytes, to be given to [`Limiter::restore`] after a restart; `None` if it is not
-    /// known. What is saved may be evicted when room is short.
+    /// Returns the state of `key` as bytes, for [`Limiter::restore`] after a restart.
+    ///
+    /// Returns `None` for an unknown key. A key whose state was saved may be evicted when room is
+    /// short.
     pub fn snapshot(&self, key: &Key) -> Option<Snapshot> {
         if let Some(elsewhere) = self.elsewhere() {
             return elsewhere.snapshot(key);
@@ -300,8 +322,10 @@ impl Limiter {
         Some(Snapshot { version, state })
     }
 
-    /// The states that learned something since this was last called, each key once, to be kept and given to
-    /// [`Limiter::restore`] after a restart. Call it once a second or so; one shard is locked at a time.
+    /// Returns the states that changed by learning since the last call, each key once.
+    ///
+    /// Store them, and give them to [`Limiter::restore`] after a restart. Call this about once a
+    /// second. One shard is locked at a time.
     pub fn take_learned(&self) -> Vec<(Key, Snapshot)> {
         if let Some(elsewhere) = self.elsewhere() {
             return elsewhere.take_learned();
@@ -313,12 +337,13 @@ impl Limiter {
         learned
     }
 
-    /// Takes a state back that [`Limiter::snapshot`] gave, in place of what is known of `key`. The holders
-    /// of its leases are gone; their slots return.
+    /// Replaces the state of `key` by a state that [`Limiter::snapshot`] returned.
+    ///
+    /// The holders of its leases are gone, so their slots return.
     ///
     /// # Errors
-    /// Another version's state, a damaged one, no room for the key, or a coordinator keeps the
-    /// states. What was known stays.
+    /// The state is of another version or damaged, there is no room for the key, or a coordinator
+    /// keeps the states. The known state stays then.
     pub fn restore(&self, key: &Key, state: &[u8]) -> Result<(), SetError> {
         if let Some(elsewhere) = self.elsewhere() {
             return Ok(elsewhere.remember(key, state)?);
@@ -330,14 +355,17 @@ impl Limiter {
             None => Host::restore(state, now, &registry.config())?,
         };
         host.forget_leases();
-        // Only now: for one that cannot be read no other key is forgotten.
+        // The key is created after decoding: a state that cannot be decoded evicts no other key.
         let mut found = registry.find_or_make(key, now)?;
         found.shard.replace(found.slot, host);
         Ok(())
     }
 
-    /// [`Limiter::restore`] where whoever kept the state died, so that what it granted last may not be in it: nothing leaves
-    /// for one interval after `newest`, the latest departure that may have been granted.
+    /// Restores a key, as [`Limiter::restore`] does, after the process that kept the state has
+    /// died.
+    ///
+    /// Its last grants may be missing in the state. `newest` is the latest departure that may have
+    /// been granted. No request leaves for one interval after it.
     ///
     /// # Errors
     /// As [`Limiter::restore`].
@@ -363,10 +391,12 @@ impl Limiter {
         Ok(())
     }
 
-    /// A permit granted before a restart that its holder may still use: its slot is taken until its lease ends.
+    /// Recreates a permit that was granted before a restart and that its holder may still use.
+    ///
+    /// Its slot is taken until its lease ends.
     ///
     /// # Errors
-    /// No room for the key.
+    /// There is no room for the key.
     pub fn readmit(&self, key: &Key, start: Timestamp, lease: Duration) -> Result<Permit, Full> {
         let now = self.now();
         let mut found = self.0.registry.find_or_make(key, now)?;

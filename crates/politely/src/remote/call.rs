@@ -1,4 +1,4 @@
-//! One call of the coordinator, what may come of it, and who makes it.
+//! Calls of the coordinator, their results, and the trait that carries them out.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,38 +10,38 @@ use politely_core::key::Key;
 use super::claim::Lease;
 use crate::wire;
 
-/// What is called.
+/// The operation of a call.
 #[derive(Debug)]
 pub(super) enum Call {
-    /// With the key of each report.
+    /// An exchange, with the key of each of its reports.
     Exchange(wire::Exchange, Vec<Key>),
     Renew(wire::Permits, Vec<Arc<Lease>>),
     Cancel(wire::Cancel),
     Patch(Key, wire::KeyPatch),
 }
 
-/// A call under way.
+/// A call in flight.
 #[derive(Debug)]
 pub(super) struct Sent {
     pub(super) call: Call,
-    /// Who is asked for, in the order of the items.
+    /// The numbers of the acquire requests in the call, in the order of its items.
     pub(super) asked: Vec<u64>,
     pub(super) kind: Kind,
     pub(super) at: Timestamp,
 }
 
-/// How long a call takes.
+/// The kind of a call, which determines how many may be in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// An exchange that does not wait.
+    /// An exchange that the coordinator answers at once.
     Quick,
-    /// One that is held open.
+    /// An exchange that the coordinator holds open (a long poll).
     Poll,
-    /// Anything else.
+    /// Any other call.
     Errand,
 }
 
-/// What the coordinator said.
+/// The coordinator's answer.
 #[derive(Debug)]
 pub(super) enum Reply {
     Exchanged(wire::Exchanged),
@@ -49,22 +49,22 @@ pub(super) enum Reply {
     Done,
 }
 
-/// Why it said nothing.
+/// Why a call failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum Trouble {
-    /// It cannot be reached, or the connection broke.
+    /// The coordinator cannot be reached, or the connection broke.
     #[error("{0}")]
     Away(String),
-    /// Come again after so long.
+    /// The coordinator is overloaded. Call it again after this time.
     #[error("it has more to do than it can")]
     Busy(Duration),
-    /// It would refuse the call as often as it is made.
+    /// The coordinator rejects this call, and would reject it again.
     #[error("{0}")]
     Wrong(String),
 }
 
-/// Makes calls.
+/// Carries out calls.
 pub(super) trait Transport: Clone + Send + Sync + 'static {
-    /// Makes one.
+    /// Carries out one call.
     fn call(&self, call: &Call) -> impl Future<Output = Result<Reply, Trouble>> + Send + 'static;
 }

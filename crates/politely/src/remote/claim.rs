@@ -1,4 +1,4 @@
-//! The worker's end of a permit that the coordinator granted.
+//! The client's guard of a permit that the coordinator granted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,21 +17,21 @@ use crate::elsewhere::Later;
 use crate::permit::{Departure, Held, Judged, Permit};
 use crate::wire::Told;
 
-/// A coordinator that has not said what becomes of a request by then is not waited for.
+/// The maximum time to wait for the coordinator's decision about a request.
 const JUDGED_WITHIN: Duration = Duration::from_secs(2);
 
-/// A permit as it was granted, its times made this limiter's own.
+/// A permit as the coordinator granted it, with times of this limiter's clock.
 #[derive(Clone, Debug)]
 pub(super) struct Granted {
     pub(super) permit: String,
     pub(super) key: Key,
     pub(super) start: Timestamp,
-    /// It must have left by then.
+    /// The latest time at which the request may leave.
     pub(super) valid_until: Timestamp,
     pub(super) lease: Duration,
 }
 
-/// Until when a permit's slot is its own. The background task renews it as long as the claim is there.
+/// The lease of a permit. The background task renews it as long as the permit's guard exists.
 #[derive(Debug)]
 pub(super) struct Lease {
     pub(super) permit: String,
@@ -49,13 +49,13 @@ impl Lease {
         }
     }
 
-    /// Still so long, unless it is gone.
+    /// Returns the time that is left, or `None` if the lease expired or was lost.
     pub(super) fn left(&self, now: Timestamp) -> Option<Duration> {
         let left = Timestamp::from_micros(self.until.load(Ordering::Acquire)).since(now);
         (!left.is_zero() && !self.lost.load(Ordering::Acquire)).then_some(left)
     }
 
-    /// It lasts so long from `from` on.
+    /// Extends the lease to `lease` from `from` on, if that is later than its present end.
     pub(super) fn extend(&self, from: Timestamp, lease: Duration) {
         let until = (from + safely(lease)).as_micros();
         self.until.fetch_max(until, Ordering::AcqRel);
@@ -66,35 +66,36 @@ impl Lease {
     }
 }
 
-/// A little less, for what passed between the coordinator's clock and ours.
+/// Shortens a lease by a tenth, at most a second. This covers the time between the coordinator's
+/// answer and its arrival here.
 fn safely(lease: Duration) -> Duration {
     lease.saturating_sub((lease / 10).min(Duration::from_secs(1)))
 }
 
-/// An attempt in the coordinator's words.
+/// An attempt, in the fields of the coordinator's API.
 #[derive(Clone, Debug)]
 struct Counted {
-    /// Absent: it may be sent again.
+    /// The method. It is absent if the request may be sent again.
     method: Option<String>,
     number: u16,
     refused: u16,
 }
 
-/// Held until it is reported; dropped before, it is cancelled.
+/// The guard of a permit. Dropping it without a report cancels the permit.
 pub(crate) struct Claim {
     shared: Arc<Shared>,
     granted: Granted,
     lease: Arc<Lease>,
     sent: bool,
-    /// Which attempt at its request this is, if somebody counts.
+    /// The attempt of the request, if attempts are counted.
     attempt: Option<Counted>,
-    /// What was said of the head, to be said again with the bytes when the body has come.
+    /// The report of the head. It is sent again with the bytes when the body has come.
     heard: Option<Box<Told>>,
     over: bool,
 }
 
 impl Claim {
-    /// A claim on `granted`, whose lease is renewed from now on.
+    /// Creates the guard of `granted`. Its lease is renewed from now on.
     pub(super) fn new(shared: &Arc<Shared>, granted: Granted) -> Self {
         let lease = Arc::new(Lease::new(&granted));
         shared.desk.lock().hold(&granted, &lease);
@@ -114,13 +115,13 @@ impl Claim {
     }
 
     pub(super) fn into_permit(self) -> Permit {
-        // What it would give back, the coordinator knows.
+        // The coordinator knows what the permit gives back.
         let unused = Ask::default().unused();
         let departure = Departure::new(self.granted.start, f64::INFINITY, 1, unused);
         Permit::claimed(Box::new(self), departure)
     }
 
-    /// May it still leave?
+    /// Returns whether the request may still leave.
     pub(super) fn is_valid(&self, now: Timestamp) -> bool {
         now <= self.granted.valid_until
     }
@@ -200,7 +201,8 @@ impl Held for Claim {
     ) -> Option<Later<'static, Option<Judged>>> {
         let most = u32::from(u16::MAX);
         self.attempt = Some(Counted {
-            // Whether it may be repeated is known here: by the user's policy, and by whether there is a copy.
+            // The client knows whether the request may be repeated: by the user's policy, and by
+            // whether it has a copy.
             method: (!repeatable).then(|| attempt.method.to_string()),
             number: attempt.number.min(most) as u16,
             refused: attempt.refusals.min(most) as u16,
@@ -214,7 +216,7 @@ impl Held for Claim {
         }))
     }
 
-    /// A coordinator grants one departure at a time.
+    /// Returns the guard alone, since a coordinator grants one departure at a time.
     fn split(self: Box<Self>) -> Vec<Box<dyn Held>> {
         vec![self]
     }

@@ -1,4 +1,5 @@
-//! The thread that makes the calls: callers may live on any runtime, several, or none.
+//! The driver: a thread that makes the calls. Callers may live on any runtime, on several, or on
+//! none.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +13,10 @@ use super::desk::{Delivery, Step};
 use super::{RemoteError, Shared};
 use crate::sync::sleep;
 
-/// A limiter that is gone waits so long for a coordinator that is away.
+/// After the limiter was dropped, the driver waits this long for a coordinator that is unavailable.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Starts the thread. It ends when the limiter and its permits are gone and all is said.
+/// Starts the thread. It ends when the limiter and its permits are dropped and everything is sent.
 pub(super) fn start(shared: Arc<Shared>, transport: impl Transport) -> Result<(), RemoteError> {
     let failed = |why: std::io::Error| RemoteError::Thread(why.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -29,7 +30,7 @@ pub(super) fn start(shared: Arc<Shared>, transport: impl Transport) -> Result<()
     Ok(())
 }
 
-/// Makes call after call.
+/// Makes one call after another.
 pub(super) async fn run(shared: &Arc<Shared>, transport: impl Transport) {
     let mut calls: JoinSet<(Sent, Result<Reply, Trouble>)> = JoinSet::new();
     let mut hopeless: Option<Timestamp> = None;
@@ -68,7 +69,7 @@ pub(super) async fn run(shared: &Arc<Shared>, transport: impl Transport) {
         };
         tokio::select! {
             Some(ended) = calls.join_next() => {
-                // A call that panicked is a call of ours: it would panic again.
+                // A call that panicked would panic again, so the driver ends.
                 let Ok((sent, reply)) = ended else { return };
                 let deliveries = shared.desk.lock().answered(sent, reply, shared.clock.now());
                 deliver(shared, deliveries);
@@ -81,7 +82,8 @@ pub(super) async fn run(shared: &Arc<Shared>, transport: impl Transport) {
     }
 }
 
-/// Tells who waited. One who has gone meanwhile drops the claim, which gives the permit back.
+/// Delivers results to the callers. If a caller has left, its guard is dropped, which gives the
+/// permit back.
 pub(super) fn deliver(shared: &Arc<Shared>, deliveries: Vec<Delivery>) {
     for (answer, result) in deliveries {
         let result = result.map(|granted| Claim::new(shared, granted));

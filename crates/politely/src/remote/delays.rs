@@ -1,4 +1,4 @@
-//! Crawl-delays read here, to be told with every wish for their keys.
+//! Crawl-delays that were read here. They are sent with every acquire request for their keys.
 
 use std::time::Duration;
 
@@ -7,7 +7,8 @@ use politely_core::Timestamp;
 use politely_core::host::CrawlDelay;
 use politely_core::key::Key;
 
-/// Keys of which one is remembered, about 100 bytes each; then all are forgotten, until they are told again.
+/// The maximum number of keys with a Crawl-delay, about 100 bytes each. Beyond it all are
+/// forgotten, until they are set again.
 const KEYS_MAX: usize = 1 << 16;
 
 #[derive(Default)]
@@ -19,7 +20,8 @@ struct Delay {
 }
 
 impl Delays {
-    /// Of several the largest counts as long as it is fresh, as the coordinator has it.
+    /// Sets the Crawl-delay of `key`. The largest one applies as long as it is fresh, as in the
+    /// coordinator.
     pub(super) fn tell(&mut self, key: &Key, told: CrawlDelay, now: Timestamp) {
         let larger = |known: &Delay| known.until > now && known.pause > told.pause;
         if self.0.get(key).is_some_and(larger) {
@@ -35,7 +37,7 @@ impl Delays {
         self.0.insert(key.clone(), delay);
     }
 
-    /// What is to be said of `key`.
+    /// Returns the Crawl-delay of `key`, if it is still fresh.
     pub(super) fn of(&self, key: &Key, now: Timestamp) -> Option<CrawlDelay> {
         let Delay { pause, until } = self.0.get(key)?;
         let fresh = until.since(now);

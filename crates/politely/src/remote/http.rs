@@ -1,4 +1,4 @@
-//! Calls over HTTP, with TLS where the URL says so.
+//! Calls over HTTP, with TLS if the URL begins with `https`.
 
 use std::error::Error;
 use std::future::Future;
@@ -27,18 +27,19 @@ use super::call::{Call, Reply, Transport, Trouble};
 use super::places::Places;
 use crate::wire::{self, Answer, RefusedCode};
 
-/// An answer takes no longer than the call was meant to be held open, and this.
+/// The timeout of an answer, in addition to the time for which the call may be held open.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
-/// A connection that takes longer is not coming.
+/// The timeout for a connection.
 const CONNECT_TIME: Duration = Duration::from_secs(2);
-/// A peer that went away silently is noticed by probes this far apart, when so many had no answer.
+/// The interval of TCP keepalive probes, and the number of probes without an answer that ends a
+/// connection.
 const KEEPALIVE: (Duration, u32) = (Duration::from_secs(5), 2);
-/// The longest answer that is read.
+/// The longest answer that is read, in bytes.
 const ANSWER_MAX: usize = 16 << 20;
-/// No Retry-After of a coordinator is longer.
+/// The longest Retry-After of a coordinator that is followed.
 const BUSY_MAX: Duration = Duration::from_mins(1);
 
-/// Where coordinators are and how to speak with them.
+/// The addresses of the coordinators, and the client that calls them.
 #[derive(Clone)]
 pub(super) struct Http {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
@@ -47,7 +48,7 @@ pub(super) struct Http {
 }
 
 impl Http {
-    /// Of one coordinator, or several with commas between.
+    /// Creates the transport for one coordinator, or for several separated by commas.
     pub(super) fn new(
         urls: &str,
         token: Option<&str>,
@@ -89,7 +90,7 @@ impl Http {
         })
     }
 
-    /// One call below `base`; `held`: so long the coordinator may wait before it answers.
+    /// Makes one call below `base`. The coordinator may wait for `held` before it answers.
     async fn send(
         &self,
         base: &str,
@@ -148,7 +149,7 @@ impl Transport for Http {
             let answer = http.send(base, method, path, body, held).await;
             let mut reply = answer.and_then(|body| answers(&body));
             if is_leaving(&reply) && http.places.leave(place) {
-                // When to come again concerns the one that said so.
+                // The Retry-After concerns only the coordinator that sent it.
                 if let Err(trouble @ Trouble::Busy(_)) = &mut reply {
                     *trouble = Trouble::Away(trouble.to_string());
                 }
@@ -158,7 +159,7 @@ impl Transport for Http {
     }
 }
 
-/// This machine's authorities are trusted, and those of the file `ca`.
+/// Returns a TLS configuration that trusts this machine's authorities and those of the file `ca`.
 fn tls(ca: Option<&Path>) -> Result<ClientConfig, RemoteError> {
     let wrong = |why: rustls::Error| RemoteError::Tls(why.to_string());
     let own = match ca {
@@ -172,12 +173,12 @@ fn tls(ca: Option<&Path>) -> Result<ClientConfig, RemoteError> {
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(wrong)?
-        .dangerous() // which a verifier is that is not made of a list
+        .dangerous() // required for a verifier that is not a list of authorities
         .with_custom_certificate_verifier(Arc::new(verifier));
     Ok(config.with_no_client_auth())
 }
 
-/// Whoever answered so will not do what is asked, and another may.
+/// Returns whether this coordinator cannot serve, and another might.
 fn is_leaving(reply: &Result<Reply, Trouble>) -> bool {
     let closing = |answer: &Answer| {
         let Answer::Refused { code, .. } = answer else {
@@ -192,7 +193,7 @@ fn is_leaving(reply: &Result<Reply, Trouble>) -> bool {
     }
 }
 
-/// The API's address at a coordinator's.
+/// Returns the base URL of the API of the coordinator at `url`.
 fn base(url: &str) -> Result<String, RemoteError> {
     let url = url.trim();
     let named = if url.is_empty() { "an empty URL" } else { url };
@@ -224,7 +225,7 @@ fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, Trouble> {
         .map_err(|why| Trouble::Wrong(format!("its answer makes no sense: {why}")))
 }
 
-/// What a status means for a call as a whole.
+/// Returns the body of a successful answer, or the error that its status means.
 fn judge(status: StatusCode, headers: &HeaderMap, body: Bytes) -> Result<Bytes, Trouble> {
     if status.is_success() {
         return Ok(body);
@@ -240,7 +241,7 @@ fn judge(status: StatusCode, headers: &HeaderMap, body: Bytes) -> Result<Bytes, 
             Duration::from_secs(secs.unwrap_or(1)).min(BUSY_MAX),
         ));
     }
-    // In front of it, say, while it starts.
+    // A proxy in front of the coordinator may answer so while the coordinator starts.
     if status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT {
         return Err(Trouble::Away(status.to_string()));
     }
@@ -249,7 +250,7 @@ fn judge(status: StatusCode, headers: &HeaderMap, body: Bytes) -> Result<Bytes, 
     Err(Trouble::Wrong(format!("{status}{detail}")))
 }
 
-/// The cause at the bottom says what happened.
+/// Returns the error with the text of its innermost cause, which is the most specific one.
 fn away(error: &(dyn Error + 'static)) -> Trouble {
     let mut innermost = error;
     while let Some(cause) = innermost.source() {
@@ -260,7 +261,7 @@ fn away(error: &(dyn Error + 'static)) -> Trouble {
     Trouble::Away(why + advice)
 }
 
-/// What to do about a handshake that will fail the next time too.
+/// Returns advice for a handshake error that will occur again.
 fn advice(why: &str) -> &'static str {
     let known = [
         ("InvalidContentType", "; it speaks no TLS: say http://"),
@@ -278,14 +279,14 @@ fn advice(why: &str) -> &'static str {
     advice.map_or("", |(_, advice)| advice)
 }
 
-/// A key as one part of a path.
+/// Returns the key percent-encoded, as one segment of a path.
 fn escaped(key: &str) -> String {
     use std::fmt::Write as _;
     key.bytes().fold(String::new(), |mut text, byte| {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
             text.push(char::from(byte));
         } else {
-            // A string in memory takes everything.
+            // Writing to a `String` cannot fail.
             let _ = write!(text, "%{byte:02X}");
         }
         text

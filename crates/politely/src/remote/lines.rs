@@ -1,7 +1,8 @@
-//! Who waits for which keys here, and who of them is being asked for.
+//! The queues of callers, by key set, and which of the callers are in a call.
 //!
-//! Callers of the same keys stand in one line. Of each line only the first few are asked for: the coordinator keeps
-//! its own lines, and a thousand tasks that wait for one host would make every call a thousand items long.
+//! Callers of the same keys wait in one queue. Only the first few of each queue are sent to the
+//! coordinator, which has queues of its own. Otherwise a thousand tasks that wait for one host
+//! would make every call a thousand items long.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,15 +16,16 @@ use super::claim::Claim;
 use crate::asked::AcquireError;
 use crate::wire::Item;
 
-/// Of one line so many are asked for at a time: as many as leave within a round trip, and few enough to be repeated.
+/// The maximum number of acquire requests of one queue in calls at a time. That many can leave
+/// within a round trip, and they are few enough to be repeated.
 const FRONT: usize = 32;
 
-/// The keys of one request, the first of which hears its outcome.
+/// The keys of one request. The outcome is reported to the first.
 pub(super) type KeySet = Arc<[Key]>;
-/// How a caller hears.
+/// The channel to a caller.
 pub(super) type Answer = oneshot::Sender<Result<Claim, AcquireError>>;
 
-/// All lines.
+/// All queues.
 #[derive(Default)]
 pub(super) struct Lines {
     of: HashMap<KeySet, Line, foldhash::fast::RandomState>,
@@ -37,19 +39,20 @@ struct Line {
     asked: usize,
 }
 
-/// One permit wanted.
+/// An acquire request without an answer.
 pub(super) struct Open {
     pub(super) keys: KeySet,
     ask: Ask,
-    /// The number that its id is made of: another after the coordinator has done with the first.
+    /// The number in its idempotency key. It changes once the coordinator has used up the first
+    /// key.
     name: u64,
     pub(super) who: Who,
 }
 
-/// Who wants it.
+/// The receiver of the permit.
 pub(super) enum Who {
     Caller(Answer),
-    /// Whoever calls `try_acquire` next.
+    /// A prefetch for the next call of `try_acquire`.
     Wish,
 }
 
@@ -60,12 +63,12 @@ impl Open {
 }
 
 impl Lines {
-    /// How many wait.
+    /// Returns the number of acquire requests.
     pub(super) fn len(&self) -> usize {
         self.open.len()
     }
 
-    /// Joins the end of the line of `keys`.
+    /// Adds an acquire request at the end of the queue of `keys`, and returns its number.
     pub(super) fn join(&mut self, keys: KeySet, ask: Ask, who: Who) -> u64 {
         let number = self.next;
         self.next += 1;
@@ -81,13 +84,16 @@ impl Lines {
         number
     }
 
-    /// Is anybody there to be asked for?
+    /// Returns whether an acquire request can be sent.
     pub(super) fn any_waiting(&self) -> bool {
         let asks = |line: &Line| !line.waiting.is_empty() && line.asked < FRONT;
         self.of.values().any(asks)
     }
 
-    /// Takes up to `most` out of the lines' heads to be asked for, by number and item; `delay` knows the keys' Crawl-delays.
+    /// Takes up to `most` acquire requests from the heads of the queues, and returns their numbers
+    /// and items.
+    ///
+    /// `delay` returns the Crawl-delay of a key.
     pub(super) fn take(
         &mut self,
         most: usize,
@@ -116,12 +122,12 @@ impl Lines {
         (numbers, items)
     }
 
-    /// The key whose outcome is reported.
+    /// Returns the key that the outcome is reported to.
     pub(super) fn key(&self, number: u64) -> Option<&Key> {
         self.open.get(&number).map(|open| &open.keys[0])
     }
 
-    /// It was asked for and goes back to its line's head.
+    /// Returns an acquire request from a call to the head of its queue.
     pub(super) fn back(&mut self, number: u64) {
         let Some(open) = self.open.get(&number) else {
             return;
@@ -132,7 +138,8 @@ impl Lines {
         }
     }
 
-    /// Goes back under another id: what was said of the first is over.
+    /// Returns an acquire request to its queue with a new idempotency key. The answer to the old
+    /// key is final.
     pub(super) fn anew(&mut self, number: u64) {
         if let Some(open) = self.open.get_mut(&number) {
             open.name = self.next;
@@ -141,7 +148,7 @@ impl Lines {
         self.back(number);
     }
 
-    /// It was asked for and has its answer.
+    /// Removes an acquire request that was answered.
     pub(super) fn served(&mut self, number: u64) -> Option<Open> {
         let open = self.open.remove(&number)?;
         if let Some(line) = self.of.get_mut(&open.keys) {
@@ -150,7 +157,8 @@ impl Lines {
         Some(open)
     }
 
-    /// Nobody wants it any more; one that is being asked for stays until its answer comes.
+    /// Removes an acquire request, and returns whether it is gone. A request that is in a call
+    /// stays until its answer comes.
     pub(super) fn withdraw(&mut self, number: u64) -> bool {
         let Some(open) = self.open.get(&number) else {
             return true;
@@ -166,7 +174,7 @@ impl Lines {
         true
     }
 
-    /// Everybody leaves.
+    /// Removes all acquire requests.
     pub(super) fn drain(&mut self) -> Vec<Open> {
         self.of.clear();
         self.open.drain().map(|(_, open)| open).collect()
@@ -175,7 +183,7 @@ impl Lines {
 
 fn item(keys: &KeySet, open: &Open, prefix: &str, delay: Option<CrawlDelay>) -> Item {
     let ahead = open.ask.horizon.as_millis() as u32;
-    // Rounded up: nobody comes early.
+    // Rounded up, so that no request leaves early.
     let pause = |delay: CrawlDelay| delay.pause.as_nanos().div_ceil(1_000_000) as u64;
     Item {
         id: Some(format!("{prefix}{:x}", open.name)),

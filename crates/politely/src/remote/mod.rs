@@ -1,4 +1,4 @@
-//! Permits from a coordinator: the same [`Limiter`], shared by all workers of a fleet.
+//! Permits from a coordinator: a [`Limiter`] whose keys all workers of a fleet share.
 //!
 //! ```no_run
 //! # async fn example(key: politely::Key) -> Result<(), Box<dyn std::error::Error>> {
@@ -13,41 +13,46 @@
 //! # }
 //! ```
 //!
-//! What differs from a limiter of one's own:
+//! How it differs from a limiter of one process:
 //!
-//! - Reports are sent in the background, and [`Permit::report`](crate::Permit::report) answers at once with the rate and
-//!   the hold that the coordinator said last of this key; `event` and `late` are false.
-//! - [`Limiter::try_acquire`] cannot ask: the first refusal makes a wish, which is asked for in the background. The permit
-//!   is kept until the next call takes it or it lapses (half a second at most), and [`Limiter::ready`] says when to call.
-//!   A wish nobody called again for is forgotten after five seconds.
-//! - Configuration and learned states are the coordinator's. [`Limiter::set_rate`], `set_numbers`, `hold`, `unpark` and
-//!   `forget` are passed on to it in the background; a number that it would refuse is an error at once. `numbers`,
-//!   `configure`, `reconfigure`, `restore` and `resume` are [`Unsupported`] errors.
-//!   `explain`, `each`, `keys`, `snapshot` and `take_learned` know nothing.
-//! - A request costs 1,000 tokens at most and names nine keys; more is
+//! - Reports are sent in the background. [`Permit::report`](crate::Permit::report) returns at once,
+//!   with the rate and the hold of the coordinator's last answer for this key. `event` and `late`
+//!   are `false`.
+//! - [`Limiter::try_acquire`] does not wait for the coordinator. Its first refusal starts a
+//!   prefetch in the background. The permit is kept until the next call takes it or it expires,
+//!   after at most half a second. [`Limiter::ready`] returns when to call. A prefetch that no call
+//!   asks for again is dropped after five seconds.
+//! - The coordinator keeps the configuration and the learned states. [`Limiter::set_rate`],
+//!   `set_numbers`, `hold`, `unpark` and `forget` are sent to it in the background. A number that
+//!   it would refuse is an error at once. `numbers`, `configure`, `reconfigure`, `restore` and
+//!   `resume` return [`Unsupported`] errors. `explain`, `each`, `keys`, `snapshot` and
+//!   `take_learned` return nothing.
+//! - A request costs 1,000 tokens at most and has nine keys at most. More is an
 //!   [`AcquireError::Coordinator`]. A hold is a year at most.
-//! - A turn ([`Limiter::turn`]) has no meaning: the lines are the coordinator's. One call grants one departure.
-//! - A Crawl-delay ([`Limiter::crawl_delay`]) is told with every wish for its key, so that a coordinator that forgot it hears it
-//!   again.
-//! - Leases are renewed in the background while a permit or slot is held. [`Permit::renew`](crate::Permit::renew) says
-//!   `None` once one was lost: then the request must be aborted.
+//! - An arrival ([`Limiter::turn`]) has no effect, since the coordinator keeps the queues. One call
+//!   grants one departure.
+//! - A Crawl-delay ([`Limiter::crawl_delay`]) is sent with every acquire request for its key, in
+//!   case the coordinator has lost it.
+//! - Leases are renewed in the background while a permit or slot exists.
+//!   [`Permit::renew`](crate::Permit::renew) returns `None` once a lease was lost. The request must
+//!   then be aborted.
 //!
-//! Several coordinators that share their keys (`politely serve --store`) are named with commas between: the first is called, and
-//! when it has no answer, or is ending, the next. What was asked for and is to be reported is said to that one under the same
-//! ids; a permit that one granted is reported to any.
+//! Several coordinators that share their keys (`politely serve --store`) are listed with commas.
+//! The first is called. If it does not answer, or is shutting down, the next is called. Acquire
+//! requests and reports are sent to it with the same ids. A permit may be reported to any of them.
 //!
-//! While the coordinator is away nobody is let through. Calls are tried again after at most a second, under the same ids;
-//! what is reported meanwhile is kept (65,536 reports) and delivered when it is back.
+//! While the coordinator is unavailable, no permit is granted. Calls are retried after at most a
+//! second, with the same ids. Reports are kept meanwhile (65,536 of them) and sent when it is back.
 //!
 //! | file | its part |
 //! | --- | --- |
-//! | `desk/` | what waits to be said and asked, which call is next, what an answer changes |
-//! | `lines.rs`, `wishes.rs` | who waits; what `try_acquire` was refused for |
-//! | `delays.rs` | what robots.txt asks for |
-//! | `claim.rs`, `told.rs` | a permit's end here, and its report |
+//! | `desk/` | the session: what to send, the next call, the effect of an answer |
+//! | `lines.rs`, `wishes.rs` | the callers' queues; prefetches for `try_acquire` |
+//! | `delays.rs` | Crawl-delays from robots.txt |
+//! | `claim.rs`, `told.rs` | the guard of a permit, and its report |
 //! | `call.rs`, `http.rs` | one call, over HTTP |
 //! | `places.rs` | which of several coordinators is called |
-//! | `courier.rs` | the thread that makes them |
+//! | `courier.rs` | the driver: the thread that makes the calls |
 
 mod call;
 mod claim;
@@ -87,10 +92,10 @@ use self::claim::Claim;
 use self::desk::Desk;
 use self::http::Http;
 
-/// What an error says of this backend.
+/// The name of this backend in errors.
 const BACKEND: &str = "with a coordinator";
 
-/// Makes a [`Limiter`] whose permits come from a coordinator.
+/// Builds a [`Limiter`] whose permits come from a coordinator.
 #[derive(Clone)]
 pub struct RemoteBuilder {
     url: String,
@@ -100,22 +105,22 @@ pub struct RemoteBuilder {
     clock: Option<Clock>,
 }
 
-/// Why there is no such limiter.
+/// Why the limiter cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RemoteError {
-    /// The coordinator's URL makes no sense.
+    /// The coordinator's URL is invalid.
     #[error("{0}: {1}")]
     Url(String, String),
     /// The client's name is not 1 to 128 bytes long.
     #[error("a client's name is 1 to 128 bytes long")]
     Client,
-    /// The token cannot be sent.
+    /// The token cannot be sent in a header.
     #[error("a token is visible ASCII characters")]
     Token,
     /// This machine's certificates cannot be read.
     #[error("no TLS: {0}")]
     Tls(String),
-    /// There is no thread for the calls.
+    /// The thread for the calls cannot be started.
     #[error("no thread: {0}")]
     Thread(String),
 }
@@ -131,32 +136,36 @@ impl RemoteBuilder {
         }
     }
 
-    /// What this worker is called, 1 to 128 bytes: no two may share a name. Default: the process's number and a random one.
+    /// Sets the name of this worker, 1 to 128 bytes. Each worker needs a name of its own. Default:
+    /// the process id and a random number.
     #[must_use]
     pub fn client(mut self, name: impl Into<String>) -> Self {
         self.client = Some(name.into());
         self
     }
 
-    /// The coordinator's token, if it wants one.
+    /// Sets the coordinator's token, if it requires one.
     #[must_use]
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(token.into());
         self
     }
 
-    /// An authority of one's own, a PEM file of one certificate or several, is trusted beside those this machine trusts. Without
-    /// it, `SSL_CERT_FILE` in the environment may name a file to be trusted in their place.
+    /// Sets a PEM file with one or more certificates of authorities to trust, in addition to those
+    /// of this machine.
+    ///
+    /// The environment variable `SSL_CERT_FILE` may name a file to trust in place of those of this
+    /// machine.
     #[must_use]
     pub fn ca(mut self, pem: impl Into<PathBuf>) -> Self {
         self.ca = Some(pem.into());
         self
     }
 
-    /// The limiter. The coordinator need not be there yet.
+    /// Builds the limiter. The coordinator need not be reachable yet.
     ///
     /// # Errors
-    /// A URL, name, token or authority that cannot be right, or no thread.
+    /// The URL, name, token or authority is invalid, or the thread cannot be started.
     pub fn build(self) -> Result<Limiter, RemoteError> {
         let transport = Http::new(&self.url, self.token.as_deref(), self.ca.as_deref())?;
         self.build_with(transport)
@@ -191,18 +200,19 @@ impl std::fmt::Debug for RemoteBuilder {
     }
 }
 
-/// The limiter's end of a coordinator. Dropped, it says what is left to be said and asks for nothing more.
+/// A limiter's connection to a coordinator. Dropping it sends what is pending and acquires nothing
+/// more.
 pub(crate) struct Remote(Arc<Shared>);
 
-/// What callers, permits and the courier share.
+/// The state that callers, permits and the driver share.
 pub(crate) struct Shared {
     desk: Mutex<Desk>,
     clock: Clock,
-    /// There is something for the courier to do.
+    /// Wakes the driver.
     wake: Notify,
-    /// A wished-for permit came.
+    /// Signals that a prefetch ended.
     ready: Notify,
-    /// Something was delivered, or could not be.
+    /// Signals that a call ended.
     said: Notify,
 }
 
@@ -395,7 +405,7 @@ impl Remote {
             if !early.is_zero() && ask.horizon.is_zero() {
                 sleep(early).await;
             }
-            // One that came too late goes back, and another is asked for.
+            // A permit that came too late is cancelled, and another is acquired.
             if claim.is_valid(self.now()) {
                 let waited = self.now().since(began);
                 self.0.desk.lock().waited(waited);
@@ -417,8 +427,12 @@ impl Drop for Remote {
 }
 
 impl Builder {
-    /// Permits come from the coordinator at `url` (`http://127.0.0.1:7077`, or `https`; several that share their keys, with
-    /// commas between: `http://a:7077,http://b:7077`) instead of from this process. Of what was said here only the clock stays: limits, capacity and lines are the coordinator's.
+    /// Takes permits from the coordinator at `url` instead of from this process.
+    ///
+    /// The URL is `http://127.0.0.1:7077`, for example, or begins with `https`. Several
+    /// coordinators that share their keys are listed with commas: `http://a:7077,http://b:7077`.
+    /// Only the clock of this builder applies. The coordinator keeps the limits, the capacity and
+    /// the queues.
     pub fn coordinator(self, url: impl Into<String>) -> RemoteBuilder {
         RemoteBuilder::new(url.into(), self.clock)
     }

@@ -1,4 +1,4 @@
-//! Several coordinators that share their keys, of which one is called, until it has no answer.
+//! Several coordinators that share their keys. One of them is called until it does not answer.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,7 +8,7 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// The first is called first.
+    /// Creates the list. Its first coordinator is called first.
     pub(super) const fn new(bases: Vec<String>) -> Self {
         Self {
             bases,
@@ -16,16 +16,17 @@ impl Places {
         }
     }
 
-    /// Which to call, and where that is.
+    /// Returns the number and the base URL of the coordinator to call.
     pub(super) fn current(&self) -> (usize, &str) {
         let current = self.current.load(Ordering::Relaxed);
         (current, &self.bases[current])
     }
 
-    /// `place` had no answer: from now on the next is called, unless somebody has seen to it already. False if there is no other.
+    /// Moves on from `place`, which did not answer, unless another call has done so. Returns
+    /// `false` if there is no other coordinator.
     pub(super) fn leave(&self, place: usize) -> bool {
         let next = (place + 1) % self.bases.len();
-        // Of several calls that failed together only one moves on.
+        // Of several calls that failed together, only one moves on.
         let _ = self
             .current
             .compare_exchange(place, next, Ordering::Relaxed, Ordering::Relaxed);

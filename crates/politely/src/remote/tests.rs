@@ -1,4 +1,4 @@
-//! The limiter over a coordinator that is a few lines long.
+//! Tests of the limiter over a coordinator of a few lines.
 
 mod failover;
 
@@ -16,7 +16,8 @@ use super::call::{Call, Reply, Transport, Trouble};
 use crate::limiter::Limiter;
 use crate::wire::{Answer, Exchanged, Grant, Heard, Next, Told, ToldAnswer};
 
-/// Grants everything that is asked for, unless it is away; knows who holds what.
+/// A coordinator that grants every acquire request, unless it is unavailable. It records reports
+/// and cancellations.
 #[derive(Clone, Default)]
 struct Generous(Arc<Inner>);
 
@@ -27,14 +28,14 @@ struct Inner {
     granted: AtomicUsize,
     reported: Mutex<Vec<(String, bool)>>,
     cancelled: Mutex<Vec<(String, bool)>>,
-    /// Of each report the attempt and how often it was refused, if anything was said of the method.
+    /// For each report, the attempt, the number of refusals, and the method if it was sent.
     attempts: Mutex<Vec<(u16, u16, Option<String>)>>,
 }
 
 impl Transport for Generous {
     fn call(&self, call: &Call) -> impl Future<Output = Result<Reply, Trouble>> + Send + 'static {
         let reply = self.answer(call);
-        // As a network would: whoever waits for the answer lets others run.
+        // As on a network, other tasks run while a caller waits for the answer.
         async move {
             tokio::task::yield_now().await;
             reply
@@ -96,7 +97,7 @@ impl Generous {
     }
 }
 
-/// A failed request may be sent twice again, at once.
+/// Decides that a failed request may be sent twice more, at once.
 fn next(told: &Told) -> Next {
     match told.meaning.as_ref().map(|meaning| meaning.signal) {
         Some(Heard::Overloaded) if told.attempt < 3 => Next::Retry { after_ms: 0 },
@@ -249,7 +250,7 @@ fn what_cannot_be_a_coordinator_is_told_at_once() {
     assert!(builder().token("a\nb").build().is_err());
 }
 
-/// Alone it would be sent five times, after pauses of seconds.
+/// Without the coordinator's decision it would be sent five times, with pauses of seconds.
 #[cfg(feature = "tower")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whether_a_request_is_sent_again_the_coordinator_says() {

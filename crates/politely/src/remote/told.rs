@@ -1,13 +1,13 @@
-//! A report in the coordinator's words.
+//! Reports, in the format of the coordinator's API.
 
 use politely_core::signal::Report;
 
 use crate::wire::{Meaning, Told, ToldQuota};
 
-/// What is said of `permit`; `body_coming`: the slot stays taken.
+/// Returns the report of `permit`. With `body_coming`, the slot stays taken.
 pub(super) fn told(permit: &str, report: &Report, body_coming: bool) -> Told {
     let ms = |span: Option<std::time::Duration>| span.map(|span| span.as_millis() as u64);
-    // Rounded up: nobody comes early.
+    // Rounded up, so that no request leaves early.
     let retry_after = report
         .retry_after
         .map(|span| span.as_nanos().div_ceil(1_000_000) as u64);

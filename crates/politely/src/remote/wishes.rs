@@ -1,4 +1,6 @@
-//! What `try_acquire` was refused for: asked of the coordinator in the background, and kept until it is asked for again.
+//! Prefetches: after a refusal by `try_acquire`, the permit is acquired in the background.
+//!
+//! It is kept until the same keys are asked for again, or until it expires.
 
 use std::time::Duration;
 
@@ -12,20 +14,20 @@ use super::claim::Granted;
 use super::lines::KeySet;
 use crate::asked::RefusalReason;
 
-/// A wish nobody came back for is forgotten.
+/// A prefetch that no call asks for again is dropped after this time.
 const KEPT: Duration = Duration::from_secs(5);
-/// … and so many are kept, about 300 bytes each.
+/// The maximum number of prefetches, about 300 bytes each.
 const WISHES_MAX: usize = 1 << 14;
-/// Without a call to be woken, ask again after so long.
+/// The time after which a refused caller should ask again, unless it waits for `ready`.
 pub(super) const AGAIN: Duration = Duration::from_secs(1);
-/// A permit may leave until its time, inclusive.
+/// A permit is valid until and including `valid_until`, so it is dropped this much later.
 const MOMENT: Duration = Duration::from_millis(1);
-/// A parked key of which nobody knows until when.
+/// The assumed length of a hold that parks a key, if the coordinator does not send it.
 const PARKED: Duration = Duration::from_hours(2);
 
 pub(super) struct Wishes {
     of: HashMap<KeySet, Wish, foldhash::fast::RandomState>,
-    /// When the next kept permit lapses or a wish may be forgotten: all are looked at then, not before.
+    /// The time of the next sweep: a kept permit expires or a prefetch may be dropped then.
     due: Timestamp,
 }
 
@@ -40,24 +42,24 @@ impl Default for Wishes {
 
 struct Wish {
     touched: Timestamp,
-    /// Its place in line.
+    /// The number of its acquire request.
     asked: Option<u64>,
     kept: Option<Granted>,
-    /// The coordinator said no, until then.
+    /// The coordinator refused, until this time and for this reason.
     refused: Option<(Timestamp, RefusalReason)>,
 }
 
-/// What a call of `try_acquire` finds.
+/// The result of a call of `try_acquire`.
 pub(super) enum Found {
     Permit(Granted),
-    /// Ask again then.
+    /// There is no permit. Ask again at this time.
     No(RefusalReason, Timestamp),
-    /// The same, and it must join the line.
+    /// There is no permit, and an acquire request must be added for these keys.
     New(KeySet),
 }
 
 impl Wishes {
-    /// Somebody calls for a permit of `keys`.
+    /// Takes the prefetched permit of `keys`, or notes the prefetch.
     pub(super) fn call(&mut self, keys: &[Key], now: Timestamp) -> Found {
         if let Some(wish) = self.of.get_mut(keys) {
             wish.touched = now;
@@ -98,14 +100,15 @@ impl Wishes {
         Found::New(keys)
     }
 
-    /// It stands in line.
+    /// Notes the number of the prefetch's acquire request.
     pub(super) fn joined(&mut self, keys: &[Key], number: u64) {
         if let Some(wish) = self.of.get_mut(keys) {
             wish.asked = Some(number);
         }
     }
 
-    /// Keeps a permit that came; one that nobody wants any more comes back.
+    /// Keeps a permit for the next call. Returns the permit that is not needed any more, if there
+    /// is one.
     pub(super) fn came(&mut self, keys: &[Key], granted: Granted) -> Option<Granted> {
         let Some(wish) = self.of.get_mut(keys) else {
             return Some(granted);
@@ -115,7 +118,7 @@ impl Wishes {
         wish.kept.replace(granted)
     }
 
-    /// The coordinator said no.
+    /// Notes that the coordinator refused.
     pub(super) fn refused(&mut self, keys: &[Key], reason: RefusalReason, until: Timestamp) {
         if let Some(wish) = self.of.get_mut(keys) {
             wish.asked = None;
@@ -123,7 +126,10 @@ impl Wishes {
         }
     }
 
-    /// Takes out the permits nobody took in time; and forgets wishes nobody came back for, as far as `withdraw` lets it.
+    /// Returns the kept permits that expired, and drops the prefetches that no call asked for
+    /// again.
+    ///
+    /// A prefetch with an acquire request is dropped only if `withdraw` returns `true`.
     pub(super) fn sweep(
         &mut self,
         now: Timestamp,
@@ -155,18 +161,18 @@ impl Wishes {
         lapsed
     }
 
-    /// When to sweep again.
+    /// Returns the time of the next sweep.
     pub(super) const fn due(&self) -> Timestamp {
         self.due
     }
 
-    /// All permits that are kept.
+    /// Removes all prefetches and returns the kept permits.
     pub(super) fn drain(&mut self) -> Vec<Granted> {
         self.of.drain().filter_map(|(_, wish)| wish.kept).collect()
     }
 }
 
-/// Until when a parked key is parked, and as which reason.
+/// Returns how long a key is parked, and the reason.
 pub(super) fn parked(said: &str, rest_ms: Option<u64>) -> (Duration, Reason) {
     let all = [
         HoldReason::RetryAfter,

@@ -1,9 +1,9 @@
 //! Permits that another process was granted: a process that knows their leases may use them.
 //!
 //! The cells of the keys hold everything that belongs to a permit. Before its report is answered,
-//! the leases are renewed: the write that renews them meets the engine's own state and tells
-//! whether they exist. A report that reaches two processes counts once, since the first one takes
-//! the lease.
+//! the leases are renewed: the write that renews them meets the engine's own state, so its result
+//! shows whether they exist. A report that reaches two processes counts once, since the first one
+//! takes the lease.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -31,7 +31,7 @@ pub struct StoreBuilder {
     away: Away,
 }
 
-/// What a process does while the engine is unavailable.
+/// The behavior of a process while the engine is unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Away {
     /// No permit is granted. Permits already granted expire.

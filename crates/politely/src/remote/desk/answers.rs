@@ -1,4 +1,4 @@
-//! What an answer changes, and what becomes of what had none.
+//! The effect of an answer, and of a call without an answer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,27 +16,28 @@ use crate::asked::{AcquireError, RefusalReason};
 use crate::permit::Judged;
 use crate::wire::{self, Answer as Said, RefusedCode};
 
-/// The pause after a call without an answer is anywhere below this at first …
+/// The maximum pause after the first call without an answer. It doubles with each further one.
 const PAUSE: Duration = Duration::from_millis(50);
-/// … doubles, and is never longer: work goes on soon after its return.
+/// The upper bound of that maximum. It is short, so that work goes on soon after the coordinator is
+/// back.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Ask again where the coordinator is busy and does not say when.
+/// The maximum pause before an acquire request is sent again with a new idempotency key.
 const SOON: Duration = Duration::from_millis(200);
 
-/// What an answer to one item means.
+/// The meaning of an answer to one item.
 enum Verdict {
-    /// To its place in line.
+    /// The acquire request returns to its place in the queue.
     Back,
-    /// … under another id.
+    /// It returns to its place with a new idempotency key.
     Anew,
     Served(Result<Granted, No>),
 }
 
-/// It will not be granted: as a caller hears it, as `try_acquire` says it, and for how long.
+/// A final refusal: the error of `acquire`, the reason of `try_acquire`, and how long it applies.
 struct No(AcquireError, RefusalReason, Duration);
 
 impl Desk {
-    /// What came of a call; who is to hear of it.
+    /// Applies the result of a call, and returns the results for its callers.
     pub(in super::super) fn answered(
         &mut self,
         sent: Sent,
@@ -68,12 +69,12 @@ impl Desk {
         }
     }
 
-    /// Full jitter: anywhere below `most`.
+    /// Returns full jitter: a random time below `most`.
     fn jitter(&mut self, most: Duration) -> Duration {
         most.mul_f64(self.rng.unit())
     }
 
-    /// Nobody heard it: it will be said again.
+    /// Takes a call without an answer back, so that everything in it is sent again.
     fn take_back(&mut self, sent: Sent, now: Timestamp) {
         for number in sent.asked.into_iter().rev() {
             self.lines.back(number);
@@ -94,7 +95,8 @@ impl Desk {
         }
     }
 
-    /// The coordinator will not hear it, however often it is said.
+    /// Drops the content of a rejected call, since it would be rejected again. Its callers get an
+    /// error.
     fn refused(&mut self, sent: Sent, why: &str, now: Timestamp) -> Vec<Delivery> {
         self.failures = 0;
         tracing::warn!(%why, "the coordinator refuses a call");
@@ -180,8 +182,8 @@ impl Desk {
         }
     }
 
-    /// What becomes of the request of `permit`. Nothing is said where the coordinator could not understand the report: then its
-    /// worker judges alone.
+    /// Delivers the coordinator's decision about the request of `permit`. If the coordinator could
+    /// not decode the report, nothing is delivered, and the worker decides alone.
     fn judge(&mut self, permit: &str, told: wire::ToldAnswer) {
         let Some(judge) = self.judges.remove(permit) else {
             return;
@@ -191,7 +193,7 @@ impl Desk {
             wire::Next::GiveUp { reason } => Judged::GiveUp(reason),
             wire::Next::Done => return,
         };
-        // Who was served does not wait for it.
+        // The receiver is gone if the worker does not wait for the decision.
         let _ = judge.send(judged);
     }
 
@@ -225,7 +227,7 @@ impl Desk {
 
     fn verdict(&mut self, number: u64, said: Said, now: Timestamp) -> Verdict {
         let Some(key) = self.lines.key(number).cloned() else {
-            // Closed meanwhile.
+            // The session was closed meanwhile.
             if let Said::Granted(grant) = said {
                 self.cancel(grant.permit, false);
             }
@@ -262,7 +264,8 @@ impl Desk {
                 RefusedCode::LineFull => {
                     no(AcquireError::LineFull(key), RefusalReason::Asked, AGAIN)
                 }
-                // Its permit is gone, or the coordinator is about to go: another id will do, a little later.
+                // The permit of this idempotency key is gone, or the coordinator is shutting down.
+                // A new key is sent a little later.
                 RefusedCode::IdUsed | RefusedCode::Closing => {
                     self.not_before = self.not_before.max(now + self.jitter(SOON));
                     Verdict::Anew

@@ -1,4 +1,4 @@
-//! Which call is next.
+//! The choice of the next call.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use super::super::call::{Call, Kind, Sent};
 use super::{Desk, Step};
 use crate::wire::{self, Told, Want};
 
-/// Between two calls: what comes meanwhile rides together.
+/// The minimum time between two calls. Everything that comes meanwhile shares the next call.
 const LINGER: Duration = Duration::from_millis(1);
-/// Calls held open at a time.
+/// The maximum number of held-open calls at a time.
 const POLLS: usize = 8;
-/// With all of those under way, newcomers are asked for this often.
+/// The interval at which new acquire requests are sent while all held-open calls are in use.
 const QUICK_EVERY: Duration = Duration::from_millis(100);
-/// How long a call is held open.
+/// The time for which a call is held open.
 const WAIT: Duration = Duration::from_secs(25);
-/// Items per call; of reports, which are longer, a quarter.
+/// The maximum number of items per call. Reports are longer, so a call has a quarter as many.
 const ITEMS: usize = wire::ITEMS_MAX;
 
 impl Desk {
-    /// The next call, or when to look again.
+    /// Returns the next call, or the time to look again.
     pub(in super::super) fn next(&mut self, now: Timestamp) -> Step {
         let lines = &mut self.lines;
         let lapsed = self.wishes.sweep(now, |number| lines.withdraw(number));
@@ -81,7 +81,7 @@ impl Desk {
             return Ok(self.exchange(Kind::Quick, now));
         }
         let mut due = self.wishes.due();
-        // While an errand is under way its end comes first.
+        // While a pending command is in flight, its end comes first.
         if let Some(((at, _), _)) = self.leases.first_key_value()
             && !self.under_way.errand
         {
@@ -95,7 +95,7 @@ impl Desk {
         }
         if self.under_way.polls < POLLS {
             let call = self.exchange(Kind::Poll, now);
-            // All who waited may have given up.
+            // All waiting callers may have given up.
             return if call.1.is_empty() {
                 Err(due)
             } else {

@@ -1,11 +1,15 @@
-//! What waits to be said and asked, which call is next, and what an answer changes: no clock, no socket.
+//! The session with the coordinator, without a clock or a socket.
 //!
-//! Nothing costs a call of its own. Reports ride in an exchange that does not wait, together with whoever is to be asked
-//! for; who cannot be served at once is asked for in a call that is held open until somebody is. Of the first kind one
-//! is under way at a time, of the second a few.
+//! It keeps what is to be sent, chooses the next call, and applies each answer.
 //!
-//! Without an answer everything goes back to where it was and is said again, under the same ids, after a pause with full
-//! jitter; one call at a time finds out whether the coordinator is back.
+//! Reports and acquire requests share calls. An exchange that is not held open carries the reports
+//! and the new acquire requests. Requests that cannot be served at once are sent in a call that is
+//! held open until one of them is served. One call of the first kind is in flight at a time, and a
+//! few of the second kind.
+//!
+//! After a call without an answer, its content returns to its queues. It is sent again with the
+//! same ids, after a pause with full jitter. One call at a time then probes whether the coordinator
+//! is back.
 
 mod answers;
 mod compose;
@@ -33,19 +37,20 @@ use crate::permit::Judged;
 use crate::stats::Stats;
 use crate::wire::{KeyPatch, Told};
 
-/// Callers in line, about 200 bytes each.
+/// The maximum number of waiting callers, about 200 bytes each.
 const WAITING_MAX: usize = 1 << 18;
-/// Reports kept while the coordinator is away, about 300 bytes each; then the oldest goes.
+/// The maximum number of reports that are kept while the coordinator is unavailable, about 300
+/// bytes each. Beyond it the oldest is dropped.
 const REPORTS_MAX: usize = 1 << 16;
-/// Keys whose rate and hold are remembered.
+/// The maximum number of keys whose rate and hold are kept.
 const KNOWN_MAX: usize = 1 << 16;
 
-/// Who hears what, to be told without the lock.
+/// A caller's channel and its result, to be delivered after the lock is released.
 pub(super) type Delivery = (Answer, Result<Granted, AcquireError>);
 
 pub(super) struct Desk {
     client: String,
-    /// Tells our wishes from those of an earlier process of this name.
+    /// The prefix of idempotency keys. It differs from that of an earlier process of the same name.
     prefix: String,
     rng: Rng,
     lines: Lines,
@@ -53,12 +58,12 @@ pub(super) struct Desk {
     ready: Vec<Key>,
     patches: VecDeque<(Key, KeyPatch)>,
     reports: VecDeque<(Key, Told)>,
-    /// By whether the request had left.
+    /// Permits to cancel. The index tells whether the request had left.
     cancels: [Vec<String>; 2],
     leases: BTreeMap<(Timestamp, u64), Weak<Lease>>,
     known: HashMap<Key, Known, foldhash::fast::RandomState>,
     delays: Delays,
-    /// Who waits to be told what becomes of a request, by its permit.
+    /// The channels for decisions about requests, by permit.
     judges: HashMap<String, oneshot::Sender<Judged>, foldhash::fast::RandomState>,
     stats: Stats,
     counter: u64,
@@ -68,21 +73,21 @@ pub(super) struct Desk {
     failures: u32,
     not_before: Timestamp,
     trouble: Option<String>,
-    /// The coordinator is called even if there is nothing to say.
+    /// The coordinator is called even if there is nothing to send.
     greet: bool,
-    /// Calls that had an answer, or none.
+    /// The number of ended calls, with or without an answer.
     answers: u64,
-    /// Something that was said was refused, and is not said again.
+    /// The coordinator rejected something, which is not sent again.
     unheard: bool,
     closed: bool,
 }
 
-/// Calls under way.
+/// The calls in flight.
 #[derive(Default)]
 struct UnderWay {
     polls: usize,
     quick: bool,
-    /// Patch, cancel, renew: one of these at a time.
+    /// A patch, a cancellation or a renewal is in flight. There is one of these at a time.
     errand: bool,
 }
 
@@ -110,10 +115,10 @@ impl UnderWay {
     }
 }
 
-/// What is to be done.
+/// The next step of the driver.
 pub(super) enum Step {
     Call(Sent),
-    /// Nothing before then.
+    /// There is nothing to do before this time.
     Wait(Timestamp),
 }
 
@@ -148,7 +153,7 @@ impl Desk {
         }
     }
 
-    /// A caller joins the line of `keys`.
+    /// Adds a caller to the queue of `keys`.
     pub(super) fn ask(
         &mut self,
         keys: &[Key],
@@ -166,7 +171,7 @@ impl Desk {
         Ok(())
     }
 
-    /// A permit that came for an earlier call, or a wish for the next.
+    /// Returns the prefetched permit of `keys`, or starts a prefetch.
     pub(super) fn try_ask(
         &mut self,
         keys: &[Key],
@@ -189,7 +194,7 @@ impl Desk {
         Err(refused)
     }
 
-    /// A report, and what is known of its key by now.
+    /// Adds a report, and returns the last known rate and hold of its key.
     pub(super) fn tell(
         &mut self,
         key: &Key,
@@ -211,7 +216,8 @@ impl Desk {
         }
     }
 
-    /// `judge` is to hear what becomes of the request of `permit`, once that is reported.
+    /// Registers `judge` for the decision about the request of `permit`. The decision comes after
+    /// the report.
     pub(super) fn asks(&mut self, permit: String, judge: oneshot::Sender<Judged>) {
         self.judges.insert(permit, judge);
     }
@@ -226,37 +232,37 @@ impl Desk {
         self.reports.push_back((key.clone(), told));
     }
 
-    /// A permit that will not be used.
+    /// Cancels a permit that will not be used.
     pub(super) fn cancel(&mut self, permit: String, sent: bool) {
         self.stats.cancelled += 1;
         self.judges.remove(&permit);
         let cancels = &mut self.cancels[usize::from(sent)];
-        // What does not fit runs out by itself.
+        // A permit beyond the maximum expires by itself.
         if cancels.len() < REPORTS_MAX {
             cancels.push(permit);
         }
     }
 
-    /// An operator's word on `key`.
+    /// Adds an operator's change to `key`.
     pub(super) fn patch(&mut self, key: &Key, patch: KeyPatch) {
         if self.patches.len() < REPORTS_MAX {
             self.patches.push_back((key.clone(), patch));
         }
     }
 
-    /// The host of `key` asks for this in its robots.txt.
+    /// Sets the Crawl-delay of `key` from its host's robots.txt.
     pub(super) fn crawl_delay(&mut self, key: &Key, told: CrawlDelay, now: Timestamp) {
         self.delays.tell(key, told, now);
     }
 
-    /// Somebody holds `granted`: its lease is renewed at half its length.
+    /// Notes the guard of `granted`. Its lease is renewed at half its length.
     pub(super) fn hold(&mut self, granted: &Granted, lease: &Arc<Lease>) {
         self.stats.granted += 1;
         self.claims += 1;
         self.renew_at(granted.start + granted.lease / 2, Arc::downgrade(lease));
     }
 
-    /// A claim is over.
+    /// Notes that a guard was dropped.
     pub(super) fn let_go(&mut self) {
         self.claims -= 1;
     }
@@ -266,17 +272,17 @@ impl Desk {
         self.leases.insert((at, self.counter), lease);
     }
 
-    /// Keys for which a wished permit came since the last call.
+    /// Returns the keys whose prefetch ended since the last call.
     pub(super) fn take_ready(&mut self) -> Vec<Key> {
         std::mem::take(&mut self.ready)
     }
 
-    /// The rate and the hold of `key` as the coordinator said them last.
+    /// Returns the rate of `key` in the coordinator's last answer.
     pub(super) fn rate(&self, key: &Key) -> Option<f64> {
         self.known.get(key).map(|known| known.rate)
     }
 
-    /// Why the last call had no answer, or was refused.
+    /// Returns why the last call was not answered or was rejected.
     pub(super) fn trouble(&self) -> Option<String> {
         self.trouble.clone()
     }
@@ -293,13 +299,15 @@ impl Desk {
         self.stats.waited += waited;
     }
 
-    /// Calls the coordinator even if there is nothing to say; how many calls were answered before.
+    /// Requests a call even if there is nothing to send, and returns the number of calls ended so
+    /// far.
     pub(super) const fn greet(&mut self) -> u64 {
         self.greet = true;
         self.answers
     }
 
-    /// What came of calls since `before` were answered: `Some(Err)` if the last was refused.
+    /// Returns the result of a call that ended after the first `before` ones: an error if the last
+    /// call was rejected.
     pub(super) fn greeted(&self, before: u64) -> Option<Result<(), String>> {
         (self.answers > before).then(|| match &self.trouble {
             Some(why) if self.failures == 0 => Err(why.clone()),
@@ -307,7 +315,7 @@ impl Desk {
         })
     }
 
-    /// Nobody is served any more; what is to be said is said.
+    /// Refuses all callers and cancels the kept permits. What is pending is still sent.
     pub(super) fn close(&mut self) -> Vec<Delivery> {
         self.closed = true;
         for kept in self.wishes.drain() {
@@ -321,7 +329,7 @@ impl Desk {
         callers.collect()
     }
 
-    /// Has all been said?
+    /// Returns whether nothing is left to send.
     pub(super) fn is_quiet(&self) -> bool {
         self.patches.is_empty()
             && self.reports.is_empty()
@@ -330,17 +338,17 @@ impl Desk {
             && !self.under_way.errand
     }
 
-    /// Once all has been said: whether nothing of it was refused.
+    /// Returns whether nothing was rejected, once nothing is left to send.
     pub(super) fn was_heard(&self) -> Option<bool> {
         self.is_quiet().then_some(!self.unheard)
     }
 
-    /// Closed, and nothing is left to be said or will be.
+    /// Returns whether the session is closed and has nothing to send now or later.
     pub(super) fn is_over(&self) -> bool {
         self.closed && self.is_quiet() && self.claims == 0
     }
 
-    /// Closed, and the coordinator is away.
+    /// Returns whether the session is closed and the coordinator is unavailable.
     pub(super) fn is_hopeless(&self) -> bool {
         self.closed && self.failures > 0
     }

@@ -43,7 +43,7 @@ fn tell(desk: &mut Desk, permit: &str) {
     desk.tell(&key(0), said, &report, START);
 }
 
-/// The next call at `now`, or when there will be one.
+/// Returns the next call at `now`, or the time of the next look.
 fn call(desk: &mut Desk, now: Timestamp) -> Result<Sent, Timestamp> {
     match desk.next(now) {
         Step::Call(sent) => Ok(sent),
@@ -63,7 +63,7 @@ fn ids(sent: &Sent) -> Vec<String> {
     items.map(|item| item.id.clone().unwrap()).collect()
 }
 
-/// Where in a call a host is asked for: hosts are asked for in no order.
+/// Returns the index of a host's item in a call. Hosts come in no order.
 fn place(sent: &Sent, host: usize) -> u32 {
     let named = Some(key(host).as_str().to_owned());
     let mut items = exchange(sent).acquire.iter();
@@ -104,7 +104,7 @@ fn callers_of_many_hosts_share_a_call() {
         (exchange(&sent).want, sent.kind),
         (Want::Any(100), Kind::Poll)
     );
-    // Two are served; the others are asked for once more, in one call and under the same ids.
+    // Two are served. The others are sent once more, in one call and with the same ids.
     let ids_before = ids(&sent);
     let [third, seventh] = [3, 7].map(|host| place(&sent, host));
     let answers = vec![granted(third, "a"), granted(seventh, "b")];
@@ -141,7 +141,7 @@ fn reports_ride_with_whoever_is_asked_for() {
         (exchange(&sent).wait_ms, exchange(&sent).want),
         (0, Want::Any(50))
     );
-    // What is told meanwhile waits for this call's answer and then goes in one.
+    // Reports that come meanwhile wait for this call's answer, and then share one call.
     for i in 50..70 {
         tell(&mut desk, &format!("{i}"));
         assert!(call(&mut desk, after(i)).is_err());
@@ -180,7 +180,8 @@ fn without_an_answer_all_is_said_again_in_one_call_at_a_time() {
     desk.answered(sent, away(), now);
     tell(&mut desk, "d");
     for _ in 0..20 {
-        // Full jitter, and never more than a second: the coordinator's return is noticed soon.
+        // The pause has full jitter and is at most a second, so the coordinator's return is noticed
+        // soon.
         let sent = match call(&mut desk, now) {
             Ok(sent) => sent,
             Err(at) => {
@@ -263,7 +264,7 @@ fn what_the_coordinator_says_of_an_item_is_what_the_caller_hears() {
         let mut deliveries = desk.answered(sent, says(vec![refused(said)]), START);
         assert_eq!(deliveries.pop().unwrap().1.unwrap_err(), heard);
     }
-    // A coordinator that is about to end is asked again, as is one that has done with the id.
+    // The request is sent again if the coordinator is shutting down or has used up the id.
     for said in [RefusedCode::Closing, RefusedCode::IdUsed] {
         let mut desk = desk();
         let _comes = ask(&mut desk, 0);
@@ -278,7 +279,8 @@ fn what_the_coordinator_says_of_an_item_is_what_the_caller_hears() {
     }
 }
 
-/// Before this, who only tried heard that the coordinator was being asked, for ever; and all that was said had arrived.
+/// Before this, `try_acquire` returned `Asked` forever, and the flush returned that everything had
+/// arrived.
 #[test]
 fn a_wrong_token_is_told_to_who_tries_and_to_who_settles() {
     let mut desk = desk();
@@ -311,7 +313,7 @@ fn a_refused_try_is_a_wish_whose_permit_is_kept_until_it_lapses() {
     assert_eq!(desk.take_ready(), keys);
     let permit = desk.try_ask(&keys, Ask::default(), after(20)).unwrap();
     assert_eq!(permit.permit, "a");
-    // The next comes, and nobody takes it.
+    // The next permit comes, and no call takes it.
     assert_eq!(refused(&mut desk, after(21)), RefusalReason::Asked);
     let sent = call(&mut desk, after(22)).unwrap();
     desk.answered(sent, says(vec![granted(0, "b")]), after(30));
@@ -337,7 +339,7 @@ fn a_wish_nobody_came_back_for_is_forgotten() {
     let keys = [key(0)];
     _ = desk.try_ask(&keys, Ask::default(), START);
     let sent = call(&mut desk, START).unwrap();
-    // Its call is held open still; then its permit comes after all.
+    // Its call is still held open. Then the call ends without a permit.
     assert!(call(&mut desk, after(6_000)).is_err());
     desk.answered(sent, says(vec![]), after(6_001));
     assert!(call(&mut desk, after(12_000)).is_err());
@@ -401,7 +403,7 @@ fn a_lease_is_renewed_at_half_and_its_loss_is_told() {
     assert_eq!(lease.left(after(10_002)), None);
 }
 
-/// A coordinator may have been killed and have forgotten it.
+/// The coordinator may have been killed and have lost the delay.
 #[test]
 fn a_crawl_delay_is_told_with_every_wish_while_it_is_fresh() {
     let mut desk = desk();

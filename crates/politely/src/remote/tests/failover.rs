@@ -1,4 +1,4 @@
-//! Several coordinators, of which some do not answer, over HTTP.
+//! Several coordinators over HTTP, some of which do not answer.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use super::super::call::{Call, Reply, Transport, Trouble};
 use super::super::http::Http;
 use crate::wire::{Acquired, Answer, Exchange, Exchanged, RefusedCode};
 
-/// Answers every call with this, one connection a call.
+/// Starts a server that gives this answer to every call, on one connection per call.
 async fn says(status: &'static str, body: String) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -28,7 +28,7 @@ async fn says(status: &'static str, body: String) -> SocketAddr {
     address
 }
 
-/// Nobody listens there.
+/// Returns an address without a listener.
 async fn nobody() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     listener.local_addr().unwrap()
@@ -64,7 +64,7 @@ async fn the_next_is_called_where_one_is_away_or_ending() {
     let urls = places.map(|place| format!("http://{place}/")).join(", ");
     let http = Http::new(&urls, None, None).unwrap();
     assert!(matches!(exchange(&http).await, Err(Trouble::Away(_))));
-    // Not to be left alone for 30 s: that is said of one alone.
+    // The pause of 30 s applies only if this coordinator is the only one.
     assert!(matches!(exchange(&http).await, Err(Trouble::Away(_))));
     for refused in [1, 0, 0] {
         let Reply::Exchanged(said) = exchange(&http).await.unwrap() else {

@@ -88,8 +88,8 @@ async fn a_line_of_the_dead_is_waited_for_no_longer_than_four() {
     assert!(waited <= Duration::from_secs(2), "{waited:?}");
 }
 
-/// Before this, the second caller of an open key wrote once to join the line and once to be served,
-/// and each write sent a notice.
+/// Before this, the second caller of an open key wrote once to join the queue and once to be
+/// served. Each write sent a notice.
 #[tokio::test(start_paused = true)]
 async fn nobody_stands_in_line_where_there_is_plenty() {
     let mut plenty = Config::fixed(1_000.0, 100.0);
