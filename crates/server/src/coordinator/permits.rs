@@ -1,7 +1,8 @@
 //! The permits that are out, by number, and what was answered to those that came back.
 //!
-//! A permit's number is its name on the wire, or part of it. It is never used twice: it begins with how often this coordinator was
-//! started. A report is answered again as it was the first time, as long as it is remembered.
+//! A permit's number is its name on the wire, or part of it. It is never used twice: it begins with
+//! how often this coordinator was started. A report is answered again as it was the first time, as
+//! long as it is remembered.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -88,7 +89,8 @@ impl Permits {
         self.shard(number).out.insert(number.0, out);
     }
 
-    /// Puts a permit that was granted elsewhere, unless another call was faster: then the one that it put stays.
+    /// Puts a permit that was granted elsewhere, unless another call was faster: then the one that
+    /// it put stays.
     pub(crate) fn put_adopted(&self, number: Number, out: Out) -> bool {
         let mut shard = self.shard(number);
         if shard.get(number).is_some() {
@@ -143,8 +145,8 @@ impl Permits {
         }
     }
 
-    /// Calls `gone` with each permit whose lease ran out and, a while later, forgets it. Looks at all that are out:
-    /// they are few beside those that come and go meanwhile.
+    /// Calls `gone` with each permit whose lease ran out and, a while later, forgets it. Looks at
+    /// all that are out: they are few beside those that come and go meanwhile.
     pub(crate) fn sweep(&self, now: Timestamp, mut gone: impl FnMut(Number, &Out)) {
         for shard in &self.shards {
             let mut shard = shard.lock();

@@ -149,7 +149,8 @@ impl Coordinator {
         Ok((name.number, is_signed))
     }
 
-    /// Nothing is known of the permit: it was reported long ago, or never given. What to do next does not depend on it.
+    /// Nothing is known of the permit: it was reported long ago, or never given. What to do next
+    /// does not depend on it.
     fn unknown(
         &self,
         worker: &Worker,

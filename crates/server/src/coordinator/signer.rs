@@ -107,8 +107,8 @@ impl Signer {
             .any(|key| bool::from(mac(key, client, name).ct_eq(given)))
     }
 
-    /// Learns the shared secret before the first name is signed or checked. Waits for the engine
-    /// a second at most; while it is away, this coordinator's own secret is used.
+    /// Learns the shared secret before the first name is signed or checked. Waits for the engine a
+    /// second at most; while it is away, this coordinator's own secret is used.
     pub(super) async fn agree(&self) {
         let Some(shared) = self.shared.get() else {
             return;

@@ -118,7 +118,8 @@ impl Unwrapped for Answer {
     }
 }
 
-/// Before this, a worker whose answer was lost was granted a second of the keys it asked for, and the first permit stayed out.
+/// Before this, a worker whose answer was lost was granted a second of the keys it asked for, and
+/// the first permit stayed out.
 #[tokio::test(start_paused = true)]
 async fn of_any_what_a_lost_answer_granted_comes_first() {
     let coordinator = coordinator(Config::fixed(1.0, 1.0));

@@ -70,7 +70,8 @@ pub(crate) enum GivenUp {
     Unknown,
 }
 
-/// A call's claim on a wish: nobody else waits for it meanwhile. Dropped without a permit, its place in line is kept.
+/// A call's claim on a wish: nobody else waits for it meanwhile. Dropped without a permit, its
+/// place in line is kept.
 pub(crate) struct Claim<'a> {
     wishes: &'a Wishes,
     wish: u64,

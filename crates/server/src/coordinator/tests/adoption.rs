@@ -1,4 +1,5 @@
-//! Two coordinators over one engine, one of which is gone. In real time: the engine's thread has a clock of its own.
+//! Two coordinators over one engine, one of which is gone. In real time: the engine's thread has a
+//! clock of its own.
 
 use politely::cells::Memory;
 use politely::shared::Away;

@@ -20,7 +20,8 @@ fn told_with(key: &str, ms: u64) -> Item {
     }
 }
 
-/// Before this, a worker was paced by what it had read itself, and two of them came in the same second.
+/// Before this, a worker was paced by what it had read itself, and two of them came in the same
+/// second.
 #[tokio::test(start_paused = true)]
 async fn told_by_one_it_holds_for_all() {
     let coordinator = coordinator(quick());
