@@ -174,7 +174,7 @@ async fn the_same_id_for_another_item_is_an_error() {
     assert_eq!(again.permit, grant.permit, "the URL names the same key");
 }
 
-/// Regression: an item with a cost of ten was told to retry at once.
+/// Regression: an item whose cost exceeded the tokens was told to retry at once.
 #[tokio::test(start_paused = true)]
 async fn who_waits_is_not_told_to_come_too_early() {
     let coordinator = coordinator(Config::fixed(1.0, 20.0));
