@@ -95,7 +95,7 @@ pub enum ServeError {
         "{0} can be reached from other machines: that needs a token (--token-file FILE or POLITELY_TOKEN)"
     )]
     NoToken(SocketAddr),
-    /// The token is too short or too long, or has spaces.
+    /// The token is not 16 to 512 visible ASCII characters.
     #[error("a token is at least 16 characters long, without spaces")]
     Token,
     /// A line of a token file is wrong.

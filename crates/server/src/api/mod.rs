@@ -64,7 +64,7 @@ struct Api {
 )]
 struct Description;
 
-/// Returns the OpenAPI description as JSON. utoipa describes unsigned integers as `int32` with a
+/// Returns the API description as JSON. utoipa describes unsigned integers as `int32` with a
 /// minimum of 0, so this function inserts their real maximum.
 fn describe(description: &utoipa::openapi::OpenApi) -> Vec<u8> {
     fn bound(value: &mut Value) {

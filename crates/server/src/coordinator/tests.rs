@@ -118,8 +118,8 @@ impl Unwrapped for Answer {
     }
 }
 
-/// Regression: after a lost answer, the worker was granted the second of its keys too, and the
-/// first permit stayed in flight.
+/// Regression: after a lost answer, the worker was granted another of its keys, and the first
+/// permit stayed in flight.
 #[tokio::test(start_paused = true)]
 async fn of_any_what_a_lost_answer_granted_comes_first() {
     let coordinator = coordinator(Config::fixed(1.0, 1.0));

@@ -11,7 +11,7 @@ use crate::client::{Served, serve};
 
 const TOKEN: &str = "a-token-of-24-characters";
 
-/// Returns every route and method of the OpenAPI description, and the dashboard.
+/// Returns every route and method of the API description, and the dashboard.
 async fn routes(served: &Served) -> Vec<(Method, String)> {
     let request = served
         .http
