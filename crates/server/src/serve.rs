@@ -36,7 +36,7 @@ use crate::tally::{self, Tally};
 use crate::tokens::Tokens;
 use crate::unread::Watched;
 
-/// The time for concurrent calls to finish when the coordinator ends.
+/// The time for unfinished calls to finish when the coordinator ends.
 const FINISH_TIME: Duration = Duration::from_secs(10);
 /// The send buffer of a socket, in bytes. A small buffer fills soon, and so shows early that the
 /// peer does not read.
@@ -188,7 +188,7 @@ impl Server {
         Reload(Arc::clone(&self.gate))
     }
 
-    /// Answers calls until `end` completes. Then it ends all waiting, gives concurrent calls ten
+    /// Answers calls until `end` completes. Then it ends all waiting, gives unfinished calls ten
     /// seconds to finish, and saves.
     ///
     /// Returns whether everything was saved. The log says why not.

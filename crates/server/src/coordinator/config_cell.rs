@@ -129,8 +129,8 @@ fn decode(value: &[u8]) -> Result<Kept, String> {
 impl Coordinator {
     /// Shares operators' changes of the configuration through `engine`.
     ///
-    /// It stores the same cells as the engine of the keys. It needs a connection of its own,
-    /// because its calls come from the caller's runtime.
+    /// `engine` must hold the same cells as the engine of the keys. It needs a connection of its
+    /// own, because its calls come from the caller's runtime.
     #[must_use]
     pub fn share_config(self, engine: Arc<dyn Engine>) -> Self {
         let _ = self.0.config_cell.set(ConfigCell::new(engine));
