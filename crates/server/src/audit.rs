@@ -1,7 +1,7 @@
-//! The audit log: who changed what. In memory, and in the state folder if there is one.
+//! The audit log of operators' changes, in memory and in the state folder if there is one.
 //!
-//! The folder holds `audit.log` with one JSON object per line, and `audit.log.old` with the lines
-//! before. The coordinator serves the newest 10,000 changes.
+//! The folder holds `audit.log` with one JSON object per line, and `audit.log.old` with the older
+//! lines. The coordinator serves the newest 10,000 changes.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -15,25 +15,25 @@ use tokio::time::Instant;
 use crate::often::Often;
 use crate::private;
 
-/// The changes served.
+/// The number of changes that are served.
 const KEPT: usize = 10_000;
-/// A longer file is begun anew.
+/// The length at which a new file is begun, in bytes.
 const BYTES_MAX: u64 = 8 << 20;
-/// The most changes of one page, and the default.
+/// The largest and default number of changes on one page.
 const PAGE_MAX: u32 = 1_000;
 const PAGE: u32 = 100;
 
 const FILE: &str = "audit.log";
 const OLD: &str = "audit.log.old";
 
-/// All changes of one coordinator.
+/// The audit log of one coordinator.
 pub(crate) struct Audit {
     state: Mutex<State>,
     log: Often,
 }
 
 struct State {
-    /// The oldest first.
+    /// The changes, oldest first.
     changes: VecDeque<AuditChange>,
     next: u64,
     disk: Option<Disk>,
@@ -42,7 +42,7 @@ struct State {
 
 struct Disk {
     folder: PathBuf,
-    /// Absent after a write failed.
+    /// `None` after a write failed.
     file: Option<File>,
     bytes: u64,
     bytes_max: u64,
@@ -84,8 +84,8 @@ impl Audit {
         }
     }
 
-    /// Enters `change`, whose id is given here. Blocks until it is on disk. A disk that fails is
-    /// tried again with the next change.
+    /// Records `change` under a new id. Blocks until it is on disk. A failed write is repeated with
+    /// the next change.
     pub(crate) fn record(&self, mut change: AuditChange) {
         let mut state = self.state.lock();
         change.id = state.next;
@@ -107,7 +107,7 @@ impl Audit {
         state.changes.push_back(change);
     }
 
-    /// Returns the changes that `query` asks for.
+    /// Returns the changes that match `query`.
     pub(crate) fn page(&self, query: AuditQuery) -> AuditPage {
         let state = self.state.lock();
         let before = query.before.unwrap_or(u64::MAX);
@@ -132,7 +132,8 @@ impl Disk {
         if written.is_err() {
             self.file = None;
         }
-        // A disk that stays full does not fill the memory.
+        // Lines that cannot be written are dropped beyond this length, so that a full disk does not
+        // fill the memory.
         if written.is_ok() || self.owed.len() as u64 > self.bytes_max {
             self.owed.clear();
         }
@@ -149,7 +150,8 @@ impl Disk {
             let mut file = private::append(&path)?;
             self.bytes = file.seek(SeekFrom::End(0))?;
             if self.bytes > 0 {
-                // A killed write may have left half a line: the next begins its own.
+                // A killed process may have left half a line, so the next entry begins on a line of
+                // its own.
                 file.write_all(b"\n")?;
             }
             self.file = Some(file);
@@ -173,7 +175,7 @@ fn read(path: &Path, changes: &mut VecDeque<AuditChange>) -> io::Result<()> {
     };
     for line in text.split(|byte| *byte == b'\n') {
         if let Ok(change) = serde_json::from_slice::<AuditChange>(line)
-            // A disk that failed half-way may have a line twice.
+            // A line can occur twice after a write that failed half-way.
             && changes.back().is_none_or(|last| last.id < change.id)
         {
             if changes.len() >= KEPT {

@@ -1,17 +1,17 @@
-//! The coordinator: one place that tells independent workers, in any language, when they may send.
+//! The coordinator: it tells independent workers, in any language, when they may send.
 //!
-//! Workers ask for permits and report what happened, over HTTP with JSON ([`politely::wire`]); every key is the
-//! same state machine that [`politely::Limiter`] runs in one process. The heart is `coordinator/`: acquire and
-//! report without a word of HTTP.
+//! Workers acquire permits and report outcomes over HTTP with JSON ([`politely::wire`]). Every key
+//! is the same state machine that [`politely::Limiter`] runs in one process. The core is
+//! `coordinator/`, which implements acquire and report without HTTP.
 //!
-//! | room | the question it answers |
+//! | module | its part |
 //! | --- | --- |
-//! | `coordinator/` | who gets which permit, and what becomes of it? |
-//! | `api/` | what is said over HTTP, by whom, and what is wrong with it? |
-//! | `watch/` | what would an operator see? table, past, events, workers, metrics |
-//! | `store/` | what survives a kill? |
+//! | `coordinator/` | grants permits and follows them to their ends |
+//! | `api/` | the HTTP calls, their access checks and their errors |
+//! | `watch/` | views for operators: key table, key history, events, workers, metrics |
+//! | `store/` | the state that survives a kill |
 //! | `page/` | the dashboard |
-//! | `serve.rs`, `serve/` | connections: listening, TLS, caps, the end |
+//! | `serve.rs`, `serve/` | connections: listening, TLS, caps, shutdown |
 //! | `audit.rs` | the log of changes |
 //! | `tokens.rs` | tokens and their roles |
 //! | `private.rs` | files that only their owner can read |

@@ -1,4 +1,4 @@
-//! Log lines about events that a stranger can repeat: one line a minute, with a count.
+//! Log lines about events that any caller can repeat: one line per minute, with a count.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 /// The time between two lines about the same kind of event.
 const EVERY: Duration = Duration::from_mins(1);
 
-/// Counts events of one kind and says when a line is due.
+/// Counts events of one kind and decides when a line is due.
 #[derive(Default)]
 pub(crate) struct Often(Mutex<State>);
 
@@ -19,7 +19,7 @@ struct State {
 }
 
 impl Often {
-    /// Counts an event. Returns how many there were since the last line if a line is due now.
+    /// Counts an event. If a line is due now, returns the number of events since the last line.
     pub(crate) fn note(&self, now: Instant) -> Option<u64> {
         let mut state = self.0.lock();
         state.since += 1;

@@ -1,7 +1,7 @@
-//! The dashboard: files in the binary, nothing built, nothing fetched from elsewhere.
+//! The dashboard: files in the binary, without a build step and without resources from other sites.
 //!
-//! What strangers name, keys and headers, is shown on it. The page puts text in as text only; should that fail one day, the
-//! content security policy still runs no script and loads nothing but what is served here.
+//! The page shows names and headers that others choose. It inserts them as text only. If that ever
+//! fails, the content security policy still blocks foreign scripts and resources.
 
 use axum::Router;
 use axum::http::header::{
@@ -21,7 +21,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 
 macro_rules! files {
     ($($name:literal: $kind:ident),+ $(,)?) => {
-        /// Name, content type, text.
+        /// Name, content type and content of each file.
         const FILES: &[(&str, &str, &str)] = &[$(($name, $kind, include_str!(concat!("page/", $name)))),+];
     };
 }
@@ -50,7 +50,7 @@ files! {
     "workers.js": JS,
 }
 
-/// The page at `/`, its files beside it.
+/// Returns the routes of the page at `/` and of its files.
 pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     FILES
         .iter()
@@ -59,7 +59,8 @@ pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
                 "index.html" => "/".to_owned(),
                 name => format!("/{name}"),
             };
-            // Browsers ask each time, so that a page never runs with files of another version; the answer is a line.
+            // Browsers revalidate on each load, so that a page never mixes files of two versions.
+            // An unchanged file is answered 304 without a body.
             let tag = format!("\"{:08x}\"", crc32fast::hash(text.as_bytes()));
             router.route(
                 &path,
@@ -83,7 +84,8 @@ fn answer(asked: &HeaderMap, kind: &'static str, text: &'static str, tag: &str) 
     (about, [(CONTENT_TYPE, kind)], text).into_response()
 }
 
-/// Proxies that compress make tags weak; the text is the same.
+/// Returns whether `known` names `tag`. Ignores the mark of a weak tag, which compressing proxies
+/// add.
 fn is_tag(known: &str, tag: &str) -> bool {
     let known = known.trim();
     known == "*" || known.strip_prefix("W/").unwrap_or(known) == tag

@@ -4,17 +4,17 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::path::Path;
 
-/// Creates or empties a file of mode 0600.
+/// Creates or truncates a file of mode 0600.
 pub(crate) fn create(path: &Path) -> io::Result<File> {
     options().write(true).create(true).truncate(true).open(path)
 }
 
-/// Opens a file for appending; a new one has mode 0600.
+/// Opens a file for appending. A new file has mode 0600.
 pub(crate) fn append(path: &Path) -> io::Result<File> {
     options().append(true).create(true).open(path)
 }
 
-/// Creates a folder of mode 0700, and the folders above it, unless it is there.
+/// Creates a folder of mode 0700 and its parents, if it does not exist.
 pub(crate) fn folder(path: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);

@@ -1,4 +1,4 @@
-//! Connections: listening, TLS, caps, the end.
+//! Connections: listening, TLS, caps, shutdown.
 //!
 //! | file | its part |
 //! | --- | --- |
@@ -36,24 +36,24 @@ use crate::tally::{self, Tally};
 use crate::tokens::Tokens;
 use crate::unread::Watched;
 
-/// The time that calls under way have to finish when the coordinator ends.
+/// The time for unfinished calls to finish when the coordinator ends.
 const FINISH_TIME: Duration = Duration::from_secs(10);
-/// The bytes that the system keeps for a peer that does not read. A small buffer shows early
-/// that a peer has stopped.
+/// The send buffer of a socket, in bytes. A small buffer fills soon, and so shows early that the
+/// peer does not read.
 const SEND_BUFFER: u32 = 256 << 10;
-/// Connections that wait to be accepted.
+/// The most connections that wait to be accepted.
 const BACKLOG: u32 = 1024;
 /// The longest pause after a connection could not be accepted.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// The most that callers take at a time.
+/// Caps on the resources of callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caps {
-    /// Connections, of all peers. Default 65,536.
+    /// Connections of all peers. Default 65,536.
     pub connections: usize,
     /// Connections of one address, or of one /64 of IPv6. Default 4,096.
     pub peer_connections: usize,
-    /// Items of one client that wait in held-open calls, and of one address. Default 65,536.
+    /// Items that wait in held-open calls, per client and per address. Default 65,536.
     pub waiting: usize,
 }
 
@@ -67,27 +67,27 @@ impl Default for Caps {
     }
 }
 
-/// A certificate and its key, both PEM files.
+/// A certificate and its key, as PEM files.
 #[derive(Clone, Debug)]
 pub struct Certificate {
-    /// The chain, the server's own certificate first.
+    /// The chain, with the server's own certificate first.
     pub chain: PathBuf,
     /// The private key.
     pub key: PathBuf,
 }
 
-/// Where and to whom.
+/// The options of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The address to listen at; port 0 takes a free one.
+    /// The address to listen on. Port 0 selects a free port.
     pub bind: SocketAddr,
-    /// The accepted tokens. Any address but loopback needs one.
+    /// The accepted tokens. They are required unless the address is loopback.
     pub token: Option<Tokens>,
-    /// Speak TLS.
+    /// The certificate for TLS. Without it the server speaks plain HTTP.
     pub certificate: Option<Certificate>,
 }
 
-/// Why nothing is served.
+/// Why a server cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The address is not loopback and there is no token.
@@ -95,16 +95,16 @@ pub enum ServeError {
         "{0} can be reached from other machines: that needs a token (--token-file FILE or POLITELY_TOKEN)"
     )]
     NoToken(SocketAddr),
-    /// The token is no secret.
+    /// The token is not 16 to 512 visible ASCII characters.
     #[error("a token is at least 16 characters long, without spaces")]
     Token,
-    /// A line of a file of tokens is wrong.
+    /// A line of a token file is wrong.
     #[error("line {0}: {1}")]
     Tokens(usize, String),
-    /// Somebody listens there already.
+    /// The address is in use.
     #[error("{0} is in use, by another coordinator perhaps: choose another with --bind")]
     Taken(SocketAddr),
-    /// Cannot listen.
+    /// The server cannot listen on the address.
     #[error("cannot listen on {0}: {1}")]
     Bind(SocketAddr, std::io::Error),
     /// The certificate or key is unusable.
@@ -112,7 +112,7 @@ pub enum ServeError {
     Certificate(PathBuf, String),
 }
 
-/// Listens already; [`Server::run`] answers.
+/// A server that listens already. [`Server::run`] answers calls.
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
@@ -122,23 +122,23 @@ pub struct Server {
     caps: Caps,
 }
 
-/// Replaces the tokens of a running server.
+/// A handle that replaces the tokens of a running server.
 #[derive(Clone)]
 pub struct Reload(Arc<Gate>);
 
 impl Reload {
-    /// Accepts `tokens` from now on, and no others. Streams of events end, so that their readers
-    /// come again. Returns `false` and does nothing if the server was started without tokens.
+    /// Replaces the accepted tokens. Streams of events end, so that their readers reconnect.
+    /// Returns `false` and does nothing if the server was started without tokens.
     pub fn replace(&self, tokens: Tokens) -> bool {
         self.0.replace(tokens)
     }
 }
 
 impl Server {
-    /// Begins to listen.
+    /// Listens on the address of `options`.
     ///
     /// # Errors
-    /// What is wrong with the options, or the address is taken.
+    /// An option is invalid, or the address cannot be used.
     #[expect(
         clippy::unused_async,
         reason = "callers of this public function await it"
@@ -170,7 +170,7 @@ impl Server {
         })
     }
 
-    /// Where it listens.
+    /// Returns the address on which the server listens.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
@@ -183,13 +183,15 @@ impl Server {
         self
     }
 
-    /// Returns the means to replace the tokens while the server runs.
+    /// Returns a handle that replaces the tokens while the server runs.
     pub fn reload(&self) -> Reload {
         Reload(Arc::clone(&self.gate))
     }
 
-    /// Answers calls until `end` completes. Then ends all waiting, gives calls under way ten
-    /// seconds to finish, and saves. Returns whether everything was saved; the log says why not.
+    /// Answers calls until `end` completes. Then it ends all waiting, gives unfinished calls ten
+    /// seconds to finish, and saves.
+    ///
+    /// Returns whether everything was saved. The log says why not.
     pub async fn run(self, end: impl Future<Output = ()>) -> bool {
         let tending = tokio::spawn(self.coordinator.clone().tend());
         let graceful = GracefulShutdown::new();
@@ -202,7 +204,7 @@ impl Server {
         tokio::pin!(end);
         loop {
             let (stream, peer) = tokio::select! {
-                // The end is heard however many connections come.
+                // `end` is polled first, so that many connections cannot delay it.
                 biased;
                 () = &mut end => break,
                 accepted = accepting.next(&self.listener) => accepted,
@@ -249,13 +251,13 @@ fn listen(bind: SocketAddr) -> std::io::Result<TcpListener> {
         TcpSocket::new_v6()?
     };
     socket.set_reuseaddr(true)?;
-    // Accepted sockets inherit it.
+    // Accepted sockets inherit this size.
     socket.set_send_buffer_size(SEND_BUFFER)?;
     socket.bind(bind)?;
     socket.listen(BACKLOG)
 }
 
-/// Accepts connections, with pauses while the system has no descriptors.
+/// Accepts connections, and pauses while the system has no file descriptors.
 #[derive(Default)]
 struct Accepting {
     pause: Duration,
@@ -272,7 +274,7 @@ impl Accepting {
                     let _ = stream.set_nodelay(true);
                     return (stream, peer.ip());
                 }
-                // The peer has gone: nothing is wrong with this process.
+                // The peer has already closed the connection, which is no error of this process.
                 Err(why) if why.kind() == ErrorKind::ConnectionAborted => {}
                 Err(why) => {
                     if let Some(count) = self.log.note(Instant::now()) {
@@ -311,7 +313,7 @@ fn acceptor(certificate: &Certificate) -> Result<TlsAcceptor, ServeError> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Why a PEM file could not be read.
+/// Describes why a PEM file could not be read.
 fn unread(why: &pem::Error, wanted: &str) -> String {
     match why {
         pem::Error::NoItemsFound => format!("has no {wanted} in PEM form"),

@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-/// How many units each holder has taken. A holder without units uses no memory.
+/// The number of units that each holder has taken. A holder without units uses no memory.
 pub(crate) struct Tally<K> {
     held: Mutex<HashMap<K, usize, foldhash::fast::RandomState>>,
     most: AtomicUsize,
 }
 
-/// Units taken from a [`Tally`]; given back when dropped.
+/// Units taken from a [`Tally`]. They are released when dropped.
 pub(crate) struct Share<K: Hash + Eq + Copy> {
     tally: Arc<Tally<K>>,
     holder: K,
@@ -30,7 +30,7 @@ impl<K: Hash + Eq + Copy> Tally<K> {
         })
     }
 
-    /// The most units of one holder.
+    /// Returns the most units of one holder.
     pub(crate) fn most(&self) -> usize {
         self.most.load(Ordering::Relaxed)
     }
@@ -40,7 +40,7 @@ impl<K: Hash + Eq + Copy> Tally<K> {
         self.most.store(most, Ordering::Relaxed);
     }
 
-    /// Takes `units` for `holder`, or returns `None` if it would have too many.
+    /// Takes `units` for `holder`. Returns `None` if the holder would exceed the cap.
     pub(crate) fn take(self: &Arc<Self>, holder: K, units: usize) -> Option<Share<K>> {
         let mut held = self.held.lock();
         let before = held.get(&holder).copied().unwrap_or(0);
@@ -69,7 +69,7 @@ impl<K: Hash + Eq + Copy> Drop for Share<K> {
     }
 }
 
-/// Returns the address that caps count by: a whole /64 of IPv6 is one peer.
+/// Returns the address that caps count by. All addresses of an IPv6 /64 count as one peer.
 pub(crate) fn peer(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => {

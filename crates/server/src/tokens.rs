@@ -1,6 +1,6 @@
-//! Tokens and what each allows.
+//! Tokens and the rights of each.
 //!
-//! A coordinator knows the hashes of its tokens only. It compares hashes in constant time.
+//! A coordinator keeps only the hashes of its tokens, and compares hashes in constant time.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,14 +11,14 @@ use subtle::{ConditionallySelectable, ConstantTimeEq};
 
 use crate::ServeError;
 
-/// The least and the most characters of a token.
+/// The allowed lengths of a token, in characters.
 const LENGTH: std::ops::RangeInclusive<usize> = 16..=512;
 /// The most characters of a token's name.
 const NAME_MAX: usize = 64;
 /// The most tokens of one file.
 const TOKENS_MAX: usize = 1_000;
 
-/// What a token allows. Each role includes those before it.
+/// The rights of a token. Each role includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// Reads keys, settings, statistics, events and metrics.
@@ -128,8 +128,8 @@ impl Tokens {
         Ok(Self(known))
     }
 
-    /// Finds the token that a call carries, and a mark that is equal for equal tokens only.
-    /// Takes the same time for each of the tokens.
+    /// Returns the token that a call carries, and a mark that is equal for equal tokens only. All
+    /// tokens are compared, so that the time does not depend on the match.
     pub(crate) fn find(&self, given: &[u8]) -> Option<(&Known, u64)> {
         let hash = hash(given);
         let mut place = 0_u32;
@@ -143,7 +143,7 @@ impl Tokens {
 }
 
 impl From<Token> for Tokens {
-    /// The only token of a coordinator, with all rights.
+    /// Returns the set with `token` as the only token, with all rights.
     fn from(token: Token) -> Self {
         Self(vec![Known {
             name: "".into(),

@@ -1,8 +1,11 @@
-//! Answers that their caller never read: the permits in them are taken back.
+//! Answers that their callers never read: the permits in them are taken back.
 //!
-//! A caller that gives up closes its connection. Three signs tell that an answer was not read:
-//! the connection ends while the answer is made or written, the peer resets it (its system does so
-//! when a socket is closed with unread data, or when data arrives after that), or a write fails.
+//! A caller that gives up closes its connection. Three signs show that an answer was not read:
+//!
+//! - The connection ends before the answer is made and written.
+//! - The peer resets the connection. A system does so when a socket is closed with unread data, or
+//!   when data arrives after that.
+//! - A write fails.
 
 use std::io;
 use std::pin::Pin;
@@ -19,9 +22,10 @@ use tokio::time::{Instant, Sleep};
 use crate::coordinator::{Coordinator, Number};
 use crate::watch::Worker;
 
-/// A connection that is reset later than this after an answer was read, and then idle.
+/// The time after which an answer counts as read. A later reset is taken for the end of an idle
+/// connection.
 const UNREAD_WITHIN: Duration = Duration::from_secs(5);
-/// A connection that closes after an answer waits so long for the peer to close its end.
+/// The time for the peer to close its end when a connection closes after an answer.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// The permits that one answer grants.
@@ -35,7 +39,7 @@ struct Grants {
 }
 
 impl Granted {
-    /// `None` for an answer without permits.
+    /// Returns the permits of an answer, or `None` for an answer without permits.
     pub(crate) fn new(
         coordinator: &Coordinator,
         worker: Arc<Worker>,
@@ -58,7 +62,7 @@ impl Granted {
     }
 }
 
-/// The last answer on a connection, until it is known to have been read.
+/// The permits of the last answer on a connection, until the answer is known to have been read.
 #[derive(Default)]
 pub(crate) struct Unread {
     last: Mutex<Option<(Instant, Granted)>>,
@@ -66,17 +70,18 @@ pub(crate) struct Unread {
 }
 
 impl Unread {
-    /// An answer is about to be written.
+    /// Notes that an answer is about to be written.
     pub(crate) fn answered(&self, granted: Option<Granted>) {
         *self.last.lock() = granted.map(|granted| (Instant::now(), granted));
     }
 
-    /// The peer sent its next request: it has read the last answer.
+    /// Notes that the peer has sent its next request, and so has read the last answer.
     pub(crate) fn read(&self) {
         *self.last.lock() = None;
     }
 
-    /// The connection is over; `failed` if not in an orderly way.
+    /// Notes the end of the connection, and takes unread permits back. `failed` is true if the
+    /// connection did not end in an orderly way.
     pub(crate) fn ended(&self, failed: bool) {
         let last = self.last.lock().take();
         if let Some((at, granted)) = last
@@ -117,7 +122,7 @@ impl Watched {
         done
     }
 
-    /// Waits until the peer has closed its end, which tells whether it read the last answer.
+    /// Waits until the peer has closed its end, which shows whether it read the last answer.
     fn poll_peer_closed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let linger = (self.linger).get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
         if linger.as_mut().poll(cx).is_ready() {
@@ -147,7 +152,7 @@ impl AsyncRead for Watched {
             && buffer.remaining() > 0
             && !matches!(self.stream.take_error(), Ok(None))
         {
-            // The end came first, and then a reset for what was written after it.
+            // The peer closed its end first, and then reset the connection when later data arrived.
             self.unread.is_reset.store(true, Ordering::Relaxed);
         }
         self.note(read)

@@ -1,8 +1,8 @@
-//! Callers and their rights: a token names a role; without tokens only this machine may call.
+//! Access control: a token names a role, and without tokens only this machine may call.
 //!
-//! A page of another origin may send requests to loopback from a browser on this machine, and a
-//! name of another domain may resolve to it. So a call without tokens must name a loopback host,
-//! and a call of a page of another origin is refused with and without tokens.
+//! A web page of another origin can send requests to loopback from a browser on this machine. A
+//! foreign domain name can resolve to loopback as well. A call without tokens must therefore name a
+//! loopback host. A call from a page of another origin is refused, with or without tokens.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ use super::problem::Wrong;
 use crate::tokens::{Role, Tokens};
 use crate::watch::SEPARATOR;
 
-/// The calls of a worker, beside those that only read.
+/// The calls of a worker, apart from read-only calls.
 const WORKER_CALLS: [&str; 5] = [
     "/api/v1/acquire",
     "/api/v1/report",
@@ -29,28 +29,29 @@ const WORKER_CALLS: [&str; 5] = [
     "/api/v1/renew",
     "/api/v1/cancel",
 ];
-/// Names the peers and tokens of operators.
+/// Prefix of the paths of the audit log. Its entries contain the addresses and tokens of operators.
 const AUDIT: &str = "/api/v1/audit/";
 
-/// The callers that are answered.
+/// The rule that decides which callers are answered.
 pub(crate) enum Access {
-    /// This machine.
+    /// Callers on this machine.
     Loopback,
-    /// Callers with a token. It is replaced while the coordinator runs.
+    /// Callers with a token. The set of tokens can be replaced while the coordinator runs.
     Tokens(RwLock<Arc<Tokens>>),
 }
 
-/// The caller of one call.
+/// The authenticated caller of an HTTP call.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
-    /// The name of its token; empty for the only token, and without tokens.
+    /// The name of the caller's token. It is empty for a single unnamed token, and without tokens.
     pub(crate) token: Arc<str>,
     pub(crate) role: Role,
     pub(crate) peer: IpAddr,
 }
 
 impl Caller {
-    /// Returns the name that the permits of `client` are bound to: clients of two tokens differ.
+    /// Returns the name that the permits of `client` are bound to. It differs between tokens, even
+    /// for the same client name.
     pub(crate) fn worker<'a>(&self, client: &'a str) -> Cow<'a, str> {
         if self.token.is_empty() {
             return client.into();
@@ -68,11 +69,11 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     }
 }
 
-/// Decides whether a call is answered, and for whom. HTTP/2 names the host as `authority`.
+/// Authenticates a call and returns its caller. HTTP/2 names the host as `authority`.
 ///
 /// # Errors
-/// 400 for a header that must not be repeated, 401 for a missing or wrong token, 403 for a host,
-/// origin or role that does not allow the call, 429 after too many wrong tokens.
+/// 400 for a header that must not be repeated. 401 for a missing or wrong token. 403 for a host,
+/// origin or role that does not allow the call. 429 after too many wrong tokens.
 pub(super) fn admit(
     access: &Access,
     logins: &Logins,
@@ -149,8 +150,8 @@ fn login(
     }
 }
 
-/// Checks that the role of `caller` allows the call. A new call that changes something needs an
-/// operator until it is named here.
+/// Checks that the role of `caller` allows the call. A call that changes state and is not listed
+/// here needs the role operator.
 pub(super) fn permit(caller: &Caller, method: &Method, path: &str) -> Result<(), Wrong> {
     let reads = method == Method::GET || method == Method::HEAD;
     let needed = if reads && path.starts_with(AUDIT) {
@@ -174,7 +175,7 @@ pub(super) fn permit(caller: &Caller, method: &Method, path: &str) -> Result<(),
     Err(Wrong::new(StatusCode::FORBIDDEN, detail))
 }
 
-/// Reads the token of a call: a bearer token, or the password that a browser asks for.
+/// Returns the token of a call: a bearer token, or the password of basic authentication.
 fn given(headers: &HeaderMap) -> Option<Vec<u8>> {
     let (scheme, value) = text(headers, header::AUTHORIZATION)?.split_once(' ')?;
     if scheme.eq_ignore_ascii_case("bearer") {
@@ -239,7 +240,7 @@ mod tests {
         }
     }
 
-    /// From a peer of its own, so that no budget is used up.
+    /// Checks a call from a new peer, so that no test uses up the budget of another.
     fn allowed(access: &Access, headers: &HeaderMap) -> Result<Caller, Wrong> {
         let peer = Peer::new(IpAddr::from([127, 0, 0, 1]));
         admit(access, &Logins::default(), &peer, None, headers)

@@ -1,4 +1,4 @@
-//! What operators call.
+//! The HTTP calls of operators.
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -15,10 +15,10 @@ use super::body::{Json, Params, Part};
 use super::problem::Wrong;
 use crate::watch::{STEP, row};
 
-/// Workers listed.
+/// The most workers that are listed.
 const WORKERS_MAX: usize = 1_000;
 
-/// The table of keys.
+/// Returns the table of keys.
 #[utoipa::path(get, path = "/api/v1/keys", params(KeysQuery), responses(
     (status = 200, body = KeyPage),
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
@@ -42,7 +42,7 @@ pub(super) async fn keys(
     page.await.map(Json).map_err(failed)
 }
 
-/// One key: why it waits, its past, its permits.
+/// Returns one key: why it waits, its history, and its permits.
 #[utoipa::path(get, path = "/api/v1/keys/{key}", params(("key" = String, Path, description = "`example.com`, `custom/account-7`; a slash is sent as %2F")), responses(
     (status = 200, body = KeyDetail),
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
@@ -62,8 +62,8 @@ pub(super) async fn key(
     }
 }
 
-/// Sets limits, a hold, or lifts one; a key that is not known is made. 200: the change survives a
-/// kill. 503: it may be lost.
+/// Changes the limits or the hold of a key. An unknown key is created. 200: the change survives a
+/// kill. 503: the change may be lost.
 #[utoipa::path(patch, path = "/api/v1/keys/{key}", request_body = KeyPatch, params(("key" = String, Path)), responses(
     (status = 200, body = KeyDetail),
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
@@ -86,15 +86,16 @@ pub(super) async fn patch_key(
     .await
 }
 
-/// What holds for every key without numbers of its own.
+/// Returns the settings of all keys without settings of their own.
 #[utoipa::path(get, path = "/api/v1/config", responses((status = 200, body = ConfigBody)))]
 pub(super) async fn config(State(api): State<Api>) -> Json<ConfigBody> {
-    // While the engine is away it is shown as it is known here.
+    // If the engine is unavailable, the call returns the last settings that this coordinator read.
     let _ = api.coordinator.refresh_config().await;
     Json(api.coordinator.config())
 }
 
-/// Changes it while running: `{"crawling": {"rate_per_host": 2.0, "rate_burst": 5}}`.
+/// Changes the settings while the coordinator runs, for example
+/// `{"crawling": {"rate_per_host": 2.0, "rate_burst": 5}}`.
 #[utoipa::path(patch, path = "/api/v1/config", request_body = ConfigPatch, responses(
     (status = 200, body = ConfigBody),
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
@@ -114,7 +115,7 @@ pub(super) async fn patch_config(
     .await
 }
 
-/// The fleet: totals, and each worker's books.
+/// Returns the totals of the fleet and the counts of each worker.
 #[utoipa::path(get, path = "/api/v1/stats", params(StatsQuery), responses(
     (status = 200, body = FleetStats),
     (status = "4XX", body = Problem, content_type = "application/problem+json"),

@@ -1,4 +1,4 @@
-//! The audit log over HTTP, and the entries that changes make in it.
+//! The audit log over HTTP, and the entries that changes add to it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::watch::row;
 
 type Numbers = BTreeMap<String, Option<f64>>;
 
-/// Lists the changes that operators made, the newest first.
+/// Lists the changes that operators made, newest first.
 #[utoipa::path(get, path = "/api/v1/audit/changes", params(AuditQuery), responses(
     (status = 200, body = AuditPage),
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
@@ -31,14 +31,14 @@ pub(super) async fn changes(
     Json(api.audit.page(query))
 }
 
-/// An entry that is made while a change is under way.
+/// An audit entry that is completed when its change has been made.
 pub(super) struct Entry {
     audit: Arc<Audit>,
     change: AuditChange,
 }
 
 impl Api {
-    /// Begins the entry of a change; `key` is absent for the settings of all keys.
+    /// Begins the entry of a change. `key` is `None` for the settings of all keys.
     pub(super) fn entry(&self, caller: &Caller, key: Option<&Key>, body: &impl Serialize) -> Entry {
         let call = match key {
             Some(_) => "PATCH /api/v1/keys/{key}",
@@ -61,7 +61,8 @@ impl Api {
         }
     }
 
-    /// The numbers of a key, or of all keys, as an operator would change them.
+    /// Returns the settings of a key, or of all keys, in the form in which an operator changes
+    /// them.
     fn numbers(&self, key: Option<&Key>) -> Numbers {
         let coordinator = &self.coordinator;
         let Some(key) = key else {
@@ -88,7 +89,7 @@ impl Api {
 }
 
 impl Entry {
-    /// Enters the change, which was made. Returns when it is on disk.
+    /// Records the change after it was made. Returns when the entry is on disk.
     pub(super) async fn made(mut self, api: &Api, key: Option<&Key>) {
         self.change.after = api.numbers(key);
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -105,7 +106,7 @@ fn named<const N: usize>(numbers: [(&str, Option<f64>); N]) -> Numbers {
         .collect()
 }
 
-/// Runs a change to its end even if its caller hangs up, so that none is missing in the log.
+/// Runs a change to its end even if its caller hangs up, so that the log misses no change.
 pub(super) async fn to_its_end<T: Send + 'static>(
     change: impl Future<Output = Result<T, Wrong>> + Send + 'static,
 ) -> Result<T, Wrong> {

@@ -1,4 +1,4 @@
-//! JSON bodies in, with problems that name the field.
+//! JSON request bodies, and problem documents that name the wrong field.
 
 use std::cell::RefCell;
 use std::error::Error;
@@ -15,31 +15,31 @@ use serde::de::DeserializeOwned;
 
 use super::problem::Wrong;
 
-/// The largest body: 4,096 reports with a kilobyte of headers each.
+/// The largest body, in bytes: 4,096 reports with a kilobyte of headers each.
 const BODY_MAX: usize = 4 << 20;
-/// A body that takes longer is not coming.
+/// The time for a body to arrive.
 const BODY_TIME: Duration = Duration::from_secs(10);
 
-/// A thread keeps so much room for its next answer.
+/// The bytes of the scratch buffer that a thread keeps for its next answer.
 const SCRATCH_MAX: usize = 1 << 20;
 
 thread_local! {
-    /// Where answers are written before it is known how long they are: a buffer of their own would be grown and copied a few
-    /// times for each.
+    /// Each answer is written here first, because its length is unknown. A new buffer per answer
+    /// would be grown and copied several times.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A JSON body; on the way out, an answer.
+/// A JSON body: an extractor for requests, and a response.
 pub(crate) struct Json<T>(pub(crate) T);
 
-/// A query string.
+/// The parameters of a query string.
 pub(crate) struct Params<T>(pub(crate) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     type Rejection = Wrong;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Wrong> {
-        // Only a page of ours sends this without being asked first by a browser (CORS): no stranger's page can.
+        // A page of another origin can send this content type only after a CORS preflight.
         if !is_json(request.headers()) {
             let detail = "the body must be application/json";
             return Err(Wrong::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
@@ -50,7 +50,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
             return Err(Wrong::new(StatusCode::REQUEST_TIMEOUT, detail));
         };
         let bytes = read.map_err(|why| unread(&why))?;
-        // An array would be read as the fields in their order.
+        // serde would accept an array as the fields in their order.
         if bytes.trim_ascii_start().first() == Some(&b'[') {
             let detail = "the body must be an object, not an array";
             return Err(Wrong::new(StatusCode::UNPROCESSABLE_ENTITY, detail));
@@ -61,7 +61,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     }
 }
 
-/// Why a body could not be read to its end.
+/// Returns the problem for a body that could not be read to its end.
 fn unread(why: &axum::Error) -> Wrong {
     if matches!(why.source(), Some(cause) if cause.is::<LengthLimitError>()) {
         let detail = format!("a body is at most {BODY_MAX} bytes long");
@@ -70,7 +70,8 @@ fn unread(why: &axum::Error) -> Wrong {
     Wrong::new(StatusCode::BAD_REQUEST, why.to_string())
 }
 
-/// What is wrong with a body, and where: read once more, since looking for where takes longer.
+/// Returns the problem for a body that cannot be parsed, with the wrong field. Parses the body a
+/// second time, because tracking the path is slower.
 fn unreadable<T: DeserializeOwned>(bytes: &[u8], why: &serde_json::Error) -> Wrong {
     let json = &mut serde_json::Deserializer::from_slice(bytes);
     let wrong = serde_path_to_error::deserialize::<_, T>(json).err();
@@ -95,7 +96,7 @@ fn unreadable<T: DeserializeOwned>(bytes: &[u8], why: &serde_json::Error) -> Wro
     }
 }
 
-/// What a reader of Rust types says, for those who write JSON.
+/// Translates serde's names of Rust types into JSON's terms.
 fn in_words(why: &str) -> String {
     let mut words = why
         .replace("expected f64", "expected a number")
@@ -144,7 +145,8 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
     }
 }
 
-/// What is wrong with a query: its reader says `Failed to …: field: why`.
+/// Returns the problem for a query that cannot be parsed. The parser's message has the form
+/// `Failed to …: field: why`.
 fn misread(text: &str) -> Wrong {
     let text = text.split_once(": ").map_or(text, |(_, said)| said);
     let (field, why) = match text.split_once(": ") {
@@ -169,7 +171,7 @@ fn misread(text: &str) -> Wrong {
     }
 }
 
-/// A part of the path, as text.
+/// A path parameter, as text.
 pub(crate) struct Part(pub(crate) String);
 
 impl<S: Send + Sync> FromRequestParts<S> for Part {

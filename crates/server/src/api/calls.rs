@@ -1,4 +1,4 @@
-//! What workers call.
+//! The HTTP calls of workers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +19,13 @@ use crate::coordinator::{Aftermath, Outcome, wait_for_disk};
 use crate::unread::Granted;
 use crate::watch::Worker;
 
-/// What a call of a worker comes to.
+/// The result of a worker's call.
 type Answer<T> = Result<Json<T>, Wrong>;
-/// An answer with the permits in it, should its caller not read it.
+/// The result of a call that grants permits. The permits are attached so that they can be taken
+/// back if the caller does not read the answer.
 type Permitted<T> = Result<(Option<Extension<Granted>>, Json<T>), Wrong>;
 
-/// May I send?
+/// Acquires permits to send requests.
 #[utoipa::path(post, path = "/api/v1/acquire", request_body = Acquire, responses(
     (status = 200, body = Acquired),
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
@@ -54,7 +55,7 @@ pub(super) async fn acquire(
     Ok((granted, Json(acquired)))
 }
 
-/// This is what happened.
+/// Reports the outcomes of requests.
 #[utoipa::path(post, path = "/api/v1/report", request_body = Report, responses(
     (status = 200, body = Reported),
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
@@ -70,7 +71,7 @@ pub(super) async fn report(
     Ok(Json(Reported { items }))
 }
 
-/// A report and an acquire in one round trip; the reports are heard first.
+/// Reports outcomes and acquires permits in one round trip. The reports are applied first.
 #[utoipa::path(post, path = "/api/v1/exchange", request_body = Exchange, responses(
     (status = 200, body = Exchanged),
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
@@ -88,7 +89,8 @@ pub(super) async fn exchange(
         0 => None,
         _ => Some(api.waiting.take(&caller, &client, call.acquire.len())),
     };
-    // Reports are heard in any case: they free slots. Without room, nothing is held open.
+    // The reports are applied in any case, because they free slots. At a cap on waiting items, the
+    // acquire requests do not wait.
     let (_places, wait_ms) = match places.transpose() {
         Ok(places) => (places, call.wait_ms),
         Err(capped) if call.report.is_empty() => return Err(capped),
@@ -99,7 +101,7 @@ pub(super) async fn exchange(
     mark(&mut report, &seen.not_durable);
     let gone = seen.gone;
     if let Some(why) = api.coordinator.no_permits() {
-        // The reports were heard: they must not be sent again.
+        // The answer is not an error: the reports were applied and must not be sent again.
         let items = 0..call.acquire.len() as u32;
         let exchanged = Exchanged {
             report,
@@ -119,7 +121,7 @@ pub(super) async fn exchange(
     Ok((granted, Json(exchanged)))
 }
 
-/// These requests take longer.
+/// Renews the leases of requests that take longer.
 #[utoipa::path(post, path = "/api/v1/renew", request_body = Permits, responses(
     (status = 200, body = Renewed),
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
@@ -135,7 +137,7 @@ pub(super) async fn renew(
     Ok(Json(api.coordinator.renew(&worker, &call.permits)))
 }
 
-/// These requests will not be sent.
+/// Cancels permits of requests that will not be sent.
 #[utoipa::path(post, path = "/api/v1/cancel", request_body = Cancel, responses(
     (status = 200, body = Cancelled),
     (status = "4XX", body = Problem, content_type = "application/problem+json"),
@@ -170,7 +172,8 @@ impl Api {
         (outcome, granted.map(Extension))
     }
 
-    /// Who calls, with permits that are ours by now.
+    /// Returns the worker `client`, after adopting those of `permits` that another coordinator
+    /// granted.
     async fn worker_of(&self, client: &str, permits: &[String]) -> Arc<Worker> {
         let worker = self.coordinator.worker(client);
         let permits = permits.iter().map(|name| (name.as_str(), 0));
@@ -203,7 +206,7 @@ impl Api {
     }
 }
 
-/// Says of these reports that what they brought may be lost.
+/// Marks the answers of reports whose effects may be lost.
 fn mark(answers: &mut [ToldAnswer], not_durable: &[usize]) {
     for &at in not_durable {
         answers[at].durable = Some(false);

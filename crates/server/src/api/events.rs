@@ -1,4 +1,4 @@
-//! The stream of events: holds, rates, breakers, quarantines, what operators set.
+//! The stream of events: holds, rates, breakers, quarantines, and settings of operators.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio::sync::broadcast::error::RecvError;
 
 use super::Api;
 
-/// Server-sent events: `event:` is the kind, `data:` an [`Event`] as JSON.
+/// Streams server-sent events: `event:` is the kind, `data:` is an [`Event`] as JSON.
 #[utoipa::path(get, path = "/api/v1/events", responses(
     (status = 200, body = Event, content_type = "text/event-stream"),
 ))]
@@ -30,7 +30,8 @@ pub(super) async fn events(
             let heard = tokio::select! {
                 heard = events.recv() => heard,
                 _ = closing.wait_for(|closed| *closed) => return None,
-                // The reader comes again with a token that is accepted now.
+                // The tokens were replaced: the stream ends, and the reader reconnects with a valid
+                // token.
                 Ok(()) = replaced.changed() => return None,
             };
             let event = match heard {

@@ -1,6 +1,7 @@
-//! The checks that every call passes before the router sees it: a cap on calls, then access.
+//! The checks that every call passes before the router: a cap on concurrent calls, then access.
 //!
-//! They are no layer of the router: a layer allocates a future and copies all state per call.
+//! They are not a layer of the router, because a layer allocates a future and copies all state for
+//! each call.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,15 +20,15 @@ use super::problem::Wrong;
 use super::waiting::Waiting;
 use crate::tokens::Tokens;
 
-/// The most calls under way, those held open included. More are answered 503.
+/// The most concurrent calls, including held-open calls. A call beyond the cap is answered 503.
 const CALLS_MAX: usize = 1 << 16;
 
-/// All routes of a coordinator, behind its checks.
+/// All routes of a coordinator, behind the checks.
 pub(crate) struct Gate {
     router: Router,
     access: Access,
     logins: Logins,
-    /// Counts how often the tokens were replaced.
+    /// The number of times that the tokens were replaced.
     replaced: watch::Sender<u64>,
     waiting: Waiting,
     calls: AtomicUsize,
@@ -50,8 +51,8 @@ impl Gate {
         }
     }
 
-    /// Replaces the tokens and ends the streams of events, whose readers come again. Returns
-    /// whether it did: a coordinator that was started without tokens goes on without.
+    /// Replaces the tokens and ends the streams of events, so that their readers reconnect. Returns
+    /// `false` and does nothing if the coordinator was started without tokens.
     pub(crate) fn replace(&self, tokens: Tokens) -> bool {
         let Access::Tokens(known) = &self.access else {
             return false;
@@ -61,7 +62,7 @@ impl Gate {
         true
     }
 
-    /// Sets the most items that wait per client and per peer.
+    /// Sets the most items that may wait per client and per peer.
     pub(crate) fn set_waiting(&self, most: usize) {
         self.waiting.set_most(most);
     }
@@ -92,7 +93,7 @@ impl Gate {
     }
 }
 
-/// The place of a call; given back when dropped.
+/// One call's place under the cap. It is released when dropped.
 struct Held<'a>(&'a AtomicUsize);
 
 impl<'a> Held<'a> {

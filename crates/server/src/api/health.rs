@@ -1,4 +1,4 @@
-//! Is it alive, is it ready, and how does it do?
+//! Liveness, readiness and metrics.
 
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -8,14 +8,14 @@ use politely::wire::Problem;
 use super::Api;
 use super::problem::Wrong;
 
-/// The process answers.
+/// Returns 200 while the process answers.
 #[utoipa::path(get, path = "/healthz", responses((status = 200, body = String, content_type = "text/plain")))]
 pub(super) async fn alive() -> &'static str {
     "ok\n"
 }
 
-/// It grants permits and keeps changes. 503 says what is in the way: the disk, the engine, a
-/// background task that ended.
+/// Returns 200 while the coordinator grants permits and keeps changes. 503 names the cause: the
+/// disk, the engine, or a background task that ended.
 #[utoipa::path(get, path = "/readyz", responses(
     (status = 200, body = String, content_type = "text/plain"),
     (status = 503, body = Problem, content_type = "application/problem+json"),
@@ -30,7 +30,7 @@ pub(super) async fn ready(State(api): State<Api>) -> Result<&'static str, Wrong>
     }
 }
 
-/// Numbers for Prometheus.
+/// Returns the metrics in Prometheus' text format.
 #[utoipa::path(get, path = "/metrics", responses(
     (status = 200, body = String, content_type = "text/plain; version=0.0.4"),
 ))]

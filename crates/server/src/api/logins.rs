@@ -1,4 +1,4 @@
-//! Wrong tokens: how many a peer may send, and the line about them.
+//! Wrong tokens: a budget per peer, and the log line about them.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,16 +11,16 @@ use tokio::time::Instant;
 use crate::often::Often;
 use crate::tally;
 
-/// Wrong tokens that a peer may send at once.
+/// Wrong tokens that a peer may send in a burst.
 const BURST: f64 = 100.0;
-/// Wrong tokens that a peer may send per second after that.
+/// Wrong tokens that a peer may send per second after the burst.
 const PER_S: f64 = 1.0;
-/// The most peers remembered.
+/// The most peers that are remembered.
 const PEERS_MAX: usize = 16_384;
-/// Right tokens remembered per peer.
+/// The most right tokens that are remembered per peer.
 const KNOWN_MAX: usize = 8;
 
-/// The caller's end of a connection.
+/// The peer of a connection.
 pub(crate) struct Peer {
     address: IpAddr,
     /// The mark of the last right token, or 0.
@@ -35,14 +35,16 @@ impl Peer {
         }
     }
 
-    /// The address as it is shown.
+    /// Returns the peer's address, for logs and the audit log.
     pub(crate) const fn address(&self) -> IpAddr {
         self.address
     }
 }
 
-/// Limits wrong tokens per peer. A peer without budget is refused whatever its token is, unless
-/// it has sent the same right token before: a worker is not locked out by its neighbour.
+/// A limit on wrong tokens per peer.
+///
+/// A peer without budget is refused whatever its token is, unless it has sent the same right token
+/// before. So a worker is not locked out by another worker behind the same address.
 #[derive(Default)]
 pub(super) struct Logins {
     peers: Mutex<HashMap<IpAddr, Books, foldhash::fast::RandomState>>,
@@ -52,7 +54,7 @@ pub(super) struct Logins {
 struct Books {
     left: f64,
     at: Instant,
-    /// Marks of right tokens.
+    /// The marks of right tokens.
     known: SmallVec<[u64; 2]>,
 }
 
@@ -67,7 +69,7 @@ impl Books {
 impl Logins {
     /// Returns whether a call with a right token is answered.
     pub(super) fn is_let_in(&self, peer: &Peer, mark: u64, now: Instant) -> bool {
-        // The usual case costs no lock.
+        // The usual case takes no lock.
         if peer.known.load(Ordering::Relaxed) == mark {
             return true;
         }

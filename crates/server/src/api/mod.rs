@@ -1,14 +1,14 @@
-//! What is said over HTTP, by whom, and what is wrong with it.
+//! The HTTP interface: calls, access and problem documents.
 //!
 //! | file | its part |
 //! | --- | --- |
 //! | `calls.rs` | acquire, report, exchange, renew, cancel |
 //! | `admin.rs` | keys, config, stats |
-//! | `audit.rs` | who changed what |
+//! | `audit.rs` | the log of operators' changes |
 //! | `events.rs` | the stream of events |
-//! | `health.rs` | alive, ready, metrics |
-//! | `body.rs`, `problem.rs` | JSON in, problems out |
-//! | `gate.rs`, `access.rs`, `logins.rs` | who may call at all |
+//! | `health.rs` | liveness, readiness, metrics |
+//! | `body.rs`, `problem.rs` | JSON bodies, problem documents |
+//! | `gate.rs`, `access.rs`, `logins.rs` | authentication and caps |
 
 mod access;
 mod admin;
@@ -43,7 +43,7 @@ use crate::audit::Audit;
 use crate::coordinator::Coordinator;
 use waiting::Waiting;
 
-/// What every call needs.
+/// The state that every call needs.
 #[derive(Clone)]
 struct Api {
     coordinator: Coordinator,
@@ -64,7 +64,8 @@ struct Api {
 )]
 struct Description;
 
-/// The description as JSON. What is unsigned here is described as signed (`int32`, at least 0): its real bounds are put in.
+/// Returns the API description as JSON. utoipa describes unsigned integers as `int32` with a
+/// minimum of 0, so this function inserts their real maximum.
 fn describe(description: &utoipa::openapi::OpenApi) -> Vec<u8> {
     fn bound(value: &mut Value) {
         match value {
@@ -87,14 +88,15 @@ fn describe(description: &utoipa::openapi::OpenApi) -> Vec<u8> {
     }
     let mut json = serde_json::to_value(description).unwrap_or_default();
     bound(&mut json);
-    // Either `"all"` or an object with nothing but `any`.
+    // `Want` is either `"all"` or an object with the only field `any`.
     if let Some(any) = json.pointer_mut("/components/schemas/Want/oneOf/1") {
         any["additionalProperties"] = false.into();
     }
     serde_json::to_vec(&json).unwrap_or_default()
 }
 
-/// All routes of a coordinator, each with its whole path: a router within a router would cut and rebuild the path of every call.
+/// Returns all routes of a coordinator. Each route has its whole path, because a nested router
+/// would rebuild the path of every call.
 pub(crate) fn routes(coordinator: Coordinator, access: Access, waiting_max: usize) -> Gate {
     let replaced = watch::Sender::new(0);
     let waiting = Waiting::new(waiting_max);

@@ -1,4 +1,4 @@
-//! What is wrong with a call: RFC 9457 problem documents.
+//! Errors of HTTP calls as RFC 9457 problem documents.
 
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -6,7 +6,7 @@ use politely::wire::{Error, Problem};
 
 use crate::coordinator::NotSet;
 
-/// What is wrong with a call as a whole.
+/// An error that fails a whole call.
 #[derive(Debug)]
 pub(crate) struct Wrong {
     status: StatusCode,
@@ -23,12 +23,12 @@ impl Wrong {
         }
     }
 
-    /// The coordinator has no room for the call now: 503.
+    /// Returns a 503: the coordinator cannot take the call now.
     pub(crate) fn busy(detail: &str) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     }
 
-    /// A caller is at one of its caps: 429.
+    /// Returns a 429: the caller is at one of its caps.
     pub(crate) fn capped(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::TOO_MANY_REQUESTS, detail)
     }
@@ -38,21 +38,21 @@ impl Wrong {
         self.status
     }
 
-    /// The path of what is wrong in the body.
+    /// Sets the path of the wrong field in the body.
     pub(crate) fn field(mut self, path: impl Into<String>) -> Self {
         self.field = Some(path.into());
         self
     }
 }
 
-/// A field says what cannot be done.
+/// An error about a field becomes a 422.
 impl From<Error> for Wrong {
     fn from(error: Error) -> Self {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, error.detail).field(error.field)
     }
 }
 
-/// Repeating a change that was kept all the same does no harm.
+/// A change that may be lost becomes a 503. The caller can safely repeat it.
 impl From<NotSet> for Wrong {
     fn from(not_set: NotSet) -> Self {
         match not_set {
@@ -87,7 +87,8 @@ impl IntoResponse for Wrong {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
             }
             StatusCode::UNAUTHORIZED => {
-                // Browsers know how to ask for a password, and clients read that a bearer's token will do.
+                // A browser asks for a password after `Basic`. `Bearer` tells API clients that a
+                // bearer token is accepted.
                 let ask = "Basic realm=\"politely\", Bearer realm=\"politely\"";
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(ask));
             }

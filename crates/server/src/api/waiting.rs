@@ -7,7 +7,7 @@ use super::access::Caller;
 use super::problem::Wrong;
 use crate::tally::{self, Share, Tally};
 
-/// How many items wait, by the hash of a client's name and by address.
+/// The number of waiting items, by the hash of a client's name and by peer address.
 #[derive(Clone)]
 pub(super) struct Waiting {
     clients: Arc<Tally<u64>>,
@@ -15,7 +15,7 @@ pub(super) struct Waiting {
     hasher: foldhash::quality::RandomState,
 }
 
-/// The places of one call's items; given back when dropped.
+/// The places of one call's items. They are released when dropped.
 pub(super) struct Places {
     _client: Share<u64>,
     _peer: Share<IpAddr>,
@@ -38,7 +38,7 @@ impl Waiting {
     /// Takes places for `items` of the client whose permits are bound to `worker`.
     ///
     /// # Errors
-    /// 429 if the client or its peer would have more than the cap.
+    /// 429 if the client or its peer would exceed the cap.
     pub(super) fn take(
         &self,
         caller: &Caller,

@@ -1,8 +1,10 @@
-//! May these leave? At once where they may, and otherwise as soon as they may, within the caller's patience.
+//! Acquire requests: permits are granted at once if the keys allow it, and otherwise as soon as
+//! possible within the caller's patience.
 //!
-//! Items that must wait stand in their keys' lines ([`Limiter::acquire_in_turn`]), each with a turn of its own, which
-//! the caller keeps by asking again under the same id. Of `any` n among hundreds, all stand in line until n are served;
-//! those dropped then have taken nothing.
+//! Items that must wait join the queues of their keys ([`Limiter::acquire_in_turn`]). An item with
+//! an id keeps its place between calls, if the caller repeats the request with the same id. A
+//! request for `any` n items puts all items into the queues until n are granted. The other items
+//! then leave the queues without having consumed tokens or slots.
 //!
 //! [`Limiter::acquire_in_turn`]: politely::Limiter::acquire_in_turn
 
@@ -27,16 +29,17 @@ use super::wanted::{Quick, Wanted};
 use super::wishes::Claim;
 use crate::watch::Worker;
 
-/// Items waiting at a time, over all calls; about 2 KB each. Beyond, callers are told to come again.
+/// The most items that wait at a time, over all calls. Each needs about 2 KB. Beyond the cap,
+/// callers are told when to retry.
 const WAITING_MAX: usize = 1 << 18;
-/// An engine that has not answered by then is as good as away.
+/// The time for the engine to answer. After that it counts as unavailable.
 pub(super) const ENGINE_TIME: Duration = Duration::from_secs(1);
-/// An item that waits is worth asking for again after this long at the earliest.
+/// The shortest retry time of an item that waits.
 const SOON: Duration = Duration::from_millis(1);
-/// When to ask again where nobody can say.
+/// The retry time when the coordinator cannot compute one.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What a call of wishes came to.
+/// The result of an acquire call.
 pub(crate) struct Outcome {
     pub(crate) answers: Vec<Answer>,
     pub(crate) retry_in: Option<Duration>,
@@ -45,8 +48,10 @@ pub(crate) struct Outcome {
 }
 
 impl Coordinator {
-    /// Answers `items`, waiting up to `wait` for those that may not leave at once. `gone` are permits the same call brought
-    /// back: one write tells the journal of both.
+    /// Answers `items`. Waits up to `wait` for items that cannot be granted at once.
+    ///
+    /// `gone` are permits that the same call reported. The journal records them together with the
+    /// granted permits in one write.
     pub(crate) async fn acquire(
         &self,
         worker: &Arc<Worker>,
@@ -71,7 +76,8 @@ impl Coordinator {
             soonest: None,
         };
         if matches!(want, Want::Any(_)) {
-            // An answer may have been lost: what it granted comes before anything new.
+            // An earlier answer may have been lost. Its permits count first, before new ones are
+            // granted.
             for (item, asked) in items.iter().enumerate() {
                 if call.found < enough
                     && let Some(number) = self.granted_before(worker, asked)
@@ -143,18 +149,18 @@ impl Coordinator {
     }
 }
 
-/// One call under way.
+/// The state of one acquire call.
 struct Call<'a> {
     coordinator: &'a Coordinator,
     worker: &'a Arc<Worker>,
     began: Timestamp,
-    /// By item.
+    /// One answer per item.
     answers: Vec<Option<Answer>>,
     granted: Vec<Leaving>,
     gone: Vec<u64>,
-    /// Permits found so far.
+    /// The number of items with a permit so far, including permits of an earlier answer.
     found: usize,
-    /// The first that may leave of those that may not yet.
+    /// The earliest time at which an item that must wait can be granted.
     soonest: Option<Timestamp>,
 }
 
@@ -194,7 +200,8 @@ impl Call<'_> {
         let mut open: Vec<bool> = vec![true; waiting.len()];
         let before = self.found;
         while self.found < enough {
-            // Once there is a permit, only what is ready by now is taken along: a permit that waits for others grows old.
+            // After the first permit, the loop collects only permits that are ready now. A permit
+            // that waits for other permits would expire.
             let next = if self.found > before {
                 lines.next().now_or_never().flatten()
             } else {
@@ -215,7 +222,8 @@ impl Call<'_> {
         }
     }
 
-    /// Yes or no, as soon as the engine has said so; one that is away keeps nobody for long.
+    /// Answers each item as soon as the engine has answered, and after [`ENGINE_TIME`] without an
+    /// answer.
     async fn ask_the_engine(&mut self, waiting: Vec<(Wanted<'_>, Refusal)>, enough: usize) {
         let limiter = &self.coordinator.0.limiter;
         let (resting, waiting): (Vec<_>, Vec<_>) = waiting
@@ -233,7 +241,7 @@ impl Call<'_> {
         let mut asking: FuturesUnordered<_> = asking.collect();
         while let Some((wanted, answer)) = asking.next().await {
             match answer {
-                // What is more than enough goes back unused.
+                // A permit beyond `enough` is dropped, which refunds it.
                 Ok(permit) if self.found < enough => self.grant(&wanted, permit),
                 Ok(_) => self.wait(wanted.item, self.coordinator.now(), "enough others", 0),
                 Err(refusal) => match refusal.reason {
@@ -272,7 +280,7 @@ impl Call<'_> {
         self.answers[item as usize] = Some(answer);
     }
 
-    /// Writes the permit down and answers it.
+    /// Registers the permit and answers its item.
     fn grant(&mut self, wanted: &Wanted<'_>, permit: Permit) {
         let Coordinator(inner) = self.coordinator;
         let now = self.coordinator.now();
@@ -286,14 +294,14 @@ impl Call<'_> {
             leases: permit.leases(),
         };
         if (wanted.claim.as_ref()).is_some_and(|claim| !claim.granted(number)) {
-            // Dropped, the permit gives back what it has.
+            // Dropping the permit refunds its tokens and slots.
             return self.id_is_used(wanted.item, "it was cancelled");
         }
         let name = inner.signer.sign(self.worker.name(), name);
         let wish = wanted.claim.as_ref().map_or(0, Claim::wish);
         let key = &wanted.keys[0];
         if let Some(delay) = wanted.crawl_delay {
-            // The key is there: it has just granted.
+            // This cannot fail, because the key exists: it has just granted a permit.
             let _ = inner.limiter.crawl_delay(key, delay);
         }
         for (i, permit) in permit.split().enumerate() {
@@ -326,7 +334,7 @@ impl Call<'_> {
         self.tell(wanted.item, &name, key, start, lease, slots, interval);
     }
 
-    /// What was granted before under the same name.
+    /// Answers an item with the permit that an earlier call granted for the same id.
     fn again(&mut self, item: u32, number: Number) {
         let inner = &self.coordinator.0;
         let mut shard = inner.permits.shard(number);
@@ -373,7 +381,8 @@ impl Call<'_> {
     ) {
         let now = self.coordinator.now();
         let start_in = start.since(now);
-        // Told again, it is as old as it is: those who leave late leave together.
+        // A repeated answer does not extend the permit's grace. Otherwise requests that start late
+        // would start together.
         let valid_for = grace(interval);
         self.answer(Answer::Granted(wire::Grant {
             item,
@@ -397,7 +406,7 @@ impl Call<'_> {
         });
     }
 
-    /// It was not granted in time.
+    /// Answers an item that was not granted in time, with the time to retry.
     fn give_up(&mut self, wanted: &Wanted<'_>, refusal: &Refusal) {
         let limiter = &self.coordinator.0.limiter;
         let now = self.coordinator.now();
@@ -413,13 +422,14 @@ impl Call<'_> {
         });
         let first = wait.map_or(now, |wait| wait.at).max(priced);
         let first = first.max(wanted.rests_until);
-        // Whoever is further back waits for those before, one interval each.
+        // An item waits one interval for each item before it in the queue.
         let behind = Duration::try_from_secs_f64(f64::from(position) / rate).unwrap_or(AGAIN);
         let at = match wait {
-            // A slot comes back with a report, long before its lease ends.
+            // A report frees a slot long before its lease ends.
             Some(wait) if wait.reason == Reason::InFlight => first.min(now + AGAIN),
             _ if first == Timestamp::NEVER => now + AGAIN,
-            // A start ahead may be taken so much before it is due, if only the pace is in the way.
+            // If only the pace delays the item, it can be granted earlier by the horizon, with a
+            // start time in the future.
             Some(wait) if wait.reason != Reason::Pace => first + behind,
             _ => ((first + behind) - wanted.ask.horizon).max(wanted.rests_until),
         };
@@ -463,7 +473,7 @@ impl Call<'_> {
     }
 }
 
-/// A caller that hung up before the answer was made gets none of its permits.
+/// Takes the permits back if the caller hung up before the answer was complete.
 impl Drop for Call<'_> {
     fn drop(&mut self) {
         let granted = self.granted.iter().map(|leaving| Number(leaving.number));
@@ -471,7 +481,7 @@ impl Drop for Call<'_> {
     }
 }
 
-/// Room for those who wait; given back when dropped.
+/// Places for waiting items. They are released when dropped.
 struct Room<'a>(&'a AtomicUsize, usize);
 
 impl<'a> Room<'a> {

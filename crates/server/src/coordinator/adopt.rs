@@ -1,11 +1,14 @@
-//! Permits that another coordinator granted: where keys are shared, a worker whose coordinator is gone brings them to any other.
+//! Adoption of permits that another coordinator granted.
 //!
-//! Once adopted, a permit is one of ours, and all goes its usual way. One whose leases are over, since it was reported or was
-//! held for too long, is known as expired: its report is late, and a hold that it brings is kept all the same.
+//! If coordinators share keys and one of them stops, its workers report their permits to any other
+//! coordinator. An adopted permit is treated like a permit of this coordinator. If its leases are
+//! over, it was reported already or held for too long. It is then adopted as expired: its report
+//! counts as late, but a hold that the report causes is kept.
 //!
-//! What a dead coordinator had granted in an answer that was lost, nobody brings. Its worker says the wish again, under the same
-//! id, to a coordinator that knows nothing of it, and is granted another permit, by the same cell: token and slot of the lost
-//! one stay taken there until its lease runs out by itself. So there are never more requests than the key allows, only fewer.
+//! A coordinator can stop after granting a permit whose answer is lost. The worker then repeats the
+//! request with the same id at a coordinator that does not know the id. That coordinator grants a
+//! second permit from the same cell. The token and the slot of the lost permit stay taken until its
+//! lease ends. So the key sends fewer requests than it allows, never more.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +23,8 @@ use super::permits::Out;
 use crate::watch::Worker;
 
 impl Coordinator {
-    /// Makes permits (by name and departure) ours that are not, if we are allowed to.
+    /// Adopts the permits that another coordinator granted to `worker`, given by name and slot.
+    /// Skips permits that this coordinator knows.
     pub(crate) async fn adopt(
         &self,
         worker: &Arc<Worker>,
@@ -33,7 +37,7 @@ impl Coordinator {
         let is_new = |name: &Name| {
             !name.leases.is_empty() && self.0.permits.shard(name.number).get(name.number).is_none()
         };
-        // Only the client that was granted a permit may bring it.
+        // Only the client to which a permit was granted may bring it.
         let named = permits.filter_map(|(name, slot)| {
             let name: Name = name.parse().ok()?;
             let is_signed = self.0.signer.is_signed(worker.name(), &name);

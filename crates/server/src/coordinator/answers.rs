@@ -1,17 +1,19 @@
-//! What was answered to permits that came back: whoever asks again because an answer was lost is told the same.
+//! The answers to recent reports, so that a repeated report gets the same answer.
 //!
-//! A number's place follows from the number, four to a place, and a newcomer takes the oldest's. Numbers come one after the
-//! other, so an answer is remembered for three to four times [`PLACES`] further ones whoever else reports; and those that come
-//! together lie together, where a table by hash would cost a cold line of memory for each.
+//! The table is indexed by permit number and has four answers per place. A new answer replaces the
+//! oldest of its place. Permit numbers are consecutive, so an answer is remembered for three to
+//! four times [`PLACES`] further numbers. Answers that arrive together also lie together in memory.
+//! A hash table would cost a cache miss for each of them.
 
 use politely::core::Timestamp;
 use politely::wire::Next;
 
-/// Per shard of the permits; with four answers each 64 k in all: enough for whoever asks again.
+/// Places per shard of the permits. With four answers each, the table has 64 k answers in all,
+/// which is enough for repeated reports.
 const PLACES: usize = 256;
 const ANSWERS: usize = 4;
 
-/// What was answered.
+/// The answer to a report.
 #[derive(Clone)]
 pub(crate) struct Answered {
     pub(crate) next: Next,
@@ -22,7 +24,7 @@ pub(crate) struct Answered {
 
 #[derive(Default)]
 pub(super) struct Answers {
-    /// Empty until there is the first answer.
+    /// Empty until the first answer.
     places: Vec<Place>,
 }
 

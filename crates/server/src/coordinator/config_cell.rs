@@ -1,15 +1,15 @@
-//! The configuration that operators set, in a cell of the engine: all coordinators that share keys
-//! go by it.
+//! The configuration that operators set, in a cell of the engine. All coordinators that share keys
+//! apply it.
 //!
 //! | bytes | content |
 //! | --- | --- |
-//! | 16 | the version: writer and number of its write |
+//! | 16 | the version: the writer and the number of its write |
 //! | 1 | the layout, [`LAYOUT`] |
 //! | 4 | CRC-32 of the rest, little-endian |
 //! | rest | [`Kept`] as JSON |
 //!
-//! A change reads the cell, adds the patch, and writes by compare-and-set. Others read the cell
-//! once a second.
+//! A change reads the cell, merges the patch, and writes with compare-and-set. The other
+//! coordinators read the cell once a second.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -26,18 +26,18 @@ use super::operate::NotSet;
 
 const CELL: &str = "politely:config";
 const LAYOUT: u8 = 1;
-/// It does not end by itself: a hundred years.
+/// The lifetime of the cell: a hundred years, so that it never expires in practice.
 const KEEP: Duration = Duration::from_hours(24 * 366 * 100);
 const READ_EVERY: Duration = Duration::from_secs(1);
-/// A call of the engine that takes longer counts as failed.
+/// The time for a call of the engine. After that it counts as failed.
 const CALL: Duration = Duration::from_secs(1);
-/// Times that a change is tried while others write.
+/// The most attempts of a change while other coordinators write.
 const TRIES: u32 = 16;
 
-/// What the cell holds.
+/// The content of the cell.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Kept {
-    /// Changes so far.
+    /// The number of changes so far.
     number: u64,
     patch: ConfigPatch,
 }
@@ -46,9 +46,9 @@ pub(super) struct ConfigCell {
     engine: Arc<dyn Engine>,
     writer: u64,
     writes: AtomicU64,
-    /// What the cell held when it was read last.
+    /// The value of the cell that was applied last.
     seen: Mutex<Option<Vec<u8>>>,
-    /// Reading and going by it is one step.
+    /// Held while the cell is read and applied, so that both are one step.
     reading: tokio::sync::Mutex<()>,
 }
 
@@ -71,7 +71,8 @@ impl ConfigCell {
         first.map_err(|why| why.to_string())
     }
 
-    /// `true`: the cell holds `value` now. `false`: another coordinator was faster.
+    /// Writes `value` if the cell still holds `before`. Returns `false` if another coordinator
+    /// wrote first.
     async fn write(&self, before: Option<Vec<u8>>, value: &[u8]) -> Result<bool, String> {
         let write = Write {
             cell: CELL.into(),
@@ -88,7 +89,7 @@ impl ConfigCell {
             Ok(Some(Err(why))) => why.to_string(),
             Ok(None) | Err(_) => "no answer in 1 s".to_owned(),
         };
-        // It may be there all the same.
+        // A write without an answer may have succeeded, so the cell is read again.
         match self.read().await {
             Ok(Some(now)) if now == value => Ok(true),
             _ => Err(why),
@@ -126,19 +127,21 @@ fn decode(value: &[u8]) -> Result<Kept, String> {
 }
 
 impl Coordinator {
-    /// Shares operators' changes of the configuration through `engine`: the same cells as the
-    /// keys', but calls come from the runtime of the caller, so it needs a connection of its own.
+    /// Shares operators' changes of the configuration through `engine`.
+    ///
+    /// `engine` must hold the same cells as the engine of the keys. It needs a connection of its
+    /// own, because its calls come from the caller's runtime.
     #[must_use]
     pub fn share_config(self, engine: Arc<dyn Engine>) -> Self {
         let _ = self.0.config_cell.set(ConfigCell::new(engine));
         self
     }
 
-    /// Goes by the configuration that the engine holds, if it is shared and the engine answers
-    /// within a second.
+    /// Applies the configuration that the engine holds, if the configuration is shared. Waits at
+    /// most a second for the engine.
     ///
     /// # Errors
-    /// The engine did not answer, or the cell cannot be read; one line.
+    /// The engine did not answer, or the cell cannot be read. The error is one line.
     pub async fn refresh_config(&self) -> Result<(), String> {
         let Some(cell) = self.0.config_cell.get() else {
             return Ok(());
@@ -156,7 +159,7 @@ impl Coordinator {
 
     async fn go_by(&self, cell: &ConfigCell, held: Option<Vec<u8>>) -> Result<(), String> {
         let Some(value) = held else {
-            // A new engine, or one that lost it.
+            // The engine is new or has lost the cell, so this coordinator writes its own settings.
             let patch = self.operated_patch();
             if patch != ConfigPatch::default() {
                 let kept = Kept { number: 1, patch };
@@ -180,7 +183,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Adds `patch` to what the engine holds, and goes by it.
+    /// Merges `patch` into the configuration of the engine, and applies the result.
     pub(super) async fn change_shared_config(
         &self,
         cell: &ConfigCell,
@@ -213,12 +216,13 @@ impl Coordinator {
         Err(NotSet::Unkept(why))
     }
 
-    /// Reads the cell once a second.
+    /// Reads and applies the cell once a second.
     pub(super) async fn keep_config_read(self) {
         let mut said = None;
         loop {
             let read = self.refresh_config().await;
-            // That the engine is away is said elsewhere.
+            // Only errors of the cell itself are logged here. An unavailable engine is logged
+            // elsewhere.
             let wrong = read.err().filter(|why| why.contains(CELL));
             if wrong != said {
                 if let Some(why) = &wrong {

@@ -1,4 +1,6 @@
-//! Can changes be kept? Background tasks are supervised: one that ends is trouble, not silence.
+//! Health of the coordinator: whether it can keep changes, and whether its background tasks run.
+//!
+//! Background tasks are supervised. A task that ends makes the coordinator unready.
 
 use std::thread;
 
@@ -7,14 +9,15 @@ use tokio::task::JoinSet;
 
 use super::Coordinator;
 
-/// Why nothing can be kept until a restart.
+/// The reason why nothing can be kept until a restart, if there is one.
 #[derive(Default)]
 pub(super) struct Health {
     died: Mutex<Option<String>>,
 }
 
 impl Coordinator {
-    /// Runs `task` in `tasks`. It ends with them; if it ends before, the coordinator is in trouble.
+    /// Runs `task` in `tasks`. If it returns or panics, [`Coordinator::trouble`] reports it.
+    /// Aborting it is no error.
     pub(super) fn supervise<F>(
         &self,
         tasks: &mut JoinSet<()>,
@@ -41,7 +44,7 @@ impl Coordinator {
     }
 
     /// Returns why changes cannot be kept now, in one line: a background task ended, the disk
-    /// refuses, or the engine does not answer.
+    /// refuses writes, or the engine does not answer.
     pub fn trouble(&self) -> Option<String> {
         let away = || {
             let why = self.0.limiter.trouble()?;
@@ -50,18 +53,18 @@ impl Coordinator {
         self.broken().or_else(away)
     }
 
-    /// Returns why the coordinator itself cannot keep changes, in one line.
+    /// Returns why the coordinator itself cannot keep changes, in one line. Ignores the engine.
     fn broken(&self) -> Option<String> {
         let died = self.0.health.died.lock().clone();
         died.or_else(|| self.0.store.as_ref()?.trouble())
     }
 
-    /// A background task has ended: not everything was done as it should be.
+    /// Returns whether a background task has ended, so that some of its work may be missing.
     pub(super) fn has_lost_a_task(&self) -> bool {
         self.0.health.died.lock().is_some()
     }
 
-    /// Returns why no permit can be granted, in one line: it could not be written down.
+    /// Returns why no permit can be granted, in one line: the journal refuses writes.
     pub(crate) fn no_permits(&self) -> Option<String> {
         let failing = self.journal()?.is_journal_failing();
         failing.then(|| {
@@ -71,7 +74,7 @@ impl Coordinator {
     }
 }
 
-/// Notices that a task panics. A task that is aborted is no trouble.
+/// Reports the panic of a supervised task when it is dropped. An aborted task is no error.
 struct Panics {
     coordinator: Coordinator,
     what: &'static str,

@@ -1,9 +1,9 @@
-//! What survives a kill: handed to the store before it is told, or within a second.
+//! State that survives a kill.
 //!
-//! | what | when it is kept |
+//! | state | when it is kept |
 //! | --- | --- |
-//! | permits granted, and those that came back | before the answer leaves |
-//! | holds, breakers, quarantines, what operators set | on disk before the answer leaves |
+//! | permits granted, reported, cancelled and expired | before the answer is sent |
+//! | holds, breakers, quarantines, operators' settings | on disk before the answer is sent |
 //! | learned rates | within a second |
 
 use std::sync::Arc;
@@ -21,19 +21,20 @@ use super::{Coordinator, Settings, StartError};
 use crate::store::{Granted, KeepError, Kept, Store};
 use crate::watch::Worker;
 
-/// How often what was learned is handed to the store.
+/// The interval at which learned states are handed to the store.
 const KEEP_EVERY: Duration = Duration::from_millis(500);
 
-/// What is still to be written into an engine's cells has so long.
+/// The time for the last writes into an engine's cells.
 const WRITTEN: Duration = Duration::from_secs(2);
 
-/// The engine has so long to confirm a change before its caller is told that it may be lost.
+/// The time for the engine to confirm a change. After that the caller is told that the change may
+/// be lost.
 const CONFIRMED: Duration = Duration::from_secs(2);
 
-/// A caller whose permit could not be written to disk asks again after this long.
+/// The retry time of a caller whose permit could not be written to disk, in milliseconds.
 const DISK_AGAIN_MS: u64 = 1_000;
 
-/// The answer where no permit can be written to disk.
+/// Returns the answer for an item whose permit cannot be written to disk.
 pub(crate) fn wait_for_disk(item: u32, reason: &str) -> Answer {
     Answer::Wait {
         item,
@@ -43,26 +44,27 @@ pub(crate) fn wait_for_disk(item: u32, reason: &str) -> Answer {
     }
 }
 
-/// What a call of reports leaves to be done before it is answered.
+/// The work that remains after the reports of a call were applied and before they are answered.
 #[derive(Default)]
 pub(crate) struct Aftermath {
-    /// Permits that are out no more.
+    /// Permits that have ended.
     pub(crate) gone: Vec<u64>,
     /// Keys whose hold, breaker or quarantine must survive a kill.
     pub(crate) held: Vec<Key>,
-    /// For each of them the report that it came with.
+    /// For each key in `held`, the index of the report that changed it.
     pub(crate) held_by: Vec<usize>,
 }
 
-/// What came of an [`Aftermath`].
+/// The result of an [`Aftermath`].
 pub(crate) struct Seen {
-    /// Permits that are out no more, to be written with those granted by the same call.
+    /// Permits that have ended. They are recorded together with the permits that the same call
+    /// grants.
     pub(crate) gone: Vec<u64>,
-    /// Reports whose hold may be lost with the coordinator.
+    /// Indexes of reports whose hold may be lost if the coordinator stops.
     pub(crate) not_durable: Vec<usize>,
 }
 
-/// A departure just granted.
+/// A slot that was just granted.
 pub(super) struct Leaving {
     pub(super) number: u64,
     pub(super) key: Key,
@@ -72,11 +74,14 @@ pub(super) struct Leaving {
 }
 
 impl Coordinator {
-    /// A coordinator that goes on where the one before it, killed or not, left off: what it learned and held stands, its
-    /// permits may be reported, and nothing leaves earlier than it could have.
+    /// Creates a coordinator that continues from the state of an earlier run, even if that run was
+    /// killed.
+    ///
+    /// Learned rates and holds remain in force. Permits of the earlier run can be reported. No
+    /// request starts earlier than the earlier run would have allowed.
     ///
     /// # Errors
-    /// A number that makes no sense, or a store that cannot be read.
+    /// A setting is invalid, or the store cannot be read.
     pub fn resume(settings: Settings, store: Store, mut kept: Kept) -> Result<Self, StartError> {
         let limiter = super::limiter(&settings).build()?;
         let coordinator = Self::with(settings, kept.boot, limiter, Some(store));
@@ -89,15 +94,17 @@ impl Coordinator {
         Ok(coordinator)
     }
 
-    /// Goes by the configuration of an earlier run.
+    /// Applies the configuration of an earlier run.
     pub(super) fn apply_kept(&self, json: &[u8]) -> Result<(), StartError> {
         let patch = serde_json::from_slice(json).map_err(|_| StartError::KeptConfig)?;
         let applied = self.apply(&patch);
         applied.map(drop).map_err(|_| StartError::KeptConfig)
     }
 
-    /// Should the clock have been set back while nobody ran, permits start as long ago as they do. By how much it was, the keys'
-    /// states tell; each brings its own times within reach by itself.
+    /// Corrects start times of permits if the clock was set back while no coordinator ran.
+    ///
+    /// The step of the clock is measured by the times of the keys' states. Each state corrects its
+    /// own times when it is restored.
     fn set_back(&self, kept: &mut Kept) -> Result<(), StartError> {
         let Some(store) = &self.0.store else {
             return Ok(());
@@ -194,14 +201,14 @@ impl Coordinator {
         }
     }
 
-    /// Where permits are written down: an engine's are in its cells.
+    /// Returns the store that records permits. It is `None` if an engine keeps them in its cells.
     pub(super) fn journal(&self) -> Option<&Store> {
         let store = self.0.store.as_ref();
         store.filter(|_| !self.0.limiter.is_shared())
     }
 
-    /// Writes down what is about to be told. `false`: that failed, and the permits must be taken
-    /// back.
+    /// Records granted and ended permits before they are answered. Returns `false` if that failed,
+    /// and the granted permits must be taken back.
     pub(super) fn keep_granted(&self, worker: &Worker, leaving: &[Leaving], gone: &[u64]) -> bool {
         let Some(store) = self.journal() else {
             return true;
@@ -224,7 +231,7 @@ impl Coordinator {
         store.granted(&granted, gone)
     }
 
-    /// Takes permits back that could not be written down, and tells the caller to ask again.
+    /// Takes back permits that could not be recorded, and tells the caller to retry.
     pub(super) fn revoke_unwritten(
         &self,
         worker: &Worker,
@@ -253,16 +260,16 @@ impl Coordinator {
         }
     }
 
-    /// Writes down what reports have changed, before they are answered. Returns which of them may
-    /// be lost.
+    /// Keeps the changes of reports before the reports are answered. Returns the indexes of reports
+    /// whose changes may be lost.
     pub(crate) async fn see_to(&self, aftermath: Aftermath) -> Vec<usize> {
         let seen = self.see_to_held(aftermath).await;
         self.keep_gone(&seen.gone);
         seen.not_durable
     }
 
-    /// The same, but for the permits that are out no more: they are written with those granted by
-    /// the same call.
+    /// Keeps the holds that reports caused. The permits that ended are returned, because they are
+    /// recorded together with the permits that the same call grants.
     pub(crate) async fn see_to_held(&self, aftermath: Aftermath) -> Seen {
         let Aftermath {
             gone,
@@ -282,15 +289,15 @@ impl Coordinator {
         Seen { gone, not_durable }
     }
 
-    /// Waits until the engine has what was said about `keys`; `false` where it did not confirm in
-    /// time. Without an engine there is nothing to wait for.
+    /// Waits until the engine has confirmed the changes of `keys`. An element is `false` if the
+    /// engine did not confirm in time. Without an engine, all are confirmed at once.
     async fn confirm(&self, keys: &[Key]) -> Vec<bool> {
         let limiter = &self.0.limiter;
         let confirmed = keys.iter().map(|key| limiter.confirm(key, CONFIRMED));
         futures_util::future::join_all(confirmed).await
     }
 
-    /// The state of `keys` is on disk when this returns, if there is a store.
+    /// Writes the states of `keys` to disk, if there is a store. Returns when they are on disk.
     async fn keep_now(&self, keys: &[Key]) -> Result<(), KeepError> {
         let Some(store) = &self.0.store else {
             return Ok(());
@@ -302,7 +309,7 @@ impl Coordinator {
         store.keep_now(states.collect()).await
     }
 
-    /// What an operator set for `key` is in the engine and on disk when this returns.
+    /// Waits until an operator's change of `key` is confirmed by the engine and on disk.
     pub(super) async fn keep_operated(&self, key: &Key) -> Result<(), NotSet> {
         let keys = std::slice::from_ref(key);
         let (confirmed, kept) = tokio::join!(self.confirm(keys), self.keep_now(keys));
@@ -315,8 +322,7 @@ impl Coordinator {
         kept.map_err(|why| NotSet::Unkept(why.to_string()))
     }
 
-    /// Keeps what operators changed of the configuration. Of two calls the one with the higher
-    /// `version` stays.
+    /// Keeps the operators' changes of the configuration. Of two calls, the higher `version` wins.
     pub(super) async fn keep_config(
         &self,
         patch: &ConfigPatch,
@@ -330,7 +336,7 @@ impl Coordinator {
         kept.map_err(|why| NotSet::Unkept(why.to_string()))
     }
 
-    /// Keeps the configuration beside the engine, for an engine that loses everything.
+    /// Keeps the shared configuration in the state folder too, in case the engine loses everything.
     pub(super) async fn keep_config_too(&self) {
         let (patch, version) = self.operated_now();
         if let Err(NotSet::Unkept(why)) = self.keep_config(&patch, version).await {
@@ -340,12 +346,12 @@ impl Coordinator {
         }
     }
 
-    /// Hands what was learned to the store, until the coordinator is closed.
+    /// Hands learned states to the store, repeatedly.
     pub(super) async fn keep_learned(self) {
         loop {
             tokio::time::sleep(KEEP_EVERY).await;
             let coordinator = self.clone();
-            // A million states take their time; calls must not wait for it.
+            // A million states take long, so this runs outside the async threads.
             let handed = tokio::task::spawn_blocking(move || coordinator.hand_over()).await;
             if handed.is_err_and(|why| why.is_panic()) {
                 return;
@@ -364,10 +370,11 @@ impl Coordinator {
         }
     }
 
-    /// Keeps all there is to keep. Call it last.
+    /// Keeps the whole state and closes the store. No other call may follow. Returns whether
+    /// everything was kept.
     pub async fn save(&self) -> bool {
         if self.0.limiter.is_shared() {
-            // Those that are out may be brought to the other coordinators.
+            // Their holders may report them to the other coordinators.
             self.0.permits.abandon();
             self.0.limiter.settled(WRITTEN).await;
         }
@@ -384,7 +391,7 @@ impl Coordinator {
         saved.await.unwrap_or(false)
     }
 
-    /// A permit came back or ran out.
+    /// Records that permits have ended.
     pub(super) fn keep_gone(&self, gone: &[u64]) {
         if let Some(store) = self.journal()
             && !gone.is_empty()
@@ -393,7 +400,7 @@ impl Coordinator {
         }
     }
 
-    /// Leases that now end later.
+    /// Records the later ends of renewed leases.
     pub(super) fn keep_renewed(&self, renewed: &[(u64, u32)]) {
         if let Some(store) = self.journal()
             && !renewed.is_empty()
@@ -402,7 +409,7 @@ impl Coordinator {
         }
     }
 
-    /// Who is named so.
+    /// Returns the worker with this name.
     pub(crate) fn worker(&self, name: &str) -> Arc<Worker> {
         self.0.watch.workers.named(name, self.now())
     }

@@ -1,4 +1,4 @@
-//! Who gets which permit, and what becomes of it: the coordinator without HTTP.
+//! The coordinator without HTTP: it grants permits and follows them to their ends.
 
 mod acquire;
 mod adopt;
@@ -50,23 +50,23 @@ use permits::Permits;
 use signer::Signer;
 use wishes::Wishes;
 
-/// How often what runs out by itself is looked for.
+/// The interval between two searches for expired leases.
 const SWEEP_EVERY: Duration = Duration::from_millis(250);
 
-/// What a coordinator starts with.
+/// The settings of a coordinator at its start.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What every key is told.
+    /// The configuration of every key.
     pub config: Config,
-    /// `crawler` or `api`, as it is shown.
+    /// The profile's name, `crawler` or `api`, for display.
     pub profile: String,
-    /// The law's name, as it is shown.
+    /// The law's name, for display.
     pub law: String,
-    /// What the limits of a URL attach to.
+    /// The kind of key that the limits of a URL attach to.
     pub key: KeyKind,
-    /// Most keys kept.
+    /// The most keys that are kept.
     pub capacity: usize,
-    /// Where time comes from.
+    /// The source of time.
     pub clock: Clock,
 }
 
@@ -83,13 +83,13 @@ impl Default for Settings {
     }
 }
 
-/// Why there is no coordinator.
+/// Why a coordinator cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A number makes no sense.
+    /// A setting is invalid.
     #[error(transparent)]
     Config(#[from] InvalidConfig),
-    /// What operators had changed cannot be read back.
+    /// The operators' settings of an earlier run cannot be read.
     #[error(
         "the configuration kept in the state folder makes no sense any more: remove the folder, or start with other numbers"
     )]
@@ -99,7 +99,7 @@ pub enum StartError {
     Store(String),
 }
 
-/// Directs a fleet: cheap to clone; clones share all.
+/// Coordinates a fleet of workers. Clones are cheap and share all state.
 #[derive(Clone)]
 pub struct Coordinator(Arc<Inner>);
 
@@ -110,17 +110,17 @@ pub(crate) struct Inner {
     signer: Signer,
     store: Option<Store>,
     health: Health,
-    /// Where the configuration is shared, if keys are.
+    /// The cell of the shared configuration, if the keys are shared.
     config_cell: OnceLock<ConfigCell>,
-    /// Permits never heard of again.
+    /// The number of permits that expired without a report.
     expired: AtomicU64,
     closing: watch::Sender<bool>,
     wishes: Wishes,
-    /// Items in line, over all calls.
+    /// Items that wait in queues, over all calls.
     waiting: AtomicUsize,
-    /// Items asked for.
+    /// The number of requested items.
     asked: AtomicU64,
-    /// Items granted without waiting.
+    /// The number of items granted without waiting.
     at_once: AtomicU64,
     policy: Policy,
     classifier: Classifier,
@@ -129,9 +129,9 @@ pub(crate) struct Inner {
     key: KeyKind,
 }
 
-/// What operators have changed while it runs.
+/// The changes that operators made since the start.
 struct Operated {
-    /// What it was started with.
+    /// The configuration at the start.
     began: Config,
     settings: Settings,
     patch: ConfigPatch,
@@ -146,25 +146,27 @@ fn limiter(settings: &Settings) -> politely::Builder {
 }
 
 impl Coordinator {
-    /// A coordinator that knows nothing yet.
+    /// Creates a coordinator without any state.
     ///
     /// # Errors
-    /// A number that makes no sense.
+    /// A setting is invalid.
     pub fn new(settings: Settings) -> Result<Self, StartError> {
-        // Nobody counts its starts: the second it was made in stands for them, so that no permit is named like one from before.
+        // Without a store, starts are not counted. The second of the start takes the place of the
+        // count, so that permit names differ between runs.
         let boot = settings.clock.now().as_micros() / 1_000_000 % (1 << 23);
         let limiter = limiter(&settings).build()?;
         Ok(Self::with(settings, (1 << 23) + boot, limiter, None))
     }
 
-    /// A coordinator whose keys live in `engine`'s cells, shared with all coordinators that use the
-    /// same. `kept`: states and configuration are kept there as well, for an engine that loses
-    /// everything.
+    /// Creates a coordinator whose keys live in cells of `engine`. It shares them with all
+    /// coordinators that use the same engine.
     ///
-    /// Operators' changes of the configuration are shared only after [`Coordinator::share_config`].
+    /// With `kept`, states and configuration are kept in the state folder as well, in case the
+    /// engine loses everything. Operators' changes of the configuration are shared only after
+    /// [`Coordinator::share_config`].
     ///
     /// # Errors
-    /// A number that makes no sense, or a store that cannot be read.
+    /// A setting is invalid, or the store cannot be read.
     pub fn shared(
         settings: Settings,
         engine: Arc<dyn Engine>,
@@ -173,7 +175,7 @@ impl Coordinator {
     ) -> Result<Self, StartError> {
         let cells = Arc::clone(&engine);
         let limiter = limiter(&settings).store(engine).when_away(away).build()?;
-        // Its permits must not be named like another coordinator's.
+        // A random number, so that permit names differ between coordinators.
         let boot = RandomState::new().hash_one(std::process::id()) % (1 << 23);
         let (store, kept) = kept.unzip();
         if let Some(store) = &store {
@@ -222,8 +224,9 @@ impl Coordinator {
         Self(Arc::new(inner))
     }
 
-    /// Does what must be done by the clock, until it is dropped: call it once, in a task of its
-    /// own. Each part runs in a task of its own; if one ends, [`Coordinator::trouble`] says so.
+    /// Runs the background tasks until it is dropped. Call it once, in a task of its own.
+    ///
+    /// Each part runs in its own task. If one ends, [`Coordinator::trouble`] says so.
     pub async fn tend(self) {
         let mut tasks = JoinSet::new();
         self.supervise(&mut tasks, "hands states to the store", Self::keep_learned);
@@ -256,7 +259,7 @@ impl Coordinator {
         }
     }
 
-    /// Ends all waiting; permits that are out may still be reported.
+    /// Ends all waiting. Permits that were granted can still be reported.
     pub fn close(&self) {
         self.0.limiter.close();
         self.0.closing.send_replace(true);
@@ -266,22 +269,22 @@ impl Coordinator {
         *self.0.closing.borrow()
     }
 
-    /// Becomes true when it is closed.
+    /// Returns a channel that becomes `true` when the coordinator is closed.
     pub(crate) fn closing(&self) -> watch::Receiver<bool> {
         self.0.closing.subscribe()
     }
 
-    /// The state folder, if there is one.
+    /// Returns the state folder, if there is one.
     pub(crate) fn folder(&self) -> Option<&Path> {
         self.0.store.as_ref().map(Store::folder)
     }
 
-    /// Items standing in lines now.
+    /// Returns the number of items that wait in queues now.
     pub fn waiting(&self) -> u64 {
         self.0.limiter.stats().waiting
     }
 
-    /// Permits never heard of again.
+    /// Returns the number of permits that expired without a report.
     pub(crate) fn expired(&self) -> u64 {
         self.0.expired.load(Ordering::Relaxed)
     }
@@ -294,12 +297,12 @@ impl Coordinator {
         &self.0.watch
     }
 
-    /// The keys and what is known of them.
+    /// Returns the limiter, which holds the keys and their states.
     pub fn limiter(&self) -> &Limiter {
         &self.0.limiter
     }
 
-    /// Forgets permits whose leases have run out and places in line that nobody came back to.
+    /// Expires permits whose leases have ended, and forgets requests that were not repeated.
     fn sweep(&self, now: Timestamp) {
         let mut gone = Vec::new();
         self.0.permits.sweep(now, |number, out| {

@@ -1,14 +1,14 @@
 //! The name of a permit on the wire.
 //!
 //! ```text
-//! 10000000001-pVnBf0cW2xq1ZkTd                                 one departure
-//! 10000000001x8-pVnBf0cW2xq1ZkTd                               eight departures
+//! 10000000001-pVnBf0cW2xq1ZkTd                                 one slot
+//! 10000000001x8-pVnBf0cW2xq1ZkTd                               eight slots
 //! 800000000001-pVnBf0cW2xq1ZkTd.65a1f3c200000007.example.com   of a shared key
 //! ```
 //!
-//! The number comes first, then the count of departures, then the signature of `signer.rs`. A
-//! coordinator that shares an engine adds the leases and their keys, so that any other
-//! coordinator of the engine can adopt the permit when this one is gone.
+//! A name consists of the number, the count of slots if it is not 1, and the signature of
+//! `signer.rs`. A coordinator that shares an engine adds the leases and their keys. If it stops,
+//! any other coordinator of the engine can adopt the permit.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,46 +20,47 @@ use politely::core::gate::LeaseId;
 use politely::core::key::Key;
 use politely::wire::ALSO_MAX;
 
-/// A key in a name is what may stand in a URL's path, and has no comma.
+/// The characters that are escaped in a key: a name must fit into the path of a URL, and must not
+/// contain a comma.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
-/// Characters of a signature.
+/// The length of a signature in a name, in characters.
 const TEXT_LEN: usize = MAC_LEN / 3 * 4;
-/// No name is longer: nine keys of 520 bytes, each of which is escaped.
+/// The longest name: nine keys of 520 bytes, all of which may be escaped.
 const LEN_MAX: usize = 16 << 10;
 
-/// Bytes of a signature.
+/// The length of a signature, in bytes.
 pub(crate) const MAC_LEN: usize = 12;
 /// The signature in a name.
 pub(crate) type Mac = [u8; MAC_LEN];
 
-/// The number of one departure.
+/// The number of one granted slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Number(pub(crate) u64);
 
-/// A permit's name.
+/// The name of a permit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Name {
     pub(crate) number: Number,
-    /// Departures from `number` on. The signature covers the count, so that nobody reaches the
-    /// next permit through this one.
+    /// The count of slots, which have consecutive numbers from `number` on. The signature covers
+    /// it, so that a name gives no access to the next permit.
     pub(crate) slots: u16,
     pub(crate) mac: Option<Mac>,
-    /// The first hears the outcome. Empty where keys are not shared.
+    /// The leases and their keys. The first key receives the outcome. Empty if keys are not shared.
     pub(crate) leases: Vec<(Key, LeaseId)>,
 }
 
-/// The text is not a permit's name.
+/// The error of a text that is not the name of a permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("is not a permit of this coordinator; send it as it was granted")]
 pub(crate) struct NoName;
 
 impl Name {
-    /// Returns the name of departure `slot` of the permit, counted from 0; `None` if the permit
-    /// has no such departure.
+    /// Returns the name of slot `slot` of the permit, counted from 0. Returns `None` if the permit
+    /// has no such slot.
     pub(crate) fn later(mut self, slot: u16) -> Option<Self> {
         if slot >= self.slots {
             return None;

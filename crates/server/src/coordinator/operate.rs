@@ -1,4 +1,4 @@
-//! What operators see and set; and permits that need more time, or none.
+//! Operators' view and settings of keys, and the renewal and cancellation of permits.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ use super::{Coordinator, Operated, Settings};
 use crate::store::{Counters, Store};
 use crate::watch::Worker;
 
-/// The time that the engine has to answer before a key is shown as it is known here.
+/// The time for the engine to answer. After that a key is shown in this coordinator's own state.
 const REFRESHED: Duration = Duration::from_secs(1);
 
 impl Coordinator {
@@ -62,13 +62,13 @@ impl Coordinator {
         answer
     }
 
-    /// Returns the number of a permit that was given to `worker`.
+    /// Returns the number of a permit if it was granted to `worker`.
     fn held(&self, worker: &Worker, permit: &str) -> Option<Number> {
         let (number, is_signed) = self.number(worker, permit, 0).ok()?;
         is_signed.then_some(number)
     }
 
-    /// Takes back permits that will not be used, by their names or by their callers' ids.
+    /// Cancels permits, given by their names or by their callers' ids.
     pub(crate) fn cancel(&self, worker: &Worker, permits: &[String], sent: bool) -> Cancelled {
         let (mut answer, mut gone) = (Cancelled::default(), Vec::new());
         for name in permits {
@@ -93,7 +93,7 @@ impl Coordinator {
         answer
     }
 
-    /// Gives up what `worker` asked for under `id`; says whether it knew of that.
+    /// Cancels the request that `worker` made under `id`. Returns whether it was known.
     fn cancel_id(&self, worker: &Worker, id: &str, sent: bool, gone: &mut Vec<u64>) -> bool {
         if id.is_empty() || id.chars().count() > wire::NAME_MAX {
             return false;
@@ -108,10 +108,10 @@ impl Coordinator {
         let mut cancelled = false;
         let slots = match self.0.permits.shard(first).get(first) {
             Some(Entry::Out(out)) => out.slots,
-            // The first departure of several may have been reported.
+            // The first slot may have been reported, so the count of slots is unknown.
             _ => wire::SLOTS_MAX,
         };
-        // The last first: only the newest tokens can be given back.
+        // The last slot comes first, because only the newest tokens can be refunded.
         for slot in (0..u64::from(slots)).rev() {
             let number = Number(first.0 + slot);
             if self.0.permits.is_of_wish(number, wish) {
@@ -122,7 +122,8 @@ impl Coordinator {
         cancelled
     }
 
-    /// Takes a permit of `worker` off the list: its wish, and whether its lease still ran.
+    /// Ends a permit of `worker`. Returns the hash of its request's id, and whether its lease still
+    /// ran.
     fn take(
         &self,
         number: Number,
@@ -136,7 +137,7 @@ impl Coordinator {
         match out.permit {
             Some(permit) if expired => permit.abandon(),
             Some(mut permit) if sent => permit.sent(),
-            // Dropped, it gives back what it has.
+            // Dropping the permit refunds its tokens and slots.
             _ => {}
         }
         if !expired {
@@ -145,7 +146,8 @@ impl Coordinator {
         Some((out.wish, !expired))
     }
 
-    /// Takes back permits whose answer its caller did not read. Their wishes keep their places.
+    /// Takes back permits whose answer the caller did not read. Their requests keep their places in
+    /// the queue.
     pub(crate) fn take_back(
         &self,
         worker: &Worker,
@@ -162,7 +164,7 @@ impl Coordinator {
         self.keep_gone(&gone);
     }
 
-    /// Sets what `patch` says for `key`.
+    /// Applies `patch` to the operators' settings of `key`.
     pub(crate) async fn patch_key(&self, key: &Key, patch: &KeyPatch) -> Result<(), NotSet> {
         rate_is_sound(patch.rate, "rate")?;
         burst_is_sound(patch.burst, "burst")?;
@@ -220,13 +222,13 @@ impl Coordinator {
         self.keep_operated(key).await
     }
 
-    /// No change is made that could not be kept.
+    /// Returns an error if changes cannot be kept now.
     fn refuse_if_in_trouble(&self) -> Result<(), NotSet> {
         self.trouble()
             .map_or(Ok(()), |why| Err(NotSet::Refused(why)))
     }
 
-    /// Learns from the engine what other coordinators wrote about `key`. Says whether the key is
+    /// Reads from the engine what other coordinators wrote about `key`. Returns whether the key is
     /// known.
     ///
     /// # Errors
@@ -235,7 +237,7 @@ impl Coordinator {
         self.0.limiter.refresh(key, REFRESHED).await
     }
 
-    /// What an operator has set for `key`.
+    /// Returns the operators' settings of `key`.
     pub(crate) fn numbers(&self, key: &Key) -> KeyPatch {
         let set = self.0.limiter.numbers(key).unwrap_or_default();
         KeyPatch {
@@ -249,7 +251,7 @@ impl Coordinator {
         }
     }
 
-    /// The numbers in force for a key, and who set each.
+    /// Returns the settings in force for a key, and the source of each.
     pub(crate) fn in_force(&self, explained: &Explanation, now: Timestamp) -> wire::InForce {
         let operated = self.0.operated.lock();
         let (limits, set) = (&operated.settings.config.limits, &operated.patch.crawling);
@@ -317,18 +319,18 @@ impl Coordinator {
         }
     }
 
-    /// Items granted at once, as a share of all items asked for.
+    /// Returns the share of requested items that were granted at once.
     pub(crate) fn hit_rate(&self) -> f64 {
         let at_once = self.0.at_once.load(Ordering::Relaxed) as f64;
         let asked = self.0.asked.load(Ordering::Relaxed) as f64;
         if asked > 0.0 { at_once / asked } else { 1.0 }
     }
 
-    /// The permits of `key` that are out.
+    /// Returns the granted permits of `key` that have not ended, at most 100.
     pub(crate) fn out_of(&self, key: &Key) -> Vec<Outstanding> {
         let now = self.now();
         self.0.permits.of_key(key, 100, |number, out| Outstanding {
-            // The number alone: the signature is its holder's.
+            // The number without the signature, because only the holder may know the signature.
             permit: number.to_string(),
             client: out.worker.client().to_owned(),
             ago_ms: now.since(out.start).as_millis() as u64,
@@ -340,12 +342,12 @@ impl Coordinator {
         self.0.permits.live()
     }
 
-    /// What was written to the state folder, if there is one.
+    /// Returns the counters of the state folder, if there is one.
     pub(crate) fn kept(&self) -> Option<Counters> {
         self.0.store.as_ref().map(Store::counters)
     }
 
-    /// What holds for every key without numbers of its own.
+    /// Returns the settings of all keys without settings of their own.
     pub(crate) fn config(&self) -> ConfigBody {
         let operated = self.0.operated.lock();
         let limits = &operated.settings.config.limits;
@@ -363,7 +365,7 @@ impl Coordinator {
         }
     }
 
-    /// Changes what holds for every key.
+    /// Changes the settings of all keys.
     pub(crate) async fn patch_config(&self, patch: &ConfigPatch) -> Result<(), NotSet> {
         rate_is_sound(patch.crawling.rate_per_host, "crawling.rate_per_host")?;
         rate_is_sound(patch.crawling.rate_start, "crawling.rate_start")?;
@@ -386,7 +388,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Puts `patch` to work. The answer is all that operators have changed so far, and its version.
+    /// Applies `patch`. Returns all changes that operators made so far, and their version.
     pub(super) fn apply(&self, patch: &ConfigPatch) -> Result<(ConfigPatch, u64), wire::Error> {
         let mut operated = self.0.operated.lock();
         let all = after(patch, &operated.patch);
@@ -395,7 +397,7 @@ impl Coordinator {
         Ok((all, version))
     }
 
-    /// Puts `all` to work in place of what operators have changed so far.
+    /// Replaces the operators' changes so far with `all`.
     pub(super) fn replace_config(
         &self,
         all: &ConfigPatch,
@@ -404,7 +406,10 @@ impl Coordinator {
         self.put_to_work(&mut self.0.operated.lock(), all, version, Apply::All)
     }
 
-    /// `patch` after `before`, if its numbers make sense.
+    /// Returns `before` with `patch` merged into it.
+    ///
+    /// # Errors
+    /// The merged settings are invalid.
     pub(super) fn merged(
         &self,
         patch: &ConfigPatch,
@@ -416,7 +421,7 @@ impl Coordinator {
         Ok(all)
     }
 
-    /// What operators have changed so far.
+    /// Returns the changes that operators made so far.
     pub(super) fn operated_patch(&self) -> ConfigPatch {
         self.operated_now().0
     }
@@ -460,7 +465,7 @@ fn after(patch: &ConfigPatch, before: &ConfigPatch) -> ConfigPatch {
     }
 }
 
-/// `began` with the changes in `all`.
+/// Returns `began` with the changes in `all`.
 fn changed(began: &Config, all: &ConfigPatch) -> Config {
     let mut config = began.clone();
     let (limits, set) = (&mut config.limits, &all.crawling);
@@ -469,7 +474,7 @@ fn changed(began: &Config, all: &ConfigPatch) -> Config {
     if let (Some(rate), LawConfig::Fixed | LawConfig::Advice(_)) =
         (set.rate_per_host.set(), &config.law)
     {
-        // Nothing climbs from the start rate to the bound.
+        // These laws do not raise the rate from the start rate to its bound.
         limits.rate_start = rate;
     }
     limits.rate_start = set.rate_start.set().unwrap_or(limits.rate_start);
@@ -489,17 +494,17 @@ fn not_sound(wrong: &InvalidConfig) -> wire::Error {
 /// Why a change was not made, or may be lost.
 #[derive(Debug)]
 pub(crate) enum NotSet {
-    /// It makes no sense.
+    /// A value is invalid. The change was not made.
     Wrong(wire::Error),
-    /// It was not made: it could not have been kept.
+    /// The change was not made, because it could not have been kept.
     Refused(String),
-    /// It may be in force, and may be lost.
+    /// The change may be in force, and may be lost.
     Unkept(String),
 }
 
 #[cfg(test)]
 impl NotSet {
-    /// The field that makes no sense.
+    /// Returns the field with the invalid value.
     pub(super) fn field(&self) -> &str {
         match self {
             Self::Wrong(error) => &error.field,
@@ -514,7 +519,7 @@ impl From<wire::Error> for NotSet {
     }
 }
 
-/// The same bounds as on the command line.
+/// Checks a rate against the bounds of the command line.
 fn rate_is_sound(set: Change<f64>, field: &str) -> Result<(), wire::Error> {
     let rule = "must be from 0.000001 to 1,000,000";
     is_within(set, wire::RATE_MIN..=wire::RATE_MAX, field, rule)
@@ -537,7 +542,7 @@ fn is_within(
     }
 }
 
-/// What was set, for the log.
+/// Describes a change for the log.
 fn words(patch: &KeyPatch) -> String {
     let mut words = Vec::new();
     if patch.forget == Some(true) {

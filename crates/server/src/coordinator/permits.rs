@@ -1,7 +1,8 @@
-//! The permits that are out, by number, and what was answered to those that came back.
+//! The granted permits by number, and the answers to their reports.
 //!
-//! A permit's number is its name on the wire, or part of it. It is never used twice: it begins with how often this coordinator was
-//! started. A report is answered again as it was the first time, as long as it is remembered.
+//! A permit's number is its name on the wire, or a part of it. The number begins with the number of
+//! the coordinator's start, so it is never used twice. A repeated report gets the answer of the
+//! first one while that is remembered.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,18 +20,18 @@ use super::signer::Signer;
 use crate::watch::Worker;
 
 const SHARDS: u64 = 64;
-/// Numbers per start of the coordinator.
+/// Bits for the numbers of one start of the coordinator.
 const BOOT_SHIFT: u32 = 40;
-/// An expired permit is known this much longer, so that a late report still finds its key.
+/// The time for which an expired permit is remembered, so that a late report still finds its key.
 const LATE: Duration = Duration::from_mins(1);
 
-/// One departure that was granted.
+/// One granted slot.
 pub(crate) struct Out {
-    /// Until its outcome is known.
+    /// The permit, until its outcome is known.
     pub(crate) permit: Option<Permit>,
-    /// From then on until its body has come, with what was answered.
+    /// The slot and the answer to its report, from the response's head until its body has ended.
     pub(crate) heard: Option<Box<(Slot, Answered)>>,
-    /// Its lease ran out; it is kept for a late report.
+    /// Whether its lease has ended. It is kept for a late report.
     pub(crate) expired: bool,
     pub(crate) key: Key,
     pub(crate) worker: Arc<Worker>,
@@ -38,11 +39,11 @@ pub(crate) struct Out {
     pub(crate) start: Timestamp,
     pub(crate) until: Timestamp,
     pub(crate) interval: Duration,
-    /// Departures granted together with it, itself included.
+    /// The number of slots that were granted together, this one included.
     pub(crate) slots: u16,
 }
 
-/// What is known of a number.
+/// The entry of a permit number.
 pub(crate) enum Entry<'a> {
     Out(&'a mut Out),
     Answered(&'a Answered),
@@ -61,7 +62,7 @@ pub(crate) struct Shard {
 }
 
 impl Permits {
-    /// For the `boot`th start.
+    /// Creates an empty table for the coordinator's start number `boot`.
     pub(crate) fn new(boot: u64) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
@@ -74,7 +75,7 @@ impl Permits {
         self.live.load(Ordering::Relaxed)
     }
 
-    /// So many numbers in a row, never given before.
+    /// Reserves `count` consecutive new numbers and returns the first.
     pub(crate) fn numbers(&self, count: u16) -> Number {
         Number(self.next.fetch_add(u64::from(count), Ordering::Relaxed))
     }
@@ -88,7 +89,8 @@ impl Permits {
         self.shard(number).out.insert(number.0, out);
     }
 
-    /// Puts a permit that was granted elsewhere, unless another call was faster: then the one that it put stays.
+    /// Adds a permit that another coordinator granted. Returns `false` and abandons `out` if
+    /// another call has added it already.
     pub(crate) fn put_adopted(&self, number: Number, out: Out) -> bool {
         let mut shard = self.shard(number);
         if shard.get(number).is_some() {
@@ -101,7 +103,7 @@ impl Permits {
         true
     }
 
-    /// Takes a permit that `worker` holds off the list for good.
+    /// Removes a permit if `worker` holds it.
     pub(crate) fn take(&self, number: Number, worker: &Worker) -> Option<Out> {
         let mut shard = self.shard(number);
         if !shard.out.get(&number.0)?.is_held_by(worker) {
@@ -110,7 +112,7 @@ impl Permits {
         self.remove(&mut shard, number)
     }
 
-    /// Whether this departure is out and was granted for `wish`.
+    /// Returns whether this slot has not ended and was granted for `wish`.
     pub(crate) fn is_of_wish(&self, number: Number, wish: u64) -> bool {
         match self.shard(number).get(number) {
             Some(Entry::Out(out)) => out.wish == wish,
@@ -118,10 +120,10 @@ impl Permits {
         }
     }
 
-    /// Takes what was reported off the list and remembers what was answered.
+    /// Removes a reported permit and remembers the answer to its report.
     pub(crate) fn settle(&self, shard: &mut Shard, number: Number, answered: Answered) {
         self.remove(shard, number);
-        // Of those in this shard: their numbers are this far apart.
+        // The numbers in a shard are `SHARDS` apart, so the quotients are consecutive.
         shard.answers.put(number.0 / SHARDS, answered);
     }
 
@@ -132,7 +134,8 @@ impl Permits {
         Some(out)
     }
 
-    /// Lets go of all that are out: their leases are whoever's comes with them.
+    /// Abandons all granted permits without ending their leases, so that other coordinators can
+    /// adopt them.
     pub(crate) fn abandon(&self) {
         for shard in &self.shards {
             for (_, out) in shard.lock().out.drain() {
@@ -143,8 +146,11 @@ impl Permits {
         }
     }
 
-    /// Calls `gone` with each permit whose lease ran out and, a while later, forgets it. Looks at all that are out:
-    /// they are few beside those that come and go meanwhile.
+    /// Expires permits whose leases have ended, calls `gone` with each, and forgets them after
+    /// [`LATE`].
+    ///
+    /// Looks at all granted permits, which are few compared with the permits that come and go
+    /// between two sweeps.
     pub(crate) fn sweep(&self, now: Timestamp, mut gone: impl FnMut(Number, &Out)) {
         for shard in &self.shards {
             let mut shard = shard.lock();
@@ -154,7 +160,8 @@ impl Permits {
                     self.live.fetch_sub(1, Ordering::Relaxed);
                     gone(Number(*number), out);
                 }
-                // A body that never came leaves nothing to report.
+                // A permit whose outcome was reported has nothing left to report, so it is
+                // forgotten at once.
                 out.expired && (out.permit.is_none() || out.until + LATE <= now)
             }) {
                 if let Some(permit) = out.permit {
@@ -164,7 +171,7 @@ impl Permits {
         }
     }
 
-    /// The permits of `key` that are out, the oldest first, at most `most`.
+    /// Returns at most `most` granted permits of `key`, oldest first.
     pub(crate) fn of_key<T>(
         &self,
         key: &Key,
@@ -196,7 +203,7 @@ impl Shard {
 }
 
 impl Out {
-    /// Its leases are left to themselves.
+    /// Drops the permit without ending its leases.
     pub(crate) fn abandon(self) {
         if let Some(permit) = self.permit {
             permit.abandon();
@@ -206,7 +213,7 @@ impl Out {
         }
     }
 
-    /// The name under which its holder reports it, if it has this number.
+    /// Returns the signed name of the permit with this number.
     pub(super) fn name(&self, number: Number, signer: &Signer) -> Name {
         let leases = self.permit.as_ref().map_or_else(Vec::new, Permit::leases);
         let name = Name {
@@ -218,7 +225,8 @@ impl Out {
         signer.sign(self.worker.name(), name)
     }
 
-    /// Returns whether `worker` holds it. Names are compared, as books give way to others' books.
+    /// Returns whether `worker` holds it. Compares names, because a worker's counts may have been
+    /// dropped and created again.
     pub(crate) fn is_held_by(&self, worker: &Worker) -> bool {
         self.worker.name() == worker.name()
     }

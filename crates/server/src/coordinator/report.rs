@@ -1,4 +1,4 @@
-//! What happened, and what to do next.
+//! Outcome reports, and the advice on retries in their answers.
 
 use std::time::Duration;
 
@@ -19,11 +19,11 @@ use super::permits::Entry;
 use super::{Coordinator, Inner};
 use crate::watch::Worker;
 
-/// No round trip is longer, whatever a worker says.
+/// The longest latency that a report may bring. Longer ones are reduced to it.
 const LATENCY_MAX: Duration = Duration::from_hours(1);
 
 impl Coordinator {
-    /// One report, answered.
+    /// Applies one report and returns its answer.
     pub(crate) fn report(
         &self,
         worker: &Worker,
@@ -53,7 +53,8 @@ impl Coordinator {
             Some(Entry::Out(_)) if !is_signed => {
                 return Err(error("permit", "another client holds it"));
             }
-            // A permit of an earlier run without a state folder: its report is late.
+            // The permit may come from an earlier run without a state folder, so its report counts
+            // as late.
             None | Some(Entry::Answered(_)) if !is_signed => {
                 drop(shard);
                 return self.unknown(worker, told, now);
@@ -128,7 +129,7 @@ impl Coordinator {
         Ok(answer)
     }
 
-    /// Returns the number of a permit's departure, and whether the permit was given to `worker`.
+    /// Returns the number of a permit's slot, and whether the permit was granted to `worker`.
     pub(super) fn number(
         &self,
         worker: &Worker,
@@ -149,7 +150,8 @@ impl Coordinator {
         Ok((name.number, is_signed))
     }
 
-    /// Nothing is known of the permit: it was reported long ago, or never given. What to do next does not depend on it.
+    /// Answers the report of an unknown permit, which was reported long ago or never granted. The
+    /// advice on retries does not depend on the permit.
     fn unknown(
         &self,
         worker: &Worker,
@@ -168,7 +170,8 @@ impl Coordinator {
         })
     }
 
-    /// `url_fault`: the key is not held for this failure, so the request waits by itself.
+    /// Decides whether the request is retried. With `url_fault` the key is not held for this
+    /// failure, so the delay applies to the request alone.
     fn next(
         &self,
         attempt: &Attempt,
@@ -247,7 +250,8 @@ impl Answered {
     }
 }
 
-/// What a worker that judges answers itself says, within the bounds of what is read from headers.
+/// Returns the report of a worker that classifies answers itself. Its values are limited like
+/// values in response headers.
 fn judged(told: &Told, meaning: &Meaning, latency: Duration) -> Report {
     let span = |ms: Option<u64>| ms.map(|ms| Duration::from_millis(ms).min(SPAN_MAX));
     let quotas = meaning.quotas.iter().map(|quota| Quota {
@@ -271,7 +275,7 @@ fn judged(told: &Told, meaning: &Meaning, latency: Duration) -> Report {
     }
 }
 
-/// What cannot be a header is not one.
+/// Returns the reported headers. Skips names and values that are invalid in HTTP.
 fn header_map(told: &Told) -> HeaderMap {
     let headers = told.headers.iter().filter_map(|(name, value)| {
         Some((
@@ -303,12 +307,12 @@ pub(super) fn error(field: &str, detail: &str) -> wire::Error {
     }
 }
 
-/// JSON has no infinity.
+/// Limits `rate` to a finite number, because JSON has no infinity.
 pub(crate) fn finite(rate: f64) -> f64 {
     rate.min(1e9)
 }
 
-/// Whole milliseconds, rounded up: nobody comes early.
+/// Returns whole milliseconds, rounded up so that a caller does not retry too early.
 pub(crate) fn ms_up(length: Duration) -> u64 {
     length.as_micros().div_ceil(1_000) as u64
 }

@@ -1,8 +1,8 @@
-//! The signature in a permit's name: a keyed hash over the permit and the client that holds it.
+//! The signature in a permit's name: a keyed hash of the permit and the client that holds it.
 //!
-//! A client that learned another's permit by its number cannot report, renew or cancel it. The
-//! secret outlives a restart in the state folder. Coordinators that share an engine keep it in a
-//! cell there, so that each of them accepts the names of the others.
+//! A client that learns the number of another client's permit cannot report, renew or cancel it.
+//! The secret is kept in the state folder across restarts. Coordinators that share an engine keep
+//! the secret in a cell of it, so that each of them accepts the names of the others.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write as _};
@@ -22,24 +22,24 @@ use tokio::time::Instant;
 use super::acquire::ENGINE_TIME;
 use super::names::{MAC_LEN, Mac, Name};
 
-/// The file in the state folder.
+/// The file of the secret in the state folder.
 const FILE: &str = "permits.secret";
-/// The engine's cell. Its value is a version and the secret.
+/// The engine's cell of the secret. Its value is a version and the secret.
 const CELL: &str = "politely:permits";
-/// The cell is kept for ten years.
+/// The lifetime of the cell: ten years.
 const KEEP: Duration = Duration::from_hours(24 * 3_650);
-/// The time between two looks at the cell.
+/// The interval between two reads of the cell.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// The pause after the engine did not answer.
 const RETRY: Duration = Duration::from_secs(1);
-/// Earlier secrets whose names are still accepted.
+/// The number of earlier secrets whose names are still accepted.
 const EARLIER_MAX: usize = 4;
-/// The domain of these signatures.
+/// The domain separation prefix of these signatures.
 const LABEL: &[u8] = b"politely permit 1\0";
 
 type Secret = [u8; 32];
 
-/// Signs and checks names.
+/// Signs and verifies names.
 pub(crate) struct Signer {
     keys: RwLock<Arc<Keys>>,
     shared: OnceLock<Shared>,
@@ -55,12 +55,12 @@ struct Keys {
 struct Shared {
     engine: Arc<dyn Engine>,
     is_agreed: AtomicBool,
-    /// No look before this.
+    /// The earliest time of the next read.
     next: tokio::sync::Mutex<Option<Instant>>,
 }
 
 impl Signer {
-    /// A signer with a secret of its own, which is kept in `folder` if there is one.
+    /// Creates a signer with its own secret, which is kept in `folder` if there is one.
     pub(super) fn new(folder: Option<&Path>) -> Self {
         let secret = match folder.map(kept) {
             None => random(),
@@ -79,7 +79,7 @@ impl Signer {
         }
     }
 
-    /// Shares the secret with all that use `engine`.
+    /// Shares the secret with all coordinators of `engine`.
     pub(super) fn share(&self, engine: Arc<dyn Engine>) {
         let shared = Shared {
             engine,
@@ -96,7 +96,7 @@ impl Signer {
         name
     }
 
-    /// Returns whether `name` was given to `client`.
+    /// Returns whether `name` was granted to `client`.
     pub(super) fn is_signed(&self, client: &str, name: &Name) -> bool {
         let Some(given) = &name.mac else {
             return false;
@@ -107,8 +107,8 @@ impl Signer {
             .any(|key| bool::from(mac(key, client, name).ct_eq(given)))
     }
 
-    /// Learns the shared secret before the first name is signed or checked. Waits for the engine
-    /// a second at most; while it is away, this coordinator's own secret is used.
+    /// Reads the shared secret before the first name is signed or verified. Waits at most a second
+    /// for the engine. While the engine is unavailable, the coordinator uses its own secret.
     pub(super) async fn agree(&self) {
         let Some(shared) = self.shared.get() else {
             return;
@@ -126,7 +126,7 @@ impl Signer {
         self.look(shared).await;
     }
 
-    /// Looks whether the cell still holds the secret, and puts it there if the engine lost it.
+    /// Reads the cell, and writes the secret again if the engine has lost it.
     pub(super) async fn refresh(&self) {
         if let Some(shared) = self.shared.get() {
             self.look(shared).await;
@@ -141,7 +141,7 @@ impl Signer {
         }
     }
 
-    /// Returns the cell's secret. An empty cell receives this coordinator's.
+    /// Returns the secret of the cell. Writes this coordinator's secret into an empty cell.
     async fn exchange(&self, engine: &dyn Engine) -> Result<Secret, EngineError> {
         let read = engine.read(vec![CELL.into()]).await;
         let held = read.into_iter().next().unwrap_or(Ok(None))?;
@@ -193,7 +193,8 @@ impl Keys {
     }
 }
 
-/// Hashes the permit and its client. Every part has a fixed length or says its length.
+/// Hashes the permit and its client. Each part has a fixed length or a length prefix, so different
+/// inputs never have the same encoding.
 fn mac(key: &hmac::Key, client: &str, name: &Name) -> Mac {
     let mut text: SmallVec<[u8; 512]> = SmallVec::new();
     let mut part = |bytes: &[u8]| text.extend_from_slice(bytes);
@@ -227,7 +228,7 @@ fn random() -> Secret {
     secret
 }
 
-/// Reads the secret in `folder`, or makes one there that only its owner can read.
+/// Reads the secret in `folder`, or creates one there that only its owner can read.
 fn kept(folder: &Path) -> io::Result<Secret> {
     let path = folder.join(FILE);
     match std::fs::read(&path) {
@@ -316,7 +317,7 @@ mod tests {
             signer.share(Arc::new(engine.clone()));
             signer
         });
-        // A name that was signed before the engine answered stays good where it was signed.
+        // A name that was signed before the engine answered remains valid at its own coordinator.
         let early = signers[0].sign("w", name(1, 1, &[]));
         for signer in &signers {
             signer.agree().await;

@@ -1,4 +1,4 @@
-//! Acquire and report without HTTP, in virtual time.
+//! Tests of acquire and report without HTTP, in virtual time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ mod waiting;
 
 const AT_ONCE: Duration = Duration::ZERO;
 
-/// Under a config, in tokio's time, tended.
+/// Returns a coordinator with `config` whose background tasks run in tokio's paused time.
 fn coordinator(config: Config) -> Coordinator {
     let settings = Settings {
         config,
@@ -118,7 +118,8 @@ impl Unwrapped for Answer {
     }
 }
 
-/// Before this, a worker whose answer was lost was granted a second of the keys it asked for, and the first permit stayed out.
+/// Regression: after a lost answer, the worker was granted another of its keys, and the first
+/// permit stayed in flight.
 #[tokio::test(start_paused = true)]
 async fn of_any_what_a_lost_answer_granted_comes_first() {
     let coordinator = coordinator(Config::fixed(1.0, 1.0));
@@ -158,13 +159,13 @@ async fn asked_again_under_its_id_the_same_permit_is_answered_and_charged_once()
         .granted();
     assert_eq!(first.permit, again.permit);
     assert_eq!(coordinator.limiter().stats().granted, 1);
-    // Another worker's 1 is another wish.
+    // The id 1 of another worker is another request.
     let other = coordinator.worker("b");
     coordinator
         .one(&other, item("h.example", "1"), AT_ONCE)
         .await
         .wait();
-    // Once reported, the id is used up.
+    // After the report, the id cannot be used again.
     assert!(!coordinator.tell(&worker, &told(&first)).late);
     let reason = coordinator
         .one(&worker, item("h.example", "1"), AT_ONCE)
@@ -361,7 +362,7 @@ async fn a_url_that_alone_is_refused_waits_alone() {
         assert!(after_ms >= 2_000, "the refused page waits by itself");
         tell(&format!("page {page}"), false).await;
     }
-    // One hold, then forty-one departures at ten a second.
+    // One hold, then forty-one requests at ten per second.
     assert!(began.elapsed() < Duration::from_millis(2_200 + 4_200));
 }
 
@@ -399,7 +400,7 @@ async fn who_gives_up_waiting_takes_nothing_along() {
         .await
         .granted();
     for _ in 0..50 {
-        // The caller's connection breaks.
+        // Dropping the call is what a broken connection of the caller does.
         let call = coordinator.one(&worker, item("h.example", "gone"), Duration::from_secs(30));
         assert!(
             tokio::time::timeout(Duration::from_millis(5), call)

@@ -1,4 +1,4 @@
-//! What an item wants: understood, or what is wrong with it.
+//! The validation of acquire requests.
 
 use std::hash::BuildHasher;
 use std::time::Duration;
@@ -19,30 +19,32 @@ use super::report::error;
 use super::wishes::{Claim, Known, Wishes};
 use crate::watch::Worker;
 
-/// What a step of priority is worth in line.
+/// The time by which each step of priority moves an item forward in the queue.
 const PRIORITY_STEP: Duration = Duration::from_secs(10);
-/// A coordinator that has just started may have forgotten a request of this long ago at most.
+/// The most time before a start for which a killed coordinator may have forgotten requests.
 const UNKNOWN_BEFORE: Duration = Duration::from_secs(2);
 
-/// One item, understood.
+/// One valid item of an acquire request.
 pub(super) struct Wanted<'a> {
     pub(super) item: u32,
     pub(super) keys: SmallVec<[Key; 1]>,
     pub(super) ask: Ask,
-    /// Where it stands in line, if that is known before it has to stand there.
+    /// Its arrival, which is its place in the queue. `None` if it is assigned when the item starts
+    /// to wait.
     pub(super) turn: Option<Turn>,
-    /// If it has a name.
+    /// The claim on the item's id, if the caller gave an id.
     pub(super) claim: Option<Claim<'a>>,
-    /// It may start no later than this from now.
+    /// The latest start, from now.
     pub(super) patience: Duration,
-    /// The Crawl-delay that the worker read; the key goes by it once the item is granted.
+    /// The Crawl-delay that the worker read. It applies to the key once the item is granted.
     pub(super) crawl_delay: Option<CrawlDelay>,
-    /// Until then this item rests after the key's last request, by a delay the key does not know.
+    /// The end of the item's own Crawl-delay after the key's last request. The key does not know
+    /// this delay yet.
     pub(super) rests_until: Timestamp,
 }
 
 impl Wanted<'_> {
-    /// What is in the way of an item that rests.
+    /// Returns why an item with its own Crawl-delay must wait.
     pub(super) fn rest(&self) -> Refusal {
         Refusal::waits(
             &self.keys[0],
@@ -111,7 +113,7 @@ impl Coordinator {
             item,
             keys,
             ask: Ask {
-                // A key with a Crawl-delay has one request under way.
+                // A key with a Crawl-delay allows one request in flight.
                 slots: if crawl_delay.is_some() {
                     1
                 } else {
@@ -130,7 +132,7 @@ impl Coordinator {
         })
     }
 
-    /// Whether the permit is one of `key`, as far as it is known.
+    /// Returns whether the permit belongs to `key`, or `true` if the permit is not known.
     fn is_of(&self, number: Number, key: &Key) -> bool {
         match self.0.permits.shard(number).get(number) {
             Some(Entry::Out(out)) => out.key == *key,
@@ -138,9 +140,10 @@ impl Coordinator {
         }
     }
 
-    /// The end of `delay` after the last request of `key`.
+    /// Returns the end of `delay` after the last request of `key`.
     ///
-    /// A coordinator that has just started does not know the requests before it.
+    /// A coordinator that has just started does not know the latest requests of an earlier run, so
+    /// it assumes a recent one.
     fn rest_after_the_last(&self, key: &Key, delay: CrawlDelay) -> Timestamp {
         let known = self.0.limiter.explain(key);
         let last = known.map_or(Timestamp::ZERO, |known| known.last_grant);
@@ -151,7 +154,7 @@ impl Coordinator {
         }
     }
 
-    /// The permit that an earlier answer granted for `asked`.
+    /// Returns the permit that an earlier answer granted for `asked`.
     pub(super) fn granted_before(&self, worker: &Worker, asked: &Item) -> Option<Number> {
         let id = asked.id.as_ref()?;
         let keys = self.keys_of(asked).ok()?;
@@ -185,7 +188,7 @@ impl Coordinator {
     }
 }
 
-/// Items answered before anything is asked of their key.
+/// Answers that do not depend on the state of the key.
 pub(super) enum Quick {
     Error(wire::Error),
     Granted(Number),
@@ -193,7 +196,7 @@ pub(super) enum Quick {
     Cancelled,
 }
 
-/// What an id stands for: the item's keys, cost, bytes and slots. Never 0.
+/// Hashes what an id stands for: the item's keys, cost, bytes and slots. The result is never 0.
 fn fingerprint(asked: &Item, keys: &[Key]) -> u64 {
     let hasher = foldhash::quality::FixedState::default();
     let names: SmallVec<[&str; 2]> = keys.iter().map(Key::as_str).collect();
@@ -221,7 +224,7 @@ fn check(holds: bool, field: &str, rule: &str) -> Result<(), Quick> {
     }
 }
 
-/// What the worker read in robots.txt.
+/// Returns the Crawl-delay that the worker read in robots.txt.
 fn crawl_delay(asked: &Item) -> Result<Option<CrawlDelay>, Quick> {
     let within = |ms: Option<u64>, most: u64| ms.is_none_or(|ms| (1..=most).contains(&ms));
     check(

@@ -1,4 +1,7 @@
-//! What callers named: asked twice, granted once; and a place in line is kept for who comes back.
+//! Idempotency keys of acquire requests.
+//!
+//! A request that is repeated with the same id is granted once, and keeps its place in the queue
+//! between calls.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -12,18 +15,19 @@ use politely::core::Timestamp;
 use super::names::Number;
 
 const SHARDS: u64 = 64;
-/// A wish is remembered this long after it was last asked, granted or not.
+/// The time for which a request is remembered after its last call, granted or not.
 const KEPT: Duration = Duration::from_mins(1);
-/// … if no more than so many come meanwhile, per shard: 512 k in all, about 30 MB.
+/// The most requests that are remembered per shard: 512 k in all, about 30 MB. Beyond it, the
+/// oldest are forgotten early.
 const REMEMBERED: usize = 8_192;
 
-/// The wishes of all workers, by a hash of worker and name.
+/// The requests with an id of all workers, by a hash of worker and id.
 pub(crate) struct Wishes(Box<[Mutex<Shard>]>);
 
 #[derive(Default)]
 struct Shard {
     wishes: HashMap<u64, Wish, foldhash::fast::RandomState>,
-    /// In the order they were last touched; only the newest mention of a wish counts.
+    /// The requests in the order of their last call. Entries can be outdated.
     order: VecDeque<(Timestamp, u64)>,
 }
 
@@ -31,7 +35,7 @@ struct Wish {
     turn: Turn,
     touched: Timestamp,
     state: State,
-    /// Of the item; 0 where it is not known, after a restart.
+    /// The hash of the item, or 0 if it is unknown, for example after a restart.
     fingerprint: u64,
 }
 
@@ -39,38 +43,39 @@ struct Wish {
 enum State {
     /// A call waits for it now.
     Asked,
-    /// Nobody does; its place is kept.
+    /// No call waits for it. It keeps its place in the queue.
     Left,
     Granted(Number),
-    /// Its caller gave it up: a request that arrives later is not granted.
+    /// Its caller cancelled it. A request that arrives later is not granted.
     Cancelled,
 }
 
-/// What is known of a wish that is asked for.
+/// The state of a request when it is called again.
 pub(crate) enum Known<'a> {
-    /// Wait with this turn.
+    /// It must wait, in the queue at this arrival.
     Wanted(Claim<'a>, Turn),
     /// Another call waits for it.
     AskedTwice,
     /// It was granted.
     Granted(Number),
-    /// Its caller gave it up.
+    /// Its caller cancelled it.
     Cancelled,
     /// The id stands for another item.
     OtherItem,
 }
 
-/// What a caller's id stood for when it was given up.
+/// The state of a request before it was cancelled.
 pub(crate) enum GivenUp {
-    /// A permit.
+    /// It had a permit.
     Granted(Number),
-    /// A wish without a permit.
+    /// It had no permit.
     Asked,
-    /// Nothing that is known.
+    /// It was unknown, or cancelled before.
     Unknown,
 }
 
-/// A call's claim on a wish: nobody else waits for it meanwhile. Dropped without a permit, its place in line is kept.
+/// A call's claim on a request: no other call may wait for it. If the claim is dropped without a
+/// permit, the request keeps its place in the queue.
 pub(crate) struct Claim<'a> {
     wishes: &'a Wishes,
     wish: u64,
@@ -81,7 +86,8 @@ impl Claim<'_> {
         self.wish
     }
 
-    /// Enters the permit; `false` if the caller gave the wish up meanwhile.
+    /// Records the permit of the request. Returns `false` if the caller cancelled the request
+    /// meanwhile.
     pub(crate) fn granted(&self, number: Number) -> bool {
         if let Some(known) = self.wishes.shard(self.wish).wishes.get_mut(&self.wish) {
             if known.state == State::Cancelled {
@@ -110,14 +116,15 @@ impl Default for Wishes {
 }
 
 impl Wishes {
-    /// The hash a wish goes by; never 0.
+    /// Returns the hash of a request's id and its client. It is never 0.
     pub(crate) fn hash(client: &str, id: &str) -> u64 {
-        // Written to the journal: the same in every run.
+        // The seed is fixed, because the journal keeps the hash for later runs.
         let hasher = foldhash::quality::FixedState::with_seed(0x706f_6c69_7465_6c79);
         hasher.hash_one((client, id)).max(1)
     }
 
-    /// Asks for `wish`, an item with `fingerprint`. A new one takes the turn that `turn` makes.
+    /// Claims the request `wish` for an item with `fingerprint`. A new request arrives at the time
+    /// that `turn` returns.
     pub(crate) fn ask(
         &self,
         wish: u64,
@@ -155,7 +162,7 @@ impl Wishes {
         Known::Wanted(claim(), turn)
     }
 
-    /// Returns the permit that was granted for `wish`, an item with `fingerprint`.
+    /// Returns the permit that was granted for the request `wish`, if its item has `fingerprint`.
     pub(crate) fn granted(&self, wish: u64, fingerprint: u64) -> Option<Number> {
         let shard = self.shard(wish);
         let known = shard.wishes.get(&wish)?;
@@ -165,7 +172,7 @@ impl Wishes {
         }
     }
 
-    /// Gives `wish` up for its caller: what arrives under its id later is not granted.
+    /// Cancels the request `wish`. A call that arrives later under its id is not granted.
     pub(crate) fn give_up(&self, wish: u64, now: Timestamp, turn: Turn) -> GivenUp {
         let mut shard = self.shard(wish);
         let Some(known) = shard.wishes.get_mut(&wish) else {
@@ -188,7 +195,8 @@ impl Wishes {
         }
     }
 
-    /// The permit of `wish` was taken back unread. The wish keeps its place in line.
+    /// Marks the request `wish` as waiting again, after its permit was taken back. It keeps its
+    /// place in the queue.
     pub(crate) fn unread(&self, wish: u64) {
         if let Some(known) = self.shard(wish).wishes.get_mut(&wish)
             && matches!(known.state, State::Granted(_))
@@ -197,7 +205,7 @@ impl Wishes {
         }
     }
 
-    /// A permit from before a restart was granted for `wish`.
+    /// Restores a request that an earlier run granted.
     pub(crate) fn restore(&self, wish: u64, turn: Turn, now: Timestamp, number: Number) {
         let state = State::Granted(number);
         self.shard(wish).insert(
@@ -211,12 +219,12 @@ impl Wishes {
         );
     }
 
-    /// The permit is not out any more: its wish may be forgotten.
+    /// Forgets the request, after its permit has ended.
     pub(crate) fn forget(&self, wish: u64) {
         self.shard(wish).wishes.remove(&wish);
     }
 
-    /// Forgets what nobody came back to.
+    /// Forgets requests that were not called again in time.
     pub(crate) fn sweep(&self, now: Timestamp) {
         for shard in &self.0 {
             let mut shard = shard.lock();
@@ -249,7 +257,8 @@ impl Shard {
         self.wishes.insert(wish, made);
     }
 
-    /// Looks at the oldest once more: it is asked for still, or was touched since, or it goes.
+    /// Examines the oldest request. Keeps it if a call waits for it or it was called since, and
+    /// otherwise forgets it.
     fn drop_oldest(&mut self, now: Timestamp) {
         let Some((_, wish)) = self.order.pop_front() else {
             return;

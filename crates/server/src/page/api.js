@@ -1,9 +1,12 @@
-// The coordinator's API: JSON under api/v1, problems as RFC 9457 has them.
+// The coordinator's API: JSON under `api/v1`, and problem documents as in RFC 9457.
 
-// From `origin`, since an address with a password in it cannot be fetched from.
+// The base begins with `origin`, because `fetch` rejects an address that contains a password.
 const BASE = `${location.origin}${location.pathname.replace(/[^/]*$/, "")}api/v1/`;
 
-/** What the coordinator says is wrong; `field` is the path of what is wrong in the body, `status` 0 if no answer came. */
+/**
+ * A problem that the coordinator reports. `field` is the path of the wrong field in the body, and
+ * `status` is 0 if no answer came.
+ */
 export class Problem extends Error {
   constructor(status, detail, field) {
     super(detail);
@@ -12,24 +15,24 @@ export class Problem extends Error {
   }
 }
 
-/** The JSON at `path`. Throws a Problem. */
+/** Returns the JSON at `path`. Throws a Problem. */
 export function get(path, query, signal) {
   const asked = new URLSearchParams(query ?? {}).toString();
   return call(asked ? `${path}?${asked}` : path, { signal });
 }
 
-/** Changes what is at `path`; the answer is what it is now. Throws a Problem. */
+/** Changes the resource at `path` and returns its new state. Throws a Problem. */
 export function patch(path, body) {
   const headers = { "content-type": "application/json" };
   return call(path, { method: "PATCH", headers, body: JSON.stringify(body) });
 }
 
-/** The path of a key: a name may hold anything, slashes too. */
+/** Returns the path of a key. A key's name may contain any character, slashes too. */
 export function keyPath(key) {
   return `keys/${encodeURIComponent(key)}`;
 }
 
-/** The stream of events. */
+/** Opens the stream of events. */
 export function stream() {
   return new EventSource(`${BASE}events`);
 }

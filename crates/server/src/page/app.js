@@ -1,4 +1,5 @@
-// The dashboard: which page is shown, and what the keyboard does. One file a page; no framework, nothing to build.
+// The dashboard's entry: it selects the page and connects the keyboard. Each page is one file,
+// without a framework and without a build step.
 
 import { el } from "./dom.js";
 import { events, listen } from "./events.js";
@@ -13,7 +14,7 @@ const main = document.getElementById("main");
 const PAGES = { keys, workers, events, settings };
 let shown = null;
 
-/** `#/key/NAME`, `#/workers`, `#/?q=text`: which page, of which key, asked what. */
+/** Parses the address, such as `#/key/NAME`, `#/workers` or `#/?q=text`. */
 function route() {
   const [path, query = ""] = splitOnce(location.hash.replace(/^#\/?/, ""), "?");
   const [page, rest = ""] = splitOnce(path, "/");
@@ -30,7 +31,7 @@ function decode(text) {
   try {
     return decodeURIComponent(text);
   } catch {
-    return text; // typed by hand, with a bare %
+    return text; // the address was typed by hand and contains a bare %
   }
 }
 
@@ -51,7 +52,7 @@ function show() {
 }
 
 document.querySelector(".skip").addEventListener("click", (event) => {
-  event.preventDefault(); // its address is no page of ours
+  event.preventDefault(); // the link's address is not a page of the dashboard
   main.focus();
 });
 window.addEventListener("hashchange", show);

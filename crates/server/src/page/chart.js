@@ -1,11 +1,12 @@
-// One chart: an area with a time axis ending now and an axis of numbers from 0. What is drawn in it is the caller's.
+// A chart: an area with a time axis that ends now, and a number axis that begins at 0. The caller
+// supplies the marks in it.
 
 import { el, svg } from "./dom.js";
 
 const HEIGHT = 170;
 const MARGIN = { top: 12, right: 10, bottom: 22, left: 46 };
 
-/** A chart in a figure: `draw({ scale, marks })` replaces what it shows. */
+/** Creates a chart in a figure. `draw(scale, marks, said)` replaces its content. */
 export function chart({ title, legend }) {
   const picture = svg("svg", { class: "chart", role: "img" });
   const swatches = legend.map(([name, kind]) => el("span", { class: "swatch" }, sample(kind), name));
@@ -14,7 +15,7 @@ export function chart({ title, legend }) {
     element,
     picture,
     width: () => Math.max(picture.clientWidth, 160),
-    /** Shows `marks` over the axes of `scale`; `said` is for those who cannot see it. */
+    /** Shows `marks` over the axes of `scale`. `said` describes the chart to screen readers. */
     draw(scale, marks, said) {
       picture.setAttribute("viewBox", `0 0 ${scale.width} ${HEIGHT}`);
       picture.setAttribute("height", HEIGHT);
@@ -35,8 +36,8 @@ function sample(kind) {
 }
 
 /**
- * Places in a chart `width` wide whose past is `span_ms` and whose largest number is `most`; `unit` is written at the top,
- * `read` writes a number of the axis.
+ * Returns the scale of a chart that is `width` wide and covers `span_ms` of history. `most` is the
+ * largest number. `unit` is written at the top, and `read` formats a number of the axis.
  */
 export function makeScale({ width, span_ms, most, unit, read = String }) {
   const step = niceStep(most / 4);
@@ -54,7 +55,7 @@ export function makeScale({ width, span_ms, most, unit, read = String }) {
   };
 }
 
-/** 1, 2 or 5 times a power of ten, no less than `least`. */
+/** Returns the smallest 1, 2 or 5 times a power of ten that is at least `least`. */
 function niceStep(least) {
   if (!(least > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(least));

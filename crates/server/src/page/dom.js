@@ -1,13 +1,17 @@
-// Elements. Text from the API only ever becomes a text node or an attribute's value: key names come from strangers.
+// DOM elements. Text from the API only becomes a text node or the value of an attribute, because
+// key names are not trusted.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An element: `el("a", { href, class: "key" }, "text", child)`. Functions are listeners; null and false are left out. */
+/**
+ * Creates an element: `el("a", { href, class: "key" }, "text", child)`. A function as an attribute
+ * becomes a listener. Null and false are left out.
+ */
 export function el(tag, attributes = {}, ...children) {
   return fill(document.createElement(tag), attributes, children);
 }
 
-/** The same, of SVG. */
+/** Creates an SVG element in the same way. */
 export function svg(tag, attributes = {}, ...children) {
   return fill(document.createElementNS(SVG, tag), attributes, children);
 }
@@ -21,7 +25,7 @@ function fill(element, attributes, children) {
   return element;
 }
 
-/** Sets or takes away an attribute, if that changes anything. */
+/** Sets or removes an attribute, if that changes anything. */
 export function set(element, name, value) {
   if (value === null || value === undefined || value === false) {
     element.removeAttribute(name);
@@ -31,7 +35,10 @@ export function set(element, name, value) {
   if (element.getAttribute(name) !== text) element.setAttribute(name, text);
 }
 
-/** Sets the text, if that changes anything: an untouched node is not laid out again, nor is a selection in it lost. */
+/**
+ * Sets the text of an element, if that changes anything. An unchanged node is not laid out again
+ * and keeps its selection.
+ */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }

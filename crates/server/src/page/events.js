@@ -1,21 +1,21 @@
-// What happened, as it happens: the last 200 events, kept for as long as the page is open.
+// The latest 200 events, kept while the page is open.
 
 import { stream } from "./api.js";
 import { el, say, set } from "./dom.js";
 
 const KEPT = 200;
-/** Many events a second are shown together. */
+/** The shortest time between two updates of the list. Events within it are shown together. */
 const SHOW_MS = 400;
 const AGAIN_MS = 5_000;
 const KINDS = ["hold", "rate", "breaker", "quarantine", "operator", "config", "missed"];
 const TONES = { hold: "warn", breaker: "bad", quarantine: "bad", missed: "bad", operator: "calm", config: "calm", rate: "good" };
 const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 
-/** Newest first: `{ at, kind, key, text }`. */
+/** The events, newest first: `{ at, kind, key, text }`. */
 const heard = [];
 let changed = () => {};
 
-/** Listens from now on, while the page is visible: a reader nobody looks at would only cost. */
+/** Reads the stream of events while the page is visible. A hidden page would only use resources. */
 export function listen() {
   let source;
   let again;
@@ -25,7 +25,8 @@ export function listen() {
     source = stream();
     for (const kind of KINDS) source.addEventListener(kind, ({ data }) => enter(kind, data));
     source.addEventListener("error", () => {
-      // The browser comes back by itself after a broken connection, but not after an answer that is no stream.
+      // The browser reconnects after a broken connection, but not after an answer that is no
+      // stream.
       if (source.readyState === EventSource.CLOSED) again = setTimeout(open, AGAIN_MS);
     });
   }
@@ -49,7 +50,7 @@ function enter(kind, data) {
     const { key, text } = JSON.parse(data);
     keep({ kind, key, text: String(text) });
   } catch {
-    // Not an event of ours.
+    // The data is not an event of this coordinator.
   }
 }
 
@@ -59,7 +60,7 @@ function keep(event) {
   changed();
 }
 
-/** Fills `place` with what was heard, and keeps it true. */
+/** Fills `place` with the events, and updates it. */
 export function events(place) {
   const list = el("ol", { class: "events", "aria-label": "Events, the newest first" });
   const none = el("p", { class: "none" }, "Nothing happened since this page was opened.");

@@ -1,4 +1,4 @@
-// The fleet's totals, with what they were in the last two minutes.
+// The fleet's totals, with their values of the last two minutes.
 
 import { get } from "./api.js";
 import { el, say, set, svg } from "./dom.js";
@@ -8,7 +8,7 @@ import * as words from "./words.js";
 
 const EVERY_MS = 2_000;
 const SAMPLES = 60;
-/** A worker that was not heard of for so long is not at work. */
+/** A worker counts as inactive this long after its last call. */
 const AWAY_MS = 60_000;
 const [WIDTH, HEIGHT] = [96, 24];
 
@@ -16,7 +16,7 @@ const refusedShare = (stats) => stats.refused_per_s / Math.max(stats.granted_per
 const perSecond = (number) => (number < 100_000 ? words.rate(number) : words.brief(number));
 const atWork = (stats) => stats.workers.filter((worker) => worker.seen_ago_ms < AWAY_MS).length;
 
-/** Label, number, how it reads, what it is. */
+/** Label, number, format and description of each total. */
 const TOTALS = [
   ["granted/s", (stats) => stats.granted_per_s, perSecond, "Permits per second, over the last ten seconds"],
   ["refused/s", (stats) => stats.refused_per_s, perSecond, "Refusals per second, over the last ten seconds"],
@@ -29,13 +29,13 @@ const TOTALS = [
 
 const listeners = new Set();
 
-/** Calls `hear` with the newest stats whenever there are some; the answer stops it. */
+/** Calls `hear` with each new stats. Returns a function that ends this. */
 export function onStats(hear) {
   listeners.add(hear);
   return () => listeners.delete(hear);
 }
 
-/** Fills `place` and keeps it true. */
+/** Fills `place` with the totals, and updates it. */
 export function fleet(place) {
   const tiles = TOTALS.map(tile);
   place.append(...tiles.map((tile) => tile.element));
@@ -72,7 +72,10 @@ function tile([label, number, read, meaning]) {
   };
 }
 
-/** The newest sample is at the right edge; the largest, but no less than 1e-6, at the top. */
+/**
+ * Returns the path of a sparkline. The newest sample is at the right edge, and the largest sample,
+ * at least 1e-6, is at the top.
+ */
 function spark(samples) {
   const most = Math.max(...samples, 1e-6);
   const at = (sample, i) => {

@@ -1,4 +1,4 @@
-// Forms that are answered beside their fields.
+// Forms that show their problems beside the fields.
 
 import { Problem } from "./api.js";
 import { el, say, set } from "./dom.js";
@@ -6,10 +6,12 @@ import { el, say, set } from "./dom.js";
 let forms = 0;
 
 /**
- * A form with a button `verb`. A field is `{ name, label, unit?, hint? }` and holds a number or nothing.
+ * Creates a form with a button `verb`. A field is `{ name, label, unit?, hint? }` and holds a
+ * number or nothing.
  *
- * `send(values)` gets the fields that hold something, by name; its Problem is shown beside the field it names, whatever
- * folder the field lies in, and below the form if it names none. `done(values)` says what is to be told when it went well.
+ * `send(values)` receives the filled fields by name. Its Problem is shown beside the field that it
+ * names, by the last part of the path. A Problem without a field is shown below the form.
+ * `done(values)` returns the message of success.
  */
 export function numbers({ label, fields, verb, send, done, empty = "Nothing to set." }) {
   forms += 1;
@@ -55,7 +57,7 @@ export function numbers({ label, fields, verb, send, done, empty = "Nothing to s
 
   return {
     element: form,
-    /** What is set now, by name: shown where nothing is typed. */
+    /** Shows the current values by name, as the placeholders of empty fields. */
     show(values) {
       for (const input of inputs) input.show(values[input.name]);
     },
@@ -90,7 +92,7 @@ function makeField(id, { name, alias, label, unit, hint }) {
   };
 }
 
-/** A button that asks once more, in the page, before it does what `verb` says. */
+/** Creates a button that asks for confirmation in the page before it does what `verb` says. */
 export function careful({ verb, question, act, done }) {
   const told = el("p", { class: "told", role: "status" });
   const first = el("button", { type: "button", class: "danger", click: ask }, `${verb}…`);
@@ -102,7 +104,7 @@ export function careful({ verb, question, act, done }) {
     say(told, "");
     first.hidden = true;
     asked.hidden = false;
-    no.focus(); // whoever presses Enter twice has lost nothing
+    no.focus(); // pressing Enter twice changes nothing
   }
   function close(focus) {
     asked.hidden = true;
@@ -117,7 +119,7 @@ export function careful({ verb, question, act, done }) {
   return el("div", { class: "careful" }, first, asked, told);
 }
 
-/** A button that does what `verb` says at once. */
+/** Creates a button that does what `verb` says at once. */
 export function plain({ verb, act, done }) {
   const told = el("p", { class: "told", role: "status" });
   const button = el("button", { type: "button", click: () => answer(told, act, done) }, verb);

@@ -1,4 +1,5 @@
-// One key: what it does and why, its past, what was decided, and what an operator may do about it.
+// The page of one key: its state and the reason, its history, its decisions, and the operator's
+// controls.
 
 import { get, keyPath, patch } from "./api.js";
 import { el, say } from "./dom.js";
@@ -13,7 +14,7 @@ import * as words from "./words.js";
 
 const EVERY_MS = 2_000;
 
-/** Label, and how it reads. */
+/** Label and format of each fact. */
 const FACTS = [
   ["Rate", (key) => `${words.rate(key.rate)}${key.rate === null ? "" : "/s"}`],
   ["Learned ceiling", (key) => (key.ceiling === null ? "not yet" : `${words.rate(key.ceiling)}/s`)],

@@ -1,4 +1,5 @@
-// Keys for hands that do not want to leave them. What a page does with one is the page's: `press(key)` is true if it used it.
+// Keyboard shortcuts. A page handles its own keys in `press(key)`, which returns true if it used
+// the key.
 
 const PAGES = { 1: "#/", 2: "#/workers", 3: "#/events", 4: "#/settings" };
 const help = document.getElementById("keyboard");
@@ -7,7 +8,7 @@ function typing(element) {
   return element.matches("input, select, textarea, [contenteditable]");
 }
 
-/** Listens; `page` tells which page is shown. */
+/** Listens for keys. `page` returns the page that is shown. */
 export function keyboard(page) {
   document.getElementById("help").addEventListener("click", () => help.showModal());
   document.addEventListener("keydown", (event) => {

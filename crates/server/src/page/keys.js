@@ -1,4 +1,5 @@
-// The table of keys. The coordinator searches, sorts and cuts: however many keys there are, a screenful is asked for.
+// The table of keys. The coordinator searches, sorts and pages, so the browser loads one page of
+// rows for any number of keys.
 
 import { get } from "./api.js";
 import { el, say, set } from "./dom.js";
@@ -10,7 +11,7 @@ import * as words from "./words.js";
 
 const ROWS = 100;
 const EVERY_MS = 1_500;
-/** A search begins when typing pauses for so long. */
+/** A search begins after this pause in typing. */
 const TYPING_MS = 150;
 
 const COLUMNS = [
@@ -25,10 +26,10 @@ const COLUMNS = [
   { label: "Why", kind: "why", cell: whyCell },
 ];
 
-/** Where the table was left, for the way back. */
+/** The address of the table when it was left, for the link back to it. */
 export let left = "#/";
 
-/** Fills `place` with the table as `query` asks for it; `from` is the key somebody comes back from. */
+/** Fills `place` with the table for `query`. `from` is the key whose page was left. */
 export function keys(place, query, from) {
   const asked = parse(query);
   const search = el("input", { type: "search", id: "search", placeholder: "Search keys", "aria-label": "Search keys", value: asked.q, autocomplete: "off", spellcheck: "false", input: typed });
@@ -56,7 +57,7 @@ export function keys(place, query, from) {
       trouble("keys", null);
       matching = page.matching;
       if (page.keys.length === 0 && asked.page > 0) {
-        turn({ page: Math.max(Math.ceil(matching / ROWS) - 1, 0) }); // the last page has become empty
+        turn({ page: Math.max(Math.ceil(matching / ROWS) - 1, 0) }); // the page has become empty
         return;
       }
       list.show(page.keys);

@@ -1,4 +1,4 @@
-// A key's past in three charts with one time axis: rate against refusals, latency, what became of its requests.
+// A key's history in three charts with one time axis: rate and refusals, latency, outcomes.
 
 import { chart, makeScale } from "./chart.js";
 import { el, say, svg } from "./dom.js";
@@ -7,7 +7,7 @@ import * as words from "./words.js";
 const SPAN_MIN_MS = 2 * 60_000;
 const OUTCOMES = ["ok", "refused", "failed", "blocked"];
 
-/** The charts of one key, and a line that reads the step under the pointer. */
+/** Creates the charts of one key, and a line that describes the step under the pointer. */
 export function past() {
   const rate = chart({ title: "Rate and refusals", legend: [["rate set", ["line", "rate"]], ["granted", ["bar", "granted"]], ["refused", ["mark", "refusal"]], ["ceiling", ["line", "ceiling"]]] });
   const latency = chart({ title: "Latency", legend: [["p50", ["line", "p50"]], ["p95", ["line", "p95"]]] });
@@ -16,7 +16,7 @@ export function past() {
   const element = el("section", { class: "card past", tabindex: "0", role: "group", "aria-label": "The past: arrow keys go through its steps", keydown: step },
     rate.element, latency.element, mix.element, readout);
   let key = null;
-  let chosen = null; // when the step under the pointer began, as a time of this page
+  let chosen = null; // the begin of the step under the pointer, in the page's time
   let shownAt = 0;
   const sized = new ResizeObserver(() => key && draw());
   sized.observe(element);
@@ -51,7 +51,7 @@ export function past() {
     chosen = began;
     if (key) draw();
   }
-  /** The step that is chosen; it has grown older since. */
+  /** Returns the index of the chosen step, which moves as the history grows. */
   function index() {
     if (chosen === null) return -1;
     return key.history.findIndex((point) => Math.abs(shownAt - point.ago_ms - chosen) < key.step_ms / 2);
@@ -118,7 +118,7 @@ export function past() {
   };
 }
 
-/** How long the step has lasted; the newest goes on. */
+/** Returns the length of a step. The newest step has not ended. */
 function length({ history, step_ms }, i) {
   return Math.max(Math.min(step_ms, history[i].ago_ms), 1000);
 }
@@ -131,7 +131,7 @@ function bar(scale, key, i, from, to, name) {
   return svg("rect", { x: left, y, width: Math.max(right - left - gap, 0.5), height: Math.max(bottom - y, 0), class: name });
 }
 
-/** A line that holds each number for its step, and is broken where nothing is known. */
+/** Returns a line that is level within each step. It is interrupted where numbers are missing. */
 function steps(scale, { history, step_ms }, numbers) {
   let path = "";
   let drawn = null;

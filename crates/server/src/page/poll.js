@@ -1,12 +1,12 @@
-// Asking again and again, but only while somebody looks.
+// Repeated requests while the page is visible.
 
 const WAIT_MAX_MS = 15_000;
 
 /**
- * Calls `ask(signal)` now and `every` milliseconds after each answer, and `show` with what came.
+ * Calls `ask(signal)` now and `every` milliseconds after each answer, and `show` with the answer.
  *
- * Nothing is asked while the page is hidden. A question that was overtaken by a newer one is aborted and its answer never
- * shown. After a failure the pause doubles; `failed` hears of it.
+ * A hidden page sends no requests. A new request aborts the one before, whose answer is never
+ * shown. After a failure the pause doubles, and `failed` receives the problem.
  */
 export function poll({ every, ask, show, failed }) {
   let newest = 0;

@@ -1,4 +1,4 @@
-// What holds for every key without numbers of its own.
+// The settings of all keys without settings of their own.
 
 import { get, patch } from "./api.js";
 import { el, say } from "./dom.js";

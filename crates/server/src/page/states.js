@@ -1,8 +1,11 @@
-// What a key is doing: a word and a shape, so that nobody has to tell colours apart.
+// The states of a key. Each has a word and a shape, so that no state depends on colour alone.
 
 import { el, say, set, svg } from "./dom.js";
 
-/** Word, tone of the colour, what is filled of its shape (a path in 12 x 12), what it means. All of a shape is outlined. */
+/**
+ * Word, tone of the colour, filled part of the shape (a path in 12 x 12), meaning, and the part of
+ * the shape that is only outlined.
+ */
 const STATES = {
   ready: ["ready", "good", "M6 1.5a4.5 4.5 0 1 0 0 9a4.5 4.5 0 1 0 0 -9z", "A request may leave now."],
   pacing: ["pacing", "calm", "M6 1.5a4.5 4.5 0 0 0 0 9z", "The next departure slot is later.", "M6 1.5a4.5 4.5 0 0 1 0 9"],
@@ -17,7 +20,7 @@ const STATES = {
 
 export const STATE_NAMES = Object.keys(STATES);
 
-/** A badge that shows states. */
+/** Creates a badge that shows states. */
 export function badge() {
   const path = svg("path");
   const rest = svg("path", { class: "open" });

@@ -1,11 +1,12 @@
-// A table whose rows stay what they are while their numbers change: focus, selection and the reader's place are kept.
+// A table that keeps its rows while their numbers change, with focus, selection and scroll
+// position.
 //
-// The roles are said out loud because a phone shows each row as a card, and a browser forgets that what is laid out as a
-// grid was a table.
+// The roles are set explicitly, because a phone shows each row as a card with a grid layout.
+// Browsers drop the table roles of such elements.
 
 import { el, say, set } from "./dom.js";
 
-/** A column's cell that shows `text(row)`. */
+/** Returns a column's cell that shows `text(row)`. */
 export function words(text) {
   return () => {
     const element = el("span");
@@ -14,10 +15,11 @@ export function words(text) {
 }
 
 /**
- * A table called `label`.
+ * Creates a table with the label `label`.
  *
- * A column is `{ label, title?, kind?, sort?, cell }`: `cell()` makes `{ element, show(row) }`, `kind` is its class, `sort`
- * the name it is sorted by. `id(row)` tells rows apart. `sortBy(column)` is called when a head is pressed.
+ * A column is `{ label, title?, kind?, sort?, cell }`. `cell()` creates `{ element, show(row) }`,
+ * `kind` is its class, and `sort` is the name of its order. `id(row)` identifies a row.
+ * `sortBy(column)` is called when a column's head is pressed.
  */
 export function table({ label, columns, id, sortBy }) {
   const heads = columns.map((column) => head(column, sortBy));
@@ -32,7 +34,7 @@ export function table({ label, columns, id, sortBy }) {
 
   return {
     element,
-    /** Shows these rows and no others, in this order. */
+    /** Shows exactly these rows, in this order. */
     show(rows) {
       const focused = document.activeElement;
       const next = new Map();
@@ -48,14 +50,17 @@ export function table({ label, columns, id, sortBy }) {
       }
       for (const line of known.values()) line.element.remove();
       known = next;
-      // A row that moves loses the focus on its way.
+      // A row loses the focus when it moves.
       if (focused !== document.activeElement && body.contains(focused)) focused.focus({ preventScroll: true });
     },
-    /** Marks the column the rows are sorted by. */
+    /** Marks the column that the rows are sorted by. */
     sorted(name, descending) {
       for (const head of heads) head.show(name, descending);
     },
-    /** Puts the focus on the link of the row `by` rows after the one that has it; the first, if none has. */
+    /**
+     * Moves the focus from the link of its row by `by` rows. Without a focused row, the first row
+     * gets the focus.
+     */
     move(by) {
       const links = [...body.querySelectorAll("tr a")];
       const at = links.findIndex((link) => link.closest("tr").contains(document.activeElement));
@@ -63,7 +68,7 @@ export function table({ label, columns, id, sortBy }) {
       links[to]?.focus();
       links[to]?.closest("tr").scrollIntoView({ block: "nearest" });
     },
-    /** Puts the focus on the link of this row; false if it is not here. */
+    /** Focuses the link of this row. Returns false if the row is not in the table. */
     focus(name) {
       const link = known.get(name)?.element.querySelector("a");
       link?.focus();

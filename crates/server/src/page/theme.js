@@ -1,4 +1,5 @@
-// Dark or light: as the system has it, until somebody says otherwise; that is remembered.
+// The theme, dark or light. It follows the system until the user chooses one, and the browser
+// stores the choice.
 "use strict";
 
 const THEMES = ["auto", "light", "dark"];
@@ -9,7 +10,7 @@ const theme = {
       const kept = localStorage.getItem("theme");
       return THEMES.includes(kept) ? kept : "auto";
     } catch {
-      return "auto"; // storage may be forbidden
+      return "auto"; // the browser may forbid storage
     }
   },
   put(name) {
@@ -17,7 +18,7 @@ const theme = {
     try {
       localStorage.setItem("theme", name);
     } catch {
-      // Then it lasts as long as the page.
+      // Without storage, the choice lasts as long as the page.
     }
     theme.tell();
   },

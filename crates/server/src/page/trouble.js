@@ -1,11 +1,11 @@
-// The line under the head that says when the numbers are old.
+// The line below the head that says when the numbers are outdated.
 
 import { say } from "./dom.js";
 
 const line = document.getElementById("trouble");
 const troubles = new Map();
 
-/** `who` cannot show what is true now; without a problem, it can again. */
+/** Shows that the part `who` cannot be updated. Without a problem, it clears the message. */
 export function trouble(who, problem) {
   if (problem) troubles.set(who, problem.message);
   else troubles.delete(who);

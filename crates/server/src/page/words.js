@@ -1,34 +1,34 @@
-// Numbers as a person reads them, with their units.
+// Numbers with their units, formatted for people.
 
 const WHOLE = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const SHORT = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 const ONE = new Intl.NumberFormat("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
 const TWO = new Intl.NumberFormat("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
 
-/** 12,345 */
+/** Formats a count: `12,345`. */
 export function count(number) {
   return WHOLE.format(number);
 }
 
-/** The same, but short from a million on: `1.23M`. */
+/** Formats a count, and shortens it from a million on: `1.23M`. */
 export function brief(number) {
   return number < 1_000_000 ? WHOLE.format(number) : SHORT.format(number);
 }
 
-/** Per second, without the unit: `0.25`, `12.5`, `1,250`; absent is unbounded. */
+/** Formats a rate without its unit: `0.25`, `12.5`, `1,250`. An absent rate is unbounded. */
 export function rate(perSecond) {
   if (perSecond === null || perSecond === undefined || perSecond >= 1e9) return "no bound";
   if (perSecond >= 100) return WHOLE.format(perSecond);
   return perSecond >= 10 ? ONE.format(perSecond) : TWO.format(perSecond);
 }
 
-/** `3.2 %` */
+/** Formats a share: `3.2 %`. */
 export function share(of) {
   if (of === 0) return "0 %";
   return of < 0.001 ? "< 0.1 %" : `${ONE.format(of * 100)} %`;
 }
 
-/** `85 ms`, `3.2 s`, `2 min 5 s`, `1 h 20 min`, `3 d 4 h` */
+/** Formats a duration: `85 ms`, `3.2 s`, `2 min 5 s`, `1 h 20 min`, `3 d 4 h`. */
 export function duration(ms) {
   if (ms < 1000) return `${WHOLE.format(ms)} ms`;
   if (ms < 10_000) return `${ONE.format(ms / 1000)} s`;
@@ -40,13 +40,13 @@ export function duration(ms) {
   return two(Math.floor(s / 86_400), "d", Math.floor((s % 86_400) / 3600), "h");
 }
 
-/** `12 s ago`; what is younger than a second is now. */
+/** Formats an age: `12 s ago`. Ages below a second are `now`. */
 export function ago(ms) {
   if (ms < 1000) return "now";
   return ms < 60_000 ? `${Math.floor(ms / 1000)} s ago` : `${duration(ms)} ago`;
 }
 
-/** `3.4 MB` */
+/** Formats bytes: `3.4 MB`. */
 export function bytes(number) {
   const units = ["B", "kB", "MB", "GB", "TB"];
   let at = 0;

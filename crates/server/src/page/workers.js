@@ -1,4 +1,4 @@
-// Who does what: each worker's books, the most active first, as the coordinator sends them with the totals.
+// The counts of each worker, most active first, as the coordinator sends them with the totals.
 
 import { el, say, set } from "./dom.js";
 import { onStats } from "./fleet.js";

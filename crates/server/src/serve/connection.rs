@@ -1,10 +1,10 @@
 //! One connection, from its first byte to its end.
 //!
-//! | a peer | is sent away after |
+//! | a connection whose peer | is closed after |
 //! | --- | --- |
 //! | sends no head, or half of one | [`HEAD_TIME`] |
-//! | takes no byte of its answers | [`WRITE_TIME`] |
-//! | keeps an HTTP/2 connection without a call | [`IDLE_TIME`] |
+//! | reads no byte of its answers | [`WRITE_TIME`] |
+//! | keeps HTTP/2 open without a call | [`IDLE_TIME`] |
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -28,14 +28,14 @@ use crate::unread::{Granted, Unread};
 
 /// The time for a request's head, and for a TLS handshake.
 pub(super) const HEAD_TIME: Duration = Duration::from_secs(10);
-/// The time for the peer to take more bytes of its answers.
+/// The time for the peer to read more bytes of its answers.
 pub(super) const WRITE_TIME: Duration = Duration::from_secs(20);
 /// The time for which an HTTP/2 connection is kept without a call.
 const IDLE_TIME: Duration = Duration::from_mins(2);
-/// The most bytes of answers that one HTTP/2 connection may leave waiting.
+/// The most bytes of answers that one HTTP/2 connection may leave unread.
 const UNSENT_MAX: u64 = 16 << 20;
 
-/// What was heard of a connection's peer.
+/// The protocol of the requests that arrived on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Heard {
@@ -77,7 +77,8 @@ pub(super) async fn serve(
             async move {
                 let mut response = answer(&gate, &peer, request, outbox).await;
                 let granted = response.extensions_mut().remove::<Granted>();
-                // Over HTTP/2 a caller gives up one of many calls, and resets its stream.
+                // Over HTTP/2 a caller that gives up resets the stream of its call, and the
+                // connection stays open. So this check applies to HTTP/1 only.
                 if !is_http2 {
                     unread.answered(granted);
                 }
@@ -88,7 +89,7 @@ pub(super) async fn serve(
     let connection = builder
         .serve_connection(TokioIo::new(stream), service)
         .into_owned();
-    // The peer learns of an error by the end of the connection.
+    // An error closes the connection, and the peer needs no other notice.
     tokio::select! {
         done = watcher.watch(connection) => unread.ended(done.is_err()),
         () = abandoned(&heard, &outbox) => {}
@@ -113,8 +114,8 @@ async fn answer(
     open.follow(response)
 }
 
-/// Waits until the connection is of no use. The time-outs of hyper and of [`super::progress`]
-/// cover HTTP/1 once it has begun.
+/// Waits until the connection is abandoned. Once an HTTP/1 request has arrived, the time-outs of
+/// hyper and of [`super::progress`] apply instead.
 async fn abandoned(heard: &AtomicU8, outbox: &Outbox) {
     loop {
         tokio::time::sleep(HEAD_TIME).await;

@@ -1,7 +1,8 @@
-//! Answers that an HTTP/2 peer has not taken yet.
+//! Answers that an HTTP/2 peer has not read yet.
 //!
-//! A peer that opens no flow-control window blocks no write of the socket, so a time-out of writes
-//! does not see it. The outbox of a connection knows each answer and each chunk that waits.
+//! A peer that opens no flow-control window does not block writes of the socket, so a time-out of
+//! writes does not detect it. The outbox of a connection tracks each answer and each chunk that
+//! waits for the peer.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,25 +16,25 @@ use http_body::{Body as _, Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The longest chunk handed to HTTP/2 at a time, in bytes.
+/// The longest chunk that is handed to HTTP/2 at a time, in bytes.
 const CHUNK: usize = 16 << 10;
 
-/// What waits for one connection's peer.
+/// The data that waits for the peer of one connection.
 pub(super) struct Outbox(Mutex<State>);
 
 struct State {
     next: u64,
-    /// When the peer was last waited for, by ticket.
+    /// The time at which each ticket was created.
     waiting: HashMap<u64, Instant, foldhash::fast::RandomState>,
-    /// Bytes of all answers under way.
+    /// The bytes of all unfinished answers.
     bytes: u64,
-    /// Calls and answers under way.
+    /// The number of unfinished calls and answers.
     open: usize,
-    /// When the last call or answer ended.
+    /// The time at which the last call or answer ended.
     idle_since: Instant,
 }
 
-/// Something that waits for the peer, until it is dropped.
+/// An answer or a chunk that waits for the peer, until it is dropped.
 struct Ticket {
     outbox: Arc<Outbox>,
     id: u64,
@@ -56,7 +57,7 @@ impl Outbox {
         })))
     }
 
-    /// Bytes of all answers that the peer has not taken.
+    /// Returns the bytes of all answers that the peer has not read.
     pub(super) fn bytes(&self) -> u64 {
         self.0.lock().bytes
     }
@@ -73,7 +74,7 @@ impl Outbox {
         state.open == 0 && state.idle_since.elapsed() > limit
     }
 
-    /// Begins a call.
+    /// Registers a call.
     pub(super) fn open(self: &Arc<Self>) -> Open {
         self.0.lock().open += 1;
         Open {
@@ -101,7 +102,7 @@ impl Drop for Ticket {
 }
 
 impl Open {
-    /// Follows `response` until the peer has taken it.
+    /// Tracks `response` until the peer has read it.
     pub(super) fn follow(mut self, response: Response) -> Response {
         let bytes = response.body().size_hint().lower();
         self.bytes = bytes;
@@ -127,12 +128,12 @@ impl Drop for Open {
     }
 }
 
-/// An answer in chunks, each of which tells the outbox when HTTP/2 has sent it.
+/// An answer in chunks. The ticket of a chunk ends when HTTP/2 has sent the chunk.
 struct Followed {
     body: Body,
     /// The part of the current frame that was not handed over yet.
     rest: Bytes,
-    /// Present while HTTP/2 could ask for a chunk and does not.
+    /// The ticket for the time in which HTTP/2 could ask for a chunk and does not.
     unread: Option<Ticket>,
     open: Open,
 }
@@ -163,7 +164,7 @@ impl http_body::Body for Followed {
                     Ok(data) => self.rest = data,
                     Err(frame) => return Poll::Ready(Some(Ok(frame))),
                 },
-                // The answer waits for the coordinator, or has ended.
+                // The answer waits for the coordinator, or has ended. Neither is the peer's fault.
                 other => {
                     self.unread = None;
                     return other;

@@ -1,4 +1,4 @@
-//! A stream whose writes fail when the peer takes no bytes for too long.
+//! A stream whose writes fail when the peer reads no bytes for too long.
 
 use std::io;
 use std::pin::Pin;
@@ -12,12 +12,12 @@ use tokio::time::Sleep;
 pub(super) struct Progress<S> {
     stream: S,
     limit: Duration,
-    /// Runs out if the peer takes no bytes until then.
+    /// The time-out of the current wait for the peer.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Progress<S> {
-    /// Each wait for the peer to take bytes lasts at most `limit`.
+    /// Wraps `stream`. Each wait for the peer to read bytes lasts at most `limit`.
     pub(super) const fn new(stream: S, limit: Duration) -> Self {
         Self {
             stream,

@@ -1,4 +1,4 @@
-//! Connections beyond a cap: each is told why and closed.
+//! Connections beyond a cap: each is answered with the reason and closed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
-/// Connections that are told why at a time; more are closed without a word.
+/// The most connections that are answered at a time. More are closed without an answer.
 const TOLD_MAX: usize = 64;
-/// The time to take the answer.
+/// The time for the peer to read the answer.
 const TELL_TIME: Duration = Duration::from_secs(1);
 
 /// Tells peers why their connections are refused.
@@ -20,7 +20,8 @@ impl Refusals {
         Self(Arc::new(Semaphore::new(TOLD_MAX)))
     }
 
-    /// Answers 503 with `detail` in a task of its own. A TLS peer could not read it.
+    /// Answers 503 with `detail`, in a task of its own. A TLS connection is closed without an
+    /// answer, because its peer could not read a plain one.
     pub(super) fn refuse(&self, stream: TcpStream, detail: String, secure: bool) {
         let Ok(place) = Arc::clone(&self.0).try_acquire_owned() else {
             return;
@@ -50,7 +51,7 @@ async fn tell(mut stream: TcpStream, detail: &str) -> std::io::Result<()> {
     );
     stream.write_all(answer.as_bytes()).await?;
     stream.shutdown().await?;
-    // A socket that is closed with unread bytes resets, and the peer loses the answer.
+    // Closing a socket with unread bytes resets the connection, and the peer would lose the answer.
     let mut unread = [0; 1024];
     while stream.read(&mut unread).await? > 0 {}
     Ok(())

@@ -1,8 +1,8 @@
 //! A state folder as one file: backup, restore, and a check that changes nothing.
 //!
-//! The file begins with [`HEADER`]; then come the folder's files, each as `length of the name u8 ·
-//! name · length u64 · bytes · crc32 u32` of all before it in this entry, little-endian; then a
-//! zero byte.
+//! The file begins with [`HEADER`]. Then come the folder's files, each as
+//! `length of the name u8 · name · length u64 · bytes · crc32 u32`, little-endian. The checksum
+//! covers the whole entry before it. A zero byte ends the file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -14,33 +14,35 @@ use super::tables::{self, Tables};
 use super::{Durability, JOURNAL_BYTES_MAX, OpenError, marker};
 
 const HEADER: &[u8; 18] = b"politely backup 1\n";
-/// What belongs to a folder. Damaged files that were set aside do not.
+/// The files of a state folder. Damaged files that were set aside are not among them.
 const NAMES: [&str; 4] = [
     "politely.redb",
     "politely.state",
     "permits.journal",
     "permits.journal.old",
 ];
-/// A restored folder may be older than the last start: its permits and versions are numbered beyond
-/// all of them.
+/// The number of starts that a restore skips.
+///
+/// A restored folder may be older than the last start. Its next permits and versions need higher
+/// numbers than all earlier ones.
 const BOOTS_SKIPPED: u64 = 1_000;
 
-/// What a state folder holds.
+/// The contents of a state folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Keys with a state.
     pub keys: u64,
-    /// Of them, those whose state is damaged.
+    /// Keys whose state is damaged, out of `keys`.
     pub keys_damaged: u64,
-    /// Permits in the journal that had not come back.
+    /// Permits in the journal that have not ended.
     pub permits: u64,
-    /// Damaged bytes in the journal; those that a kill left at its end included.
+    /// Damaged bytes in the journal, including half a record that a kill left at its end.
     pub journal_damaged: u64,
     /// Starts of a coordinator on this folder.
     pub boots: u64,
 }
 
-/// Why a folder cannot be checked, saved or restored. One line each.
+/// Why a folder cannot be checked, backed up or restored. Each error is one line.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
     /// The folder cannot be opened.
@@ -51,24 +53,24 @@ pub enum ArchiveError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         why: io::Error,
     },
-    /// There is nothing to check or to save.
+    /// The folder holds no state to check or back up.
     #[error("{}: no state folder of politely serve; name the one given to --state", .0.display())]
     NoState(PathBuf),
-    /// A coordinator runs.
+    /// A running coordinator uses the folder.
     #[error("{}: in use by a coordinator; stop it first", .0.display())]
     InUse(PathBuf),
-    /// The backup is not whole.
+    /// The backup is damaged or incomplete.
     #[error("{}: {why}; use another backup", path.display())]
     Backup {
         /// The backup.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The damage.
         why: &'static str,
     },
-    /// The folder holds a database that works.
+    /// The target folder holds a database that works.
     #[error("{}: holds a state already; move it away, or restore into another folder", .0.display())]
     NotEmpty(PathBuf),
     /// The database cannot be read.
@@ -76,7 +78,7 @@ pub enum ArchiveError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The damage.
         why: String,
     },
 }
@@ -88,7 +90,7 @@ fn io_of(path: &Path) -> impl FnOnce(io::Error) -> ArchiveError {
     move |why| ArchiveError::Io { path, why }
 }
 
-/// Keeps coordinators out of `dir` until the file is dropped.
+/// Locks `dir` against coordinators until the file is dropped.
 fn lock(dir: &Path) -> Result<File> {
     let path = tables::path(dir);
     let file = OpenOptions::new().read(true).write(true).open(&path);
@@ -110,10 +112,11 @@ fn lock(dir: &Path) -> Result<File> {
     }
 }
 
-/// Reads all of `dir` and checks it, on a copy: a check repairs nothing and moves nothing.
+/// Reads and checks all files of `dir`. It works on a copy, so it repairs and moves nothing in
+/// `dir`.
 ///
 /// # Errors
-/// The folder is damaged, in use, or none.
+/// The folder is damaged, is in use, or holds no state.
 pub fn check(dir: &Path) -> Result<Found> {
     let copy = Scratch::beside(dir)?;
     {
@@ -155,7 +158,7 @@ fn inspect(dir: &Path) -> Result<Found> {
     })
 }
 
-/// An error of the copy is one of the folder.
+/// Replaces the paths of the copy in `why` with those of the folder.
 fn renamed(why: ArchiveError, copy: &Path, dir: &Path) -> ArchiveError {
     let of = |path: PathBuf| match path.strip_prefix(copy) {
         Ok(name) => dir.join(name),
@@ -163,7 +166,7 @@ fn renamed(why: ArchiveError, copy: &Path, dir: &Path) -> ArchiveError {
     };
     match why {
         ArchiveError::Open(OpenError::Damaged { path, why, .. }) => {
-            // The copy was moved, the folder's file was not.
+            // The file of the copy was moved, but the file of the folder was not.
             let why = why.split(" and was moved to").next().unwrap_or(&why);
             ArchiveError::Damaged {
                 path: of(path),
@@ -186,12 +189,14 @@ fn renamed(why: ArchiveError, copy: &Path, dir: &Path) -> ArchiveError {
     }
 }
 
-/// Writes all of `dir` into `file`, which must not exist. It is on disk when this returns.
+/// Writes all files of `dir` into `file`, which must not exist. The file is on disk when this
+/// returns.
 ///
 /// # Errors
-/// The folder is damaged, in use, or none; the file exists or cannot be written.
+/// The folder is damaged, is in use, or holds no state. The file exists or cannot be written.
 pub fn backup(dir: &Path, file: &Path) -> Result<Found> {
-    // A backup of a damaged folder would be found out when it is needed.
+    // The check comes first, because damage in a backup would otherwise show only when the backup
+    // is needed.
     let found = check(dir)?;
     let _locked = lock(dir)?;
     let out = OpenOptions::new().write(true).create_new(true).open(file);
@@ -227,11 +232,11 @@ pub fn backup(dir: &Path, file: &Path) -> Result<Found> {
     Ok(found)
 }
 
-/// Puts the backup in `file` into `dir`, which is made if it is not there. Files of a damaged state
-/// are moved to `dir/replaced`; a state that works is left alone.
+/// Restores the backup in `file` into `dir`, and creates `dir` if needed. Files of a damaged state
+/// are moved to `dir/replaced`. A state that works is never replaced.
 ///
 /// # Errors
-/// The backup is not whole, the folder is in use or holds a state that works, or cannot be written.
+/// The backup is damaged. The folder is in use, holds a state that works, or cannot be written.
 pub fn restore(dir: &Path, file: &Path) -> Result<Found> {
     let files = read(file)?;
     fs::create_dir_all(dir).map_err(io_of(dir))?;
@@ -248,7 +253,7 @@ pub fn restore(dir: &Path, file: &Path) -> Result<Found> {
             fs::rename(&old, aside.join(name)).map_err(io_of(&old))?;
         }
     }
-    // The marker comes last: a restore that was interrupted is seen by its absence.
+    // The marker is written last, so that its absence shows an interrupted restore.
     for (name, bytes) in files.iter().filter(|(name, _)| name != "politely.state") {
         write(&dir.join(name), bytes)?;
     }
@@ -275,7 +280,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     written.map_err(io_of(path))
 }
 
-/// The files of a backup that is whole.
+/// Returns the files of a backup, if the backup is complete.
 fn read(path: &Path) -> Result<Vec<(String, Vec<u8>)>> {
     let damaged = |why| ArchiveError::Backup {
         path: path.to_owned(),
@@ -330,11 +335,11 @@ fn entry(all: &[u8]) -> Option<Entry<'_>> {
     Some(Entry::File(name, bytes.to_vec(), rest))
 }
 
-/// A folder for a copy, removed when dropped.
+/// A folder for a copy. It is removed when dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
-    /// On the same disk, which has room for such files.
+    /// Creates the folder within `dir`, so that it is on a disk with room for such files.
     fn beside(dir: &Path) -> Result<Self> {
         if !dir.is_dir() {
             return Err(ArchiveError::NoState(dir.to_owned()));

@@ -1,12 +1,12 @@
-//! The thread that commits, and the queue before it.
+//! The thread that commits, and its queue.
 //!
-//! One transaction is under way at a time. States that must be kept now and arrive meanwhile share
-//! the next one, so that a thousand holds cost two fsyncs. Learned states wait in a queue of their
-//! own: a hold does not wait for a hundred thousand of them. They fill up transactions of bounded
-//! size.
+//! One transaction runs at a time. States that must be kept now and arrive meanwhile share the next
+//! transaction, so that a thousand holds cost two fsyncs. Learned states wait in a queue of their
+//! own, so that a hold does not wait for a hundred thousand of them. They fill transactions up to a
+//! bounded size.
 //!
-//! Every state has a version, drawn where it was read. Of two states of a key the one with the
-//! higher version stays, in whichever order the calls come, in the queues as in the database.
+//! Every state has a version from the moment when it was read. Of two states of a key, the higher
+//! version wins, in the queues and in the database. The order of the calls does not matter.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -23,20 +23,21 @@ use super::journal::Journal;
 use super::seal::Versioned;
 use super::tables::Tables;
 
-/// How often learned states are written. Half of the second they may be old, for those who gather them need time too.
+/// The interval between two writes of learned states. Learned states may be a second old, and half
+/// of the second is for collecting them.
 const LEARNED_EVERY: Duration = Duration::from_millis(500);
 
-/// Learned states in one transaction, about 30 ms that a hold may have to wait for.
+/// The most learned states in one transaction. A hold may have to wait for it for about 30 ms.
 const LEARNED_PER_COMMIT: usize = 4_096;
 
-/// States that wait while the disk refuses them, about 30 MB. More are given up.
+/// The most states that wait while the disk refuses them, about 30 MB. More are dropped.
 const WAITING_MAX: usize = 100_000;
 
-/// What was not kept, and why.
+/// Why a state was not kept.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum KeepError {
-    /// The transaction failed, for all calls that shared it. Its states are tried again with the
-    /// learned ones.
+    /// The transaction failed, for all calls that shared it. Its states are written again with the
+    /// learned states.
     #[error("politely.redb: {0}")]
     Write(Arc<str>),
     /// The store is closed.
@@ -46,7 +47,7 @@ pub enum KeepError {
 
 type Kept = Result<(), KeepError>;
 
-/// What one transaction writes.
+/// The content of one transaction.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) states: BTreeMap<String, Versioned>,
@@ -84,16 +85,18 @@ struct Queue {
     now: Batch,
     waiting: Vec<oneshot::Sender<Kept>>,
     learned: BTreeMap<String, Versioned>,
-    /// Learned states whose turn it is. In the order of keys: neighbours share pages, which halves the work.
+    /// Learned states of the current round, in the order of keys. Neighbours share pages of the
+    /// database, which halves the work.
     turn: BTreeMap<String, Versioned>,
     closing: bool,
-    /// Tests only: the thread panics.
+    /// Makes the thread panic, in tests.
     #[cfg(test)]
     dies: bool,
 }
 
 impl Queue {
-    /// Moves up to `count` learned states into `batch`. Those that arrive during a turn wait for the next.
+    /// Moves up to `count` learned states into `batch`. States that arrive during a round wait for
+    /// the next round.
     fn take_learned(&mut self, count: usize, batch: &mut BTreeMap<String, Versioned>) {
         if self.turn.is_empty() && count > 0 {
             self.turn = mem::take(&mut self.learned);
@@ -148,14 +151,15 @@ impl Committer {
     pub(super) fn learned(&self, states: impl IntoIterator<Item = (String, Versioned)>) {
         let mut queue = self.shared.queue.lock();
         if !queue.closing {
-            // The thread wakes by itself.
+            // The thread is not notified, because it wakes on a timer.
             for (key, state) in states {
                 put(&mut queue.learned, key, state);
             }
         }
     }
 
-    /// Resolves once `add` was committed. Dropping the answer takes nothing back.
+    /// Queues `add`. The receiver resolves once it was committed. Dropping the receiver cancels
+    /// nothing.
     pub(super) fn now(&self, add: Batch) -> oneshot::Receiver<Kept> {
         let (told, hear) = oneshot::channel();
         {
@@ -165,7 +169,7 @@ impl Committer {
                 return hear;
             }
             for (key, state) in add.states {
-                // A newer one that was learned is as good: it includes this change.
+                // A newer learned state replaces it, because that state includes this change.
                 let learned = newer(queue.learned.remove(&key), queue.turn.remove(&key));
                 let state = newer(learned, Some(state)).unwrap_or_default();
                 put(&mut queue.now.states, key, state);
@@ -187,7 +191,7 @@ impl Committer {
         }
     }
 
-    /// Writes all that waits and ends the thread.
+    /// Writes all queued states and ends the thread.
     pub(super) fn close(&self) {
         self.shared.queue.lock().closing = true;
         self.shared.arrived.notify_one();
@@ -237,7 +241,8 @@ impl Shared {
         }
     }
 
-    /// Commits all that is to be kept now and up to `learned` learned states. `false`: there is no reason to go on at once.
+    /// Commits the states that must be kept now, and up to `learned` learned states. Returns
+    /// `false` if nothing was left or the transaction failed.
     fn commit(&self, learned: usize) -> bool {
         let (mut batch, waiting) = {
             let mut queue = self.queue.lock();
@@ -245,7 +250,7 @@ impl Shared {
             queue.take_learned(learned, &mut batch.states);
             (batch, mem::take(&mut queue.waiting))
         };
-        // While the disk refuses, an empty transaction finds out whether it still does.
+        // While the disk refuses writes, an empty transaction tests whether it accepts them again.
         if batch.is_empty() && waiting.is_empty() && !self.counts.is_database_failing() {
             return false;
         }
@@ -268,9 +273,8 @@ impl Shared {
         goes_on
     }
 
-    /// What a failed transaction was to write waits for the next, unless something newer does.
-    /// Returns how many states had
-    /// no room.
+    /// Queues the content of a failed transaction again, except states for which a newer one waits.
+    /// Returns the number of states that were dropped for lack of room.
     fn put_back(&self, batch: Batch) -> usize {
         let queue = &mut *self.queue.lock();
         queue.now.config = newer(batch.config, queue.now.config.take());
@@ -291,7 +295,7 @@ impl Shared {
     }
 }
 
-/// However the thread ends, no call waits for it.
+/// Closes the queue when the thread ends for any reason, so that no call waits for it.
 struct Ended<'a>(&'a Shared);
 
 impl Drop for Ended<'_> {

@@ -1,4 +1,5 @@
-//! What the store did and what it could not do. A failure is said in the log once, until something succeeds again.
+//! Counts of the store's successes and failures. A failure is logged once, until a write succeeds
+//! again.
 
 use std::fmt::Display;
 use std::io;
@@ -6,24 +7,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-/// Since the store was opened.
+/// Counters since the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Transactions committed.
     pub commits: u64,
-    /// Key states in them.
+    /// Key states in the committed transactions.
     pub states: u64,
     /// Transactions that failed.
     pub failures: u64,
-    /// Key states given up after failures: too many waited for the disk to recover.
+    /// Key states dropped because too many waited for the disk to recover.
     pub dropped: u64,
-    /// Calls of the journal that failed: their permits, or their ends, are forgotten by a crash.
+    /// Calls of the journal that failed. A crash forgets their permits, or the ends of these.
     pub journal_failures: u64,
-    /// Times the journal was begun anew with the live permits.
+    /// Journal files that were replaced by a new file with the live permits.
     pub journal_replaced: u64,
-    /// Length of the journal.
+    /// The length of the journal, in bytes.
     pub journal_bytes: u64,
-    /// Permits out, as far as the journal knows.
+    /// Permits in the journal that have not ended.
     pub permits_live: u64,
 }
 
@@ -37,9 +38,9 @@ pub(super) struct Counts {
     journal_replaced: AtomicU64,
     failing: AtomicBool,
     journal_failing: AtomicBool,
-    /// Why nothing is written any more until a restart.
+    /// Whether the thread has ended, so that nothing is written until a restart.
     died: AtomicBool,
-    /// Why the last write failed: of the database, of the journal, of the thread.
+    /// Why the last write failed: of the database, of the journal, and why the thread ended.
     why: Mutex<[Option<String>; 3]>,
 }
 
@@ -73,7 +74,7 @@ impl Counts {
         self.died.load(Relaxed)
     }
 
-    /// Why something is not on disk, in one line.
+    /// Returns why a state is not on disk, in one line.
     pub(super) fn trouble(&self) -> Option<String> {
         if !self.is_failing() {
             return None;
@@ -101,7 +102,7 @@ impl Counts {
         }
     }
 
-    /// The thread that writes has ended, and nobody asked it to.
+    /// Notes that the thread that writes has ended unexpectedly.
     pub(super) fn thread_ended(&self) {
         let why = "the thread that writes politely.redb has ended; restart the coordinator";
         self.why.lock()[2] = Some(why.to_owned());

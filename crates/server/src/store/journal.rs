@@ -1,15 +1,18 @@
-//! `permits.journal`: which permits are out, written with one `write` before each answer, so that a kill -9 forgets no
-//! permit a worker holds. With [`Durability::Power`] an fsync follows each write; calls that wait
-//! at the same time share it. With [`Durability::Kill`] there is none: after a power loss the
-//! workers' permits are past their leases.
+//! The journal `permits.journal`, which records granted permits that have not ended.
 //!
-//! It also names the database's last transaction, so that a database that went back to an older
-//! state is noticed. Damage in the middle costs the damaged records alone: those behind it are
-//! found by their checksums.
+//! Each call writes its records with one `write` before its answer is sent, so that a kill -9
+//! forgets no permit that a worker holds. With [`Durability::Power`] an fsync follows each write,
+//! and concurrent calls share it. With [`Durability::Kill`] there is no fsync, because after a
+//! power loss the workers' permits are past their leases.
 //!
-//! Once large, a new file begins with the live permits, and the full one stays as `permits.journal.old` until the next
-//! time: when a key's last permit was granted is known for longer than its learned state takes to be kept, though that
-//! permit is gone. What is in memory for a live permit is its number and where it was written: 17 bytes.
+//! The journal also records the number of the database's last transaction. So a database that was
+//! rolled back to an older state is noticed. Damage in the middle of the file affects only the
+//! damaged records. Later records are found by their checksums.
+//!
+//! A large journal is replaced: a new file begins with the live permits, and the full file becomes
+//! `permits.journal.old` until the next replacement. So the start of a key's last permit is known
+//! for long enough, even if the permit has ended: a key's learned state is kept sooner. In memory,
+//! a live permit takes 17 bytes, for its number and its place in the file.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -27,43 +30,43 @@ type Map<K, V> = hashbrown::HashMap<K, V, foldhash::fast::RandomState>;
 
 pub(super) struct Journal {
     path: PathBuf,
-    /// A file longer than this is replaced.
+    /// The length at which the file is replaced, in bytes.
     bytes_max: u64,
     durability: Durability,
     open: Mutex<Open>,
-    /// What an fsync has covered: the file's number and length.
+    /// The end of what the last fsync covered, as the number of the file and its length.
     synced: Mutex<(u64, u64)>,
 }
 
 struct Open {
     file: Arc<File>,
-    /// How many files there were since the start.
+    /// The number of replacements since the start.
     number: u64,
-    /// Transactions of the database.
+    /// The number of the database's transactions.
     commits: u64,
-    /// Bytes that are whole records.
+    /// The length of the whole records, in bytes.
     len: u64,
-    /// Half a record may lie behind `len`, which would hide all later ones.
+    /// Whether half a record may follow `len`. It would hide all later records.
     torn: bool,
-    /// Bytes the file began with, for permits of the file before.
+    /// The length of the file when it was begun, with the permits of the previous file, in bytes.
     carried: u64,
-    /// Where each live permit was last written.
+    /// The place of each live permit's last record.
     live: Map<u64, u64>,
     buffer: Vec<u8>,
 }
 
-/// What the files of earlier runs say.
+/// The content of the files of earlier runs.
 #[derive(Default)]
 pub(super) struct Found {
-    /// Permits granted and not gone, with where in its file each was last written.
+    /// Permits that have not ended, each with the place of its last record.
     live: Map<u64, (u64, Granted<'static>)>,
-    /// Per key, the latest start granted.
+    /// The latest start that was granted, per key, in microseconds.
     pub(super) newest: HashMap<String, u64>,
-    /// Transactions of the database.
+    /// The number of the database's transactions.
     pub(super) commits: u64,
-    /// Bytes cut off or skipped.
+    /// Bytes that were cut off or skipped.
     pub(super) damaged: u64,
-    /// There was no journal, or an empty one.
+    /// Whether there was no journal, or an empty one.
     pub(super) is_new: bool,
     /// Files that are damaged in the middle.
     broken: Vec<PathBuf>,
@@ -79,11 +82,11 @@ impl Found {
     }
 }
 
-/// Where a permit lies that is only in the file before.
+/// The place of a permit that is only in the previous file.
 const BEFORE: u64 = u64::MAX;
 
 impl Journal {
-    /// Opens or makes the journal in `dir` and reads what it says.
+    /// Opens or creates the journal in `dir` and reads its records.
     pub(super) fn open(
         dir: &Path,
         bytes_max: u64,
@@ -102,7 +105,7 @@ impl Journal {
                     *at = BEFORE;
                 }
             } else {
-                // Killed between the two renames of a replacement.
+                // The process was killed between the two renames of a replacement.
                 fs::rename(&old, &path).map_err(|why| io(&old, why))?;
             }
         }
@@ -126,7 +129,8 @@ impl Journal {
             }),
             path,
         };
-        // There are some only if a power loss took what was carried over.
+        // The new file lacks permits of the previous one only if a power loss destroyed its
+        // beginning.
         let stranded = found.live.values().filter(|(at, _)| *at == BEFORE);
         let stranded: Vec<_> = stranded.map(|(_, permit)| permit.clone()).collect();
         journal.granted(&stranded, &[], counts);
@@ -134,8 +138,8 @@ impl Journal {
         Ok((journal, found))
     }
 
-    /// Files that are damaged in the middle are kept under another name, and the live permits begin
-    /// a new one.
+    /// Keeps a file that is damaged in the middle under another name, and begins a new file with
+    /// the live permits.
     fn set_aside(&self, broken: &[PathBuf], old: &Path) -> Result<(), OpenError> {
         if broken.is_empty() {
             return Ok(());
@@ -155,7 +159,8 @@ impl Journal {
         Ok(())
     }
 
-    /// These permits are out, and those of `gone` no longer. `false`: that is not written down.
+    /// Records that `permits` were granted and that those of `gone` have ended. Returns `false` if
+    /// that failed.
     pub(super) fn granted(&self, permits: &[Granted<'_>], gone: &[u64], counts: &Counts) -> bool {
         let mut locked = self.open.lock();
         let open = &mut *locked;
@@ -184,7 +189,7 @@ impl Journal {
         written && self.secure(locked, counts)
     }
 
-    /// These permits are out no longer. Those the journal does not know are passed over.
+    /// Records that permits have ended. Skips permits that the journal does not know.
     pub(super) fn gone(&self, permits: &[u64], counts: &Counts) {
         let mut open = self.open.lock();
         open.buffer.clear();
@@ -194,8 +199,8 @@ impl Journal {
         }
     }
 
-    /// The leases of these permits now end so many milliseconds after their starts, unless they end
-    /// later already: two calls may come in the wrong order. Those not out are passed over.
+    /// Records the new leases of permits, in milliseconds after their starts. A lease never becomes
+    /// shorter, because two calls may come in the wrong order. Skips permits that have ended.
     pub(super) fn renewed(&self, permits: &[(u64, u32)], counts: &Counts) {
         let mut locked = self.open.lock();
         let open = &mut *locked;
@@ -211,13 +216,13 @@ impl Journal {
         }
     }
 
-    /// Writes the number of transactions once more, to find out whether the disk takes it.
+    /// Records the number of transactions again, to test whether the disk accepts writes.
     pub(super) fn probe(&self, counts: &Counts) {
         let commits = self.open.lock().commits;
         self.committed(commits, counts);
     }
 
-    /// The database has so many transactions now.
+    /// Records the number of the database's transactions.
     pub(super) fn committed(&self, commits: u64, counts: &Counts) {
         let open = &mut *self.open.lock();
         open.commits = commits;
@@ -226,8 +231,8 @@ impl Journal {
         open.append(counts);
     }
 
-    /// Waits for an fsync of what was written, where power losses matter. One call syncs for all
-    /// that wrote before it.
+    /// Waits for an fsync of the last write, if the journal must survive a power loss. One fsync
+    /// serves all calls that wrote before it.
     fn secure(&self, open: MutexGuard<'_, Open>, counts: &Counts) -> bool {
         if self.durability == Durability::Kill {
             return true;
@@ -250,10 +255,12 @@ impl Journal {
         result.is_ok()
     }
 
-    /// Begins a new file if this one is full. What goes wrong is counted, and the file grows on.
+    /// Replaces the file if it is full. Returns whether it was full. A failure is counted, and the
+    /// old file grows further.
     pub(super) fn replace_if_full(&self, counts: &Counts) -> bool {
         let open = &mut *self.open.lock();
-        // Twice what is live: otherwise each replacement would be full at once.
+        // The file must at least double before it is replaced. Otherwise a new file could be full
+        // at once.
         let full = open.len > self.bytes_max.max(2 * open.carried);
         if full {
             let replaced = open
@@ -270,18 +277,18 @@ impl Journal {
         full
     }
 
-    /// From now on writes fail: the file is open for reading alone.
+    /// Makes all later writes fail, because the file is open for reading only.
     #[cfg(test)]
     pub(super) fn fail(&self) {
         self.open.lock().file = Arc::new(File::open(&self.path).expect("it is there"));
     }
 
-    /// Hands what was written to the disk itself.
+    /// Calls fsync for the written records.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.open.lock().file.sync_data()
     }
 
-    /// Length of the file in bytes, and permits out.
+    /// Returns the length of the file in bytes, and the number of live permits.
     pub(super) fn size(&self) -> (u64, usize) {
         let open = self.open.lock();
         (open.len, open.live.len())
@@ -289,7 +296,7 @@ impl Journal {
 }
 
 impl Open {
-    /// Puts the end of those that are out into the buffer.
+    /// Appends the ends of those of `permits` that are live to the buffer.
     fn take_out(&mut self, permits: &[u64]) {
         for &permit in permits {
             if self.live.remove(&permit).is_some() {
@@ -298,7 +305,7 @@ impl Open {
         }
     }
 
-    /// Writes the buffer. `false`: nothing of it is there.
+    /// Writes the buffer. Returns `false` if the write failed and left no record.
     fn append(&mut self, counts: &Counts) -> bool {
         if self.buffer.is_empty() {
             return true;
@@ -321,7 +328,8 @@ impl Open {
         Ok(())
     }
 
-    /// Puts the permits into the buffer once more, with their new leases, and says where they will lie.
+    /// Appends new records of the permits with their new leases to the buffer. Returns the places
+    /// of these records.
     fn renewals(&mut self, permits: &[(u64, u32)]) -> io::Result<Vec<(u64, u64)>> {
         let mut places = Vec::with_capacity(permits.len());
         for &(permit, lease_ms) in permits {
@@ -380,7 +388,7 @@ impl Open {
         len += self.buffer.len() as u64;
         fs::rename(path, &old)?;
         if let Err(why) = fs::rename(&new, path) {
-            // If this fails too, it is what the next start does.
+            // If this rename fails too, the next start repeats it.
             let _ = fs::rename(&old, path);
             return Err(why);
         }
@@ -392,7 +400,7 @@ impl Open {
     }
 }
 
-/// The record of `permit`, which is the next.
+/// Reads the next record, which must be that of `permit`.
 fn written_for<R: Read>(permit: u64, reader: &mut Reader<R>) -> io::Result<Granted<'_>> {
     match reader.record()? {
         Some(Record::Granted(granted)) if granted.permit == permit => Ok(granted),
@@ -408,8 +416,8 @@ fn sync_folder(path: &Path) -> io::Result<()> {
         .map_or(Ok(()), |dir| File::open(dir)?.sync_all())
 }
 
-/// Adds what the file at `path` says and cuts off what is no record at its end. A file that is not
-/// there is made.
+/// Adds the records of the file at `path` to `found`, and cuts off bytes at its end that are no
+/// record. Creates the file if it does not exist.
 fn replay(path: &Path, found: &mut Found) -> Result<(File, u64), OpenError> {
     let io = |why| OpenError::io(path, why);
     let mut file = OpenOptions::new()
@@ -454,14 +462,15 @@ fn replay(path: &Path, found: &mut Found) -> Result<(File, u64), OpenError> {
     }
     if whole == 0 {
         file.write_all(HEADER).map_err(io)?;
-        // Once in the life of a folder: an empty journal means that it was emptied.
+        // This fsync happens once per folder. After it, an empty journal shows that the file was
+        // emptied.
         file.sync_data().map_err(io)?;
         whole = HEADER.len() as u64;
     }
     Ok((file, whole))
 }
 
-/// What lies behind the first damage.
+/// The bytes after the first damage of a file.
 struct Rest {
     begins: u64,
     bytes: Vec<u8>,
@@ -475,8 +484,8 @@ impl Rest {
         Ok(Self { begins, bytes })
     }
 
-    /// Reads all whole records and returns where in the file the last of them ends; where this
-    /// began without any.
+    /// Reads all whole records. Returns the place where the last of them ends, or the place of the
+    /// damage if there are none.
     fn salvage(&self, found: &mut Found) -> io::Result<u64> {
         let mut end = 0;
         while let Some(skipped) = record::find(&self.bytes[end..]) {
@@ -491,7 +500,8 @@ impl Rest {
 }
 
 impl Found {
-    /// Reads until there is no whole record. The reader begins at byte `offset` of its file.
+    /// Reads records until the next one is not whole. The reader begins at byte `offset` of its
+    /// file.
     fn read<R: Read>(&mut self, reader: &mut Reader<R>, offset: u64) -> io::Result<()> {
         loop {
             let at = offset + reader.whole();

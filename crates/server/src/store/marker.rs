@@ -1,7 +1,8 @@
-//! `politely.state`: says that a folder holds a database, and which.
+//! The marker `politely.state`, which records that a folder holds a database, and the database's
+//! id.
 //!
 //! Without it, a database that was emptied or removed would look like a new folder, and all
-//! settings would be gone silently.
+//! settings would be lost silently.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -16,7 +17,7 @@ pub(super) fn path(dir: &Path) -> PathBuf {
     dir.join(NAME)
 }
 
-/// Returns the database that belongs to `dir`; nothing for a new folder.
+/// Returns the id of the database that belongs to `dir`, or `None` for a new folder.
 pub(super) fn read(dir: &Path) -> Result<Option<u64>, OpenError> {
     let path = path(dir);
     let text = match fs::read(&path) {
@@ -37,7 +38,7 @@ pub(super) fn read(dir: &Path) -> Result<Option<u64>, OpenError> {
     })
 }
 
-/// Marks `dir` as the folder of the database `id`. It is on disk when this returns.
+/// Marks `dir` as the folder of the database `id`. The marker is on disk when this returns.
 pub(super) fn write(dir: &Path, id: u64) -> Result<(), OpenError> {
     let path = path(dir);
     let text = format!(

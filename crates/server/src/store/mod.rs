@@ -1,17 +1,19 @@
-//! What the coordinator keeps in its state folder, and how soon.
+//! The coordinator's state folder.
 //!
-//! | what | where | kept |
+//! | state | file | kept |
 //! | --- | --- | --- |
-//! | what was learned about a key | `politely.redb` | within half a second |
-//! | holds, operator settings, configuration | `politely.redb` | on disk before the call returns |
-//! | permits out | `permits.journal` | in the system's hands before the call returns; on disk with [`Durability::Power`] |
+//! | learned states of keys | `politely.redb` | within half a second |
+//! | holds, operators' settings, configuration | `politely.redb` | on disk when the call returns |
+//! | granted permits | `permits.journal` | written to the system when the call returns |
 //!
-//! Every value has a version and a checksum. Damage is set aside and logged in one line; it never
-//! panics. A database that was emptied, removed or rolled back is refused: `politely.state` and the
-//! journal say that there was one.
+//! With [`Durability::Power`], granted permits are on disk as well when the call returns.
 //!
-//! After [`Store::open`] a disk that refuses writes is counted, logged once and tried again;
-//! [`Store::trouble`] says so.
+//! Every value has a version and a checksum. Damaged values are set aside and logged in one line,
+//! and never cause a panic. A database that was emptied, removed or rolled back is refused:
+//! `politely.state` and the journal record that there was one.
+//!
+//! After [`Store::open`], failed writes are counted, logged once and repeated. [`Store::trouble`]
+//! reports them.
 
 mod archive;
 mod commit;
@@ -43,28 +45,28 @@ pub use commit::KeepError;
 pub use count::Counters;
 pub use record::Granted;
 
-/// A journal longer than this is begun anew; two of them may lie there.
+/// The length at which a journal is replaced, in bytes. Two journals may exist at a time.
 const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 
-/// The shortest time between two files of the journal: by then the states include what the older
-/// one knows of keys.
+/// The shortest time between two files of the journal. After it, the key states in the database
+/// include what the older file records about keys.
 const REPLACE_EVERY: Duration = Duration::from_secs(3);
 
-/// Versions of one start; each start's are higher than all before it.
+/// Bits for the versions of one start. The versions of each start are higher than all before it.
 const BOOT_SHIFT: u32 = 40;
 
-/// What an answer survives.
+/// The failure that a granted permit survives in the journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// The end of the process. Permits are handed to the system, without an fsync per call.
+    /// The end of the process. Permits are written to the system, without an fsync per call.
     #[default]
     Kill,
-    /// A power loss too. Each call that grants, renews or ends permits waits for an fsync; calls at
-    /// the same time share it.
+    /// A power loss too. Each call that grants, renews or ends permits waits for an fsync.
+    /// Concurrent calls share it.
     Power,
 }
 
-/// The coordinator's state folder. Shared by reference; dropping it closes it.
+/// The coordinator's state folder. Calls take it by reference. Dropping it closes it.
 pub struct Store {
     folder: PathBuf,
     boot: u64,
@@ -74,53 +76,57 @@ pub struct Store {
     committer: Committer,
 }
 
-/// What earlier runs left. The states of keys are asked for with [`Store::for_each_key`].
+/// The state that earlier runs left, except the states of keys. [`Store::for_each_key`] reads
+/// those.
 #[derive(Debug)]
 pub struct Kept {
-    /// How many times this folder was opened, this time included.
+    /// The number of times that this folder was opened, this time included.
     pub boot: u64,
-    /// The configuration last kept.
+    /// The configuration that was kept last.
     pub config: Option<Vec<u8>>,
-    /// Permits that were out, in no order. Some may be past their leases; the store knows no clock.
+    /// Permits that had not ended, in no order. Some may be past their leases, because the store
+    /// has no clock.
     pub live: Vec<Granted<'static>>,
-    /// Per key, the latest start of its permits, also of those that are gone, as far back as the journal reaches: several
-    /// seconds at least. Starts that a key's learned state does not know yet are among them.
+    /// The latest start of a permit per key, in microseconds, also of permits that have ended. It
+    /// reaches back as far as the journal, which is several seconds at least. A key's learned state
+    /// may lack these starts.
     pub newest: HashMap<String, u64>,
-    /// Bytes cut off the journal, because a power loss or a killed write left half a record.
+    /// Bytes of the journal that were cut off or skipped as damaged, for example half a record
+    /// after a kill or a power loss.
     pub damaged: u64,
 }
 
-/// Why a folder cannot be used. One line each.
+/// Why a folder cannot be used. Each error is one line.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// It cannot be read or written.
+    /// The folder or one of its files cannot be read or written.
     #[error("{}: {why}", path.display())]
     Io {
         /// The folder or file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         why: io::Error,
     },
-    /// A running coordinator has it.
+    /// A running coordinator uses the folder.
     #[error("{}: in use by another coordinator", path.display())]
     InUse {
         /// The file that is locked.
         path: PathBuf,
     },
-    /// It is of a version this one does not know.
+    /// The file has a format that this version does not know.
     #[error("{}: written by another version of politely (format {format}); use another state folder", path.display())]
     Version {
         /// The file.
         path: PathBuf,
-        /// What it says its format is.
+        /// The format in the file.
         format: String,
     },
-    /// A file of another program, or of another folder.
+    /// The file belongs to another program or to another folder.
     #[error("{}: {why}; use another state folder", path.display())]
     NotOurs {
         /// The file.
         path: PathBuf,
-        /// What it is.
+        /// A description of the file.
         why: String,
     },
     /// A file of this folder is damaged, empty or missing.
@@ -128,9 +134,9 @@ pub enum OpenError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The damage.
         why: String,
-        /// What to do.
+        /// Advice to the operator.
         advice: &'static str,
     },
 }
@@ -145,7 +151,8 @@ impl OpenError {
 }
 
 impl Store {
-    /// Opens or makes the store in `dir`, which is made too, and keeps other coordinators out of it.
+    /// Opens or creates the store in `dir`, creates `dir` if needed, and locks it against other
+    /// coordinators.
     ///
     /// # Errors
     /// The folder cannot be used, is in use, or is damaged.
@@ -153,7 +160,7 @@ impl Store {
         Self::open_for(dir, Durability::Kill)
     }
 
-    /// [`Store::open`] with a choice of what an answer survives.
+    /// Opens the store like [`Store::open`], with a choice of durability.
     ///
     /// # Errors
     /// As [`Store::open`].
@@ -175,7 +182,7 @@ impl Store {
         }
         crate::private::folder(dir).map_err(|why| OpenError::io(dir, why))?;
         let is_new = marker::read(dir)?.is_none();
-        // First, because its lock guards the journal too.
+        // The database is opened first, because its lock guards the journal too.
         let (tables, start) = Tables::open(dir)?;
         let counts = Arc::new(Counts::default());
         let (journal, mut found) = Journal::open(dir, journal_bytes_max, durability, &counts)?;
@@ -221,16 +228,16 @@ impl Store {
         Ok((store, kept))
     }
 
-    /// The state folder.
+    /// Returns the state folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Calls `each` with every key and its state, in the keys' order. Damaged states are set aside
-    /// and logged in one line.
+    /// Calls `each` with every key and its state, in the order of keys. Damaged states are set
+    /// aside and logged in one line.
     ///
     /// # Errors
-    /// The database cannot be read; one line.
+    /// The database cannot be read. The error is one line.
     pub fn for_each_key(&self, each: impl FnMut(&str, &[u8])) -> Result<(), String> {
         let damaged = self.tables.for_each_key(each);
         let damaged = damaged.map_err(|why| format!("politely.redb: {why}"))?;
@@ -244,19 +251,19 @@ impl Store {
         Ok(())
     }
 
-    /// Keeps these states within half a second. Of two states of a key the one with the higher
-    /// version stays, whichever call it came with.
+    /// Keeps learned states within half a second. Of two states of a key, the higher version wins,
+    /// in any order of the calls.
     pub fn learned(&self, states: impl IntoIterator<Item = (String, Snapshot)>) {
         let states = states.into_iter();
         self.committer
             .learned(states.map(|(key, state)| (key, self.versioned(state))));
     }
 
-    /// Keeps these states now: `Ok` when they, or newer ones, are on disk. Calls at the same time share a transaction.
-    /// A call that is dropped takes nothing back.
+    /// Keeps states now. The future resolves to `Ok` when they, or newer ones, are on disk.
+    /// Concurrent calls share a transaction. Dropping the future cancels nothing.
     ///
     /// # Errors
-    /// The disk refused; the states are tried again with the learned ones.
+    /// The disk refused. The states are written again with the learned states.
     pub fn keep_now(
         &self,
         states: Vec<(String, Snapshot)>,
@@ -270,11 +277,12 @@ impl Store {
         })
     }
 
-    /// Keeps the configuration: `Ok` when it, or a newer one, is on disk. Of two the one with the
-    /// higher `version` stays; versions count from any number in each run.
+    /// Keeps the configuration. The future resolves to `Ok` when it, or a newer one, is on disk. Of
+    /// two configurations, the higher `version` wins. The versions of each run may begin at any
+    /// number.
     ///
     /// # Errors
-    /// The disk refused; the configuration is tried again.
+    /// The disk refused. The configuration is written again later.
     pub fn keep_config(
         &self,
         config: Vec<u8>,
@@ -290,7 +298,8 @@ impl Store {
         })
     }
 
-    /// Versions begin anew with each run, so the number of the run comes first.
+    /// Returns the state with a version that is unique over all runs: the run's number comes before
+    /// the version within the run.
     fn versioned(&self, snapshot: Snapshot) -> Versioned {
         Versioned {
             version: (self.boot << BOOT_SHIFT).saturating_add(snapshot.version),
@@ -298,30 +307,32 @@ impl Store {
         }
     }
 
-    /// Queued at the call, not at the first poll.
+    /// Queues `batch` at the call, not at the first poll.
     fn commit(&self, batch: Batch) -> impl Future<Output = Result<(), KeepError>> + use<> {
         let kept = self.committer.now(batch);
         async { kept.await.unwrap_or(Err(KeepError::Closed)) }
     }
 
-    /// These permits are out, and those of `gone` no longer: to be told before the answer leaves. One write, which survives
-    /// the process. `false`: it failed, so the permits must not be used.
+    /// Records that `permits` were granted and that those of `gone` have ended. Call it before the
+    /// answer is sent. The records are one write, which survives the end of the process. Returns
+    /// `false` if the write failed, and the permits must not be used.
     #[must_use]
     pub fn granted(&self, permits: &[Granted<'_>], gone: &[u64]) -> bool {
         self.journal.granted(permits, gone, &self.counts)
     }
 
-    /// These permits are out no longer: reported, cancelled or expired. Those unknown are passed over.
+    /// Records that permits were reported, cancelled or expired. Skips unknown permits.
     pub fn gone(&self, permits: &[u64]) {
         self.journal.gone(permits, &self.counts);
     }
 
-    /// The leases of these permits now end so many milliseconds after their starts. Those unknown are passed over.
+    /// Records the new leases of permits, in milliseconds after their starts. Skips unknown
+    /// permits.
     pub fn renewed(&self, permits: &[(u64, u32)]) {
         self.journal.renewed(permits, &self.counts);
     }
 
-    /// What a new folder holds.
+    /// Returns the content of a new folder.
     #[cfg(test)]
     pub(crate) fn kept_for_test(&self) -> Kept {
         Kept {
@@ -333,19 +344,19 @@ impl Store {
         }
     }
 
-    /// From now on the journal takes no writes.
+    /// Makes all later writes of the journal fail.
     #[cfg(test)]
     pub(crate) fn fail_journal(&self) {
         self.journal.fail();
     }
 
-    /// The thread that commits panics.
+    /// Makes the thread that commits panic.
     #[cfg(test)]
     pub(crate) fn kill_thread(&self) {
         self.committer.die();
     }
 
-    /// What was done so far.
+    /// Returns the counters since the store was opened.
     pub fn counters(&self) -> Counters {
         let (journal_bytes, live) = self.journal.size();
         Counters {
@@ -360,27 +371,29 @@ impl Store {
         self.counts.trouble()
     }
 
-    /// Permits cannot be written down now.
+    /// Returns whether permits cannot be recorded now.
     pub fn is_journal_failing(&self) -> bool {
         self.counts.is_journal_failing() || self.counts.has_died()
     }
 
-    /// Finds out whether a journal that failed can be written again.
+    /// Tests whether a journal that failed can be written again.
     pub fn try_journal_again(&self) {
         if self.counts.is_journal_failing() {
             self.journal.probe(&self.counts);
         }
     }
 
-    /// The last writes failed, or the thread that writes has ended.
+    /// Returns whether the last writes failed, or the thread that writes has ended.
     pub fn is_failing(&self) -> bool {
         self.counts.is_failing()
     }
 
-    /// Writes all that waits, to the disk itself. What is told afterwards is not kept. Blocks.
+    /// Writes all queued states and waits until they are on disk. Later states are not kept.
+    /// Blocks.
     pub fn close(&self) {
         self.committer.close();
-        // A sync that succeeds does not say that earlier writes did.
+        // Only a failure is noted, because a successful fsync does not mean that earlier writes
+        // succeeded.
         if let failed @ Err(_) = self.journal.sync() {
             self.counts.journaled(&failed);
         }

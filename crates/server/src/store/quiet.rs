@@ -1,4 +1,4 @@
-//! Calls into code that panics on damaged files: the panic becomes an error, and prints nothing.
+//! Calls into code that panics on damaged files. The panic becomes an error, and prints nothing.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -11,8 +11,8 @@ thread_local! {
 
 static HOOK: Once = Once::new();
 
-/// Returns what `call` returns, or the text of its panic. What `call` borrows must not be used
-/// after a panic.
+/// Returns the result of `call`, or the text of its panic. Values that `call` borrows must not be
+/// used after a panic.
 pub(super) fn catch<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     HOOK.call_once(|| {
         let before = panic::take_hook();
@@ -28,7 +28,7 @@ pub(super) fn catch<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     result.map_err(|panic| text(&*panic))
 }
 
-/// One line.
+/// Returns the first line of a panic's message.
 fn text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));

@@ -1,7 +1,9 @@
-//! The journal's bytes: a header that says whose file it is, then records, each with its length and checksum.
+//! The bytes of the journal: a header that identifies the file, then records with lengths and
+//! checksums.
 //!
-//! A record is `length u16 · crc32 u32 · kind u8 · postcard`, little-endian; length and checksum are of kind and postcard.
-//! What a killed process wrote is whole up to some byte, so the first record that is not whole ends the file.
+//! A record is `length u16 · crc32 u32 · kind u8 · postcard`, little-endian. Length and checksum
+//! cover kind and postcard. A killed process leaves whole bytes up to some place, so the first
+//! record that is not whole ends the file.
 
 use std::borrow::Cow;
 use std::io::{self, Read};
@@ -9,7 +11,8 @@ use std::io::{self, Read};
 use postcard::ser_flavors::Flavor;
 use serde::{Deserialize, Serialize};
 
-/// Whose file, and one byte for the format: raised when a record's meaning changes.
+/// The header of a journal. One byte is the format, which is raised when the meaning of a record
+/// changes.
 pub(crate) const HEADER: &[u8; 19] = b"politely permits 2\n";
 const FORMAT_AT: usize = HEADER.len() - 2;
 const HEAD: usize = 6;
@@ -19,27 +22,28 @@ const GONE: u8 = b'X';
 const CARRIED: u8 = b'C';
 const COMMITTED: u8 = b'S';
 
-/// A permit that is out.
+/// A granted permit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Granted<'a> {
-    /// Its number.
+    /// The permit's number.
     pub permit: u64,
-    /// The key it was granted for.
+    /// The key that it was granted for.
     #[serde(borrow)]
     pub key: Cow<'a, str>,
-    /// When its request may leave, in microseconds of the coordinator's clock.
+    /// The start of its request, in microseconds of the coordinator's clock.
     pub start_us: u64,
-    /// Its lease ends so many milliseconds after its start.
+    /// The end of its lease, in milliseconds after the start.
     pub lease_ms: u32,
-    /// Hash of client and item id, by which a repeated wish is known; 0: the caller gave none.
+    /// The hash of client and request id, which identifies a repeated request. 0 if the caller gave
+    /// no id.
     pub wish: u64,
-    /// Who asked.
+    /// The client that it was granted to.
     #[serde(borrow)]
     pub client: Cow<'a, str>,
 }
 
 impl Granted<'_> {
-    /// The same, holding its own texts.
+    /// Returns a copy that owns its texts.
     pub fn into_owned(self) -> Granted<'static> {
         Granted {
             key: Cow::Owned(self.key.into_owned()),
@@ -49,20 +53,21 @@ impl Granted<'_> {
     }
 }
 
-/// What the journal is told.
+/// A record of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Record<'a> {
-    /// A permit is out. Said again, the later one holds.
+    /// A permit was granted. A later record of the same permit replaces it.
     Granted(Granted<'a>),
-    /// A permit is out no longer: reported, cancelled or expired.
+    /// A permit was reported, cancelled or expired.
     Gone(u64),
-    /// Every permit of the file before that was still out has been said.
+    /// All live permits of the previous file are above this record.
     Carried,
-    /// The database has so many transactions.
+    /// The number of the database's transactions.
     Committed(u64),
 }
 
-/// Appends a permit to `bytes`. An error leaves them as they were: its texts are longer than a record can be.
+/// Appends a permit to `bytes`. Leaves `bytes` unchanged on an error, which means that its texts
+/// are too long for a record.
 pub(crate) fn granted(bytes: &mut Vec<u8>, granted: &Granted<'_>) -> io::Result<()> {
     seal(bytes, GRANTED, granted)
 }
@@ -72,7 +77,7 @@ pub(crate) fn gone(bytes: &mut Vec<u8>, permit: u64) {
     seal(bytes, GONE, &permit).expect("eleven bytes fit");
 }
 
-/// Appends the end of what was carried over to `bytes`.
+/// Appends the mark after the live permits of the previous file to `bytes`.
 pub(crate) fn carried(bytes: &mut Vec<u8>) {
     seal(bytes, CARRIED, &()).expect("one byte fits");
 }
@@ -82,7 +87,7 @@ pub(crate) fn committed(bytes: &mut Vec<u8>, commits: u64) {
     seal(bytes, COMMITTED, &commits).expect("eleven bytes fit");
 }
 
-/// Returns where in `bytes` the first whole record begins.
+/// Returns the place of the first whole record in `bytes`.
 pub(crate) fn find(bytes: &[u8]) -> Option<usize> {
     let is_record = |at: usize| {
         let kind = bytes.get(at + HEAD)?;
@@ -114,7 +119,8 @@ pub(crate) fn seal(bytes: &mut Vec<u8>, kind: u8, body: &impl Serialize) -> io::
     Ok(())
 }
 
-/// Appends what is serialised; `postcard::to_io` would write its numbers byte by byte.
+/// A target for postcard that appends to a vector. `postcard::to_io` would write numbers byte by
+/// byte.
 struct Behind<'a>(&'a mut Vec<u8>);
 
 impl Flavor for Behind<'_> {
@@ -135,15 +141,16 @@ impl Flavor for Behind<'_> {
     }
 }
 
-/// How a file begins.
+/// The beginning of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Header {
     Ours,
-    /// Nothing, half a header, or the zeros a power loss leaves: there is nothing in it.
+    /// The file is empty, has half a header, or has only the zeros of a power loss. It holds no
+    /// records.
     Torn,
-    /// Of another version, by its format's character.
+    /// The journal has another format, given by its character.
     Version(char),
-    /// Not a journal at all.
+    /// The file is not a journal.
     Foreign,
 }
 
@@ -151,12 +158,12 @@ pub(crate) enum Header {
 pub(crate) struct Reader<R> {
     from: R,
     payload: Vec<u8>,
-    /// Bytes that are whole: the header and the records read.
+    /// The length of the header and the whole records read so far, in bytes.
     whole: u64,
 }
 
 impl<R: Read> Reader<R> {
-    /// Of a whole file: [`Self::header`] comes first.
+    /// Creates a reader. For a whole file, call [`Self::header`] first.
     pub(crate) fn new(from: R) -> Self {
         Self {
             from,
@@ -187,7 +194,8 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// The next record. `None`: the end, or something that is not a whole record; what follows means nothing.
+    /// Reads the next record. Returns `None` at the end or at bytes that are no whole record, and
+    /// must not be called after that.
     pub(crate) fn record(&mut self) -> io::Result<Option<Record<'_>>> {
         let mut head = [0; HEAD];
         if fill(&mut self.from, &mut head)? < HEAD {
@@ -227,7 +235,7 @@ fn body_of<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Option<T> {
     }
 }
 
-/// Reads until `buffer` is full or there is no more, and says how much there was.
+/// Reads until `buffer` is full or the input ends. Returns the number of bytes read.
 fn fill(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut len = 0;
     while len < buffer.len() {
@@ -300,12 +308,12 @@ mod tests {
     }
 
     proptest! {
-           /// Chance makes no checksum, so half of the cases are sealed.
+           /// Random bytes almost never have a valid checksum, so half of the cases are sealed.
            #[test]
            fn no_bytes_panic(bytes in vec(any::<u8>(), 0..300), kind in prop_oneof![Just(GRANTED), Just(GONE), Just(CARRIED), Just(COMMITTED), any::<u8>()]) {
                let mut sealed = Vec::new();
                seal(&mut sealed, kind, &bytes.as_slice()).unwrap();
-               // Without the length postcard put before the bytes, they are the body themselves.
+               // Without postcard's length prefix, the bytes are the body itself.
                let raw = [&[kind], bytes.as_slice()].concat();
                let mut body = (raw.len() as u16).to_le_bytes().to_vec();
                body.extend_from_slice(&crc32fast::hash(&raw).to_le_bytes());

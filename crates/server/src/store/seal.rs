@@ -1,19 +1,19 @@
 //! One value of the database: its version and checksum, then its bytes.
 //!
 //! A value is `version u64 · crc32 u32 · bytes`, little-endian. The checksum covers name, version
-//! and bytes, so a value that lies under another name is damaged too.
+//! and bytes, so a value under a wrong name counts as damaged too.
 
-/// Bytes before the value's own.
+/// The length of version and checksum, in bytes.
 const HEAD: usize = 12;
 
-/// A value with its place among all values of its name.
+/// A value with its version, which orders all values of its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Versioned {
     pub(super) version: u64,
     pub(super) bytes: Vec<u8>,
 }
 
-/// What the database holds is not what was written to it.
+/// The error of a value whose checksum is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Damaged;
 
@@ -25,7 +25,7 @@ fn checksum(name: &str, version: [u8; 8], bytes: &[u8]) -> u32 {
     hash.finalize()
 }
 
-/// The bytes to be written under `name`.
+/// Returns the bytes to be written under `name`.
 pub(super) fn seal(name: &str, value: &Versioned) -> Vec<u8> {
     let version = value.version.to_le_bytes();
     let sum = checksum(name, version, &value.bytes);
@@ -36,7 +36,7 @@ pub(super) fn seal(name: &str, value: &Versioned) -> Vec<u8> {
     sealed
 }
 
-/// Returns version and bytes of what was read under `name`.
+/// Returns version and bytes of a value that was read under `name`.
 pub(super) fn open<'a>(name: &str, sealed: &'a [u8]) -> Result<(u64, &'a [u8]), Damaged> {
     let (version, rest) = sealed.split_first_chunk().ok_or(Damaged)?;
     let (sum, bytes) = rest.split_first_chunk().ok_or(Damaged)?;

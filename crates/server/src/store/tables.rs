@@ -1,8 +1,10 @@
-//! `politely.redb`: what was learned about keys, the configuration, and how often the coordinator was started.
+//! The database `politely.redb`: learned states of keys, the configuration, and the number of
+//! starts.
 //!
-//! redb refuses all work after one failed write until its file is opened again, so that is what the
-//! next write does. Before each write the file is compared with the one that was opened: a database
-//! that was emptied, removed or replaced meanwhile must not take writes as if nothing were missing.
+//! After one failed write, redb refuses all work until its file is opened again, so the next write
+//! opens it again. Before each write, the file is compared with the one that was opened. A database
+//! that was emptied, removed or replaced meanwhile must not accept writes as if nothing were
+//! missing.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -23,53 +25,56 @@ use super::{OpenError, marker, quiet};
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const KEYS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("keys");
 const BLOBS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("blobs");
-/// Values whose checksum is wrong, for a person to look at.
+/// Values whose checksum is wrong, kept for manual inspection.
 const DAMAGED: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("damaged");
 
 const CONFIG: &str = "config";
 
-/// Raised when a record's meaning changes. A folder of `politely fetch` counts from 1, so that neither takes the other's.
+/// The format of the folder. It is raised when the meaning of a record changes. Folders of
+/// `politely fetch` count from 1, so that neither program accepts the other's.
 const FORMAT: u64 = 1_002;
 const FORMATS_OF_FETCH: std::ops::Range<u64> = 1..1_000;
 
-/// redb's own default is a gigabyte. All is in the coordinator's memory already; this is for the tree's upper pages.
+/// The size of redb's cache, in bytes. redb's default is a gigabyte. The cache only has to hold the
+/// upper pages of the tree, because all states are in memory already.
 const CACHE_BYTES: usize = 32 << 20;
 
 type Result<T, E = redb::Error> = std::result::Result<T, E>;
-/// Opens the file, and makes it if it is told so.
+/// Opens the file, and creates it if the argument is `true`.
 pub(super) type Opener = Box<dyn Fn(bool) -> Result<Database, DatabaseError> + Send + Sync>;
 
 pub(super) struct Tables {
     path: PathBuf,
     opener: Opener,
-    /// Of this database; no other has it.
+    /// The random id of this database.
     id: u64,
-    /// `None` after a write failed.
+    /// The open database, or `None` after a write failed.
     database: RwLock<Option<Database>>,
-    /// Held while writing, so that the file is opened again once.
+    /// The state of the file after the last write. It is locked during writes, so that only one
+    /// call opens the file again.
     writing: Mutex<Last>,
 }
 
-/// The file after the last write.
+/// The database and its file after the last write.
 #[derive(Clone, Copy, Debug, Default)]
 struct Last {
     commits: u64,
-    /// Device, inode and length; nothing after a failed write.
+    /// Device, inode and length of the file. `None` after a failed write.
     file: Option<(u64, u64, u64)>,
 }
 
-/// What a coordinator finds of its earlier runs.
+/// The content of the database at a start, without the states of keys.
 pub(super) struct Start {
     id: u64,
     pub(super) boot: u64,
-    /// Transactions that wrote states or a configuration, over all runs.
+    /// The number of transactions that wrote states or a configuration, over all runs.
     pub(super) commits: u64,
     pub(super) config: Option<Vec<u8>>,
     config_damaged: bool,
 }
 
 impl Tables {
-    /// Opens the database in `dir`, or makes it if there was none.
+    /// Opens the database in `dir`, or creates it in a new folder.
     pub(super) fn open(dir: &Path) -> Result<(Self, Start), OpenError> {
         let file = path(dir);
         let opener = move |make| {
@@ -116,11 +121,10 @@ impl Tables {
         Ok((tables, start))
     }
 
-    /// Writes `batch`; it is on disk when this returns. Returns how many transactions there were.
-    /// An error is one line.
+    /// Writes `batch` to disk. Returns the number of transactions so far. An error is one line.
     pub(super) fn write(&self, batch: &Batch) -> Result<u64, String> {
         let last = &mut *self.writing.lock();
-        // If anything fails below, the database is opened again before the next write.
+        // If a step below fails, the database is opened again before the next write.
         let known = std::mem::take(&mut last.file);
         if !self.is_same(known) {
             self.close();
@@ -146,7 +150,8 @@ impl Tables {
         Ok(commits)
     }
 
-    /// Closes the file. A database that panicked, or whose file is gone, may panic once more.
+    /// Closes the file. Catches panics, because a damaged database may panic again when it is
+    /// dropped.
     fn close(&self) {
         let database = self.database.write().take();
         let _ = quiet::catch(|| drop(database));
@@ -156,7 +161,7 @@ impl Tables {
         known.is_some() && identity(&self.path).ok() == known
     }
 
-    /// The file must be the one that was written to, with all that was written to it.
+    /// Opens the file again. Returns an error if it is another database or lacks a transaction.
     fn open_again(&self, commits: u64) -> Result<Database, String> {
         let missing = "it was emptied or replaced while the coordinator ran; stop the coordinator \
                        and restore a backup (politely state restore)";
@@ -164,7 +169,7 @@ impl Tables {
             return Err(missing.to_owned());
         }
         let opened = quiet::catch(|| (self.opener)(false));
-        // What redb finds in the place of its file may be anything.
+        // redb may panic here, because the file can have any content now.
         let opened = opened.map_err(|panic| format!("{missing} ({panic})"));
         let database = opened.and_then(|opened| opened.map_err(|why| line(&why)))?;
         let is_ours = || -> Result<bool> {
@@ -179,7 +184,7 @@ impl Tables {
         }
     }
 
-    /// Calls `each` with every key and its state, in the keys' order. Sets damaged states aside.
+    /// Calls `each` with every key and its state, in the order of keys. Sets damaged states aside.
     pub(super) fn for_each_key(
         &self,
         mut each: impl FnMut(&str, &[u8]),
@@ -208,8 +213,8 @@ impl Tables {
         read?.map_err(|why| line(&why))
     }
 
-    /// Lets permits be numbered and states be versioned far beyond all runs so far: they may be
-    /// later than this copy.
+    /// Adds `count` to the number of starts, after a backup was restored. Later permits and
+    /// versions then have higher numbers than those of runs after the backup.
     pub(super) fn skip_boots(&self, count: u64) -> Result<(), String> {
         let database = self.database.read();
         let skip = || -> Result<()> {
@@ -230,7 +235,7 @@ pub(super) fn path(dir: &Path) -> PathBuf {
     dir.join("politely.redb")
 }
 
-/// Errors of libraries may have several lines.
+/// Returns the message of an error in one line.
 fn line(why: &impl Display) -> String {
     why.to_string().replace('\n', " ")
 }
@@ -348,7 +353,7 @@ fn begin(
     Ok((database, start))
 }
 
-/// Counts the start. `Err`: the file's format is another.
+/// Counts the start. Returns the inner `Err` with the file's format if the format is another.
 fn start(database: &Database) -> Result<Result<Start, u64>> {
     let change = database.begin_write()?;
     let start = {
@@ -420,7 +425,7 @@ fn write(database: &Database, batch: &Batch, commits: u64) -> Result<()> {
     Ok(())
 }
 
-/// An older value never replaces a newer one.
+/// Inserts `value` unless the table holds a newer value.
 fn insert_newer(
     table: &mut Table<'_, &'static str, &'static [u8]>,
     name: &str,

@@ -87,7 +87,7 @@ async fn the_newest_state_counts_whichever_way_it_came() {
                 seen = states(&store)["k"];
                 assert!(seen >= number, "{seen} after {number} was kept");
             }
-            // Queued, whether or not anybody waits for it.
+            // The state is queued even if the future is dropped.
             1 | 2 => drop(store.keep_now(state)),
             _ => store.learned(state),
         }
@@ -132,7 +132,7 @@ fn an_unusable_folder_is_told_in_one_line() {
     error(&file);
     error(&file.join("below"));
     if cfg!(target_os = "linux") {
-        // Not even root may write there.
+        // Not even root can create files there.
         error(Path::new("/proc/politely"));
     }
     let other = tempdir().unwrap();

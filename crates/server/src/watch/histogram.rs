@@ -1,4 +1,5 @@
-//! Histograms of fixed buckets. The exporter's own keep every sample until the next scrape.
+//! Histograms with fixed buckets. The exporter's own histograms keep every sample until the next
+//! scrape.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -16,12 +17,12 @@ const BOUNDS: [f64; 16] = [
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
 ];
 
-/// Counts samples per bucket. Its size does not depend on how many there are.
+/// Counts samples per bucket. Its size does not depend on the number of samples.
 #[derive(Default)]
 pub(super) struct Buckets {
-    /// One per bound, and one above all bounds.
+    /// One count per bound, and one for samples above all bounds.
     counts: [AtomicU64; BOUNDS.len() + 1],
-    /// The sum of all samples, the bits of an `f64`.
+    /// The sum of all samples, as the bits of an `f64`.
     sum: AtomicU64,
 }
 
@@ -39,7 +40,7 @@ impl HistogramFn for Buckets {
 /// The name and the labels of a histogram.
 type Series = (String, String);
 
-/// All histograms.
+/// All histograms of the process.
 #[derive(Clone, Default)]
 pub(super) struct Histograms(Arc<Mutex<BTreeMap<Series, Arc<Buckets>>>>);
 
@@ -84,7 +85,7 @@ impl Histograms {
     }
 }
 
-/// Hands counters and gauges to the exporter, and keeps histograms itself.
+/// Forwards counters and gauges to the exporter, and keeps histograms itself.
 pub(super) struct Split {
     pub(super) exporter: PrometheusRecorder,
     pub(super) histograms: Histograms,
@@ -137,7 +138,7 @@ mod tests {
                 ::metrics::histogram!("politely_wait_seconds").record(seconds);
             }
         });
-        // One histogram of a fixed size is all that is kept.
+        // The samples occupy one histogram of a fixed size.
         assert_eq!(histograms.0.lock().len(), 1);
         assert!(size_of::<Buckets>() <= 8 * (BOUNDS.len() + 2));
         assert_eq!(split.exporter.handle().render(), "");

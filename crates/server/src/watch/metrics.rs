@@ -1,4 +1,4 @@
-//! `/metrics`, in Prometheus' text format.
+//! The text of `/metrics`, in Prometheus' format.
 
 use std::sync::OnceLock;
 
@@ -9,7 +9,8 @@ use crate::coordinator::Coordinator;
 
 static RECORDER: OnceLock<Option<(PrometheusHandle, Histograms)>> = OnceLock::new();
 
-/// Records what this process measures. A recorder that the process has already stays.
+/// Installs the metrics recorder of this process. Does nothing if the process has a recorder
+/// already.
 pub(crate) fn install() {
     RECORDER.get_or_init(|| {
         let histograms = Histograms::default();

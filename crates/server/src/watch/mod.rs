@@ -1,6 +1,6 @@
-//! What an operator would see: the table of keys, a key's past, events, workers, metrics.
+//! Views for operators: the key table, key histories, events, workers, metrics.
 //!
-//! Nothing here decides anything; all of it is bounded.
+//! Nothing here influences permits, and all of it is bounded in memory.
 
 mod histogram;
 mod metrics;
@@ -31,9 +31,9 @@ pub(crate) use workers::{SEPARATOR, Worker, Workers};
 
 use crate::coordinator::ms_up;
 
-/// Events a slow reader may be behind.
+/// The number of events by which a slow reader may lag.
 const EVENTS_KEPT: usize = 4_096;
-/// Rates are told over so long.
+/// The window over which rates are measured.
 const WINDOW: Duration = Duration::from_secs(10);
 
 pub(crate) struct Watch {
@@ -43,7 +43,7 @@ pub(crate) struct Watch {
     pasts: Pasts,
     outcomes: Outcomes,
     events: broadcast::Sender<Arc<Event>>,
-    /// When, permits given and refusals by then; the oldest about a window ago.
+    /// Times with the permits and refusals until then, for about one window.
     totals: Mutex<VecDeque<(Timestamp, u64, u64)>>,
 }
 
@@ -60,7 +60,7 @@ impl Watch {
         }
     }
 
-    /// Hands what was reported to the metrics recorder.
+    /// Hands the outcome counts to the metrics recorder.
     pub(crate) fn emit(&self) {
         self.outcomes.emit();
     }
@@ -69,7 +69,7 @@ impl Watch {
         self.pasts.granted(now, key, slots);
     }
 
-    /// A report was heard: enters it in the key's past and tells a changed rate.
+    /// Records a report in the key's history, and announces a changed rate.
     pub(crate) fn heard(
         &self,
         now: Timestamp,
@@ -92,7 +92,7 @@ impl Watch {
         }
     }
 
-    /// Something went wrong for `key`: says what follows.
+    /// Announces the hold, breaker or quarantine that a failure of `key` caused.
     pub(crate) fn event(&self, now: Timestamp, limiter: &Limiter, key: &Key, report: &Report) {
         let Some(explained) = limiter.explain(key) else {
             return;
@@ -120,7 +120,7 @@ impl Watch {
         });
     }
 
-    /// An operator set something for `key`.
+    /// Records and announces an operator's change of `key`.
     pub(crate) fn operated(&self, now: Timestamp, limiter: &Limiter, key: &Key, text: &str) {
         self.pasts.decided(now, key, text.to_owned());
         let rate = limiter.explain(key).map(|explained| explained.rate);
@@ -151,7 +151,7 @@ impl Watch {
         self.pasts.of(now, key)
     }
 
-    /// Call it a few times per second.
+    /// Records the current totals. Must be called a few times per second.
     pub(crate) fn tick(&self, now: Timestamp, stats: &Stats) {
         let mut totals = self.totals.lock();
         totals.push_back((now, stats.granted, stats.refused));
@@ -164,7 +164,7 @@ impl Watch {
         }
     }
 
-    /// Permits and refusals per second, over the last ten.
+    /// Returns permits and refusals per second, over the last ten seconds.
     pub(crate) fn per_s(&self) -> (f64, f64) {
         let totals = self.totals.lock();
         let (Some(first), Some(last)) = (totals.front(), totals.back()) else {
@@ -179,7 +179,7 @@ impl Watch {
     }
 
     fn tell(&self, event: Event) {
-        // Nobody listens: nobody misses it.
+        // An error means that there are no readers.
         let _ = self.events.send(Arc::new(event));
     }
 }

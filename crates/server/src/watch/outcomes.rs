@@ -1,4 +1,4 @@
-//! How many requests had which outcome, since this process began.
+//! Counts of outcomes since the process began.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +15,8 @@ impl Outcomes {
         }
     }
 
-    /// Hands all counts to the metrics recorder, as `politely_outcomes_total` with the label `signal`.
+    /// Hands all counts to the metrics recorder, as `politely_outcomes_total` with the label
+    /// `signal`.
     pub(super) fn emit(&self) {
         for (signal, count) in Signal::ALL.iter().zip(&self.0) {
             let count = count.load(Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! The past of the keys at work: a point every ten seconds, a quarter of an hour back, and what was decided.
+//! The histories of active keys: a point every ten seconds for a quarter of an hour, and the latest
+//! decisions.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -13,18 +14,18 @@ use politely::core::key::Key;
 use politely::core::signal::{Report, Signal};
 use politely::wire::{Decision, Point};
 
-/// Length of a step.
+/// The length of a step.
 pub(crate) const STEP: Duration = Duration::from_secs(10);
-/// Steps kept.
+/// The number of steps that are kept.
 const STEPS: usize = 90;
-/// Decisions kept.
+/// The number of decisions that are kept.
 const DECISIONS: usize = 30;
 const SHARDS: usize = 64;
-/// Keys with a past, per shard: 8,192 in all, at most 10 KB each.
+/// The most keys with a history, per shard: 8,192 in all, at most 10 KB each.
 const KEYS: usize = 128;
-/// A rate that moves by less than this share is not worth a word.
+/// The smallest relative change of a rate that is announced.
 const MOVED: f64 = 0.1;
-/// … nor one that moved this short a while ago.
+/// The shortest time between two announcements of a key's rate.
 const QUIET: Duration = Duration::from_secs(1);
 
 type Shard = HashMap<Key, Box<Past>, foldhash::fast::RandomState>;
@@ -36,12 +37,12 @@ pub(crate) struct Pasts {
 
 #[derive(Default)]
 struct Past {
-    /// The step under way: it lies here, since every grant and every report touches it.
+    /// The current step. It is stored inline, because every grant and every report changes it.
     step: Option<Step>,
-    /// Those before, the oldest first.
+    /// The earlier steps, oldest first.
     steps: VecDeque<Step>,
     decisions: VecDeque<(Timestamp, String)>,
-    /// The rate last told, and when.
+    /// The rate that was announced last, at the time `told`.
     rate: f64,
     told: Timestamp,
     touched: Timestamp,
@@ -73,7 +74,7 @@ impl Pasts {
         self.with(now, key, |past| past.step(now).granted += u32::from(slots));
     }
 
-    /// Enters an outcome; the rate before and after, if it moved.
+    /// Records an outcome. Returns the rate before and after if it changed enough to be announced.
     pub(crate) fn heard(
         &self,
         now: Timestamp,
@@ -112,7 +113,7 @@ impl Pasts {
         self.with(now, key, |past| past.decide(now, text));
     }
 
-    /// What is known of `key`: points, oldest first; decisions, newest first.
+    /// Returns the history of `key`: points, oldest first, and decisions, newest first.
     pub(crate) fn of(&self, now: Timestamp, key: &Key) -> (Vec<Point>, Vec<Decision>) {
         let shard = self.shard(key);
         let Some(past) = shard.get(key) else {
@@ -143,7 +144,8 @@ impl Pasts {
         self.shards[self.hasher.hash_one(key) as usize % SHARDS].lock()
     }
 
-    /// Calls `enter` with the past of `key`, unless all places are taken by keys at work.
+    /// Calls `enter` with the history of `key`. Returns `None` if all places are taken by active
+    /// keys.
     fn with<T>(&self, now: Timestamp, key: &Key, enter: impl FnOnce(&mut Past) -> T) -> Option<T> {
         let mut shard = self.shard(key);
         if let Some(past) = shard.get_mut(key) {
@@ -151,7 +153,8 @@ impl Pasts {
             return Some(enter(past));
         }
         if shard.len() >= KEYS {
-            // Whoever is idle for longest of the first few met, if idle at all.
+            // Of eight keys in the shard, the one that is idle for longest is replaced, if it is
+            // idle at all.
             let (idle, touched) = shard
                 .iter()
                 .take(8)
@@ -180,7 +183,7 @@ impl Past {
                 ..Step::default()
             };
             if let Some(past) = self.step.replace(next) {
-                // One of those kept is under way.
+                // The current step counts as one of the kept steps.
                 if self.steps.len() + 1 >= STEPS {
                     self.steps.pop_front();
                 }

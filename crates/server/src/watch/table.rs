@@ -1,4 +1,5 @@
-//! The table of all keys: made anew at most once a second, searched and sorted for each reader.
+//! The table of all keys. It is built at most twice a second, and searched and sorted for each
+//! reader.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -12,12 +13,12 @@ use politely::{Explanation, Limiter, Reason};
 
 use crate::coordinator::{finite, ms_up};
 
-/// A table is shown for so long, and for ten times as long as it took to make.
+/// The shortest lifetime of a table. It is also kept for ten times as long as it took to build.
 const FRESH: Duration = Duration::from_millis(500);
-/// Most rows of a page.
+/// The most rows of a page.
 const ROWS_MAX: u32 = 1_000;
 
-/// One key, without words.
+/// The numbers of one key, without texts.
 #[derive(Clone, Debug)]
 pub(crate) struct Glance {
     pub(crate) key: Key,
@@ -68,7 +69,7 @@ pub(crate) fn glance(key: &Key, explained: &Explanation, waiting: usize, now: Ti
     }
 }
 
-/// One key, in words.
+/// Returns the row of one key, with texts.
 pub(crate) fn row(key: &Key, explained: &Explanation, waiting: usize, now: Timestamp) -> KeyRow {
     let glance = glance(key, explained, waiting, now);
     let ms = |latency: Duration| latency.as_secs_f64() * 1e3;
@@ -94,7 +95,8 @@ pub(crate) fn row(key: &Key, explained: &Explanation, waiting: usize, now: Times
 }
 
 impl Table {
-    /// The rows that `query` asks for. Takes a while at a million keys: not for an async thread.
+    /// Returns the rows that match `query`. It is slow with a million keys, so it must not run on
+    /// an async thread.
     pub(crate) fn page(&self, limiter: &Limiter, query: &KeysQuery) -> KeyPage {
         let glances = self.glances(limiter);
         let text = query.q.as_deref().unwrap_or("").to_ascii_lowercase();
@@ -148,7 +150,7 @@ impl Table {
         Arc::clone(&made.glances)
     }
 
-    /// Keys for which nothing may leave now.
+    /// Returns the number of keys for which no request may start now.
     pub(crate) fn limited(&self, limiter: &Limiter) -> u64 {
         let glances = self.glances(limiter);
         let limited = glances
@@ -157,13 +159,14 @@ impl Table {
         limited.count() as u64
     }
 
-    /// What was just set shows at once.
+    /// Marks the table as outdated, so that a change is visible at once.
     pub(crate) fn stale(&self) {
         self.0.lock().at = Timestamp::ZERO;
     }
 }
 
-/// Does `name` contain `text`, which is in lower case? Only custom keys have capitals.
+/// Returns whether `name` contains `text`, which is in lower case. Only custom keys have capital
+/// letters.
 fn contains(name: &str, text: &str) -> bool {
     name.contains(text) || name.to_ascii_lowercase().contains(text)
 }

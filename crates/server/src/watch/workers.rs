@@ -1,4 +1,4 @@
-//! The books of each worker: what it was granted and what became of it.
+//! The counts of each worker: its permits and their outcomes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,22 +10,24 @@ use politely::core::Timestamp;
 use politely::core::signal::Signal;
 use politely::wire::WorkerStats;
 
-/// The most workers whose books are kept. Those not heard of for longest give way, a tenth at a
-/// time. Only their books are lost: permits are bound to a worker's name.
+/// The most workers whose counts are kept.
+///
+/// Beyond it, the tenth that called least recently is dropped, idle workers first. Only counts are
+/// lost, because permits are bound to a worker's name.
 const WORKERS_MAX: usize = 10_000;
 const GIVE_WAY: usize = WORKERS_MAX / 10;
 
-/// Stands between a token's name and a client's name in the name of a worker.
+/// Separates a token's name from a client's name in the name of a worker.
 pub(crate) const SEPARATOR: char = '\u{1f}';
 
-/// All workers heard of, by name.
+/// All known workers, by name.
 #[derive(Default)]
 pub(crate) struct Workers(RwLock<HashMap<Box<str>, Arc<Worker>, foldhash::fast::RandomState>>);
 
-/// One worker's books.
+/// The counts of one worker.
 #[derive(Default)]
 pub(crate) struct Worker {
-    /// The client's name, after the name of its token if that has one.
+    /// The client's name, after the name of its token if the token has one.
     name: Box<str>,
     granted: AtomicU64,
     reported: AtomicU64,
@@ -39,7 +41,7 @@ pub(crate) struct Worker {
 }
 
 impl Workers {
-    /// The books of the worker named so.
+    /// Returns the worker with this name, and creates it if it is new.
     pub(crate) fn named(&self, name: &str, now: Timestamp) -> Arc<Worker> {
         if let Some(worker) = self.0.read().get(name) {
             worker.seen.store(now.as_micros(), Ordering::Relaxed);
@@ -68,7 +70,7 @@ impl Workers {
         Arc::clone(worker)
     }
 
-    /// The most active first, at most `most`.
+    /// Returns the counts of at most `most` workers, those with the most permits first.
     pub(crate) fn stats(&self, now: Timestamp, most: usize) -> Vec<WorkerStats> {
         let mut all: Vec<_> = self
             .0
@@ -87,12 +89,12 @@ impl Workers {
 }
 
 impl Worker {
-    /// The name that its permits are bound to.
+    /// Returns the name that the worker's permits are bound to.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// The client's name as it calls itself.
+    /// Returns the client's own name, without the name of its token.
     pub(crate) fn client(&self) -> &str {
         let named = self.name.split_once(SEPARATOR);
         named.map_or(&*self.name, |(_, client)| client)

@@ -1,4 +1,5 @@
-//! Who may call: every route is asked without a token, with a wrong one, and with one in its URL.
+//! Tests of access: every route is called without a token, with a wrong one, and with one in its
+//! URL.
 
 use std::net::SocketAddr;
 
@@ -10,7 +11,7 @@ use crate::client::{Served, serve};
 
 const TOKEN: &str = "a-token-of-24-characters";
 
-/// Every route and method, as the coordinator describes itself, and the dashboard.
+/// Returns every route and method of the API description, and the dashboard.
 async fn routes(served: &Served) -> Vec<(Method, String)> {
     let request = served
         .http
@@ -56,8 +57,8 @@ async fn without_the_token_every_route_is_shut() {
     served.end().await;
 }
 
-/// Before this, a call in HTTP/2 was from nowhere, since that has no Host: over TLS, which browsers speak it through, the dashboard was
-/// empty.
+/// Regression: a call in HTTP/2 was refused, because it has no Host header. Browsers use HTTP/2
+/// over TLS, so the dashboard was empty.
 #[tokio::test(flavor = "multi_thread")]
 async fn in_http_2_the_host_is_the_authority() {
     let served = serve(Settings::default(), None).await;
@@ -91,7 +92,7 @@ async fn strangers_pages_are_refused() {
         ask("origin", "http://evil.example").await.unwrap().status(),
         403
     );
-    // A form of another page can send no JSON.
+    // A form on another page cannot send JSON.
     let form = served
         .http
         .post(served.url("/api/v1/acquire"))

@@ -1,4 +1,5 @@
-//! Garbage, giants and crawlers of the slow kind: each has an answer, and nobody else notices.
+//! Tests of invalid, oversized and slow requests: each is answered, and other callers are not
+//! affected.
 
 use std::time::Duration;
 
@@ -101,7 +102,8 @@ async fn what_is_wrong_is_named() {
     served.end().await;
 }
 
-/// Before this, a path that is no text was answered in plain text, and a query without the field.
+/// Regression: a path that is not UTF-8 was answered in plain text, and the problem of a query did
+/// not name the field.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_with_a_url_is_a_problem_too() {
     let served = serve(Settings::default(), None).await;
@@ -124,7 +126,8 @@ async fn what_is_wrong_with_a_url_is_a_problem_too() {
     served.end().await;
 }
 
-/// Before this, an array was read as the fields in their order, and nothing set was an entry in the key's past.
+/// Regression: an array was read as the fields in their order, and an empty change was recorded in
+/// the key's history.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_sets_nothing_changes_nothing() {
     let served = serve(Settings::default(), None).await;
@@ -236,7 +239,8 @@ async fn a_megabyte_of_garbage_and_more_than_may_be() {
         .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
         .collect();
     let send = |body: Vec<u8>| {
-        // Each on a connection of its own: one whose body was refused half-way is about to be closed.
+        // Each request has its own connection, because the server closes a connection whose body it
+        // refused half-way.
         let request = reqwest::Client::new().post(served.url("/api/v1/acquire"));
         request
             .header("content-type", "application/json")
@@ -244,7 +248,8 @@ async fn a_megabyte_of_garbage_and_more_than_may_be() {
             .send()
     };
     assert_eq!(send(garbage).await.unwrap().status(), 400);
-    // It is refused while it is still sent: a client may find the connection closed before it reads why.
+    // The server refuses the body while it is still sent. The client may find the connection closed
+    // before it reads the answer.
     match send(vec![b' '; 5 << 20]).await {
         Ok(answer) => assert_eq!(answer.status(), 413),
         Err(why) => assert!(why.is_request(), "{why:?}"),
@@ -311,7 +316,7 @@ async fn a_hundred_thousand_keys_of_one_client_push_nobody_out() {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_sends_slowly_is_sent_away() {
     let served = serve(Settings::default(), None).await;
-    // Before this, those that say nothing at all stayed for ever.
+    // Regression: connections without a single byte stayed open for ever.
     let mut heads = vec![TcpStream::connect(served.address).await.unwrap()];
     for _ in 0..200 {
         let mut slow = TcpStream::connect(served.address).await.unwrap();
@@ -326,7 +331,7 @@ async fn who_sends_slowly_is_sent_away() {
     served.get("/healthz").await;
     let mut answer = Vec::new();
     let read = body.read_to_end(&mut answer);
-    // Ten seconds is what they have; the bound is for a busy machine.
+    // The server allows ten seconds. The longer bound is for a busy machine.
     tokio::time::timeout(Duration::from_mins(1), read)
         .await
         .unwrap()

@@ -1,4 +1,4 @@
-//! What is called, over the wire.
+//! Tests of the calls over HTTP.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ async fn a_worker_asks_sends_reports_and_asks_again_in_one_call() {
             .contains("429"),
         "{detail}"
     );
-    // Between the first request and the refusal a step may have ended.
+    // A step of the history may have ended between the first request and the refusal.
     let steps = detail["history"].as_array().unwrap();
     let refused = steps.iter().map(|step| step["refused"].as_u64().unwrap());
     assert_eq!(refused.sum::<u64>(), 1, "{detail}");
@@ -167,7 +167,7 @@ async fn events_are_streamed() {
         text.contains("event: operator\ndata: {\"kind\":\"operator\",\"key\":\"h.example\""),
         "{text}"
     );
-    // An open stream does not keep the coordinator from ending.
+    // An open stream does not delay the coordinator's end.
     served.end().await;
 }
 
@@ -190,7 +190,7 @@ async fn to_the_letter() {
         (&json!(2.0), &json!(5.0))
     );
     assert_eq!(served.get("/api/v1/config").await, body);
-    // Null is what it was started with; what is absent stays.
+    // Null restores the value of the start, and an absent field keeps its value.
     let back = r#"{"crawling":{"rate_burst":null}}"#;
     let (_, body) = served.call(Method::PATCH, "/api/v1/config", back).await;
     let crawling = (

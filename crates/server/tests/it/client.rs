@@ -1,4 +1,4 @@
-//! A coordinator on a free port, and what is asked of it.
+//! A coordinator on a free port, and calls to it.
 
 use std::net::SocketAddr;
 
@@ -80,7 +80,7 @@ impl Served {
         value
     }
 
-    /// Asks it to end, as Ctrl-C does, and waits until it has.
+    /// Ends the coordinator as Ctrl-C does, and waits until it has ended.
     pub(crate) async fn end(mut self) {
         let _ = self.end.take().unwrap().send(());
         assert!(self.running.await.unwrap(), "all was saved");

@@ -1,4 +1,4 @@
-//! What is there after a restart.
+//! Tests of the state after a restart.
 
 use politely_server::store::Store;
 use politely_server::{Coordinator, Options, Server, Settings};

@@ -1,4 +1,4 @@
-//! A caller that hangs up around the grant leaves no slot taken.
+//! Tests of callers that hang up around the grant: no slot stays taken.
 
 #![expect(
     clippy::disallowed_methods,
@@ -17,7 +17,7 @@ use crate::client::{Served, serve};
 
 const WAIT: Duration = Duration::from_secs(10);
 
-/// One request at a time, and a rate that is in nobody's way.
+/// Serves a coordinator that allows one request in flight, at a rate that never limits.
 async fn lock() -> Served {
     let mut config = Config::fixed(1_000.0, 1_000.0);
     config.limits.in_flight = 1;
@@ -60,13 +60,13 @@ impl Served {
     }
 }
 
-/// Before this, 36 of 40 such calls kept the slot for the whole lease.
+/// Regression: 36 of 40 such calls kept the slot for the whole lease.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_nobody_reads_gives_its_permit_back() {
     let served = lock().await;
     for close in [false, true] {
         let stream = ask(&served, close);
-        // The answer has come, and stays unread.
+        // The answer has arrived and is not read.
         let mut first = [0];
         stream.peek(&mut first).unwrap();
         drop(stream);

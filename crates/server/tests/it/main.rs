@@ -1,4 +1,4 @@
-//! The coordinator over HTTP.
+//! Integration tests of the coordinator over HTTP.
 
 mod access;
 mod bad_input;

@@ -1,4 +1,5 @@
-//! Callers that take without giving: connections, memory, other clients' permits.
+//! Tests of hostile callers: they hold connections, fill memory, or use the permits of other
+//! clients.
 
 use std::time::Duration;
 
@@ -13,13 +14,14 @@ use tokio::time::{interval, timeout};
 use crate::client::{Served, serve, start};
 
 const TOKEN: &str = "a-token-of-24-characters";
-/// The bound of a wait, for a busy machine.
+/// The longest wait of a test, with room for a busy machine.
 const LONG: Duration = Duration::from_mins(2);
 
 /// Sends requests and reads nothing, until the server closes the connection.
 async fn never_reads(address: std::net::SocketAddr, requests: &str) {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    // The requests may find no room, which is as good as sent.
+    // The socket may not accept all requests, because the server stops reading. That is enough for
+    // the test.
     let _ = timeout(
         Duration::from_secs(1),
         stream.write_all(requests.as_bytes()),
@@ -54,7 +56,8 @@ async fn callers_that_never_read_are_sent_away() {
             .unwrap();
         let page = http.get(open.url("/api/v1/keys?limit=1000"));
         let unread = page.send().await.unwrap();
-        // The connection serves other calls meanwhile, so its end is seen by this stream.
+        // The connection serves other calls meanwhile, so this stream shows when the connection
+        // ends.
         let mut events = http.get(open.url("/api/v1/events")).send().await.unwrap();
         while let Ok(Some(_)) = events.chunk().await {}
         assert!(unread.text().await.is_err(), "the answer was not taken");
@@ -113,7 +116,7 @@ async fn a_peer_has_no_more_connections_than_its_cap() {
     served.end().await;
 }
 
-/// The accept loop once waited for a free place, and then heard nothing else.
+/// Regression: the accept loop waited for a free place and did not notice the end of the server.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_is_heard_while_all_connections_are_taken() {
     let caps = Caps {
@@ -212,7 +215,7 @@ async fn granted(served: &Served, client: &str, items: usize) -> Vec<Value> {
     permits.map(|item| item["permit"].clone()).collect()
 }
 
-/// A coordinator whose key has room for four requests, at any rate.
+/// Serves a coordinator whose key allows four requests in flight, at a rate that never limits.
 async fn with_four_slots() -> Served {
     let mut config = Config::fixed(1_000.0, 100.0);
     config.limits.in_flight = 4;
@@ -237,7 +240,8 @@ async fn a_permit_is_of_use_to_its_client_only() {
         .collect();
     assert_eq!(shown.len(), 4);
     assert!(shown.iter().all(|shown| !permits.contains(shown)), "{key}");
-    // A thief replays whole names; it tries numbers under the owner's name as well.
+    // The thief repeats whole names, and tries bare numbers under its own name and the owner's
+    // name.
     for (client, names) in [("thief", &permits), ("thief", &shown), ("owner", &shown)] {
         let body = json!({"client": client, "permits": names}).to_string();
         assert_eq!(
@@ -268,7 +272,7 @@ async fn a_permit_is_of_use_to_its_client_only() {
         granted(&served, "thief", 8).await.is_empty(),
         "the slots are taken still"
     );
-    // One departure of a permit does not lead to the next permit.
+    // Another slot of a permit does not give access to the next permit.
     let told = json!([{"permit": permits[0], "slot": 1, "status": 200}]);
     let body = json!({"client": "owner", "items": told}).to_string();
     let answer = served.post("report", &body).await;
@@ -290,7 +294,7 @@ async fn a_permit_is_of_use_to_its_client_only() {
             );
         }
     }
-    // A replay of reported names frees no slot of the next permits.
+    // A repeated report of old names frees no slot of the next permits.
     assert_eq!(granted(&served, "owner", 8).await.len(), 4);
     served.post("report", &body).await;
     assert!(granted(&served, "owner", 8).await.is_empty());

@@ -1,4 +1,5 @@
-//! Two coordinators over one engine, one of which is gone. In real time: the engine's thread has a clock of its own.
+//! Tests of two coordinators over one engine, one of which stops. They run in real time, because
+//! the engine's thread has its own clock.
 
 use politely::cells::Memory;
 use politely::shared::Away;
@@ -36,7 +37,7 @@ impl Coordinator {
         self.adopt(worker, permits).await;
     }
 
-    /// Granted, reported, cancelled, expired, in flight.
+    /// Returns the counts of a key: granted, reported, cancelled, expired, in flight.
     async fn books(&self, key: &str) -> (u64, u64, u64, u64, u32) {
         assert!(self.limiter().settled(WAIT).await);
         let explained = self.limiter().explain(&Key::parse(key).unwrap()).unwrap();
@@ -67,7 +68,7 @@ async fn a_report_to_another_counts_once() {
     assert!(!other.adopt_and_tell(&worker, &told(&grant)).await.late);
     assert_eq!(other.books("h.example").await, (1, 1, 0, 0, 0));
     assert_eq!(other.books("custom/a,b.c").await.4, 0);
-    // Said again, because its answer was lost: here, and where it was granted.
+    // The report is repeated at both coordinators, as after a lost answer.
     assert!(other.adopt_and_tell(&worker, &told(&grant)).await.late);
     one.adopt_and_tell(&one.worker("w"), &told(&grant)).await;
     assert_eq!(one.books("h.example").await.1, 1);

@@ -1,8 +1,9 @@
-//! What one worker read in robots.txt holds for all.
+//! Tests of Crawl-delay: what one worker reads in robots.txt applies to all workers.
 
 use super::*;
 
-/// Ten a second, three at a time: nothing but a Crawl-delay is in the way.
+/// Returns a configuration of ten requests per second and three in flight, so that only a
+/// Crawl-delay limits the tests.
 fn quick() -> Config {
     let mut config = Config::fixed(10.0, 3.0);
     config.limits.in_flight = 3;
@@ -20,7 +21,8 @@ fn told_with(key: &str, ms: u64) -> Item {
     }
 }
 
-/// Before this, a worker was paced by what it had read itself, and two of them came in the same second.
+/// Regression: the delay applied only to the worker that had read it, so two workers sent within
+/// the same second.
 #[tokio::test(start_paused = true)]
 async fn told_by_one_it_holds_for_all() {
     let coordinator = coordinator(quick());
@@ -80,7 +82,7 @@ async fn it_holds_as_long_as_it_is_fresh() {
     assert_eq!(rate(), 5);
 }
 
-/// Before this, one call that was granted nothing parked the key for 30 days.
+/// Regression: one call without a grant parked the key for 30 days.
 #[tokio::test(start_paused = true)]
 async fn a_call_without_a_grant_slows_nobody() {
     let coordinator = coordinator(quick());
@@ -92,7 +94,7 @@ async fn a_call_without_a_grant_slows_nobody() {
         .await
         .granted();
     coordinator.tell(&other, &told(&grant));
-    // After the key's last request the reader waits alone.
+    // Only the reader waits after the key's last request.
     let (retry_in_ms, ..) = coordinator.one(&reader, day(), AT_ONCE).await.wait();
     assert_eq!(retry_in_ms, 86_400_000);
     coordinator

@@ -1,4 +1,4 @@
-//! One coordinator and its state folder: what is acknowledged is there after a restart.
+//! Tests of one coordinator and its state folder: acknowledged changes are there after a restart.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -38,7 +38,7 @@ fn start_rate(rate: f64) -> ConfigPatch {
     }
 }
 
-/// Before versions, an older snapshot could be queued after a newer one and replace it.
+/// Regression: before versions, an older snapshot could be queued after a newer one and replace it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn changes_at_the_same_time_are_kept_in_the_order_they_were_made() {
     let dir = tempfile::tempdir().unwrap();
@@ -59,7 +59,7 @@ async fn changes_at_the_same_time_are_kept_in_the_order_they_were_made() {
             change.await.unwrap();
         }
         let (set, config) = (coordinator.numbers(&key), coordinator.config());
-        // As after kill -9: nothing more is written.
+        // The copy is what a kill -9 would leave: nothing is written later.
         let copy = tempfile::tempdir().unwrap();
         for file in std::fs::read_dir(dir.path()).unwrap() {
             let file = file.unwrap();
@@ -96,10 +96,10 @@ async fn while_the_disk_refuses_changes_are_refused_and_holds_are_marked() {
     assert!(matches!(second, Err(NotSet::Refused(_))), "{second:?}");
     let third = coordinator.patch_config(&start_rate(3.0)).await;
     assert!(matches!(third, Err(NotSet::Refused(_))), "{third:?}");
-    // It was not made at all.
+    // The second change was not made at all.
     assert_eq!(coordinator.numbers(&key).rate, Change::To(6.0));
-    // A report is heard all the same: the hold is in force, and its answer says that it may be
-    // lost.
+    // A report is applied in any case: the hold is in force, and its answer says that the hold may
+    // be lost.
     let mut aftermath = Aftermath::default();
     let answer = coordinator.report(&worker, &refusal(&grant, "60"), &mut aftermath);
     assert!(answer.hold_ms > 0);
@@ -127,7 +127,7 @@ async fn a_dead_part_is_told_and_nothing_is_acknowledged() {
     assert!(coordinator.no_permits().is_some());
     assert!(!coordinator.save().await, "the exit code is not 0");
 
-    // A background task that ends is trouble as well.
+    // A background task that ends is reported as well.
     let coordinator = Coordinator::new(settings()).unwrap();
     assert_eq!(coordinator.trouble(), None);
     let mut tasks = tokio::task::JoinSet::new();
@@ -148,7 +148,6 @@ async fn a_permit_that_cannot_be_written_down_is_not_granted() {
     let dir = tempfile::tempdir().unwrap();
     let coordinator = resumed(dir.path());
     let worker = coordinator.worker("w");
-    // Its name is longer than a record can be.
     let long = format!("custom/{}", "x".repeat(200));
     let mut grants = Vec::new();
     for id in ["1", "2"] {

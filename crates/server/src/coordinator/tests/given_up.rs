@@ -1,10 +1,10 @@
-//! A call that is given up loses nothing, and an id stands for one item.
+//! Tests of cancelled calls: a cancelled call frees its slots, and an id stands for one item.
 
 use politely::wire::RefusedCode;
 
 use super::*;
 
-/// One request at a time, and a rate that is in nobody's way.
+/// Returns a configuration of one request in flight, at a rate that never limits.
 fn lock() -> Config {
     let mut config = Config::fixed(1_000.0, 1_000.0);
     config.limits.in_flight = 1;
@@ -24,7 +24,7 @@ impl Coordinator {
     }
 }
 
-/// Before this, a worker whose answer was lost could not say which permit it gives back.
+/// Regression: after a lost answer, a worker could not name the permit that it cancels.
 #[tokio::test(start_paused = true)]
 async fn an_id_gives_back_what_a_lost_answer_granted() {
     let coordinator = coordinator(lock());
@@ -55,7 +55,7 @@ async fn an_id_gives_back_all_departures_of_a_run() {
     assert_eq!((coordinator.slots("h.example"), coordinator.live()), (0, 0));
 }
 
-/// The call that asks may arrive after the one that gives it up.
+/// The acquire call may arrive after the cancel call of the same id.
 #[tokio::test(start_paused = true)]
 async fn what_was_given_up_is_not_granted_later() {
     let coordinator = coordinator(lock());
@@ -75,7 +75,7 @@ async fn what_was_given_up_is_not_granted_later() {
         "{answer:?}"
     );
     assert_eq!(coordinator.slots("h.example"), 0);
-    // A call that waits for the id when it is given up is not granted either.
+    // A call that waits for the id while it is cancelled is not granted either.
     let first = coordinator
         .one(&worker, item("h.example", "2"), AT_ONCE)
         .await
@@ -119,7 +119,7 @@ async fn permits_of_an_answer_that_was_not_read_go_back_and_keep_their_turn() {
         .granted();
 }
 
-/// Before this, the first key's permit was answered for the second key.
+/// Regression: a request for the second key was answered with the permit of the first key.
 #[tokio::test(start_paused = true)]
 async fn the_same_id_for_another_item_is_an_error() {
     let coordinator = coordinator(Config::fixed(1.0, 10.0));
@@ -174,7 +174,7 @@ async fn the_same_id_for_another_item_is_an_error() {
     assert_eq!(again.permit, grant.permit, "the URL names the same key");
 }
 
-/// Before this, a cost of ten was told to come again at once.
+/// Regression: an item whose cost exceeded the tokens was told to retry at once.
 #[tokio::test(start_paused = true)]
 async fn who_waits_is_not_told_to_come_too_early() {
     let coordinator = coordinator(Config::fixed(1.0, 20.0));

@@ -1,4 +1,4 @@
-//! What an operator sets is in force, or it is an error.
+//! Tests of operators' settings: a setting is in force, or it is an error.
 
 use politely::wire::ConfigPatch;
 
@@ -25,7 +25,8 @@ impl Coordinator {
     }
 }
 
-/// Before this, an account's 50/s stayed at the 2/s that a stranger is asked first.
+/// Regression: a key with an operator's rate of 50/s stayed at 2/s, the start rate of an unknown
+/// host.
 #[tokio::test(start_paused = true)]
 async fn a_key_that_is_only_named_in_also_has_the_operators_numbers() {
     let coordinator = coordinator(Config::api());
@@ -100,7 +101,7 @@ async fn what_cannot_be_in_force_is_named() {
     }
 }
 
-/// Before this, 200 OK was answered and every key stayed at 5/s.
+/// Regression: the call was answered 200, but every key stayed at 5/s.
 #[tokio::test(start_paused = true)]
 async fn the_rate_of_all_rises_and_falls_where_nothing_is_learned() {
     let coordinator = coordinator(Config::fixed(5.0, 1.0));

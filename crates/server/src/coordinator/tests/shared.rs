@@ -1,5 +1,5 @@
-//! Coordinators over one engine: what is acknowledged is in it. In real time: the engine's thread
-//! has a clock of its own.
+//! Tests of coordinators over one engine: acknowledged changes are in the engine. They run in real
+//! time, because the engine's thread has its own clock.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
@@ -13,13 +13,13 @@ use super::*;
 
 const DAY: Duration = Duration::from_hours(24);
 
-/// An engine that takes no writes of keys while it is shut.
+/// An engine that refuses writes of keys while `is_shut` is set.
 struct Gated {
     memory: Memory,
     is_shut: Arc<AtomicBool>,
-    /// Calls panic.
+    /// While set, writes panic.
     is_broken: Arc<AtomicBool>,
-    /// How long each cell is kept.
+    /// The lifetime of each cell.
     keeps: Arc<Mutex<BTreeMap<String, Duration>>>,
 }
 
@@ -64,7 +64,7 @@ impl Engine for Gated {
     }
 }
 
-/// An engine that many coordinators use.
+/// An engine that several coordinators share.
 struct Town {
     memory: Memory,
     is_shut: Arc<AtomicBool>,
@@ -133,7 +133,7 @@ async fn an_operators_change_is_in_the_engine_when_it_is_answered() {
     let town = Town::new();
     let one = town.coordinator().await;
     one.patch_key(&key(), &patch(5.0, None)).await.unwrap();
-    // It is gone without a word, as after kill -9.
+    // The coordinator stops without a last write, as after kill -9.
     town.is_shut.store(true, SeqCst);
     drop(one);
     town.is_shut.store(false, SeqCst);
@@ -155,7 +155,7 @@ async fn a_change_that_the_engine_does_not_take_is_not_acknowledged() {
     while one.trouble().is_some() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    // Repeated, it is kept.
+    // The repeated change is kept.
     one.patch_key(&key(), &patch(5.0, None)).await.unwrap();
     let other = town.coordinator().await;
     assert_eq!(other.refresh(&key()).await, Ok(true));
@@ -199,7 +199,7 @@ async fn a_cell_outlives_its_hold_and_its_operators_settings() {
     assert!(keep > 229 * DAY, "{keep:?}");
     one.patch_key(&key(), &patch(5.0, None)).await.unwrap();
     assert!(town.keep("politely:{h.example}") > 30_000 * DAY);
-    // A key without either is forgotten after a month.
+    // A key without a hold and without settings is forgotten after a month.
     let grant = one
         .one(
             &one.worker("w"),
@@ -218,7 +218,7 @@ async fn the_configuration_is_everybodys_and_outlives_all() {
     one.patch_config(&burst(3.0)).await.unwrap();
     other.refresh_config().await.unwrap();
     assert!((other.config().crawling.rate_burst - 3.0).abs() < 1e-9);
-    // Both change it at the same time: each change is in it.
+    // Two coordinators change the configuration at the same time, and both changes are kept.
     let start = ConfigPatch {
         crawling: CrawlingPatch {
             rate_start: Change::To(2.0),
@@ -236,7 +236,7 @@ async fn the_configuration_is_everybodys_and_outlives_all() {
     let found = [config.crawling.rate_burst, config.crawling.rate_start];
     assert_eq!(found.map(|number| number.to_string()), ["4", "2"]);
     assert_eq!(config.version, 4);
-    // What makes no sense is in nobody's way.
+    // An invalid change is refused and has no effect.
     let wrong = third.patch_config(&burst(0.1)).await;
     assert!(matches!(wrong, Err(NotSet::Wrong(_))), "{wrong:?}");
 }
@@ -248,7 +248,7 @@ async fn an_engine_that_lost_the_configuration_gets_it_back() {
     one.patch_config(&burst(3.0)).await.unwrap();
     let empty = Town::new();
     let again = Coordinator::clone(&one);
-    // The same coordinator finds an engine that knows nothing.
+    // The same coordinator finds an empty engine.
     let cell = super::super::config_cell::ConfigCell::new(Arc::new(empty.memory.clone()));
     again.go_by_for_test(&cell).await.unwrap();
     let other = empty.coordinator().await;

@@ -1,4 +1,4 @@
-//! Who waits: in which order, for how long, for which of many.
+//! Tests of waiting items: their order, their time, and the choice among many.
 
 use std::time::Duration;
 
@@ -111,7 +111,8 @@ async fn priority_goes_first_and_nobody_starves() {
     served.sort_unstable();
     let order: Vec<_> = served.into_iter().map(|(_, name)| name).collect();
     assert_eq!(order, ["high", "new", "old", "low"]);
-    // Ten seconds of waiting are worth a step: whoever came long before goes first.
+    // A step of priority is worth ten seconds, so an item that waited eleven seconds longer goes
+    // first.
     let (early, late) = (coordinator.limiter().turn(), {
         tokio::time::sleep(Duration::from_secs(11)).await;
         coordinator
@@ -152,7 +153,7 @@ async fn any_takes_the_first_that_may_leave_and_nothing_of_the_others() {
             .iter()
             .all(|answer| matches!(answer, Answer::Granted(_)))
     );
-    // Nobody stands in line any more, and nothing was taken: the other 298 may leave at once.
+    // No item waits in a queue and no token was taken: the other 298 can be granted at once.
     assert_eq!(coordinator.limiter().stats().waiting, 0);
     let rest = coordinator
         .acquire(&worker, &hosts, Want::All, AT_ONCE, Vec::new())
@@ -187,7 +188,7 @@ async fn a_reservation_ahead_is_one_call() {
         coordinator.one(&worker, ahead(500), AT_ONCE).await.wait().0,
         500
     );
-    // The last leaves in two seconds; a fourth would be later than that.
+    // The last of three slots starts in two seconds. A fourth would start later than allowed.
     let run = Item {
         slots: 4,
         max_wait_ms: Some(2_000),
@@ -229,7 +230,7 @@ async fn ten_thousand_wait_for_one_host_and_one_for_each_of_a_hundred_thousand()
         served.unwrap();
     }
     let stats = coordinator.limiter().stats();
-    // One call per permit: nobody was sent away.
+    // Each permit needed one call, so no caller had to retry.
     assert_eq!(
         (stats.granted, stats.reported, stats.waiting),
         (10_000, 10_000, 0)

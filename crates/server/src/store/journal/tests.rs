@@ -18,7 +18,7 @@ fn permit(permit: u64) -> Granted<'static> {
     }
 }
 
-/// A journal with its counts, and the permits that were live.
+/// Opens a journal. Returns it with its counts and what was found in it.
 fn open(dir: &Path, bytes_max: u64) -> (Journal, Counts, Found) {
     let counts = Counts::default();
     let (journal, found) = Journal::open(dir, bytes_max, Durability::Kill, &counts).unwrap();
@@ -51,7 +51,7 @@ fn what_is_out_is_out_after_a_restart_and_nothing_else() {
     let newest = newest.map(|(key, start)| (key.to_owned(), start));
     assert_eq!(found.newest, newest.into_iter().collect());
     assert_eq!(found.damaged, 0);
-    // What an earlier run granted can be renewed and end in this one.
+    // A permit that an earlier run granted can be renewed and ended in this run.
     journal.renewed(&[(4, 6_000)], &counts);
     journal.gone(&[1], &counts);
     let (three, four) = (permit(3), permit(4));
@@ -80,7 +80,7 @@ fn a_torn_tail_is_cut_at_every_byte() {
     drop(journal);
     let bytes = fs::read(&path).unwrap();
     for tail in usize::try_from(whole).unwrap()..bytes.len() {
-        // Ends there; is zeros from there; is other from there.
+        // The file ends at `tail`, is zero from there, or has other bytes from there.
         let short = bytes[..tail].to_vec();
         let mut zeros = short.clone();
         zeros.resize(bytes.len() + 9, 0);
@@ -162,7 +162,7 @@ fn killed_or_without_power_at_any_step_of_a_replacement_nothing_is_lost() {
         Some(bytes) => fs::write(path, bytes).unwrap(),
         None => drop(fs::remove_file(path)),
     };
-    // Killed while the new file was written, and between the renames.
+    // The process was killed while it wrote the new file, or between the renames.
     for written in 0..=after.len() {
         let after = Some(&after[..written]);
         for (now, was) in [
@@ -175,13 +175,14 @@ fn killed_or_without_power_at_any_step_of_a_replacement_nothing_is_lost() {
             assert_eq!(live(dir.path()), permits(1..4), "{written}");
         }
     }
-    // Renamed, and the power was gone before the new file reached the disk: what it lacks is in the old one.
+    // After the renames, the power failed before the new file reached the disk. The missing records
+    // are in the old file.
     for written in 0..=after.len() {
         put(&path, Some(&after[..written]));
         put(&old, Some(&before));
         put(&new, None);
         assert_eq!(live(dir.path()), permits(1..4), "{written}");
-        // … and from then on in the new one.
+        // After that start, the records are in the new file.
         put(&old, None);
         assert_eq!(live(dir.path()), permits(1..4), "{written}");
     }
@@ -265,7 +266,7 @@ fn a_flipped_bit_costs_the_damaged_record_alone() {
         let (_, found) = match opened {
             Ok(opened) => opened,
             Err(why) => {
-                // The digit of the format may become another one.
+                // A flipped bit can turn the digit of the format into another digit.
                 assert!(at < HEADER.len(), "byte {at}: {why}");
                 assert_eq!(why.to_string().lines().count(), 1);
                 continue;
@@ -273,7 +274,7 @@ fn a_flipped_bit_costs_the_damaged_record_alone() {
         };
         let live = found.into_live().len();
         assert!(live >= 7, "byte {at}: {live} of 8");
-        // The next start finds a sound file.
+        // The next start finds an undamaged file.
         let (_, _, found) = open(dir.path(), LARGE);
         assert_eq!((found.damaged, found.live.len()), (0, live), "byte {at}");
         for name in ["permits.journal.old", "permits.journal.damaged"] {

@@ -1,11 +1,12 @@
-//! Flipped bits, emptied and replaced files: one line, never a panic, never a silent fresh start.
+//! Tests of damaged folders. Flipped bits and emptied or replaced files cause one log line, never a
+//! panic and never a silent new start.
 
 use std::fs::OpenOptions;
 use std::io::{Seek, SeekFrom, Write};
 
 use super::*;
 
-/// A closed folder with states, a configuration and a permit.
+/// Returns a closed folder with states, a configuration and a permit.
 async fn folder() -> tempfile::TempDir {
     let dir = tempdir().unwrap();
     let (store, _) = Store::open(dir.path()).unwrap();
@@ -44,7 +45,7 @@ fn copy(from: &Path) -> tempfile::TempDir {
 async fn a_flipped_bit_in_the_database_is_told_or_harms_nothing() {
     let sound = folder().await;
     let bytes = fs::read(database(sound.path())).unwrap();
-    // All of what is in use, evenly, and a few bytes of the rest.
+    // The damaged places are spread evenly over the bytes in use, with a few other bytes.
     let used = bytes.iter().enumerate().filter(|(_, byte)| **byte != 0);
     let used: Vec<usize> = used.map(|(at, _)| at).collect();
     let step = used.len() / 150 + 1;
@@ -64,7 +65,7 @@ async fn a_flipped_bit_in_the_database_is_told_or_harms_nothing() {
                 let said = why.to_string();
                 assert_eq!(said.lines().count(), 1, "byte {at}: {said}");
                 assert!(said.contains("politely.redb"), "byte {at}: {said}");
-                // Nor does the next start begin anew.
+                // The next start does not create a new database either.
                 assert!(Store::open(dir.path()).is_err(), "byte {at}");
                 told += 1;
             }
@@ -115,13 +116,13 @@ async fn an_emptied_database_is_not_a_fresh_start() {
         assert!(said.contains("politely state restore"), "{share}/8: {said}");
     }
 
-    // The database of another folder is sound, and not ours.
+    // The database of another folder is undamaged, but does not belong to this folder.
     let other = folder().await;
     let dir = copy(sound.path());
     fs::copy(database(other.path()), database(dir.path())).unwrap();
     assert!(refused(dir.path()).contains("politely.state"));
 
-    // An operator who wants to begin anew says so.
+    // To begin with a new database, an operator removes the marker and the journal.
     let dir = copy(sound.path());
     fs::write(database(dir.path()), "").unwrap();
     fs::remove_file(dir.path().join("politely.state")).unwrap();
@@ -183,14 +184,14 @@ async fn a_backup_brings_all_back_and_a_damaged_one_nothing() {
     let said = restore(dir.path(), &file).unwrap_err().to_string();
     assert!(said.contains("holds a state already"), "{said}");
 
-    // A damaged folder, and a new one.
+    // The targets are a damaged folder and a new folder.
     fs::write(database(dir.path()), "").unwrap();
     assert!(check(dir.path()).is_err());
     let new = place.path().join("new");
     for folder in [dir.path(), &new] {
         assert_eq!(restore(folder, &file).unwrap(), found);
         let (store, kept) = Store::open(folder).unwrap();
-        // No permit and no version is used twice.
+        // No number of a permit or version is used twice.
         assert!(kept.boot > 1_000, "{}", kept.boot);
         assert_eq!(kept.config, Some(b"the configuration".to_vec()));
         assert_eq!((states(&store).len(), kept.live.len()), (200, 1));

@@ -1,4 +1,4 @@
-//! A disk that refuses, and one that takes its time.
+//! Tests of a disk that refuses writes, and of one that is slow.
 
 use std::io::BufRead;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -9,7 +9,7 @@ use redb::{StorageBackend, backends::FileBackend};
 use super::kill::{child, folder, say};
 use super::*;
 
-/// A file whose writes fail, and whose syncs wait, on demand.
+/// A file whose writes fail and whose fsyncs wait, on demand.
 #[derive(Debug)]
 struct Disk {
     file: FileBackend,
@@ -19,9 +19,9 @@ struct Disk {
 #[derive(Debug, Default)]
 pub(crate) struct Moods {
     pub(crate) full: AtomicBool,
-    /// Writes panic.
+    /// While set, writes panic.
     broken: AtomicBool,
-    /// Syncs wait while this is set; how many do.
+    /// Whether fsyncs wait, and how many wait now.
     slow: Mutex<(bool, usize)>,
     changed: Condvar,
 }
@@ -32,7 +32,7 @@ impl Moods {
         self.changed.notify_all();
     }
 
-    /// Returns once somebody waits for the disk.
+    /// Waits until an fsync waits for the disk.
     pub(super) fn wait_until_stuck(&self) {
         let mut slow = self.slow.lock();
         self.changed.wait_while(&mut slow, |slow| slow.1 == 0);
@@ -77,7 +77,7 @@ impl StorageBackend for Disk {
     }
 }
 
-/// A store on such a disk.
+/// Returns a store on such a disk.
 pub(crate) fn store(dir: &Path) -> (Store, Arc<Moods>) {
     let moods = Arc::<Moods>::default();
     let path = dir.join("politely.redb");
@@ -122,7 +122,7 @@ async fn a_full_disk_is_told_and_survived() {
     assert!(store.keep_config(b"x".to_vec(), 1).await.is_err());
     assert!(store.counters().failures >= 4);
     moods.full.store(false, SeqCst);
-    // The file is opened again, and what was refused is tried again.
+    // The file is opened again, and the refused states are written again.
     store.keep_now(vec![("c".into(), state(1))]).await.unwrap();
     store.close();
     let expected = [("a", 4), ("b", 1), ("c", 1)].map(|(key, state)| (key.to_owned(), state));
@@ -147,7 +147,7 @@ async fn trouble_lasts_as_long_as_the_disk_refuses() {
     );
     assert!(store.is_failing());
     moods.full.store(false, SeqCst);
-    // It is tried again without a call.
+    // The store repeats the write without a call.
     while store.trouble().is_some() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -200,7 +200,7 @@ async fn what_failed_does_not_come_back_over_what_is_newer() {
     moods.full.store(true, SeqCst);
     moods.set_slow(false);
     failing.await.unwrap_err();
-    // It may have been tried before or after there was room again.
+    // The state may have been written again before or after the disk had room.
     moods.full.store(false, SeqCst);
     drop(newer);
     store.close();
@@ -215,7 +215,7 @@ async fn a_hold_among_many_learned_states_is_not_undone_by_an_older_one() {
     moods.set_slow(true);
     store.learned((0..10_000).map(|i| (format!("host-{i:05}"), state(1))));
     moods.wait_until_stuck();
-    // The first transaction is under way, and this key's older state waits for the third.
+    // The first transaction is running, and the older state of this key waits for the third.
     let held = store.keep_now(vec![("host-09999".into(), state(2))]);
     moods.set_slow(false);
     held.await.unwrap();
@@ -253,7 +253,7 @@ fn fills_its_disk() {
     let refused = |counters: Counters| counters.failures.min(counters.journal_failures) > 2;
     for number in 0..100_000 {
         let failures = store.counters().journal_failures;
-        // Of different lengths, so that the end of the disk is in the middle of some.
+        // The lengths differ, so that the end of the disk falls into the middle of some records.
         let key = "x".repeat(number as usize % 300);
         let _ = store.granted(&[permit(number, &key)], &[]);
         if store.counters().journal_failures == failures {
@@ -275,7 +275,7 @@ fn fills_its_disk() {
     }
 }
 
-/// The shell's limit on a file's size is a real disk that takes half a write.
+/// The shell's limit on the size of a file acts like a real disk that accepts half a write.
 #[test]
 fn a_disk_full_in_the_middle_of_a_write_loses_nothing_acknowledged() {
     let dir = tempdir().unwrap();
@@ -283,7 +283,8 @@ fn a_disk_full_in_the_middle_of_a_write_loses_nothing_acknowledged() {
     let database = fs::metadata(dir.path().join("politely.redb"))
         .unwrap()
         .len();
-    // The journal is as long as the database, but for a few records; in blocks of 512 bytes.
+    // The limit is a little above the length of the database, and the journal is filled almost up
+    // to it. The shell counts blocks of 512 bytes.
     let limit = database + (1 << 20);
     let (journal, counts) = (dir.path(), Counts::default());
     let (journal, _) =

@@ -1,4 +1,5 @@
-//! kill -9 for real: a child grants, ends, holds and learns, and prints what was acknowledged.
+//! Tests with a real kill -9. A child process grants, ends, holds and learns, and prints what was
+//! acknowledged.
 
 use std::collections::{BTreeSet, HashMap};
 use std::env;
@@ -11,7 +12,7 @@ use super::*;
 
 const FOLDER: &str = "POLITELY_STORE_CHILD";
 
-/// Starts this test program again, to do nothing but `test` in `dir`.
+/// Starts this test program again as a child that runs only `test`, in `dir`.
 pub(super) fn child(test: &str, dir: &Path, shell: &str) -> (Child, BufReader<ChildStdout>) {
     let mut child = Command::new("sh")
         .args(["-c", &format!("{shell} exec \"$@\""), "sh"])
@@ -25,12 +26,12 @@ pub(super) fn child(test: &str, dir: &Path, shell: &str) -> (Child, BufReader<Ch
     (child, BufReader::new(out))
 }
 
-/// The folder, in a child.
+/// Returns the folder if this process is a child.
 pub(super) fn folder() -> Option<PathBuf> {
     env::var_os(FOLDER).map(PathBuf::from)
 }
 
-/// One line, in one write: past the test harness, which keeps what tests print.
+/// Prints one line in one write. It bypasses the test harness, which captures the output of tests.
 pub(super) fn say(line: &str) {
     let mut out = io::stdout().lock();
     out.write_all(format!("\n{line}\n").as_bytes())
@@ -39,7 +40,8 @@ pub(super) fn say(line: &str) {
 }
 
 fn open(dir: &Path) -> (Store, Kept) {
-    // Small and at once: the journal is begun anew many times in a life of the child.
+    // The journal is replaced many times in the life of a child, because its limit is small and it
+    // has no pause.
     Store::open_with(dir, 4_096, Duration::ZERO, Durability::Kill).unwrap()
 }
 
@@ -54,7 +56,8 @@ fn lives_until_it_is_killed() {
         say(&format!("ended {permit}"));
     };
     kept.live.iter().step_by(2).for_each(|old| end(old.permit));
-    // One count for both: were each to count for itself, the newest start of all might be in neither of the two files.
+    // Both threads share one count. With two counts, the newest start of all might be in neither of
+    // the two files.
     let next = AtomicU64::new(boot << 32);
     let grants = || {
         loop {
@@ -88,12 +91,12 @@ fn lives_until_it_is_killed() {
     });
 }
 
-/// What the child said, in the order it said it.
+/// The lines that the child printed, in their order.
 #[derive(Default)]
 struct Said {
-    /// Said to be out, and not even said to be ending.
+    /// Permits that were acknowledged as granted, and whose end was not begun.
     out: BTreeSet<u64>,
-    /// Begun and not acknowledged: either way is right.
+    /// Permits whose grant or end was begun and not acknowledged. They may be live or not.
     either: BTreeSet<u64>,
     newest: HashMap<String, u64>,
     held: u64,
@@ -153,7 +156,8 @@ fn killed_twenty_times_it_forgets_nothing_acknowledged() {
         );
         let mut child = Killed(child);
         let mut lines = out.lines().map(|line| line.expect("text"));
-        // Anything from the first line to thousands, spread by a multiplication; the moment is the scheduler's.
+        // The child is killed after up to 4,000 lines, spread by a multiplication. The exact moment
+        // depends on the scheduler.
         let until = life * 7_919 % 4_001;
         lines.by_ref().take(until).for_each(|line| said.hear(&line));
         child.0.kill().unwrap();

@@ -1,4 +1,4 @@
-//! Snapshots that are read in one order and queued in the other.
+//! Tests of snapshots that are read in one order and queued in the other.
 
 use super::failing;
 use super::*;
@@ -43,7 +43,7 @@ async fn an_older_snapshot_never_replaces_what_the_table_holds() {
     store.close();
     assert_eq!(states(&store)["k"], 2);
     drop(store);
-    // Versions of a later run are higher, whatever they count from.
+    // Versions of a later run are higher, even if its count begins lower.
     let (store, kept) = Store::open(dir.path()).unwrap();
     assert_eq!(kept.config, Some(b"newer".to_vec()));
     store.keep_now(vec![("k".into(), state(1))]).await.unwrap();
@@ -57,7 +57,7 @@ async fn a_learned_state_and_a_hold_may_come_in_any_order() {
     moods.set_slow(true);
     let first = store.keep_now(vec![("first".into(), state(1))]);
     moods.wait_until_stuck();
-    // Each learned state is read after the hold of its key, or before it.
+    // Each learned state was read after the hold of its key, or before it.
     store.learned([
         ("late".to_owned(), state(3)),
         ("early".to_owned(), state(1)),
