@@ -1,6 +1,6 @@
 //! Known traps of rate limiters, with the tests that keep this one out of them.
 //!
-//! From `research/peers.md` ("Traps already paid for by peers"):
+//! Faults of other crawlers and limiters, from their issue trackers:
 //!
 //! - Refusals of requests already in flight are one event: [`refusals_under_way_are_one_event`],
 //!   [`reserved_ahead_and_refused_is_one_event`],
@@ -11,48 +11,32 @@
 //! - The clocks of backoff and Crawl-delay are separate:
 //!   [`a_crawl_delay_does_not_swallow_a_retry_after`].
 //! - Holds only extend: `gate::hold::a_hold_only_extends`, P4 in [`crate::promises`].
-//! - A lost call must be asserted again: [`a_late_report_still_holds`]; over the wire: coordinator,
-//!   later.
+//! - A lost call must be asserted again: [`a_late_report_still_holds`].
 //! - A waiting request holds no slot: `politely`:
 //!   `limiter_keys::one_key_in_the_way_takes_nothing_of_the_others`.
 //! - The concurrency gate comes before the token: [`waiting_for_a_slot_burns_no_token`].
-//! - robots.txt needs a permit while the page holds the only one: robots (crate `politely`).
-//! - robots.txt fetches and redirects are paced too: robots, layers (crate `politely`).
+//! - robots.txt fetches and redirects need permits too: robots, layers (crate `politely`).
 //! - Jitter is drawn once per grant: [`asking_again_draws_no_new_jitter`].
-//! - The ends of holds are jittered, and never early:
-//!   [`two_workers_do_not_return_in_step_nor_early`].
+//! - Holds end jittered, never early: [`two_workers_do_not_return_in_step_nor_early`].
 //! - Recovery must not need N successes in a row:
 //!   `control::aimd::it_climbs_by_equal_steps_without_needing_successes_in_a_row`.
 //! - The ceiling must be able to rise: [`the_ceiling_rises_again`].
 //! - Eviction never drops a delay, hold or count: [`crate::promises`] (`World::evict`),
 //!   [`crate::evict`]; `politely`: `limiter_bound`.
-//! - Check and reservation at a gate are atomic: `politely`: `limiter_threads`, `registry` under
-//!   shuttle.
-//! - Control calls are routed to the owner: coordinator, later.
-//! - A Crawl-delay may be below a second: [`half_a_second_is_half_a_second`]; parsing: robots.
-//! - Timeouts and resets count: [`time_outs_and_resets_cut`]; `signal::classify`.
+//! - Check and reservation are atomic: `politely`: `limiter_threads`, `registry` under shuttle.
+//! - A Crawl-delay may be below a second: [`half_a_second_is_half_a_second`].
+//! - Timeouts and resets count: [`time_outs_and_resets_cut`].
 //! - Odd values of Retry-After: `signal::retry_after` (`trap_…`, `row_…`).
-//! - Explicit configuration comes before robots.txt: robots.
 //! - Host names are normalised: `key::tests`.
 //! - Idle time earns neither burst nor credit: [`an_idle_hour_buys_one_burst`],
 //!   `gate::pace::idle_time_accrues_no_more_than_the_burst`,
 //!   `control::aimd::idle_keys_learn_nothing`.
-//!
-//! From `research/distributed.md` 1.14:
-//!
-//! - The client's clock decides: excluded by type, since `now` is the state holder's;
-//!   `signal::…::trap_clock_skew_the_servers_date_decides`.
-//! - All waiters get the same retry time: [`reservations_get_different_times`]; `politely`: only a
-//!   queue's head has a timer.
-//! - Check, then act: as "atomic" above.
+//! - The client's clock decides: `signal::…::trap_clock_skew_the_servers_date_decides`.
+//! - All waiters get the same retry time: [`reservations_get_different_times`].
 //! - A slot without expiry leaks: `gate::leases::a_killed_worker_leaks_nothing`, P3 in
 //!   [`crate::promises`].
-//! - Scripts are lost after a restart (`NOSCRIPT`): engines, later.
-//! - Seconds in place of finer units: [`half_a_second_is_half_a_second`],
-//!   `signal::…::trap_fraction_is_kept_and_never_cut_short`.
 //! - With several keys, a denial drains the others: `politely`:
 //!   `limiter_keys::one_key_in_the_way_takes_nothing_of_the_others`.
-//! - Numbers in Lua: there is no Lua, only one implementation.
 //! - A bucket is full after a switch-over: [`a_restore_refills_nothing`], [`crate::evict`].
 
 use std::sync::Arc;

@@ -42,6 +42,7 @@
 //! | `driver.rs` | the thread that carries out the commands of the [`Node`] |
 //! | `permit_guard.rs` | the caller's handle of a shared permit |
 //! | `prefetch.rs` | permits acquired in the background for `try_acquire` |
+//! | `waiting.rs` | a caller in a key's queue |
 //! | `adopt.rs` | permits that another process was granted |
 //! | `confirm.rs` | callers that wait for the engine: a write is confirmed, a cell is read |
 //! | `builder.rs` | [`StoreBuilder`] |
@@ -54,6 +55,7 @@ mod permit_guard;
 mod prefetch;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -84,6 +86,7 @@ pub use self::builder::{Away, StoreBuilder};
 use self::confirm::Refresh;
 use self::permit_guard::PermitGuard;
 use self::prefetch::Prefetches;
+use self::waiting::Waiting;
 
 /// The time that a new limiter gives the engine to answer. One lost answer or a short stall is not
 /// a failure.
@@ -123,16 +126,6 @@ struct State {
 enum Refused {
     Wait(Wait),
     Closed,
-}
-
-/// A caller in a key's queue, which it leaves when this is dropped.
-struct Waiting<'a> {
-    inner: &'a Arc<Inner>,
-    key: &'a Key,
-    turn: Turn,
-    ticket: Ticket,
-    reply: oneshot::Receiver<Result<Grant, Wait>>,
-    has_reply: bool,
 }
 
 impl Shared {
@@ -581,23 +574,6 @@ impl Inner {
                 let _ = sender.send(reply.result);
             }
         }
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        if self.has_reply {
-            return;
-        }
-        let mut state = self.inner.state.lock();
-        if state.callers.remove(&self.ticket).is_some() {
-            state.node.cancel(self.key, self.turn, self.ticket);
-        }
-        drop(state);
-        if let Ok(Ok(grant)) = self.reply.try_recv() {
-            self.inner.give_back(self.key, &grant);
-        }
-        self.inner.wake.notify_one();
     }
 }
 

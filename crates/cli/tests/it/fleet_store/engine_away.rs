@@ -74,7 +74,7 @@ fn start(away: &str) -> (Crew, RedisServer) {
     let mut crew = Crew::start(open_hosts(HOSTS as usize, 24, 400.0));
     let args = fixed(
         NUMBERS,
-        &format!("--lease 3s --timeout 1500ms --store-away {away}"),
+        &format!("--lease 5s --timeout 1500ms --store-away {away}"),
     );
     crew.hire(&same(&redis.url(), PROCESSES), &args);
     crew.until_arrivals(5 * HOSTS);

@@ -15,7 +15,7 @@ const HOSTS: u64 = 8;
 fn scripts_and_cells_come_back() {
     let redis = RedisServer::start("");
     let mut crew = Crew::start(open_hosts(HOSTS as usize, 26, 500.0));
-    let args = fixed(NUMBERS, "--lease 3s --timeout 1500ms");
+    let args = fixed(NUMBERS, "--lease 5s --timeout 1500ms");
     crew.hire(&same(&redis.url(), 4), &args);
     for round in 1..=10 {
         crew.until_arrivals(round * HOSTS);

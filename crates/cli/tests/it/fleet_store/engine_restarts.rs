@@ -94,7 +94,7 @@ fn what_was_learned_outlives_an_engine_that_keeps_nothing() {
 fn start(config: &str) -> (Crew, RedisServer) {
     let redis = RedisServer::start(config);
     let mut crew = Crew::start(open_hosts(HOSTS as usize, 20, 500.0));
-    let args = fixed(NUMBERS, "--lease 3s --timeout 1500ms");
+    let args = fixed(NUMBERS, "--lease 5s --timeout 1500ms");
     crew.hire(&same(&redis.url(), 4), &args);
     (crew, redis)
 }

@@ -17,7 +17,7 @@ const NUMBERS: Numbers = Numbers {
 fn no_lease_runs_out_because_the_engine_stood_still() {
     let redis = RedisServer::start("");
     let mut crew = Crew::start(open_hosts(8, 24, 500.0));
-    let args = fixed(NUMBERS, "--lease 3s --timeout 1500ms");
+    let args = fixed(NUMBERS, "--lease 5s --timeout 1500ms");
     crew.hire(&same(&redis.url(), 4), &args);
     for (arrivals, length_ms) in [(40, 300), (80, 8_000), (120, 300)] {
         crew.until_arrivals(arrivals);

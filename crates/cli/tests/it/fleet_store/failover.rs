@@ -39,7 +39,7 @@ fn fail_over(cut_ms: u64, waits: bool) {
     let proxy = Proxy::start(master.address);
     let url = proxy.url() + if waits { "?wait=1" } else { "" };
     let mut crew = Crew::start(open_hosts(HOSTS as usize, 16, 700.0));
-    let args = fixed(NUMBERS, "--lease 3s --timeout 1500ms");
+    let args = fixed(NUMBERS, "--lease 5s --timeout 1500ms");
     crew.hire(&same(&url, 4), &args);
     crew.until_arrivals(5 * HOSTS);
 

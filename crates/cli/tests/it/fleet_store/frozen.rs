@@ -19,7 +19,7 @@ const FROZEN: Duration = Duration::from_millis(3_500);
 fn a_frozen_process_does_not_go_on_with_what_it_had() {
     let redis = RedisServer::start("");
     let mut crew = Crew::start(open_hosts(16, 40, 400.0));
-    let args = fixed(NUMBERS, "--lease 3s --timeout 1500ms");
+    let args = fixed(NUMBERS, "--lease 5s --timeout 1500ms");
     crew.hire(&same(&redis.url(), 4), &args);
     crew.until_arrivals(30);
     for number in 0..4 {

@@ -25,7 +25,7 @@ fn killed_processes_cost_nothing_but_their_leases() {
     let pages = 10 + kills / 2;
     let redis = RedisServer::start("");
     let mut crew = Crew::start(open_hosts(HOSTS as usize, pages as u32, 300.0));
-    let args = fixed(NUMBERS, "--lease 3s --timeout 1500ms");
+    let args = fixed(NUMBERS, "--lease 5s --timeout 1500ms");
     crew.hire(&same(&redis.url(), PROCESSES), &args);
 
     let mut chance = Rng::new(1);

@@ -28,7 +28,7 @@ fn a_master_without_replicas_soon_grants_nothing() {
     let mut stores = vec![theirs.url()];
     stores.extend(vec![others.url(); 3]);
     let mut crew = Crew::start(open_hosts(HOSTS as usize, 25, 500.0));
-    crew.hire(&stores, &fixed(NUMBERS, "--lease 3s --timeout 1500ms"));
+    crew.hire(&stores, &fixed(NUMBERS, "--lease 5s --timeout 1500ms"));
     crew.until_arrivals(6 * HOSTS);
 
     link.stall();

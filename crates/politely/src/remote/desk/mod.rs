@@ -23,7 +23,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use politely_core::host::{Ask, CrawlDelay, Directions};
 use politely_core::key::Key;
-use politely_core::signal::{Report, Signal};
+use politely_core::signal::Report;
 use politely_core::{Rng, Timestamp};
 use tokio::sync::oneshot;
 
@@ -203,7 +203,7 @@ impl Desk {
         now: Timestamp,
     ) -> Directions {
         self.stats.reported += 1;
-        self.stats.refused += u64::from(report.signal == Signal::RateLimited);
+        self.stats.refused += u64::from(report.signal.is_refusal());
         self.tell_again(key, told);
         let known = self.known.get(key).copied();
         let asked = now + report.retry_after.unwrap_or_default();
