@@ -214,7 +214,7 @@ class Talk:
         except PolitelyError as error:
             yield from self._give_back(asked)
             if isinstance(error, Away):
-                yield from self._forget(asked.open, tries=1)  # the lost answer may have held a permit
+                yield from self._forget(asked.open, tries=1)  # a lost answer may hold permits
             raise
         except Abandoned:
             yield from self._forget(wishes)
