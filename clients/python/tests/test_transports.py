@@ -250,8 +250,7 @@ def test_requests_reports_how_long_the_head_took(server):
 
 
 def short_lease(lease_ms, times=99):
-    """Returns a coordinator whose lease is shorter than the page, and is renewed ``times`` times.
-    """
+    """Returns a coordinator with a short lease that is renewed ``times`` times."""
     kept = {"renewed": [{"permit": "p1", "lease_ms": lease_ms}], "lost": []}
     lost = {"renewed": [], "lost": ["p1"]}
     return Fake(

@@ -272,8 +272,7 @@ class AsyncCoordinator:
         return httpx.AsyncClient(**self._settings, transport=self._transport)
 
     def _connections(self) -> httpx.AsyncClient:
-        """Returns the connections of the running loop. Connections of another loop cannot be used.
-        """
+        """Returns connections of the running loop. Those of another loop cannot be used."""
         loop = asyncio.get_running_loop()
         if self._closed:
             raise RuntimeError("the AsyncCoordinator is closed; make another")
@@ -361,8 +360,7 @@ class AsyncPermit:
         return self.state.lease_left(time.monotonic())
 
     async def begin(self) -> None:
-        """Waits for the start. If its time has passed, gives the permit back and raises `TooLate`.
-        """
+        """Waits for the start. Raises `TooLate` and gives the permit back if it has passed."""
         if not await self._coordinator._run(self._coordinator._talk.begin(self.state)):
             raise TooLate(f"{self.key}: the permit was not used in time")
 

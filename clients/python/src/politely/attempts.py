@@ -27,8 +27,7 @@ class Attempts:
         self._next = next
 
     def pause(self) -> float | None:
-        """Returns the seconds until the next attempt and counts it, or ``None`` if there is none.
-        """
+        """Returns the seconds until the next attempt and counts it. ``None`` ends the request."""
         next, self._next = self._next, None
         if next is None or not next.retry:
             return None

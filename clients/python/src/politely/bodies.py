@@ -47,8 +47,7 @@ class Wish:
     """
 
     url: str | None = None
-    """The URL of the request, from which the coordinator derives the key. Either this or ``key``.
-    """
+    """The URL of the request, which determines the key. Either this or ``key``."""
     key: str | None = None
     """``example.com``, ``site/example.co.uk``, ``custom/account-7``, …"""
     also: tuple[str, ...] = ()
@@ -155,8 +154,7 @@ class Outcome:
     body_start: str | None = None
     """The beginning of the body, if the status may be that of a block page."""
     latency: float | None = None
-    """Seconds from sending to the head of the response. Default: the time since the permit's start.
-    """
+    """Seconds from sending to the response's head. Default: the time since the permit's start."""
     bytes: int = 0
     body_coming: bool = False
     """Whether the body is still coming. The slot then stays taken until the next report without

@@ -140,8 +140,7 @@ class Coordinator:
         return self._run(self._talk.report((permit.state, outcome) for permit, outcome in told))
 
     def renew(self, permits: Iterable[Permit]) -> None:
-        """Extends leases. A permit whose lease has ended becomes `Permit.lost`: abort its request.
-        """
+        """Extends leases. Abort the request of a permit that is `Permit.lost` afterwards."""
         self._run(self._talk.renew([permit.state for permit in permits]))
 
     def cancel(self, permits: Iterable[Permit], *, sent: bool = False) -> None:
@@ -272,8 +271,7 @@ class Permit:
         return self.state.lease_left(time.monotonic())
 
     def begin(self) -> None:
-        """Waits for the start. If its time has passed, gives the permit back and raises `TooLate`.
-        """
+        """Waits for the start. Raises `TooLate` and gives the permit back if it has passed."""
         if not self._coordinator._run(self._coordinator._talk.begin(self.state)):
             raise TooLate(f"{self.key}: the permit was not used in time")
 

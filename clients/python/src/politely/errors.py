@@ -38,8 +38,7 @@ class TimedOut(PolitelyError):
     def __init__(self, reason: str, retry_in: float = 0.0, position: int = 0) -> None:
         super().__init__(f"no permit in time: {reason}")
         self.reason = reason
-        """The cause of the wait: ``pace``, ``in flight``, ``hold, Retry-After``, ``engine away``, …
-        """
+        """The cause of the wait, such as ``pace``, ``in flight`` or ``hold, Retry-After``."""
         self.retry_in = retry_in
         """Seconds until a new call is useful."""
         self.position = position

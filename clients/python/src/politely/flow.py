@@ -171,8 +171,7 @@ class Talk:
         n: int,
         wait: float | None,
     ) -> Flow[tuple[list[Next], list[PermitState]]]:
-        """Reports, then acquires permits: for all of the wishes, or with ``n`` for the first ``n``.
-        """
+        """Reports, then acquires permits for all wishes, or for the first ``n``."""
         deadline = self.deadline(wait)
         *before, (told, report) = self._batches(told) or [([], [])]
         heard = yield from self._report(before)

@@ -78,8 +78,7 @@ class AsyncRoutes(_Choice, httpx.AsyncBaseTransport):
 
 
 def guard(client: type[Any], polite: type[Any]) -> None:
-    """Makes ``client`` pass its proxy to a ``polite`` transport, which it would bypass otherwise.
-    """
+    """Makes ``client`` pass its proxy to a ``polite`` transport instead of bypassing it."""
     begin = client.__init__
 
     @functools.wraps(begin)

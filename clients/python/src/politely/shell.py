@@ -148,8 +148,7 @@ def reply_of(response: httpx.Response, base: str) -> Reply | NoReply:
 def outcome_of(
     response: Any | None, outcome: Outcome | None, told: dict[str, Any]
 ) -> Outcome:
-    """Returns the outcome, or that of the response with the fields of `told` in place of its own.
-    """
+    """Returns the given outcome, or that of the response with the fields of `told`."""
     if outcome is not None:
         return outcome
     if response is not None:

@@ -1,5 +1,4 @@
-"""The validity of a permit: when its request may start, until when, and how long it keeps its slot.
-"""
+"""The validity of a permit: the start, the latest start, and the end of its lease."""
 
 from __future__ import annotations
 

@@ -158,8 +158,7 @@ class Desk:
         self._handed[request] = permit
 
     def claim(self, request: Request) -> AsyncPermit | None:
-        """Returns the permit of the request. Raises `Refused` or `BadCall` if it has that instead.
-        """
+        """Returns the request's permit. Raises its `Refused` or `BadCall` instead."""
         permit = self._handed.pop(request, None)
         self._news.set()
         if isinstance(permit, PolitelyError):
