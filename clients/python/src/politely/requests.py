@@ -62,7 +62,7 @@ class PoliteAdapter(HTTPAdapter):
                 bounded: Any = _bounded(timeout, permit.lease_left)
                 sent = time.monotonic()
                 came = super().send(request, stream, bounded, verify, cert, proxies)
-                latency = time.monotonic() - sent  # requests measures it only after this method returns
+                latency = time.monotonic() - sent  # requests measures it after this method returns
                 _keep_while_read(came, permit)
                 if not stream or came.status_code >= 400:
                     came.content  # noqa: B018: reads it
