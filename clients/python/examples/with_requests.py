@@ -1,4 +1,7 @@
-"""A worker with requests that lets a coordinator direct it. usage: with_requests.py COORDINATOR URL…"""
+"""A worker that uses requests and is directed by a coordinator.
+
+Usage: with_requests.py COORDINATOR URL…
+"""
 
 import sys
 
@@ -8,7 +11,9 @@ from politely import Coordinator
 
 
 def fetch(coordinator: Coordinator, url: str) -> requests.Response | None:
-    """The last answer, after as many attempts as the coordinator says; `None` if there was none."""
+    """Returns the last answer after the attempts that the coordinator allows, or `None` without an
+    answer.
+    """
     response = None
     for permit in coordinator.attempts(url):
         try:

@@ -1,4 +1,4 @@
-"""A coordinator and limited hosts: the built binary, on free ports of loopback."""
+"""Fixtures: a coordinator and limited hosts, from the built binary on free ports of loopback."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).parents[3]
 
 
 class Running:
-    """A `politely` and the first lines it said."""
+    """A `politely` process and the first lines of its output."""
 
     def __init__(self, *args: str, lines: int = 1) -> None:
         binary = os.environ.get("POLITELY_BIN", REPOSITORY / "target/debug/politely")
@@ -31,12 +31,12 @@ class Running:
         assert self.process.stderr
         self.first = [self.process.stderr.readline() for _ in range(lines)]
         assert all(self.first), f"{args} ended"
-        # A full pipe would stop it.
+        # A full pipe would block the process.
         self._reader = threading.Thread(target=self.process.stderr.read)
         self._reader.start()
 
     def end(self, how: int = signal.SIGINT) -> str:
-        """What it wrote on standard output."""
+        """Ends the process and returns its standard output."""
         self.process.send_signal(how)
         assert self.process.stdout and self.process.stderr
         out = self.process.stdout.read()
@@ -70,11 +70,11 @@ class Town(Running):
         return {host["host"]: host for host in json.loads(self.end())["hosts"]}
 
     def arrivals(self) -> list[str]:
-        """The hosts of all requests, in their order; after `judge`."""
+        """Returns the hosts of all requests in order. Call it after `judge`."""
         return [entry["host"] for entry in self._entries()]
 
     def pages_came(self) -> list[float]:
-        """When requests for pages came, in seconds; after `judge`."""
+        """Returns the times of requests for pages, in seconds. Call it after `judge`."""
         return sorted(e["arrived_us"] / 1e6 for e in self._entries() if e["page"] is not None)
 
     def _entries(self) -> list[dict]:

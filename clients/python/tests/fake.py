@@ -1,4 +1,4 @@
-"""A coordinator that says what a test wants, and remembers what it was told."""
+"""A fake coordinator with scripted answers, which records its calls."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ RETRY = {"retry": {"after_ms": 0}}
 
 
 class Fake:
-    """Scripted answers, by path, in turn; where there are none, everything is granted and done."""
+    """Scripted answers by path, in turn. Without one, everything is granted and done."""
 
     def __init__(self, **script: list[Answer]) -> None:
         self.script = {path: list(answers) for path, answers in script.items()}
@@ -50,7 +50,7 @@ class Fake:
         self._count = 0
 
     def of(self, path: str) -> list[dict[str, Any]]:
-        """The bodies of the calls to `path`."""
+        """Returns the bodies of the calls to `path`."""
         return [body for called, body in self.calls if called == path]
 
     def reports(self) -> list[dict[str, Any]]:
@@ -94,7 +94,7 @@ class Fake:
 
 
 class Clock:
-    """Time that passes when somebody sleeps."""
+    """Virtual time, which passes during sleeps."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -109,7 +109,7 @@ class Clock:
 
 
 def run(flow: Any, fake: Fake, clock: Clock, on_sleep: Callable[[], None] = lambda: None) -> Any:
-    """A flow to its end, in virtual time."""
+    """Runs a flow to its end in virtual time."""
     from politely.flow import Call, NoReply
     from politely.shell import reply_of
 

@@ -1,4 +1,7 @@
-"""Fetches URLs with Scrapy and prints its stats. usage: spider.py SETTINGS URL…, the settings as JSON"""
+"""Fetches URLs with Scrapy and prints its stats.
+
+Usage: spider.py SETTINGS URL…, with the settings as JSON.
+"""
 
 import json
 import sys
@@ -15,7 +18,7 @@ class Pages(scrapy.Spider):
             yield scrapy.Request(url, dont_filter=True)
 
     def parse(self, response):
-        # One level of links, scheduled like any crawl's.
+        # Links of one level are scheduled as in any crawl.
         if "deeper" not in response.meta and self.deeper:
             yield scrapy.Request(response.url + "?again", meta={"deeper": True})
 

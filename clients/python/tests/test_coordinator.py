@@ -1,4 +1,4 @@
-"""Both shells over a fake coordinator: what their contexts do, and that they say the same."""
+"""Tests both shells over a fake coordinator: their contexts, and that they send the same calls."""
 
 import asyncio
 import json
@@ -59,7 +59,7 @@ both = pytest.mark.parametrize("ask", [blocking, awaited])
 
 @both
 def test_who_is_away_and_why_is_said(ask, caplog):
-    """Before this, it said "no answer", and a wrong address looked like a long wait."""
+    """A bare "no answer" would make a wrong address look like a long wait."""
     fake = Fake(acquire=[httpx.ConnectError("[Errno 111] Connection refused")] * 99)
     why = "http://fake:1/api/v1: ConnectError: [Errno 111] Connection refused"
     with pytest.raises(Away, match=re.escape(why)):
@@ -88,14 +88,14 @@ def test_a_page_that_is_no_answer_is_named(ask):
     ],
 )
 def test_what_will_never_work_is_not_waited_for(ask, error):
-    """Before this, it was repeated for ever; what is wrong with a URL came as httpx's own error."""
+    """A retry cannot succeed, and httpx's own error would not name the coordinator."""
     with pytest.raises(BadCall, match=f"http://fake/api/v1: {type(error).__name__}: {error}") as said:
         ask(Fake(acquire=[error]))
     assert said.value.status == 0
 
 
 def test_a_token_that_cannot_be_sent_stays_secret(serve, caplog):
-    """Before this, a token read with its line's end was waited for without an end."""
+    """A token with its line's end can never be sent, so the call must not wait."""
     caplog.set_level("DEBUG")
     with (
         Coordinator(serve().url, token="hush\n") as coordinator,
@@ -273,7 +273,7 @@ def test_asyncio_keeps_the_lease_and_aborts_when_it_is_lost():
         with pytest.raises(LeaseLost):
             async with aio(fake).permit(URL):
                 await asyncio.Event().wait()
-        await asyncio.sleep(0)  # the task is not cancelled any more
+        await asyncio.sleep(0)  # the cancellation is over
 
     asyncio.run(main())
     assert len(fake.of("renew")) == 3 and fake.of("cancel") == []

@@ -1,4 +1,4 @@
-"""Errors go from one process to another."""
+"""Tests that errors can be sent from one process to another."""
 
 import copy
 import pickle
@@ -30,7 +30,9 @@ def test_every_error_is_listed():
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_an_error_survives_pickling(error, protocol):
-    """Before this, `Refused` could not be unpickled, and `TimedOut` and `Away` said their first words twice."""
+    """The default pickling cannot restore `Refused`, and repeats the first words of `TimedOut` and
+    `Away`.
+    """
     for again in (pickle.loads(pickle.dumps(error, protocol)), copy.copy(error)):
         assert type(again) is type(error) and str(again) == str(error)
         assert (again.args, vars(again)) == (error.args, vars(error))

@@ -1,4 +1,4 @@
-"""Several coordinators, of which some do not answer."""
+"""Tests several coordinators, of which some do not answer."""
 
 import asyncio
 
@@ -33,7 +33,7 @@ def test_the_next_is_asked_under_the_same_id():
     urls = "http://a, http://b/,http://c,http://d"
     with Coordinator(urls, client="w1", transport=httpx.MockTransport(fleet)) as coordinator:
         permit = coordinator.acquire(URL)
-        # … and stays the one that is asked.
+        # The client stays with that coordinator.
         coordinator.report([(permit, Outcome(status=200))])
     assert fleet.asked == ["a", "b", "c", "d", "d"]
     (wish,) = {fake.of("acquire")[0]["items"][0]["id"] for fake in fleet.fakes.values()}

@@ -1,4 +1,4 @@
-"""What is said to the coordinator and when, in virtual time."""
+"""Tests which calls are made and when, in virtual time."""
 
 import json
 
@@ -59,7 +59,7 @@ def test_the_callers_time_bounds_the_poll_and_the_wait():
         case.acquire(wait=5.0)
     assert said.value.retry_in == 6.0 and said.value.position == 3
     assert case.fake.of("acquire")[0]["wait_ms"] == 5_000
-    assert case.clock.slept == []  # it is known to be in vain
+    assert case.clock.slept == []  # the wait would be useless
 
 
 def test_wait_zero_asks_once():
@@ -150,7 +150,7 @@ TWO = [Wish.of("a.example"), Wish.of("ftp://bad/")]
 
 @pytest.mark.parametrize("call", ["exchange", "acquire_any", "grants"])
 def test_what_was_granted_beside_a_wrong_wish_is_given_back(call):
-    """Before this, it was out until its lease ended."""
+    """Otherwise its slot would stay taken until the lease ends."""
     case = Case(
         exchange=[(200, {"report": [], "acquire": [WRONG, granted(0)]})],
         acquire=[(200, {"items": [WRONG, granted(0)]})],
@@ -166,7 +166,7 @@ def test_what_was_granted_beside_a_wrong_wish_is_given_back(call):
 
 
 def test_what_was_granted_before_the_time_was_up_is_given_back():
-    """Before this, it was out until its lease ended."""
+    """Otherwise its slot would stay taken until the lease ends."""
     answer = {"items": [granted(0), wait(1, retry_in_ms=6_000)]}
     case = Case(acquire=[(200, answer)], exchange=[(200, {"report": [], "acquire": answer["items"]})])
     for flow in (case.talk.grants(TWO, 0, 105.0), case.talk.exchange([], TWO, 0, 5.0)):
@@ -176,7 +176,7 @@ def test_what_was_granted_before_the_time_was_up_is_given_back():
 
 
 def test_a_wrong_report_takes_no_other_with_it():
-    """Before this, what was answered after it counted as not reported, and what was granted beside it stayed out."""
+    """The later reports count, and the permits that were granted with them are given back."""
     error = {"permit": "p1", "error": {"field": "status", "detail": "from 100"}}
     report = [error, told("p2")]
     case = Case(
@@ -201,7 +201,9 @@ def block_pages(case, n, **more):
 
 
 def test_reports_are_no_larger_than_the_coordinator_takes():
-    """Before this, 400 block pages were one call of 6 MiB and more, which was refused, and none was reported."""
+    """One call with 400 block pages would be more than 6 MiB, and the coordinator would refuse all
+    of it.
+    """
     case = Case()
     pages = block_pages(case, 400)
     assert len(case.run(case.talk.report(pages))) == 400
@@ -220,7 +222,7 @@ def short(case, n):
 
 
 def test_an_exchange_has_room_for_its_wishes():
-    """Before this, it was refused whole."""
+    """The coordinator would refuse a larger exchange as a whole."""
     case = Case()
     pages = block_pages(case, 100)
     nexts, permits = case.run(case.talk.exchange(pages, [Wish.of("a.example")], 0, None))
@@ -239,7 +241,7 @@ def test_a_report_too_far_takes_none_before_it_back():
 
 
 def test_nothing_to_say_is_not_said():
-    """Before this, the coordinator refused the empty call: "items: must not be empty"."""
+    """The coordinator refuses an empty call: "items: must not be empty"."""
     case = Case()
     assert case.run(case.talk.report([])) == []
     case.run(case.talk.renew([]))

@@ -1,4 +1,4 @@
-"""A call that is given up leaves no slot taken; requests never go past their permits."""
+"""Tests that a call that is given up leaves no slot taken, and that no request lacks a permit."""
 
 import asyncio
 import gc
@@ -18,7 +18,7 @@ from politely.requests import PoliteAdapter
 LOCK = ("--profile", "api", "--law", "fixed", "--rate", "1000", "--burst", "1000", "--in-flight", "1")
 
 
-# The connections of an event loop that is over cannot be closed in an orderly way.
+# The connections of an ended event loop cannot be closed in an orderly way.
 lost_connections = pytest.mark.filterwarnings(
     "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
 )
@@ -36,7 +36,7 @@ def until_free(serve, key="custom%2Flock", within=20.0):
 
 
 async def lock_for_a_moment(coordinator, scope):
-    """One of many that give up around their grant."""
+    """Makes one of many calls that are given up near their grant."""
     if scope == "anyio":
         with anyio.move_on_after(0.03):
             permit = await coordinator.acquire(key="custom/lock")
@@ -70,7 +70,7 @@ def test_a_context_that_is_cancelled_gives_its_slot_back(serve):
             async with coordinator.permit(key="custom/lock"):
                 await asyncio.sleep(30)
 
-    asyncio.run(main())  # its end cancels what goes on in the background
+    asyncio.run(main())  # its end cancels the background tasks
     until_free(one)
 
 
@@ -108,7 +108,7 @@ def test_the_end_of_the_event_loop_gives_back_what_was_just_asked_for(serve):
 
 @pytest.fixture
 def page():
-    """A host and a proxy in one: it answers whatever it is asked, and says by which path."""
+    """A host and a proxy in one: it answers every request and records its path."""
     seen = []
 
     class Page(http.server.BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""What responses and exceptions are taken for."""
+"""Tests the classification of responses and exceptions."""
 
 import socket
 import ssl

@@ -1,4 +1,4 @@
-"""Against a running coordinator, and limited hosts that log what they really saw."""
+"""Tests against a running coordinator, and limited hosts that log their requests."""
 
 import asyncio
 import signal
@@ -59,7 +59,7 @@ def test_limits_are_set_and_taken_back(serve):
 
 
 def test_a_slot_goes_to_who_waits_for_it(serve):
-    """By a report from another thread, under one long poll."""
+    """A report from another thread frees the slot during one long poll."""
     with Coordinator(serve("--in-flight", "1", "--rate", "100").url) as coordinator:
         first = coordinator.acquire(key="a.example")
         got = []
@@ -109,7 +109,7 @@ def test_workers_carry_on_when_the_coordinator_returns(serve, tmp_path):
 
 
 def check(judged, pages):
-    """Every page, and few refusals for runs as short as these."""
+    """Asserts that all pages were served, with few refusals for such short runs."""
     for name, host in judged.items():
         assert host["pages"] == pages, (name, host)
     refused = sum(host["refused"] for host in judged.values())
@@ -174,7 +174,9 @@ with Coordinator(sys.argv[1]) as coordinator:
 
 
 def test_forked_processes_share_it_and_no_connection(serve):
-    """They read each other's answers: permits came twice, and calls waited for ever."""
+    """Processes that share a connection read each other's answers: permits come twice, and calls
+    wait for ever.
+    """
     url = serve("--law", "fixed", "--rate", "1000", "--burst", "100").url
     told = subprocess.run(
         [sys.executable, "-c", FORKS, url],

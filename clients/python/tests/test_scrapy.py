@@ -1,4 +1,4 @@
-"""Scrapy itself, in a process of its own, directed by a running coordinator over limited hosts."""
+"""Tests Scrapy in a process of its own, with a running coordinator and limited hosts."""
 
 import json
 import os
@@ -80,7 +80,7 @@ def test_two_spiders_keep_a_crawl_delay_together(serve, town):
 
 
 def test_a_slow_host_takes_no_room_from_the_others(serve, town):
-    """Both of Scrapy's slots would be waiting for `slow` if requests waited in the downloader."""
+    """If requests waited in the downloader, those to `slow` would take both of Scrapy's slots."""
     hosts = town(slow=OPEN, open=OPEN)
     coordinator = serve("--profile", "api", "--law", "fixed", "--rate", "100")
     key = hosts.urls["slow"].removeprefix("http://")

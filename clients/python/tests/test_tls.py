@@ -1,4 +1,4 @@
-"""A coordinator that speaks TLS with a certificate of the fleet's own authority."""
+"""Tests a coordinator that speaks TLS with a certificate of the fleet's own authority."""
 
 import asyncio
 import shlex
@@ -19,7 +19,7 @@ SERVER = (
 
 @pytest.fixture
 def authority(tmp_path, monkeypatch):
-    """The folder of an authority and of what it signed for 127.0.0.1; nobody trusts it yet."""
+    """The folder of an authority that is not trusted yet, with a certificate for 127.0.0.1."""
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     for command in (AUTHORITY, SERVER):
         made = ["openssl", *shlex.split(command)]
@@ -48,7 +48,7 @@ def test_an_authority_in_the_environment_is_trusted(serve, authority, monkeypatc
 
 
 def test_a_stranger_is_not_trusted(serve, authority):
-    """Before this, it was waited for without an end, and nothing said why."""
+    """The call fails at once with the reason, because a retry cannot succeed."""
     url = secured(serve, authority)
     with Coordinator(url) as coordinator, pytest.raises(BadCall, match=CAUSE) as said:
         coordinator.acquire(key="a.example")

@@ -1,4 +1,4 @@
-"""The httpx transports and the requests adapter over a fake coordinator: paced, reported, retried."""
+"""Tests the httpx transports and the requests adapter over a fake coordinator."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ def client(fake, host, **asked):
 
 
 def fetch(fake, host, method="GET", **request):
-    """By the sync client and the asyncio one, which must do the same."""
+    """Fetches with the sync client and the asyncio client, which must do the same."""
     with client(fake, host) as http:
         return http.request(method, URL, **request)
 
@@ -179,7 +179,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Length", "4")
         self.end_headers()
-        with contextlib.suppress(OSError):  # who asked is gone
+        with contextlib.suppress(OSError):  # the client has gone
             for byte in b"page":
                 time.sleep(self.server.body_takes / 4)
                 self.wfile.write(bytes([byte]))
@@ -237,7 +237,7 @@ def test_requests_holds_the_slot_of_a_stream_until_it_is_closed(server):
 
 
 def test_requests_reports_how_long_the_head_took(server):
-    """Before this, it was always 0: requests tells the time when its adapter has returned."""
+    """requests sets its own time only after the adapter has returned."""
     fake = Fake()
     server.head_takes, server.body_takes = 0.1, 0.4
     session, url = polite_session(fake, [200, 200], server)
@@ -250,7 +250,7 @@ def test_requests_reports_how_long_the_head_took(server):
 
 
 def short_lease(lease_ms, times=99):
-    """A lease shorter than the page takes, renewed so many times."""
+    """Returns a coordinator with a short lease that is renewed ``times`` times."""
     kept = {"renewed": [{"permit": "p1", "lease_ms": lease_ms}], "lost": []}
     lost = {"renewed": [], "lost": ["p1"]}
     return Fake(
@@ -261,9 +261,9 @@ def short_lease(lease_ms, times=99):
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_requests_renews_the_lease_while_a_body_comes(server, stream):
-    """Before this, it ended, and the slot went to another request of the same host."""
+    """Without a renewal the slot would go to another request of the same host."""
     fake = short_lease(200)
-    server.body_takes = 0.6  # byte by byte: one read waits for all of it
+    server.body_takes = 0.6  # byte by byte, so one read waits for all of it
     session, url = polite_session(fake, [200], server)
     with session, session.get(url, stream=stream) as response:
         assert response.content == b"page"
@@ -293,7 +293,7 @@ def test_requests_renews_no_lease_of_a_body_that_nobody_reads(server):
 
 
 def test_requests_takes_time_outs_of_urllib3(server):
-    """Before this, TypeError."""
+    """A urllib3 time-out raises no TypeError."""
     session, url = polite_session(short_lease(200), [200, 200, 200], server)
     with session:
         assert session.get(url, timeout=urllib3.Timeout(connect=5.0, read=5.0)).text == "page"
@@ -302,11 +302,11 @@ def test_requests_takes_time_outs_of_urllib3(server):
             session.get(url, timeout=urllib3.Timeout(total=0.1))
     session, url = polite_session(short_lease(100), [200], server)
     with session, pytest.raises(requests.ReadTimeout):
-        session.get(url, timeout=urllib3.Timeout(None))  # no time-out is longer than the lease
+        session.get(url, timeout=urllib3.Timeout(None))  # the lease limits every time-out
 
 
 def test_an_adapter_is_not_pickled(server):
-    """Before this, it was, and failed where it was unpickled: no attribute `_coordinator`."""
+    """A pickled adapter would fail later, where it is unpickled: no attribute `_coordinator`."""
     session, _ = polite_session(Fake(), [], server)
     with session, pytest.raises(TypeError, match="PoliteAdapter cannot be pickled"):
         pickle.dumps(session)

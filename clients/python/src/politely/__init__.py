@@ -1,12 +1,13 @@
-"""Ask a politely coordinator (`politely serve`) before each request, and tell it what came of it.
+"""Asks a politely coordinator (`politely serve`) before each request, and reports the outcome.
 
 >>> from politely import Coordinator
 >>> coordinator = Coordinator("http://127.0.0.1:7077")
 >>> with coordinator.permit(url) as permit:                                      # doctest: +SKIP
 ...     permit.report(httpx.get(url, timeout=permit.lease_left))
 
-`Coordinator` blocks, `AsyncCoordinator` is awaited. With httpx nothing more is needed than `politely.httpx`'s transports,
-with requests `politely.requests`, with Scrapy `politely.scrapy`. Times are seconds.
+`Coordinator` blocks, and `AsyncCoordinator` is awaited. The transports of `politely.httpx`, the
+adapter of `politely.requests` and the add-on of `politely.scrapy` need no further code. Times are
+in seconds.
 """
 
 from politely.aio import AsyncCoordinator, AsyncPermit

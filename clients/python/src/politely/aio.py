@@ -1,4 +1,4 @@
-"""The coordinator for asyncio: the same words as `politely.coordinator`, awaited."""
+"""The coordinator client for asyncio: the API of `politely.coordinator`, awaited."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class AsyncCoordinator:
-    """A `politely serve`, asked before each request and told after it. Parameters as of `politely.Coordinator`."""
+    """An asyncio client of `politely serve`. Parameters as of `politely.Coordinator`."""
 
     def __init__(
         self,
@@ -44,12 +44,12 @@ class AsyncCoordinator:
         self._http = self._connect()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._under_way: set[asyncio.Task[Any]] = set()
-        """Calls that go on after their caller is gone."""
+        """Calls that continue after their caller has gone."""
         self._closed = False
 
     @property
     def client(self) -> str:
-        """Who asks."""
+        """The client's name at the coordinator."""
         return self._talk.client
 
     async def acquire(
@@ -67,10 +67,11 @@ class AsyncCoordinator:
         retry: bool = False,
         crawl_delay: float | None = None,
     ) -> AsyncPermit:
-        """Returns when the request may leave, in line all the time.
+        """Waits in the key's queue and returns when the request may leave.
 
-        Raises `Refused`, `TimedOut` after ``wait`` seconds (`Away` if the coordinator is), `BadCall`. Cancelled, it leaves
-        the line and gives back a permit that was just being granted, in the background.
+        Raises `Refused`, `TimedOut` after ``wait`` seconds (`Away` if the coordinator is
+        unavailable), or `BadCall`. If it is cancelled, it leaves the queue, and gives back a permit
+        that was just granted, in the background.
         """
         wish = Wish(
             url, key, tuple(also), retry, cost, bytes, priority, max_wait, slots, crawl_delay
@@ -78,7 +79,9 @@ class AsyncCoordinator:
         return AsyncPermit(self, await self._run(self._talk.acquire(wish, wait)))
 
     def permit(self, url: str | None = None, **asked: Any) -> Permitted:
-        """For ``async with coordinator.permit(url) as permit``; ``asked`` as in `acquire`."""
+        """Returns the context of ``async with coordinator.permit(url) as permit``; ``asked`` as in
+        `acquire`.
+        """
         return Permitted(self, url, asked)
 
     async def acquire_any(
@@ -92,10 +95,10 @@ class AsyncCoordinator:
     async def poll(
         self, wishes: Sequence[Wish], n: int, wait: float
     ) -> tuple[list[tuple[Wish, Grant | Refused | BadCall]], float]:
-        """For loops that keep wishes standing: one long poll for the first ``n`` permits to be had of them.
+        """Makes one long poll for the first ``n`` permits, for loops with standing wishes.
 
-        A wish that is not answered keeps its place in line: ask again with it. The number is the seconds until that is
-        worth it.
+        A wish without an answer keeps its place in the queue: pass it to the next poll. The
+        returned number is the seconds until that poll is useful.
         """
         return await self._run(self._talk.poll(wishes, n, wait))
 
@@ -132,7 +135,7 @@ class AsyncCoordinator:
         return nexts, [AsyncPermit(self, state) for state in states]
 
     async def report(self, told: Iterable[tuple[AsyncPermit, Outcome]]) -> list[Next]:
-        """What happened to several requests, in one call."""
+        """Reports the outcomes of several requests in one call."""
         pairs = [(permit.state, outcome) for permit, outcome in told]
         return await self._carry(self._talk.report(pairs))
 
@@ -160,7 +163,9 @@ class AsyncCoordinator:
         await self._run(self._talk.set_limits(key, limits))
 
     async def aclose(self) -> None:
-        """Closes the connections, after calls that go on in the background; permits that are out end with their leases."""
+        """Closes the connections after the calls in the background. Unreported permits end with
+        their leases.
+        """
         while self._under_way and self._loop is asyncio.get_running_loop():
             await asyncio.wait(set(self._under_way))
         self._closed = True
@@ -176,7 +181,11 @@ class AsyncCoordinator:
         await self.aclose()
 
     async def _run(self, flow: Flow[T]) -> T:
-        """A flow to its end. Given up, it gives back what it may have been granted, in the background."""
+        """Runs a flow to its end.
+
+        If the call is given up, the permits that it may have been granted are given back in the
+        background.
+        """
         reply: Reply | NoReply | None = None
         while True:
             try:
@@ -199,7 +208,7 @@ class AsyncCoordinator:
         return None
 
     def _abandoned(self, flow: Flow[Any]) -> Flow[None]:
-        """What a flow still says once its caller is gone."""
+        """Returns the calls that a flow still makes after its caller has gone."""
         try:
             step = flow.throw(Abandoned())
             while True:
@@ -208,11 +217,11 @@ class AsyncCoordinator:
             return
 
     async def _carry(self, flow: Flow[T]) -> T:
-        """A flow to its end, though its caller be cancelled meanwhile."""
+        """Runs a flow to its end, even if its caller is cancelled."""
         return await asyncio.shield(self._begin(flow))
 
     def _begin(self, flow: Flow[T]) -> asyncio.Task[T]:
-        """A flow to its end, in the background."""
+        """Starts a flow that runs to its end in the background."""
         carried = _Carried(flow)
         task = asyncio.ensure_future(self._to_the_end(carried))
         self._under_way.add(task)
@@ -231,10 +240,11 @@ class AsyncCoordinator:
     def _ended(self, carried: _Carried[Any], task: asyncio.Task[Any]) -> None:
         self._under_way.discard(task)
         if task.cancelled():
-            # Only the end of the event loop cancels it: what is left is said at once.
+            # Only the end of the event loop cancels the task, so the remaining calls are made
+            # synchronously.
             self._say_at_once(carried)
         elif error := task.exception():
-            log.debug("a call ended with %r", error)  # its caller has seen it, or is gone
+            log.debug("a call ended with %r", error)  # the caller has it, or has gone
 
     def _say_at_once(self, carried: _Carried[Any]) -> None:
         transport = self._transport if isinstance(self._transport, httpx.BaseTransport) else None
@@ -262,7 +272,7 @@ class AsyncCoordinator:
         return httpx.AsyncClient(**self._settings, transport=self._transport)
 
     def _connections(self) -> httpx.AsyncClient:
-        """Those of the running loop: the connections of another loop are of no use."""
+        """Returns connections of the running loop. Those of another loop cannot be used."""
         loop = asyncio.get_running_loop()
         if self._closed:
             raise RuntimeError("the AsyncCoordinator is closed; make another")
@@ -283,7 +293,7 @@ class AsyncCoordinator:
 
 
 class Permitted:
-    """A permit to be: entered as a context, or awaited."""
+    """A permit that is acquired when it is entered as a context, or awaited."""
 
     def __init__(
         self, coordinator: AsyncCoordinator, url: str | None, asked: dict[str, Any]
@@ -309,48 +319,48 @@ class Permitted:
 
 
 class AsyncPermit:
-    """Leave for one request to start now and to take as long as its lease.
+    """Leave for one request to start now and to last until its lease ends.
 
-    As a context it waits for its start, renews its lease while the body runs, cancels the body with `LeaseLost` if that
-    fails, and is given back if it is left without a report; an exception that comes from the request is reported as
-    what it says about the host.
+    As a context it waits for its start and renews its lease while the body runs. If the renewal
+    fails, it cancels the body with `LeaseLost`. A context that ends without a report gives the
+    permit back. An exception from the request is reported as evidence about the host.
     """
 
     def __init__(self, coordinator: AsyncCoordinator, state: PermitState) -> None:
         self._coordinator = coordinator
         self.state = state
         self.attempts: Attempts | None = None
-        """Which attempt at its request this is, if somebody counts."""
+        """The attempts at the permit's request, if they are counted."""
         self._keeper: asyncio.Task[None] | None = None
         self._aborted = False
 
     @property
     def key(self) -> str:
-        """The key whose limits it keeps."""
+        """The key whose limits the permit keeps."""
         return self.state.key
 
     @property
     def target(self) -> str:
-        """The URL or key that was asked for."""
+        """The URL or key for which the permit was acquired."""
         return self.state.target
 
     @property
     def slots(self) -> int:
-        """Departures granted; iterate over the permit for all of them."""
+        """The number of departures granted. Iterate over the permit to use all of them."""
         return self.state.grant.slots
 
     @property
     def lost(self) -> bool:
-        """Whether the lease is over: the request must be aborted."""
+        """Whether the lease has ended, so that the request must be aborted."""
         return self.state.is_lost(time.monotonic())
 
     @property
     def lease_left(self) -> float:
-        """Seconds until the request must be over: a good time-out."""
+        """Seconds until the request must have ended: a good time-out."""
         return self.state.lease_left(time.monotonic())
 
     async def begin(self) -> None:
-        """Waits for the start. Raises `TooLate` if that is too long ago; the permit is given back then."""
+        """Waits for the start. Raises `TooLate` and gives the permit back if it has passed."""
         if not await self._coordinator._run(self._coordinator._talk.begin(self.state)):
             raise TooLate(f"{self.key}: the permit was not used in time")
 
@@ -366,7 +376,10 @@ class AsyncPermit:
         return next
 
     async def failed(self, error: BaseException, **told: Any) -> Next:
-        """The request raised this. Reported if it says something about the host, otherwise given back as sent."""
+        """Reports an exception of the request as evidence about the host.
+
+        An exception that says nothing about the host gives the permit back as sent.
+        """
         if kind := error_kind(error):
             return await self.report(error=kind, **told)
         if self.slots == 1:
@@ -374,15 +387,17 @@ class AsyncPermit:
         return Next("give_up", reason=repr(error))
 
     async def renew(self) -> None:
-        """The lease lasts longer from now on. Raises `LeaseLost`: abort the request."""
+        """Extends the lease. Raises `LeaseLost` if it has ended, and the request must then be
+        aborted.
+        """
         await self._coordinator._run(self._coordinator._talk.renew_one(self.state))
 
     async def cancel(self, *, sent: bool = False) -> None:
-        """Gives the permit back. ``sent``: the request may have left."""
+        """Gives the permit back. ``sent`` means that the request may have left."""
         await self._coordinator.cancel([self], sent=sent)
 
     async def __aiter__(self) -> AsyncIterator[AsyncPermit]:
-        """Each departure at its time, as a permit to be reported on its own."""
+        """Yields each departure at its time, as a permit with a report of its own."""
         for slot in range(self.slots):
             departure = AsyncPermit(self._coordinator, PermitState(self.state.grant, slot))
             await departure.begin()
@@ -411,13 +426,13 @@ class AsyncPermit:
         try:
             if error is not None:
                 await self.failed(error)
-            elif self.slots == 1:  # others of its departures may be under way
+            elif self.slots == 1:  # the other departures may be under way
                 await self.cancel()
-        except PolitelyError as why:  # the request's own error matters more
+        except PolitelyError as why:  # the request's own error takes precedence
             log.warning("%s: not reported: %s", self.key, why)
 
     async def _keep(self, body: asyncio.Task[Any]) -> None:
-        """Renews at half of each lease, until one is lost."""
+        """Renews the lease at half of its length, until it is lost."""
         while True:
             await asyncio.sleep(max(0.0, self.lease_left - self.state.grant.lease / 2))
             if self.state.over:
@@ -435,7 +450,7 @@ class AsyncPermit:
 
 @dataclass
 class _Carried(Generic[T]):
-    """A flow that is carried to its end, and where it is."""
+    """A flow that runs to its end, with its last step and reply."""
 
     flow: Flow[T]
     step: Call | Sleep | None = None
@@ -443,7 +458,7 @@ class _Carried(Generic[T]):
 
 
 def _forget_cancellation() -> None:
-    """From Python 3.11 on a task counts who cancelled it."""
+    """Uncounts the cancellation, since a task counts its cancellations from Python 3.11 on."""
     task = asyncio.current_task()
     if task is not None and hasattr(task, "uncancel"):
         task.uncancel()

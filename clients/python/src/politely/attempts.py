@@ -1,4 +1,4 @@
-"""How often a request was sent, and whether it is sent again: the coordinator says, this counts."""
+"""Counts how often a request was sent, and keeps the coordinator's decision on the next attempt."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ class Attempts:
     def __init__(self, method: str = "GET", number: int = 1, refused: int = 0) -> None:
         self.method = method
         self.number = number
-        """How many times it is sent, the one under way included."""
+        """The number of attempts, the one under way included."""
         self.refused = refused
-        """How many of the times before were refused."""
+        """The number of earlier attempts that the host refused."""
         self._next: Next | None = None
 
     def fields(self) -> dict[str, Any]:
-        """What an `Outcome` says of it."""
+        """Returns the fields of an `Outcome` that describe the attempts."""
         return {"method": self.method, "attempt": self.number, "refused": self.refused}
 
     def heard(self, next: Next) -> None:
-        """The coordinator's word on the attempt under way."""
+        """Records the coordinator's decision on the attempt under way."""
         self._next = next
 
     def pause(self) -> float | None:
-        """Seconds until the next attempt, which is counted from now on; ``None``: there is none."""
+        """Returns the seconds until the next attempt and counts it. ``None`` ends the request."""
         next, self._next = self._next, None
         if next is None or not next.retry:
             return None

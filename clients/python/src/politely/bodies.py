@@ -1,6 +1,6 @@
-"""What goes over the wire, as Python values: wishes, grants, outcomes and what to do next.
+"""The bodies of the API as Python values: wishes, grants, outcomes and next steps.
 
-The API counts in milliseconds; everything here is in seconds.
+The API uses milliseconds, and this module uses seconds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Json: TypeAlias = "dict[str, Any]"
 ErrorKind: TypeAlias = Literal[
     "no_such_host", "resolver", "connect", "tls", "timeout", "reset", "malformed"
 ]
-"""Why no response came."""
+"""The reason why no response came."""
 
 
 CRAWL_DELAY_MAX = 86_400.0
@@ -24,67 +24,73 @@ CRAWL_DELAY_MAX = 86_400.0
 
 
 def fresh_id() -> str:
-    """A name nobody used before, not even a forked process."""
+    """Returns an id that is unused, also in forked processes."""
     return uuid.uuid4().hex
 
 
 def without_secrets(url: str) -> str:
-    """The URL without user, query and fragment: keys do not need them."""
+    """Returns the URL without user, query and fragment, since keys do not need them."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def in_ms(seconds: float) -> int:
-    """Whole milliseconds, rounded up: nobody asks too early."""
+    """Returns whole milliseconds, rounded up so that no call is early."""
     return max(0, -int(-seconds * 1000 // 1))
 
 
 @dataclass(frozen=True)
 class Wish:
-    """One permit wanted. Asked again under the same ``id``, it keeps its place in line and is charged once."""
+    """An acquire request for one permit.
+
+    If it is repeated under the same ``id``, it keeps its place in the queue and is charged once.
+    """
 
     url: str | None = None
-    """What will be requested; the coordinator derives the key. Either this or ``key``."""
+    """The URL of the request, which determines the key. Either this or ``key``."""
     key: str | None = None
     """``example.com``, ``site/example.co.uk``, ``custom/account-7``, …"""
     also: tuple[str, ...] = ()
     """Further keys whose limits the request must keep."""
     retry: bool = False
-    """The request was sent before."""
+    """Whether the request was sent before."""
     cost: int = 1
     """Tokens, 1 to 1,000."""
     bytes: int = 0
-    """Bytes it will send."""
+    """Bytes that the request will send."""
     priority: int = 0
-    """0 to 9; each step is worth ten seconds in line."""
+    """0 to 9. Each step is worth ten seconds in the queue."""
     max_wait: float | None = None
-    """Seconds from now by which the request must be able to start. Default: as long as the call waits."""
+    """Seconds within which the request must start. Default: as long as the call waits."""
     slots: int = 1
-    """Consecutive departures wanted, 1 to 1,024."""
+    """The number of consecutive departures, 1 to 1,024."""
     crawl_delay: float | None = None
-    """Seconds that the host's robots.txt asks for between one request's end and the next one's start: it holds for all workers."""
+    """The host's Crawl-delay: seconds from the end of a request to the start of the next one.
+
+    It holds for all workers.
+    """
     crawl_delay_fresh: float | None = None
-    """Seconds until that robots.txt is read again. Default: 24 hours, which is the most."""
+    """Seconds until that robots.txt is read again. Default and maximum: 24 hours."""
     id: str = field(default_factory=fresh_id)
 
     @classmethod
     def of(cls, target: str | Wish) -> Wish:
-        """A URL if it has a scheme, otherwise a key."""
+        """Returns a wish for a URL if ``target`` has a scheme, otherwise for a key."""
         if isinstance(target, Wish):
             return target
         return cls(url=target) if "://" in target else cls(key=target)
 
     @property
     def target(self) -> str:
-        """The URL or key, as it was given."""
+        """The URL or key as it was given."""
         return self.url or self.key or ""
 
     def again(self) -> Wish:
-        """The same wish, not yet granted."""
+        """Returns the same wish with a new id."""
         return replace(self, id=fresh_id())
 
     def body(self) -> Json:
-        """As the API wants it; defaults are left out."""
+        """Returns the item of the API, without default values."""
         body: Json = {"id": self.id}
         if self.url is not None:
             body["url"] = without_secrets(self.url)
@@ -140,26 +146,30 @@ class Grant:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What happened to one request: a ``status``, or an ``error`` where none came."""
+    """The outcome of one request: a ``status``, or an ``error`` if there was none."""
 
     status: int | None = None
     error: ErrorKind | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     body_start: str | None = None
-    """The beginning of the body, where the status is one that block pages use."""
+    """The beginning of the body, if the status may be that of a block page."""
     latency: float | None = None
     """Seconds from sending to the response's head. Default: the time since the permit's start."""
     bytes: int = 0
     body_coming: bool = False
-    """The body is still coming: the slot stays taken until the next report without this."""
+    """Whether the body is still coming. The slot then stays taken until the next report without
+    this.
+    """
     method: str = "GET"
-    """Only a method that is safe to repeat is told to retry."""
+    """The method of the request. Only a method that is safe to repeat is retried."""
     attempt: int = 1
-    """How many times the request was sent, this time included."""
+    """The number of attempts at the request, this one included."""
     refused: int = 0
-    """How many of the times before were refused."""
+    """The number of earlier attempts that the host refused."""
     resource: str | None = None
-    """The URL that was requested, so that its trouble slows no other URL. Default: the URL that was asked for."""
+    """The URL that was requested, so that its failures do not slow other URLs. Default: the wish's
+    URL.
+    """
 
     def body(self, permit: str, slot: int, latency: float) -> Json:
         body: Json = {"permit": permit, "latency_ms": round(1000 * latency, 3)}
@@ -187,30 +197,32 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Next:
-    """What becomes of a request, and the key's directions."""
+    """The next step for a request, and the state of its key."""
 
     what: Literal["done", "retry", "give_up"] = "done"
     after: float = 0.0
-    """``retry``: seconds to wait before a new permit is asked for."""
+    """``retry``: seconds to wait before a new permit is acquired."""
     reason: str = ""
-    """``give_up``: why it would be answered alike."""
+    """``give_up``: the reason why a retry is useless."""
     late: bool = False
-    """The permit was unknown, over or reported before: nothing was learned."""
+    """Whether the permit was unknown, over or reported before. Nothing was learned then."""
     rate: float = 0.0
-    """Requests per second for the key from now on."""
+    """The key's requests per second from now on."""
     hold: float = 0.0
-    """Seconds in which nothing leaves for the key. Permits wait it out by themselves."""
+    """Seconds in which nothing leaves for the key. New permits wait for its end by themselves."""
     url_fault: bool = False
-    """The failure counts against its URL alone: other URLs of the key go on as before."""
+    """Whether the failure counts against its URL alone. Other URLs of the key are not slowed."""
 
     @property
     def retry(self) -> bool:
-        """Whether the request is worth sending again."""
+        """Whether the request should be sent again."""
         return self.what == "retry"
 
     @property
     def refused(self) -> bool:
-        """Whether the host refused the request: it goes back to its key's line, and waits for nothing of its own."""
+        """Whether the host refused the request. It then returns to its key's queue without a wait
+        of its own.
+        """
         return self.retry and self.after == 0.0
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The coordinator for threads: every call blocks."""
+"""The coordinator client for threads: every call blocks."""
 
 from __future__ import annotations
 
@@ -27,13 +27,17 @@ T = TypeVar("T")
 
 
 class Coordinator:
-    """A `politely serve`, asked before each request and told after it. Safe to share between threads, and with processes that are forked.
+    """A client of `politely serve`: acquires a permit before each request and reports its outcome.
 
-    ``url`` begins with ``http://`` or ``https://`` (`ValueError`). Several coordinators that share their keys are a list, or have commas
-    between: the first is called, and when it has no answer, or is ending, the next. ``client`` is what the coordinator books this worker's requests under (default: host and process id); ``token``
-    defaults to ``POLITELY_TOKEN`` in the environment. ``transport`` is for tests.
+    It may be shared between threads, and with forked processes.
 
-    Where ``wait`` is ``None`` a call waits for as long as it takes, the coordinator's absence included.
+    ``url`` begins with ``http://`` or ``https://`` (`ValueError`). Several coordinators that share
+    their keys are a list, or are separated by commas. The first is called. If it does not answer or
+    is closing, the next one is called. ``client`` is the worker's name at the coordinator (default:
+    host and process id). ``token`` defaults to ``POLITELY_TOKEN`` in the environment. ``transport``
+    is for tests.
+
+    If ``wait`` is ``None``, a call waits without limit, also while the coordinator is unavailable.
     """
 
     def __init__(
@@ -52,7 +56,7 @@ class Coordinator:
 
     @property
     def client(self) -> str:
-        """Who asks."""
+        """The client's name at the coordinator."""
         return self._talk.client
 
     def acquire(
@@ -70,9 +74,10 @@ class Coordinator:
         retry: bool = False,
         crawl_delay: float | None = None,
     ) -> Permit:
-        """Blocks until the request may leave, in line all the time.
+        """Blocks in the key's queue until the request may leave.
 
-        Raises `Refused`, `TimedOut` after ``wait`` seconds (`Away` if the coordinator is), `BadCall`.
+        Raises `Refused`, `TimedOut` after ``wait`` seconds (`Away` if the coordinator is
+        unavailable), or `BadCall`.
         """
         wish = Wish(
             url, key, tuple(also), retry, cost, bytes, priority, max_wait, slots, crawl_delay
@@ -80,24 +85,27 @@ class Coordinator:
         return Permit(self, self._run(self._talk.acquire(wish, wait)))
 
     permit = acquire
-    """The same, said as in ``with coordinator.permit(url) as permit``."""
+    """The same as `acquire`, for ``with coordinator.permit(url) as permit``."""
 
     def acquire_any(
         self, targets: Iterable[str | Wish], n: int = 1, *, wait: float | None = None
     ) -> list[Permit]:
-        """The first permits to be had for up to 4,096 URLs or keys: at least one, at most ``n``, soonest first.
+        """Returns the first available permits for up to 4,096 URLs or keys, soonest first.
 
-        Nothing is taken of the others. `Permit.target` says which it is. A permit may start a little later: ``with
-        permit:`` (or `Permit.begin`) waits for that. Raises as `acquire`; `Refused` only if all are.
+        There is at least one and at most ``n``. Nothing is taken of the other targets.
+        `Permit.target` names the URL or key. A permit may start a little later: ``with permit:``
+        (or `Permit.begin`) waits for that. Raises as `acquire`, and `Refused` only if all are
+        refused.
         """
         wishes = [Wish.of(target) for target in targets]
         states = self._run(self._talk.acquire_any(wishes, n, wait))
         return [Permit(self, state) for state in states]
 
     def attempts(self, url: str, *, method: str = "GET", **asked: Any) -> Iterator[Permit]:
-        """A permit per attempt, until a report says that it is over; see `Permit.report`. ``asked`` as in `acquire`.
+        """Yields a permit per attempt, until a report ends the request; see `Permit.report`.
 
-        An attempt whose permit was not reported (`Permit.report`, `Permit.failed`) is the last.
+        ``asked`` is as in `acquire`. An attempt whose permit was not reported (`Permit.report`,
+        `Permit.failed`) is the last.
         """
         attempts = Attempts(method)
         while True:
@@ -118,22 +126,27 @@ class Coordinator:
         *,
         wait: float | None = None,
     ) -> tuple[list[Next], list[Permit]]:
-        """`report` and, in the same round trip, permits: for all targets, or with ``n`` as `acquire_any`."""
+        """Reports, and acquires permits in the same round trip.
+
+        The permits are for all targets, or with ``n`` as in `acquire_any`.
+        """
         pairs = [(permit.state, outcome) for permit, outcome in told]
         wishes = [Wish.of(target) for target in targets]
         nexts, states = self._run(self._talk.exchange(pairs, wishes, n, wait))
         return nexts, [Permit(self, state) for state in states]
 
     def report(self, told: Iterable[tuple[Permit, Outcome]]) -> list[Next]:
-        """What happened to several requests, in one call."""
+        """Reports the outcomes of several requests in one call."""
         return self._run(self._talk.report((permit.state, outcome) for permit, outcome in told))
 
     def renew(self, permits: Iterable[Permit]) -> None:
-        """Their leases last longer; those that are gone are `Permit.lost`, and their requests must be aborted."""
+        """Extends leases. Abort the request of a permit that is `Permit.lost` afterwards."""
         self._run(self._talk.renew([permit.state for permit in permits]))
 
     def cancel(self, permits: Iterable[Permit], *, sent: bool = False) -> None:
-        """Gives permits back. ``sent``: the requests may have left, so their tokens stay spent."""
+        """Gives permits back. ``sent`` means that the requests may have left, so their tokens stay
+        spent.
+        """
         self._run(self._talk.cancel([permit.state for permit in permits], sent))
 
     def set_limits(
@@ -146,17 +159,19 @@ class Coordinator:
         law: str | EllipsisType | None = ...,
         learn: bool | EllipsisType | None = ...,
     ) -> None:
-        """Sets limits of one key, as its page does; those not given stay, and ``None`` takes one back.
+        """Sets limits of one key, as an operator does. Absent limits stay, and ``None`` removes
+        one.
 
-        ``rate``: requests per second, an upper bound on a key that learns. ``burst``: back to back. ``law``: ``fixed`` makes
-        these numbers the limits themselves. ``learn``: ``False`` keeps what was learned. Raises `Away`, `BadCall`.
+        ``rate`` is in requests per second, an upper bound on a key that learns. ``burst`` is the
+        number of requests that may leave at once. ``law`` ``fixed`` makes these numbers the limits
+        themselves. ``learn`` ``False`` freezes the learned state. Raises `Away`, `BadCall`.
         """
         limits: Limits = {"rate": rate, "burst": burst, "in_flight": in_flight}
         limits |= {"law": law, "learn": learn}
         self._run(self._talk.set_limits(key, limits))
 
     def close(self) -> None:
-        """Closes the connections; permits that are out end with their leases."""
+        """Closes the connections. Unreported permits end with their leases."""
         self._connections().close()
 
     def __enter__(self) -> Coordinator:
@@ -177,7 +192,7 @@ class Coordinator:
                 reply = self._do(step)
             except BadCall:
                 raise
-            except BaseException:  # Ctrl-C, or what a signal raises
+            except BaseException:  # Ctrl-C, or an exception of a signal handler
                 self._abandon(flow)
                 raise
 
@@ -188,7 +203,7 @@ class Coordinator:
         return None
 
     def _abandon(self, flow: Flow[Any]) -> None:
-        """Gives back what a flow may have been granted whose caller is gone."""
+        """Gives back the permits that a flow may have been granted, after its caller has gone."""
         try:
             step = flow.throw(Abandoned())
             while True:
@@ -197,7 +212,9 @@ class Coordinator:
             return
 
     def _connections(self) -> httpx.Client:
-        """Those of this process: one that was forked would read its parent's answers."""
+        """Returns the connections of this process, since a forked process would read its parent's
+        answers.
+        """
         if self._process != os.getpid():
             self._process = os.getpid()
             if not self._http.is_closed:
@@ -214,57 +231,58 @@ class Coordinator:
 
 
 class Permit:
-    """Leave for one request to start now and to take as long as its lease.
+    """Leave for one request to start now and to last until its lease ends.
 
-    As a context it waits for its start, and is given back if it is left without a report; an exception that comes from
-    the request is reported as what it says about the host.
+    As a context it waits for its start. A context that ends without a report gives the permit back.
+    An exception from the request is reported as evidence about the host.
     """
 
     def __init__(self, coordinator: Coordinator, state: PermitState) -> None:
         self._coordinator = coordinator
         self.state = state
         self.attempts: Attempts | None = None
-        """Which attempt at its request this is, if somebody counts."""
+        """The attempts at the permit's request, if they are counted."""
         self._kept: threading.Event | None = None
-        """Set, it ends the thread that renews the lease."""
+        """An event that ends the thread that renews the lease."""
 
     @property
     def key(self) -> str:
-        """The key whose limits it keeps."""
+        """The key whose limits the permit keeps."""
         return self.state.key
 
     @property
     def target(self) -> str:
-        """The URL or key that was asked for."""
+        """The URL or key for which the permit was acquired."""
         return self.state.target
 
     @property
     def slots(self) -> int:
-        """Departures granted; iterate over the permit for all of them."""
+        """The number of departures granted. Iterate over the permit to use all of them."""
         return self.state.grant.slots
 
     @property
     def lost(self) -> bool:
-        """Whether the lease is over: the request must be aborted."""
+        """Whether the lease has ended, so that the request must be aborted."""
         return self.state.is_lost(time.monotonic())
 
     @property
     def lease_left(self) -> float:
-        """Seconds until the request must be over: a good time-out."""
+        """Seconds until the request must have ended: a good time-out."""
         return self.state.lease_left(time.monotonic())
 
     def begin(self) -> None:
-        """Waits for the start. Raises `TooLate` if that is too long ago; the permit is given back then."""
+        """Waits for the start. Raises `TooLate` and gives the permit back if it has passed."""
         if not self._coordinator._run(self._coordinator._talk.begin(self.state)):
             raise TooLate(f"{self.key}: the permit was not used in time")
 
     def report(
         self, response: Any = None, *, outcome: Outcome | None = None, **told: Any
     ) -> Next:
-        """What happened: an ``httpx.Response`` or ``requests.Response``, an `Outcome`, or its fields by name.
+        """Reports an ``httpx.Response`` or ``requests.Response``, an `Outcome`, or its fields by
+        name.
 
-        Only headers that matter are sent, and the body's beginning where the status is one of block pages. Raises `Away`,
-        `BadCall`.
+        Only headers that matter are sent, and the beginning of the body if the status may be that
+        of a block page. Raises `Away`, `BadCall`.
         """
         what = shell.outcome_of(response, outcome, self._count(told))
         (next,) = self._coordinator.report([(self, what)])
@@ -273,7 +291,10 @@ class Permit:
         return next
 
     def failed(self, error: BaseException, **told: Any) -> Next:
-        """The request raised this. Reported if it says something about the host, otherwise given back as sent."""
+        """Reports an exception of the request as evidence about the host.
+
+        An exception that says nothing about the host gives the permit back as sent.
+        """
         if kind := error_kind(error):
             return self.report(error=kind, **told)
         if self.slots == 1:
@@ -281,21 +302,25 @@ class Permit:
         return Next("give_up", reason=repr(error))
 
     def renew(self) -> None:
-        """The lease lasts longer from now on. Raises `LeaseLost`: abort the request."""
+        """Extends the lease. Raises `LeaseLost` if it has ended, and the request must then be
+        aborted.
+        """
         self._coordinator._run(self._coordinator._talk.renew_one(self.state))
 
     def cancel(self, *, sent: bool = False) -> None:
-        """Gives the permit back. ``sent``: the request may have left."""
+        """Gives the permit back. ``sent`` means that the request may have left."""
         self._coordinator.cancel([self], sent=sent)
 
     def keep(self) -> None:
-        """Renews the lease in a thread of its own until the permit is over; `lost` says if that failed."""
+        """Renews the lease in a thread of its own until the permit is over. `lost` tells of a
+        failure.
+        """
         self._let_go()
         self._kept = threading.Event()
         threading.Thread(target=self._keep, args=(self._kept,), daemon=True).start()
 
     def _keep(self, end: threading.Event) -> None:
-        """Renews at half of each lease."""
+        """Renews the lease at half of its length."""
         try:
             while not end.wait(max(0.0, self.lease_left - self.state.grant.lease / 2)):
                 if self.state.over:
@@ -305,7 +330,7 @@ class Permit:
             log.warning("%s: %s", self.key, error)
 
     def _let_go(self) -> None:
-        """The end of `keep`; the permit may go on."""
+        """Ends `keep`. The permit itself may continue."""
         if self._kept:
             self._kept.set()
 
@@ -313,7 +338,7 @@ class Permit:
         return {**self.attempts.fields(), **told} if self.attempts else told
 
     def __iter__(self) -> Iterator[Permit]:
-        """Each departure at its time, as a permit to be reported on its own."""
+        """Yields each departure at its time, as a permit with a report of its own."""
         for slot in range(self.slots):
             departure = Permit(self._coordinator, PermitState(self.state.grant, slot))
             departure.begin()
@@ -335,7 +360,7 @@ class Permit:
         try:
             if error is not None:
                 self.failed(error)
-            elif self.slots == 1:  # others of its departures may be under way
+            elif self.slots == 1:  # the other departures may be under way
                 self.cancel()
-        except PolitelyError as why:  # the request's own error matters more
+        except PolitelyError as why:  # the request's own error takes precedence
             log.warning("%s: not reported: %s", self.key, why)

@@ -1,4 +1,4 @@
-"""What can go wrong between asking and sending."""
+"""Errors between acquiring a permit and sending a request."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import Any
 
 
 class PolitelyError(Exception):
-    """Any of the errors below."""
+    """Base class of the errors below."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Pickled the usual way it would call the constructor with the message, which is not what that takes.
+        # The default pickling calls the constructor with the message, but the constructors of
+        # subclasses take other arguments.
         return _bare, (type(self), *self.args), self.__dict__
 
 
@@ -18,7 +19,9 @@ def _bare(kind: type[PolitelyError], *args: Any) -> PolitelyError:
 
 
 class Refused(PolitelyError):
-    """No permit will be granted: the key is parked, the line is full, or there is no room for another key."""
+    """No permit will be granted: the key is parked, its queue is full, or there is no room for
+    another key.
+    """
 
     def __init__(self, code: str, reason: str, retry_in: float | None = None) -> None:
         super().__init__(reason if retry_in is None else f"{reason}; ask again in {retry_in:g} s")
@@ -26,44 +29,50 @@ class Refused(PolitelyError):
         """``parked``, ``full``, ``line_full``, ``id_used`` or ``closing``."""
         self.reason = reason
         self.retry_in = retry_in
-        """Seconds until the answer may be another, if the coordinator knows."""
+        """Seconds until the answer may change, if the coordinator knows."""
 
 
 class TimedOut(PolitelyError):
-    """No permit within the caller's time."""
+    """No permit was granted within the caller's time."""
 
     def __init__(self, reason: str, retry_in: float = 0.0, position: int = 0) -> None:
         super().__init__(f"no permit in time: {reason}")
         self.reason = reason
-        """What is in the way: ``pace``, ``in flight``, ``hold, Retry-After``, ``engine away``, …"""
+        """The cause of the wait, such as ``pace``, ``in flight`` or ``hold, Retry-After``."""
         self.retry_in = retry_in
-        """Seconds until it is worth asking again."""
+        """Seconds until a new call is useful."""
         self.position = position
-        """How many were before it in the key's line."""
+        """The number of requests before this one in the key's queue."""
 
 
 class Away(TimedOut):
-    """The coordinator did not answer within the caller's time. Nothing may be sent: no permit was given."""
+    """The coordinator did not answer within the caller's time. No permit was granted, so nothing
+    may be sent.
+    """
 
     def __init__(self, why: str) -> None:
         super().__init__(f"the coordinator is away: {why}")
 
 
 class TooLate(PolitelyError):
-    """The permit was not used while it was valid; it was given back. Ask for another."""
+    """The permit was not used while it was valid, and was given back. Acquire another."""
 
 
 class LeaseLost(PolitelyError):
-    """The permit's lease is over, so its slot belongs to somebody else: the request must be aborted."""
+    """The permit's lease has ended and its slot is free for another request. The request must be
+    aborted.
+    """
 
 
 class BadCall(PolitelyError):
-    """The coordinator does not take the call, or can never be called so: a wrong field, a wrong token, a certificate that is
-    not trusted. Asking again does not help."""
+    """The coordinator does not accept the call, or can never be called with these settings.
+
+    Causes are a wrong field, a wrong token, or an untrusted certificate. A retry does not help.
+    """
 
     def __init__(self, detail: str, field: str | None = None, status: int = 400) -> None:
         super().__init__(detail if field is None else f"{field}: {detail}")
         self.detail = detail
         self.field = field
         self.status = status
-        """Of the answer; 0: the call did not reach the coordinator."""
+        """Status of the answer, or 0 if the call did not reach the coordinator."""

@@ -1,11 +1,12 @@
-"""The conversation with the coordinator, without any I/O: what to say, when to say it again, how long to sleep.
+"""The protocol of the coordinator's clients, without any I/O.
 
-Every call is a generator that yields a `Call` or a `Sleep` and is sent the `Reply`, or `NoReply` and why. The sync and
-the asyncio shell differ in nothing but how they do these two things, so they cannot differ in what they say.
+Every call is a generator. It yields a `Call` or a `Sleep`, and receives the `Reply`, or a `NoReply`
+with the reason. The sync and the asyncio shell only execute these two steps, so both send the same
+calls.
 
-A call that was not answered is made again under the same ids, after full jitter, until the caller's deadline: the
-coordinator answers a repeated id with the same permit and charges it once. Without an answer there is no permit, so
-nothing leaves while the coordinator is away.
+A call without an answer is repeated under the same ids, after full jitter, until the caller's
+deadline. The coordinator answers a repeated id with the same permit and charges it once. Without an
+answer there is no permit, so nothing leaves while the coordinator is unavailable.
 """
 
 from __future__ import annotations
@@ -28,47 +29,56 @@ from politely.state import PermitState
 log = logging.getLogger("politely")
 
 POLL_MAX = 30.0
-"""Seconds one call is held open. A place in line is kept for a minute, and proxies cut what is silent for long."""
+"""Maximum seconds for which a call is held open.
+
+A place in the queue is kept for a minute, and proxies close connections that are silent for long.
+"""
 ASK_AGAIN_MAX = 45.0
-"""Seconds until a wish is repeated at the latest, so that its place in line is not forgotten."""
+"""Maximum seconds until a wish is repeated, so that it keeps its place in the queue."""
 PAUSE_MIN = 0.01
-"""Seconds between two questions, whatever the answer said."""
+"""Minimum seconds between two calls, independent of the answer."""
 ANSWER_TAKES_MAX = 10.0
-"""Seconds a call may take beyond the time it is held open."""
+"""Seconds that a call may take beyond the time for which it is held open."""
 BACKOFF_BASE, BACKOFF_CAP = 0.1, 1.0
-"""Seconds. The cap is low because a permit costs the coordinator little and a worker that sleeps fetches nothing."""
+"""Seconds. The cap is low, because a permit costs the coordinator little and a sleeping worker
+fetches nothing.
+"""
 REPORT_WITHIN = 30.0
-"""Seconds a report is worth repeating."""
+"""Seconds for which a report is repeated."""
 REPORTS_MAX = 4096
-"""Reports the coordinator takes in one call …"""
+"""Maximum number of reports in one call, set by the coordinator."""
 REPORTS_BYTES_MAX = 2 << 20
-"""… and half the bytes: the wishes of an exchange need room too."""
+"""Maximum bytes of reports in one call: half of the coordinator's maximum, since the wishes of an
+exchange need room too.
+"""
 
 CLOSING = "closing"
-"""Refusals of a coordinator that is about to be away."""
+"""Code of refusals by a coordinator that is closing."""
 ID_USED = "id_used"
-"""In the refusal of a wish whose answer was lost for so long that the permit is gone."""
+"""Code of the refusal of a wish whose answer was lost until its permit had ended."""
 
 ALONE_MAX = 5
-"""Attempts at a request of which nobody else judges."""
+"""Maximum attempts at a request whose permit the coordinator does not know."""
 
 _FOR_NOW = frozenset({408, 429, 500, 502, 503, 504})
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 AWAY = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""Statuses of a coordinator that is not there, or not for us now."""
+"""Statuses of a coordinator that is unavailable, or that does not serve this client now."""
 
 UNDO_TAKES_MAX = 2.0
-"""Seconds in which a call that was given up gives back what it may have been granted."""
+"""Seconds in which a call that was given up returns the permits that it may have been granted."""
 
 T = TypeVar("T")
 Limits: TypeAlias = "dict[str, float | str | EllipsisType | None]"
 Batch: TypeAlias = "tuple[list[tuple[PermitState, Outcome]], list[Json]]"
-"""Reports of one call, and as they are written."""
+"""The reports of one call, as objects and as JSON."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """``body`` to ``path`` below ``/api/v1``; no answer within ``timeout`` seconds is no answer."""
+    """A call that sends ``body`` to ``path`` below ``/api/v1``, and fails after ``timeout``
+    seconds.
+    """
 
     path: str
     body: Json
@@ -91,32 +101,35 @@ class Reply:
 @dataclass(frozen=True)
 class NoReply:
     why: str
-    """Who was called, and what kept the answer from coming."""
+    """The address that was called, and the reason why no answer came."""
 
 
 Flow: TypeAlias = Generator["Call | Sleep", "Reply | NoReply | None", T]
 
 
 class Abandoned(BaseException):
-    """Thrown into a flow whose caller is gone: it gives back what it may have been granted, and ends."""
+    """Thrown into a flow whose caller has gone.
+
+    The flow returns the permits that it may have been granted, and ends.
+    """
 
 
 @dataclass
 class Talk:
-    """What one client says. ``now`` is a monotonic clock, ``chance`` draws from 0 to 1."""
+    """The calls of one client. ``now`` is a monotonic clock, and ``chance`` draws from 0 to 1."""
 
     client: str
     now: Callable[[], float]
     chance: Callable[[], float] = random.random
 
     def deadline(self, wait: float | None) -> float:
-        """``None`` waits for as long as it takes."""
+        """Returns the end of the wait. ``None`` means no limit."""
         return math.inf if wait is None else self.now() + wait
 
     # Permits
 
     def acquire(self, wish: Wish, wait: float | None) -> Flow[PermitState]:
-        """A permit whose request may leave now."""
+        """Returns a permit whose request may leave now."""
         deadline = self.deadline(wait)
         while True:
             (grant,) = yield from self.grants([wish], 0, deadline)
@@ -128,12 +141,13 @@ class Talk:
                 raise
             if begun:
                 return permit
-            wish = wish.again()  # this process slept over its start
+            wish = wish.again()  # the process was suspended past the start
 
     def begin(self, permit: PermitState) -> Flow[bool]:
-        """Sleeps until the permit's start. If it is too late for it then, gives it back and says no.
+        """Sleeps until the permit's start. Returns false and gives the permit back if its time has
+        passed.
 
-        A permit of several departures stays: its others may be under way.
+        A permit of several departures is kept, since the others may be under way.
         """
         while (early := permit.start - self.now()) > 0:
             yield Sleep(early)
@@ -146,7 +160,7 @@ class Talk:
     def acquire_any(
         self, wishes: Sequence[Wish], n: int, wait: float | None
     ) -> Flow[list[PermitState]]:
-        """The first permits to be had, at least one and at most ``n``, soonest first."""
+        """Returns the first available permits, at least one and at most ``n``, soonest first."""
         grants = yield from self.grants(wishes, n, self.deadline(wait))
         return sorted(map(PermitState, grants), key=lambda permit: permit.start)
 
@@ -157,7 +171,7 @@ class Talk:
         n: int,
         wait: float | None,
     ) -> Flow[tuple[list[Next], list[PermitState]]]:
-        """Reports, then permits: for all of the wishes, or with ``n`` for the first so many."""
+        """Reports, then acquires permits for all wishes, or for the first ``n``."""
         deadline = self.deadline(wait)
         *before, (told, report) = self._batches(told) or [([], [])]
         heard = yield from self._report(before)
@@ -170,7 +184,7 @@ class Talk:
             until = max(deadline, self.now() + REPORT_WITHIN)
             exchanged = yield from self._ask("exchange", body, until)
         except Abandoned:
-            if told:  # reported again, it is counted once
+            if told:  # a repeated report counts once
                 yield from self._report([(told, report)])
             yield from self._forget(wishes)
             raise
@@ -190,14 +204,16 @@ class Talk:
         return nexts, sorted(map(PermitState, asked.grants), key=lambda permit: permit.start)
 
     def grants(self, wishes: Sequence[Wish], n: int, deadline: float) -> Flow[list[Grant]]:
-        """Asks, and asks again under the same ids, until all (``n`` = 0) or some of the wishes are granted."""
+        """Repeats the call under the same ids until all (``n`` = 0) or some of the wishes are
+        granted.
+        """
         asked = _Asked(self, wishes, n, deadline)
         try:
             yield from self._until_granted(asked)
         except PolitelyError as error:
             yield from self._give_back(asked)
             if isinstance(error, Away):
-                yield from self._forget(asked.open, tries=1)  # an answer may have been lost
+                yield from self._forget(asked.open, tries=1)  # a lost answer may hold permits
             raise
         except Abandoned:
             yield from self._forget(wishes)
@@ -207,7 +223,10 @@ class Talk:
     def poll(
         self, wishes: Sequence[Wish], n: int, wait: float
     ) -> Flow[tuple[list[tuple[Wish, Grant | Refused | BadCall]], float]]:
-        """One long poll for the first ``n`` of the wishes, and seconds until it is worth asking for the others again."""
+        """Makes one long poll for the first ``n`` of the wishes.
+
+        Returns the answers, and the seconds until the next poll for the other wishes.
+        """
         asked = _Asked(self, wishes, n, self.now() + wait)
 
         def body() -> Json:
@@ -239,11 +258,13 @@ class Talk:
         yield Sleep(min(max(pause, PAUSE_MIN), ASK_AGAIN_MAX))
 
     def _give_back(self, asked: _Asked) -> Flow[None]:
-        """What came together with an error: the caller sees the error alone."""
+        """Gives back the permits that came together with an error, since the caller sees only the
+        error.
+        """
         yield from self.cancel([PermitState(grant) for grant in asked.grants], sent=False)
 
     def _forget(self, wishes: Sequence[Wish], tries: int = 0) -> Flow[None]:
-        """Gives up wishes by their ids: what an answer that never came granted for them goes back."""
+        """Gives up wishes by their ids, so that permits in a lost answer are returned."""
         if not wishes:
             return
         body = {"client": self.client, "permits": [wish.id for wish in wishes]}
@@ -256,7 +277,11 @@ class Talk:
     # Outcomes
 
     def report(self, told: Iterable[tuple[PermitState, Outcome]]) -> Flow[list[Next]]:
-        """What happened, and what to do next. Repeated, it is counted once. A wrong one is an error after all others are heard."""
+        """Reports outcomes and returns the next steps.
+
+        A repeated report counts once. A wrong report raises its error after all others are
+        delivered.
+        """
         heard = yield from self._report(self._batches(told))
         return _none_wrong(heard)
 
@@ -269,12 +294,12 @@ class Talk:
         return heard
 
     def _batches(self, told: Iterable[tuple[PermitState, Outcome]]) -> list[Batch]:
-        """As many to a call as the coordinator takes; one alone is too large for none."""
+        """Splits reports into calls that the coordinator accepts. A single report always fits."""
         batches: list[Batch] = []
         room = 0
         for permit, outcome in told:
             item = self._told(permit, outcome)
-            size = len(json.dumps(item)) + 1  # in ASCII, which is the longest it may be written
+            size = len(json.dumps(item)) + 1  # in ASCII, the longest encoding
             if not batches or size > room or len(batches[-1][1]) == REPORTS_MAX:
                 batches.append(([], []))
                 room = REPORTS_BYTES_MAX
@@ -284,7 +309,7 @@ class Talk:
         return batches
 
     def renew(self, permits: Sequence[PermitState]) -> Flow[None]:
-        """Their leases last longer; those that are gone are marked `lost`."""
+        """Extends leases. Permits whose leases have ended are marked `lost`."""
         if not permits:
             return
         names = {permit.name: permit for permit in permits}
@@ -294,20 +319,22 @@ class Talk:
             "renew", lambda: {"client": self.client, "permits": list(names)}, until
         )
         for renewed in answer["renewed"]:
-            # From when it was asked: the answer may have been long under way.
+            # The lease counts from the time of the call, because the answer may have taken long.
             names[renewed["permit"]].lease_until = asked + renewed["lease_ms"] / 1000
         for name in answer["lost"]:
             names[name].lost = True
 
     def renew_one(self, permit: PermitState) -> Flow[None]:
-        """As `renew`; a lost lease is an error."""
+        """As `renew`, but raises `LeaseLost` if the lease has ended."""
         if not permit.is_lost(self.now()):
             yield from self.renew([permit])
         if permit.is_lost(self.now()):
             raise LeaseLost(f"{permit.key}: the lease is over; abort the request")
 
     def cancel(self, permits: Sequence[PermitState], sent: bool) -> Flow[None]:
-        """Gives permits back. Tried for a while only: a lease ends by itself."""
+        """Gives permits back. The call is repeated only for a short time, because a lease ends by
+        itself.
+        """
         names = [permit.name for permit in permits if not permit.over]
         body = {"client": self.client, "permits": names} | ({"sent": True} if sent else {})
         for permit in permits:
@@ -320,7 +347,9 @@ class Talk:
             log.warning("%d permits were not given back; their leases will end", len(names))
 
     def set_limits(self, key: str, limits: Limits) -> Flow[None]:
-        """An operator's numbers for one key: those not named stay, `None` takes one back."""
+        """Sets an operator's limits of one key. Limits that are not named stay, and `None` removes
+        one.
+        """
         body = {name: number for name, number in limits.items() if number is not ...}
         path = f"keys/{quote(key, safe='')}"
         yield from self._ask(path, lambda: body, self.now() + REPORT_WITHIN, "PATCH")
@@ -347,15 +376,18 @@ class Talk:
         return heard
 
     def _alone(self, outcome: Outcome, next: Next) -> Next:
-        """A coordinator that knows nothing of the permit (it was killed, the lease ran out) cannot judge the request; it
-        would be lost if nobody did."""
+        """Decides on a retry if the coordinator does not know the permit.
+
+        The coordinator was killed or the lease has ended, so the coordinator cannot judge the
+        request. The request would be lost without this decision.
+        """
         failed = outcome.error is not None or outcome.status in _FOR_NOW
         judged = next.what != "done"
         if judged or not failed or outcome.method not in _SAFE or outcome.attempt >= ALONE_MAX:
             return next
         return replace(next, what="retry", after=BACKOFF_CAP * (1 + self.chance()))
 
-    # Asking until there is an answer
+    # Repeating a call until there is an answer
 
     def _ask(
         self, path: str, body: Callable[[], Json], deadline: float, method: str = "POST"
@@ -365,7 +397,7 @@ class Talk:
             said = body()
             held = said.get("wait_ms", 0) / 1000
             reply = yield Call(path, said, held + ANSWER_TAKES_MAX, method)
-            assert reply is not None  # to a call
+            assert reply is not None  # a `Call` always gets a reply
             if isinstance(reply, NoReply):
                 why = reply.why
             elif reply.status < 300:
@@ -388,7 +420,7 @@ class Talk:
 
 
 class _Asked:
-    """Wishes on their way to being granted."""
+    """Wishes that are not granted yet."""
 
     def __init__(self, talk: Talk, wishes: Sequence[Wish], n: int, deadline: float) -> None:
         self.talk, self.n, self.deadline = talk, n, deadline
@@ -405,7 +437,10 @@ class _Asked:
         return [wish.body() for wish in self.open]
 
     def hear(self, answer: Json) -> float | None:
-        """Seconds until it is worth asking again; `None`: it is not. What is granted is kept before anything is raised."""
+        """Returns the seconds until the next call, or `None` if no further call is needed.
+
+        Grants are stored before an error is raised.
+        """
         now = self.talk.now()
         pause: float = answer.get("retry_in_ms", 0) / 1000
         waiting: list[Wish] = []
@@ -440,11 +475,12 @@ class _Asked:
         self.open = [anew.get(wish.id, wish) for wish in self.open if wish.id not in settled]
         if wrong:
             raise wrong[0]
-        # Of some among many, those not answered are waited for; of all, none may be missing.
+        # With `n`, wishes without an answer may still be granted. Without it, every wish must be
+        # granted.
         enough = (self.grants or not self.open) if self.n else (refused or not waiting)
         if enough and refused and not self.grants:
             raise refused[0]
-        if self.n:  # the reason of one wish among many says little
+        if self.n:  # the reason of one wish does not describe the others
             self.timed_out = TimedOut("none of them may leave", pause)
         return None if enough else pause
 

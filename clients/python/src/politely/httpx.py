@@ -1,13 +1,15 @@
-"""Transports for httpx: every request of a client is paced, reported and retried, with no further code.
+"""Transports for httpx that pace, report and retry every request of a client without further code.
 
 >>> client = httpx.Client(transport=PoliteTransport(Coordinator()))              # doctest: +SKIP
 
-What the coordinator says is to be sent again is sent again here, if its body can be; the caller sees the last answer.
-Error answers are read whole before they are handed on, because what becomes of the request is in them; other bodies stream, and
-the slot is taken until the body has come or is closed. A request that does not answer by the end of its lease times
-out; a body that comes for longer renews it.
+A request is sent again if the coordinator says so and its body can be repeated. The caller gets the
+last answer. Error answers are read whole before they are returned, because they decide what becomes
+of the request. Other bodies stream, and the slot is taken until the body has come or is closed. A
+request without an answer by the end of its lease times out. A body that takes longer renews the
+lease.
 
-A wait for a permit does not count against httpx's time-outs; ``wait`` bounds it (`TimedOut` is raised as it is).
+A wait for a permit does not count against httpx's time-outs. ``wait`` limits it, and the transport
+raises `TimedOut` unchanged.
 """
 
 from __future__ import annotations
@@ -35,11 +37,13 @@ log = logging.getLogger("politely")
 
 
 class PoliteTransport(httpx.BaseTransport):
-    """Around another transport. ``asked`` as in `Coordinator.acquire`.
+    """A transport that wraps another. ``asked`` as in `Coordinator.acquire`.
 
-    The default is httpx's own, with the proxies of the environment (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY). What
-    ``httpx.Client(transport=PoliteTransport(…), …)`` is given beside it holds too: ``proxy``, ``trust_env``, ``verify``, ``cert``, ``http1``, ``http2``
-    and ``limits``. With a transport of your own these are errors (`ValueError`): set them there.
+    The default is httpx's own transport, with the proxies of the environment (HTTP_PROXY,
+    HTTPS_PROXY, ALL_PROXY, NO_PROXY). Further arguments of
+    ``httpx.Client(transport=PoliteTransport(…), …)`` apply too: ``proxy``, ``trust_env``,
+    ``verify``, ``cert``, ``http1``, ``http2`` and ``limits``. With a transport of your own these
+    are errors (`ValueError`): set them on that transport.
     """
 
     def __init__(
@@ -68,7 +72,7 @@ class PoliteTransport(httpx.BaseTransport):
             time.sleep(pause)
 
     def _attempt(self, request: httpx.Request, permit: Permit) -> httpx.Response | Exception:
-        """An answer, or the exception that the request ended in."""
+        """Returns the answer, or the exception that ended the request."""
         _bound(request, permit.lease_left)
         sent = time.monotonic()
         try:
@@ -93,7 +97,7 @@ class PoliteTransport(httpx.BaseTransport):
         return heard.whole()
 
     def close(self) -> None:
-        """Closes the transport within, not the coordinator."""
+        """Closes the wrapped transport, not the coordinator."""
         self._transport.close()
 
 
@@ -128,7 +132,7 @@ class AsyncPoliteTransport(httpx.AsyncBaseTransport):
     async def _attempt(
         self, request: httpx.Request, permit: AsyncPermit
     ) -> httpx.Response | Exception:
-        """An answer, or the exception that the request ended in."""
+        """Returns the answer, or the exception that ended the request."""
         _bound(request, permit.lease_left)
         sent = time.monotonic()
         try:
@@ -154,17 +158,20 @@ class AsyncPoliteTransport(httpx.AsyncBaseTransport):
         return heard.whole()
 
     async def aclose(self) -> None:
-        """Closes the transport within, not the coordinator."""
+        """Closes the wrapped transport, not the coordinator."""
         await self._transport.aclose()
 
 
 def _can_repeat(request: httpx.Request) -> bool:
-    """A body that was streamed is gone. Methods are the coordinator's business."""
+    """Returns whether the body can be sent again, which a stream cannot.
+
+    The coordinator decides which methods are retried.
+    """
     return isinstance(request.stream, httpx.ByteStream)
 
 
 def _bound(request: httpx.Request, lease_left: float) -> None:
-    """No time-out is longer than the lease."""
+    """Limits all time-outs to the lease."""
     timeouts = request.extensions.get("timeout", {})
     bounded = {
         name: lease_left if timeouts.get(name) is None else min(timeouts[name], lease_left)
@@ -174,7 +181,7 @@ def _bound(request: httpx.Request, lease_left: float) -> None:
 
 
 class _Heard:
-    """What a response says, as it comes."""
+    """The content of a response, for its report."""
 
     def __init__(self, response: httpx.Response, latency: float) -> None:
         self.status = response.status_code
@@ -190,7 +197,7 @@ class _Heard:
         self.bytes = response.num_bytes_downloaded
 
     def fields(self) -> dict[str, Any]:
-        """For a report."""
+        """Returns the fields of the report."""
         if self.error is not None:
             return {"error": error_kind(self.error) or "reset", "latency": self.latency}
         body_start = None
@@ -205,8 +212,8 @@ class _Heard:
         }
 
     def whole(self) -> httpx.Response:
-        """The answer once more, its body decoded already."""
-        # An answer to HEAD keeps what it says of the body it does not have.
+        """Returns the answer with its decoded body."""
+        # An answer to HEAD keeps the headers about the body that it does not have.
         of_body = (b"content-encoding", b"content-length", b"transfer-encoding")
         headers = [
             (name, value)
@@ -218,7 +225,7 @@ class _Heard:
         )
 
     def streaming(self, stream: httpx.SyncByteStream | httpx.AsyncByteStream) -> httpx.Response:
-        """The answer with a body that is watched."""
+        """Returns the answer with a body that is watched."""
         return httpx.Response(
             self.status, headers=self.headers, stream=stream, extensions=self.extensions
         )
@@ -229,7 +236,7 @@ def _tell(permit: Permit, heard: _Heard) -> None:
         return
     try:
         permit.report(**heard.fields())
-    except PolitelyError as why:  # a page that came is not lost for it
+    except PolitelyError as why:  # a failed report must not lose the page
         log.warning("%s: not reported: %s", permit.key, why)
 
 
@@ -243,7 +250,7 @@ async def _tell_async(permit: AsyncPermit, heard: _Heard) -> None:
 
 
 def _dropped(permit: Permit, heard: _Heard, response: httpx.Response) -> None:
-    """The response was dropped without being closed."""
+    """Closes and reports a response that was collected without being closed."""
     if permit.state.over:
         return
 
@@ -253,9 +260,9 @@ def _dropped(permit: Permit, heard: _Heard, response: httpx.Response) -> None:
         _tell(permit, heard)
 
     try:
-        # What collects garbage must not wait for an answer.
+        # The garbage collector must not wait for an answer.
         threading.Thread(target=close, daemon=True).start()
-    except RuntimeError:  # the interpreter ends
+    except RuntimeError:  # the interpreter is ending
         close()
 
 
@@ -283,11 +290,11 @@ def _dropped_async(
 
 
 _closing: set[asyncio.Task[None]] = set()
-"""The loop itself keeps no task alive."""
+"""Strong references, since the event loop holds none to its tasks."""
 
 
 class _Body(httpx.SyncByteStream):
-    """A body that renews its lease while it comes, and reports when it has."""
+    """A body that renews its lease while it comes, and reports at its end."""
 
     def __init__(self, response: httpx.Response, permit: Permit, heard: _Heard) -> None:
         self._response, self._permit, self._heard = response, permit, heard

@@ -1,6 +1,7 @@
-"""What a response or an exception says about the host: of httpx, requests, urllib3, Twisted and Scrapy alike.
+"""Classifies responses and exceptions of httpx, requests, urllib3, Twisted and Scrapy.
 
-They are told apart by what they have and by their classes' names, so that none of them need be installed.
+They are told apart by their attributes and by the names of their classes, so none of these packages
+must be installed.
 """
 
 from __future__ import annotations
@@ -13,10 +14,14 @@ from typing import Any
 from politely.bodies import ErrorKind, Outcome
 
 BODY_START_MAX = 16 * 1024
-"""The coordinator looks at no more."""
+"""The number of bytes that the coordinator reads of a body."""
 
 def body_matters(status: int) -> bool:
-    """Error pages may be block pages or state a limit in words; a gone page's text says nothing."""
+    """Returns whether a body with this status is evidence.
+
+    Error pages may be block pages or state a limit in words. The text of a missing page says
+    nothing.
+    """
     return 400 <= status < 600 and status not in (404, 410)
 
 
@@ -39,7 +44,7 @@ _HEADER_PARTS = ("ratelimit", "rate-limit", "x-app-limit", "x-user-limit")
 
 
 def headers_that_matter(headers: Mapping[str, str]) -> dict[str, str]:
-    """Those that tell of limits and block pages; never cookies."""
+    """Returns the headers about limits and block pages, and never cookies."""
     lower = ((name.lower(), value) for name, value in headers.items())
     return {
         name: value
@@ -49,7 +54,10 @@ def headers_that_matter(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def of_response(response: Any) -> Outcome:
-    """The outcome of an ``httpx.Response`` or a ``requests.Response``. A body that was not read is not touched."""
+    """Returns the outcome of an ``httpx.Response`` or a ``requests.Response``.
+
+    A body that was not read is not read here either.
+    """
     body = _body_if_read(response)
     status: int = response.status_code
     body_start = None
@@ -67,12 +75,15 @@ def of_response(response: Any) -> Outcome:
 
 
 def _has_request(response: Any) -> bool:
-    # An httpx response without a request raises when asked for it.
+    # The attribute of an httpx response without a request raises an error.
     return getattr(response, "_request", response) is not None
 
 
 def _body_if_read(response: Any) -> bytes | None:
-    """httpx keeps ``_content`` when it has read, requests ``False`` until then."""
+    """Returns the body if it was read.
+
+    httpx sets ``_content`` when it has read the body. In requests it is ``False`` until then.
+    """
     content = getattr(response, "_content", None)
     return content if isinstance(content, bytes) else None
 
@@ -80,7 +91,7 @@ def _body_if_read(response: Any) -> bytes | None:
 def _elapsed(response: Any) -> float | None:
     try:
         return float(response.elapsed.total_seconds())
-    except (AttributeError, RuntimeError):  # httpx: not closed yet
+    except (AttributeError, RuntimeError):  # httpx raises it before the response is closed
         return None
 
 
@@ -129,10 +140,10 @@ _MALFORMED = {
     "ParseError",
 }
 _NOT_THE_HOST = {"PoolTimeout", "LocalProtocolError", "InvalidURL", "UnsupportedProtocol"}
-"""Our own side's trouble."""
+"""Errors of this side."""
 
 _KINDS: tuple[tuple[ErrorKind, set[str]], ...] = (
-    # From the particular to the general: a failed lookup is a failed connection too.
+    # The most specific kind comes first: a failed lookup is a failed connection too.
     ("tls", _TLS),
     ("resolver", _RESOLVER),
     ("timeout", _TIMEOUTS),
@@ -144,7 +155,7 @@ _NAMES_NOBODY = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NON
 
 
 def error_kind(error: BaseException) -> ErrorKind | None:
-    """What kept the response from coming; ``None`` if this says nothing about the host."""
+    """Returns why no response came, or ``None`` if this is not evidence about the host."""
     chain = list(chain_of(error))
     if type(error).__name__ in _NOT_THE_HOST:
         return None
@@ -155,7 +166,7 @@ def error_kind(error: BaseException) -> ErrorKind | None:
             return "tls"
         if type(each).__module__.startswith("OpenSSL"):
             return "tls"
-    # Where the system's own error was not kept, its number is in the text.
+    # If the system's own error was not kept, its number is in the text.
     text = " ".join(str(each) for each in chain)
     if "[Errno -2]" in text or "[Errno -5]" in text:
         return "no_such_host"
@@ -166,7 +177,9 @@ def error_kind(error: BaseException) -> ErrorKind | None:
 
 
 def _by_name(error: BaseException) -> ErrorKind | None:
-    """By the nearest of its classes that is known: urllib3 has failed connections be time-outs."""
+    """Returns the kind of the most derived known class, since urllib3's failed connections are
+    time-outs.
+    """
     for cls in type(error).__mro__:
         for kind, names in _KINDS:
             if cls.__name__ in names:
@@ -175,13 +188,13 @@ def _by_name(error: BaseException) -> ErrorKind | None:
 
 
 def chain_of(error: BaseException, seen: set[int] | None = None) -> Iterator[BaseException]:
-    """The error, and whatever it says it came from. Bounded, since errors may go in circles."""
+    """Yields the error and its causes. The number is limited, since causes may form a cycle."""
     seen = set() if seen is None else seen
     if id(error) in seen or len(seen) >= 20:
         return
     seen.add(id(error))
     yield error
-    reasons = getattr(error, "reasons", None)  # Twisted: a list of failures
+    reasons = getattr(error, "reasons", None)  # Twisted has a list of failures
     within = [error.__cause__, error.__context__, getattr(error, "reason", None), *error.args]
     within += [getattr(each, "value", None) for each in reasons or ()]
     for each in within:

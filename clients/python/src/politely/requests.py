@@ -1,11 +1,12 @@
-"""An adapter for requests: every request of a session is paced, reported and retried, with no further code.
+"""An adapter for requests that paces, reports and retries every request without further code.
 
 >>> session = requests.Session()                                                 # doctest: +SKIP
 >>> adapter = PoliteAdapter(Coordinator())                                       # doctest: +SKIP
 >>> session.mount("http://", adapter), session.mount("https://", adapter)        # doctest: +SKIP
 
-While a body is read its lease is renewed; with ``stream=True`` the slot is taken until the response is closed. What is read
-of ``response.raw`` must come within the lease. A request's body that is a stream or generator is sent once.
+While a body is read, its lease is renewed. With ``stream=True`` the slot is taken until the
+response is closed. Reads of ``response.raw`` must end within the lease. A request whose body is a
+stream or generator is sent once.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ Seconds: TypeAlias = "None | float | tuple[float, float] | tuple[float, None] | 
 
 
 class PoliteAdapter(HTTPAdapter):
-    """Asks ``coordinator`` before every attempt. ``asked`` as in `Coordinator.acquire`."""
+    """An adapter that acquires a permit before every attempt. ``asked`` as in
+    `Coordinator.acquire`.
+    """
 
     def __init__(self, coordinator: Coordinator, **asked: Any) -> None:
         super().__init__()
@@ -59,7 +62,7 @@ class PoliteAdapter(HTTPAdapter):
                 bounded: Any = _bounded(timeout, permit.lease_left)
                 sent = time.monotonic()
                 came = super().send(request, stream, bounded, verify, cert, proxies)
-                latency = time.monotonic() - sent  # requests itself takes it when all of this is over
+                latency = time.monotonic() - sent  # requests measures it after this method returns
                 _keep_while_read(came, permit)
                 if not stream or came.status_code >= 400:
                     came.content  # noqa: B018: reads it
@@ -83,10 +86,10 @@ class PoliteAdapter(HTTPAdapter):
 
 
 def _bounded(timeout: Seconds, lease_left: float) -> tuple[float, float] | Timeout:
-    """No time-out is longer than the lease."""
+    """Returns the time-outs, limited to the lease."""
     if isinstance(timeout, Timeout):
         bounded = timeout.clone()
-        total = timeout.total  # bounds the others; None or a mark, if it was not given
+        total = timeout.total  # limits the others; None or a marker if it was not given
         bounded.total = min(total, lease_left) if isinstance(total, (int, float)) else lease_left
         return bounded
     connect, read = timeout if isinstance(timeout, tuple) else (timeout, timeout)
@@ -97,8 +100,11 @@ def _bounded(timeout: Seconds, lease_left: float) -> tuple[float, float] | Timeo
 
 
 def _keep_while_read(response: requests.Response, permit: Permit) -> None:
-    """By a thread, since a read waits for all bytes of its chunk, however slowly they come."""
-    read = response.iter_content  # `content` and `iter_lines` read through it too
+    """Renews the lease in a thread while the body is read.
+
+    A read waits for all bytes of its chunk, however slowly they come.
+    """
+    read = response.iter_content  # `content` and `iter_lines` use it too
 
     def kept(chunks: Iterator[Any]) -> Iterator[Any]:
         permit.keep()
@@ -130,7 +136,7 @@ def _tell(
         else:
             permit.report(came, latency=latency, body_coming=True)
             _at_close(came, permit, latency)
-    except PolitelyError as why:  # a page that came is not lost for it
+    except PolitelyError as why:  # a failed report must not lose the page
         log.warning("%s: not reported: %s", permit.key, why)
 
 
@@ -150,7 +156,7 @@ def _at_close(response: requests.Response, permit: Permit, latency: float | None
 
 
 def _dropped(permit: Permit, status: int, latency: float | None, raw: Any) -> None:
-    """The response was dropped without being closed."""
+    """Closes and reports a response that was collected without being closed."""
     if permit.state.over:
         return
 
@@ -163,7 +169,7 @@ def _dropped(permit: Permit, status: int, latency: float | None, raw: Any) -> No
             log.warning("%s: not reported: %s", permit.key, why)
 
     try:
-        # What collects garbage must not wait for an answer.
+        # The garbage collector must not wait for an answer.
         threading.Thread(target=close, daemon=True).start()
-    except RuntimeError:  # the interpreter ends
+    except RuntimeError:  # the interpreter is ending
         close()

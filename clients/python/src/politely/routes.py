@@ -1,7 +1,8 @@
-"""Which way a request goes: directly, or through a proxy, and never past the permits.
+"""Chooses the route of a request, directly or through a proxy, and never without a permit.
 
-httpx takes proxies from the environment only for a client without a transport of its own, and a client with a proxy never
-asks its transport. So the transports here choose the proxy themselves, and `guard` hands them what a client is given.
+httpx takes proxies from the environment only for a client without a transport of its own. A client
+with a proxy never calls its transport. Therefore the transports here choose the proxy themselves,
+and `guard` passes them the arguments of the client.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from urllib.request import getproxies, proxy_bypass
 import httpx
 
 _HELD = ("verify", "cert", "http1", "http2", "limits")
-"""What a client is given for its transport, and does not hand to one of the caller's."""
+"""Arguments of a client for its transport, which it does not pass to a transport of the caller."""
 
 
 class _Choice:
-    """One transport per proxy, made when it is first needed."""
+    """One transport per proxy, made at its first use."""
 
     def __init__(self, make: Callable[..., Any]) -> None:
         self._make = make
@@ -28,14 +29,14 @@ class _Choice:
         self._made: dict[Any, Any] = {}
 
     def configure(self, proxy: Any, trust_env: bool, settings: dict[str, Any]) -> None:
-        """As a client is told."""
+        """Takes the arguments of a client."""
         if not trust_env:
             self._proxies = {}
         self._proxy = proxy
         self._settings = {"trust_env": trust_env, **settings}
 
     def of(self, url: httpx.URL) -> Any:
-        """The transport of requests to `url`."""
+        """Returns the transport for requests to `url`."""
         proxy = self._proxy if self._proxy is not None else self._of_environment(url)
         key = str(proxy.url) if isinstance(proxy, httpx.Proxy) else proxy
         if key not in self._made:
@@ -77,7 +78,7 @@ class AsyncRoutes(_Choice, httpx.AsyncBaseTransport):
 
 
 def guard(client: type[Any], polite: type[Any]) -> None:
-    """Lets ``client`` hand its proxy to a ``polite`` transport: by itself it would send past it."""
+    """Makes ``client`` pass its proxy to a ``polite`` transport instead of bypassing it."""
     begin = client.__init__
 
     @functools.wraps(begin)
@@ -91,7 +92,7 @@ def guard(client: type[Any], polite: type[Any]) -> None:
 
 
 def _handed_over(transport: Any, given: dict[str, Any], polite: type[Any]) -> dict[str, Any]:
-    """What is left for the client to be given."""
+    """Passes arguments to the transport, and returns those that remain for the client."""
     mounts = given.get("mounts") or {}
     for pattern, mounted in mounts.items():
         if mounted is not None and not isinstance(mounted, polite):

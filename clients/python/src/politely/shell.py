@@ -1,4 +1,4 @@
-"""What the two shells share that is about HTTP: settings, requests, replies."""
+"""The HTTP part that both shells share: settings, requests and replies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def talk(client: str | None) -> Talk:
 
 
 class Places:
-    """Coordinators that share their keys: the first is called, and when it has no answer, or is ending, the next."""
+    """Coordinators that share their keys.
+
+    The first is called. If it does not answer or is closing, the next one is called.
+    """
 
     def __init__(self, urls: str | Iterable[str]) -> None:
         named = urls.split(",") if isinstance(urls, str) else urls
@@ -39,29 +42,33 @@ class Places:
         self._current = 0
 
     def current(self) -> tuple[int, str]:
-        """Which to call, and where that is."""
+        """Returns the index and the URL of the coordinator to call."""
         current = self._current
         return current, self._bases[current]
 
     def heard(self, place: int, reply: Reply | NoReply) -> Reply | NoReply:
-        """What the one at ``place`` answered. If it will not do what is asked, the next is called from now on."""
+        """Takes the reply of the coordinator at ``place``.
+
+        If it does not serve the call, the next coordinator is called from now on.
+        """
         if len(self._bases) == 1 or not _is_leaving(reply):
             return reply
-        if self._current == place:  # of several calls that failed together only one moves on
+        if self._current == place:  # of several concurrent failures only one moves on
             self._current = (place + 1) % len(self._bases)
-        # When to come again concerns the one that said so.
+        # The Retry-After is only about the coordinator that sent it.
         return reply if isinstance(reply, NoReply) else replace(reply, retry_after=None)
 
     def missed(self, place: int, error: httpx.TransportError | httpx.InvalidURL) -> NoReply:
-        """The call did not get through. Raises `BadCall` if it never will."""
+        """Takes the error of a call. Raises `BadCall` if no retry can succeed."""
         url, text = _shown(self._bases[place]), str(error)
-        # Other such errors are of a connection's state, and the next connection has another.
+        # Other errors of this type are about the state of a connection, and the next connection has
+        # another.
         unsayable = isinstance(error, httpx.LocalProtocolError) and "header value" in text
         if unsayable:
-            text = "the token holds what a header must not"  # the exception says the token itself
+            text = "the token holds what a header must not"  # the exception contains the token
         log.debug("%s: %s: %s", url, type(error).__name__, text)
         why = f"{url}: {type(error).__name__}: {text}" if text else f"{url}: {type(error).__name__}"
-        # Of several coordinators another may have a certificate that is good.
+        # Another coordinator may have a trusted certificate.
         untrusted = len(self._bases) == 1 and _is_untrusted(error)
         if untrusted or unsayable or isinstance(error, _NEVER):
             raise BadCall(why, status=0) from None
@@ -80,7 +87,7 @@ def _base(url: str) -> str:
 
 
 _NEVER = (httpx.InvalidURL, httpx.UnsupportedProtocol)
-"""What we say is wrong, whoever answers."""
+"""Errors of this side, independent of the coordinator."""
 
 
 def _is_untrusted(error: BaseException) -> bool:
@@ -88,7 +95,7 @@ def _is_untrusted(error: BaseException) -> bool:
 
 
 def _shown(base: str) -> str:
-    """Without a user and a password."""
+    """Returns the URL without user and password."""
     return str(httpx.URL(base).copy_with(userinfo=b""))
 
 
@@ -101,15 +108,17 @@ def _is_leaving(reply: Reply | NoReply) -> bool:
 
 
 def settings(token: str | None) -> dict[str, Any]:
-    """For either httpx client. The token defaults to the environment's ``POLITELY_TOKEN``."""
+    """Returns the settings for both httpx clients. The token defaults to ``POLITELY_TOKEN``."""
     token = token or os.environ.get("POLITELY_TOKEN")
     return {
         "headers": {"authorization": f"Bearer {token}"} if token else {},
-        # The proxy of the environment is for pages.
+        # The environment's proxy is for pages.
         "trust_env": False,
-        # What this machine trusts, or the file that SSL_CERT_FILE names: coordinators seldom have certificates for the world.
+        # The machine's authorities, or the file in SSL_CERT_FILE: a coordinator's certificate is
+        # seldom from a public authority.
         "verify": ssl.create_default_context(),
-        # Every waiting worker holds one call open; the coordinator bounds them, not the pool.
+        # Every waiting worker holds one call open. The coordinator limits their number, not the
+        # pool.
         "limits": httpx.Limits(max_connections=None, max_keepalive_connections=64),
     }
 
@@ -124,7 +133,7 @@ def request_of(call: Call, base: str) -> dict[str, Any]:
 
 
 def reply_of(response: httpx.Response, base: str) -> Reply | NoReply:
-    """`NoReply` for an answer that is none: half a page of a proxy, say."""
+    """Returns the reply, or `NoReply` for an invalid answer such as half a page of a proxy."""
     try:
         body = response.json()
     except ValueError:
@@ -139,7 +148,7 @@ def reply_of(response: httpx.Response, base: str) -> Reply | NoReply:
 def outcome_of(
     response: Any | None, outcome: Outcome | None, told: dict[str, Any]
 ) -> Outcome:
-    """From one of three ways to say it, `told` refining the first."""
+    """Returns the given outcome, or that of the response with the fields of `told`."""
     if outcome is not None:
         return outcome
     if response is not None:

@@ -1,4 +1,4 @@
-"""What a permit is worth at a time: when its request may start, until when, and how long its slot is ours."""
+"""The validity of a permit: the start, the latest start, and the end of its lease."""
 
 from __future__ import annotations
 
@@ -11,31 +11,33 @@ class PermitState:
     def __init__(self, grant: Grant, slot: int = 0) -> None:
         self.grant = grant
         self.slot = slot
-        """Which of the grant's departures."""
+        """The index of this departure in its grant."""
         self.start = grant.start + slot * grant.interval
-        """The request may leave from now on …"""
+        """The time from which the request may leave."""
         self.valid_until = self.start + grant.valid_for
-        """… and must have left by now."""
+        """The time by which the request must have left."""
         self.lease_until = self.start + grant.lease
-        """The slot returns by itself: what takes longer is renewed, or aborted."""
+        """The time at which the slot returns by itself. A longer request must be renewed or
+        aborted.
+        """
         self.lost = False
-        """The coordinator said that the lease is gone."""
+        """Whether the coordinator answered that the lease has ended."""
         self.over = False
-        """Reported or cancelled."""
+        """Whether the permit was reported or cancelled."""
 
     @property
     def name(self) -> str:
-        """The coordinator's name for the permit."""
+        """The coordinator's id for the permit."""
         return self.grant.permit
 
     @property
     def key(self) -> str:
-        """The key whose limits it keeps."""
+        """The key whose limits the permit keeps."""
         return self.grant.key
 
     @property
     def target(self) -> str:
-        """The URL or key that was asked for."""
+        """The URL or key for which the permit was acquired."""
         return self.grant.wish.target
 
     def may_start(self, now: float) -> bool:
@@ -45,9 +47,11 @@ class PermitState:
         return self.lost or now >= self.lease_until
 
     def lease_left(self, now: float) -> float:
-        """Seconds until the request must be over."""
+        """Seconds until the request must have ended."""
         return 0.0 if self.lost else max(0.0, self.lease_until - now)
 
     def wants_renewal(self, now: float) -> bool:
-        """Half of the lease is over: late enough to be rare, early enough to be answered."""
+        """Whether half of the lease has passed: late enough to renew rarely, early enough for an
+        answer.
+        """
         return self.lease_until - now <= self.grant.lease / 2

@@ -1,28 +1,32 @@
-"""Scrapy, directed by a coordinator: no request leaves without its permit, and a refused one is not lost.
+"""Directs Scrapy by a coordinator: every request has a permit, and a refused request is retried.
 
 >>> ADDONS = {"politely.scrapy.Politely": 500}
 >>> POLITELY_COORDINATOR = "http://127.0.0.1:7077"
 
-That is all of it. The settings:
+Nothing else is needed. The settings:
 
 =====================  ==============================================================
 POLITELY_COORDINATOR   the coordinator's URL; default ``http://127.0.0.1:7077``;
-                       of several that share their keys a list, or with commas
+                       several that share their keys are a list, or have commas
 POLITELY_TOKEN         its token; default the environment's ``POLITELY_TOKEN``
-POLITELY_CLIENT        what requests are booked under; default host and process id
-POLITELY_PATIENCE      seconds a parked host is waited for before its requests are
+POLITELY_CLIENT        the client's name at the coordinator; default host and
+                       process id
+POLITELY_PATIENCE      seconds to wait for a parked host before its requests are
                        dropped with `IgnoreRequest`; default 3600
 =====================  ==============================================================
 
-A request's ``meta["politely_key"]`` names its key where the URL is not to decide.
+A request's ``meta["politely_key"]`` names its key if the URL must not decide.
 
-**Why not only a middleware.** A request that waits in a downloader middleware occupies one of Scrapy's CONCURRENT_REQUESTS, so that
-sixteen requests to one slow host stop the crawl of all others; raising the number only moves the point. So waiting is
-done where requests cost nothing: in the scheduler. `PermitFirstQueue` keeps the queued requests by host and asks the
-coordinator, in one call for all hosts, for the first permits to be had; the engine gets a request only when it may leave at once.
-CONCURRENT_REQUESTS then bounds what is really under way. `PolitelyMiddleware` alone works as well, for those
-with a priority queue of their own, and waits in the downloader; then CONCURRENT_REQUESTS must be well above what all hosts together keep
-waiting.
+**Why not only a middleware.** A request that waits in a downloader middleware occupies one of
+Scrapy's CONCURRENT_REQUESTS. Sixteen requests to one slow host would stop the crawl of all other
+hosts, and a higher number only moves the limit. Therefore requests wait in the scheduler, where
+they cost nothing. `PermitFirstQueue` keeps the queued requests by host. It asks the coordinator, in
+one call for all hosts, for the first available permits. The engine gets a request only when it may
+leave at once. CONCURRENT_REQUESTS then limits the requests that are really under way.
+
+`PolitelyMiddleware` also works alone, for projects with a priority queue of their own. It then
+waits in the downloader, and CONCURRENT_REQUESTS must be well above the number of waiting requests
+of all hosts together.
 """
 
 from politely.scrapy.addon import Politely

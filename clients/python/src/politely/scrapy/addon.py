@@ -1,4 +1,4 @@
-"""The settings that go together."""
+"""The add-on that sets the settings of Scrapy together."""
 
 from __future__ import annotations
 
@@ -10,15 +10,20 @@ from politely.scrapy.robots import TellingRobotParser
 
 
 class Politely:
-    """A Scrapy add-on: middleware, queue, and none of Scrapy's own throttles. What a project sets itself stays."""
+    """A Scrapy add-on: sets the middleware and the queue, and turns off Scrapy's own throttles.
+
+    Settings of the project take precedence.
+    """
 
     def update_settings(self, settings: BaseSettings) -> None:
         middlewares = settings.getdict("DOWNLOADER_MIDDLEWARES")
-        # Next to the network: it sees what is really sent and what really came, before caches, redirects and retries.
+        # Next to the network, the middleware sees the requests and responses as they are sent and
+        # received: before caches, redirects and retries.
         middlewares.setdefault(PolitelyMiddleware, 950)
         settings.set("DOWNLOADER_MIDDLEWARES", middlewares, "addon")
         settings.set("SCHEDULER_PRIORITY_QUEUE", PermitFirstQueue, "addon")
-        # How many may be under way per host is the coordinator's word; a request must not wait after its permit came.
+        # The coordinator limits the requests under way per host. A request must not wait after its
+        # permit was granted.
         settings.set(
             "CONCURRENT_REQUESTS_PER_DOMAIN", settings.getint("CONCURRENT_REQUESTS"), "addon"
         )

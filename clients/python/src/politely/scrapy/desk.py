@@ -1,8 +1,9 @@
-"""The crawl's desk at the coordinator: permits for whatever hosts have requests queued, many hosts to a call.
+"""The coordinator session of a crawl: acquires permits for all hosts with queued requests, many
+hosts per call.
 
-A few wishes stand for every group of requests that is queued; a group is an origin, or a key named in a request's meta. A
-wish keeps its id, and with it its place in line, from poll to poll until it is granted. New groups do not wait for the poll that is
-under way: they get one of their own.
+Each group of queued requests has a few standing wishes. A group is an origin, or a key that a
+request's meta names. A wish keeps its id, and therefore its place in the queue, from poll to poll
+until it is granted. A new group does not wait for the poll under way: it gets a poll of its own.
 """
 
 from __future__ import annotations
@@ -35,19 +36,22 @@ if TYPE_CHECKING:
 log = logging.getLogger("politely")
 
 POLL = 2.0
-"""Seconds a poll is held open: as long as it may take until a group that was left out is asked for."""
+"""Seconds for which a poll is held open.
+
+This is also the longest time until a group that found no room is included.
+"""
 POLLS_MAX = 8
 WISHES_PER_POLL_MAX = 256
 PERMITS_PER_POLL = 1
-"""A call is held open until it has as many as it wants; the first would grow old meanwhile."""
+"""A call is held open until it has this many permits. With more, the first would become old."""
 WISHES_PER_GROUP_MAX = 4
-"""More would keep other workers waiting; fewer would cost a fast host a round trip per permit."""
+"""More wishes would delay other workers. Fewer would cost a fast host a round trip per permit."""
 NEWS_COLLECTED = 0.002
-"""Seconds in which wishes are collected before they are asked for."""
+"""Seconds in which new wishes are collected before a poll."""
 ROOM_LOOKED_FOR = 0.02
-"""Seconds between looks for room: a request that ends makes it without saying so."""
+"""Seconds between checks for room, since the end of a request sends no event."""
 ASK_AGAIN = 5.0
-"""Seconds until a wish is repeated that was refused for now."""
+"""Seconds until a wish that was refused for now is repeated."""
 
 KEY = "politely_key"
 
@@ -55,7 +59,7 @@ _desks: WeakKeyDictionary[Crawler, Desk] = WeakKeyDictionary()
 
 
 def group_of(request: Request) -> str:
-    """Requests of a group need the same permit."""
+    """Returns the group of a request. All requests of a group need the same permit."""
     key = request.meta.get(KEY)
     if key is not None:
         return str(key)
@@ -63,17 +67,17 @@ def group_of(request: Request) -> str:
 
 
 def origin_of(url: str) -> str:
-    """The URL's scheme, host and port, as a URL."""
+    """Returns the URL's scheme, host and port, as a URL."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/"
 
 
 Ticket: TypeAlias = "AsyncPermit | Refused | BadCall"
-"""With which a request leaves the queue: its permit, or why there will be none."""
+"""What a request takes from the queue: its permit, or the error instead of one."""
 
 
 class Desk:
-    """One per crawler: `Desk.of`."""
+    """The coordinator session of one crawler, from `Desk.of`."""
 
     def __init__(self, crawler: Crawler) -> None:
         settings = crawler.settings
@@ -89,34 +93,36 @@ class Desk:
         self._queued: Counter[str] = Counter()
         self._wishes: dict[str, list[Wish]] = {}
         self._paused: dict[str, float] = {}
-        """Groups that were refused for now, and until when."""
+        """The groups that were refused for now, and until when."""
         self._ready: list[tuple[float, int, Ticket, str]] = []
-        """A heap: when the request may leave, a number that breaks ties, its permit, its group."""
+        """A heap of the time when the request may leave, a number that breaks ties, the permit, and
+        the group.
+        """
         self._delays: dict[str, float] = {}
-        """Of each origin, the seconds its robots.txt asks for between two requests."""
+        """The Crawl-delay of each origin, in seconds."""
         self._handed: dict[Request, Ticket] = {}
-        """Permits whose requests are on their way through the engine to the middleware."""
+        """The permits whose requests are on their way through the engine to the middleware."""
         self._count = 0
         self._news = asyncio.Event()
         self._polls: set[asyncio.Task[None]] = set()
         self._given_back: set[asyncio.Task[None]] = set()
         self._asked: set[str] = set()
-        """The ids of wishes that a poll is asking for."""
+        """The ids of the wishes in the polls under way."""
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         crawler.signals.connect(self._close, signals.spider_closed)
 
     @classmethod
     def of(cls, crawler: Crawler) -> Desk:
-        """The crawler's desk, opened if there is none."""
+        """Returns the crawler's session, and opens it if there is none."""
         if crawler not in _desks:
             _desks[crawler] = cls(crawler)
         return _desks[crawler]
 
-    # What the queue says and asks
+    # Calls by the queue
 
     def queued(self, group: str, more: int = 1) -> None:
-        """So many more requests of the group wait in a queue."""
+        """Adds ``more`` to the number of the group's requests that wait in a queue."""
         self._queued[group] += more
         if self._queued[group] <= 0:
             del self._queued[group]
@@ -126,7 +132,7 @@ class Desk:
                 self._task = asyncio.ensure_future(self._run())
 
     def take(self, groups: Container[str]) -> tuple[str, Ticket] | None:
-        """A permit that may be used now, for a request of one of the groups."""
+        """Takes a permit that may be used now, for a request of one of the groups."""
         now = time.monotonic()
         others = []
         taken = None
@@ -134,12 +140,12 @@ class Desk:
             entry = heapq.heappop(self._ready)
             _, _, permit, group = entry
             if isinstance(permit, AsyncPermit) and not permit.state.may_start(now):
-                self._give_back(permit)  # the engine was busy for too long, or nothing is queued any more
+                self._give_back(permit)  # the engine was busy for too long
             elif group in groups:
                 taken = (group, permit)
                 break
             elif group in self._queued:
-                others.append(entry)  # of the queue on disk, or of the one in memory
+                others.append(entry)  # the other queue may use it (disk or memory)
             elif isinstance(permit, AsyncPermit):
                 self._give_back(permit)
         for entry in others:
@@ -148,11 +154,11 @@ class Desk:
         return taken
 
     def hand(self, request: Request, permit: Ticket) -> None:
-        """The request takes its permit along."""
+        """Attaches a permit to its request."""
         self._handed[request] = permit
 
     def claim(self, request: Request) -> AsyncPermit | None:
-        """The permit that the request brought. Raises what it brought instead: `Refused`, `BadCall`."""
+        """Returns the request's permit. Raises its `Refused` or `BadCall` instead."""
         permit = self._handed.pop(request, None)
         self._news.set()
         if isinstance(permit, PolitelyError):
@@ -163,7 +169,10 @@ class Desk:
         return permit
 
     def crawl_delay(self, url: str, seconds: float) -> None:
-        """What robots.txt asks for: the coordinator is told with each wish. Permits from before it was known go back."""
+        """Stores the Crawl-delay of robots.txt, which then is part of each wish.
+
+        Permits from before it was known are given back.
+        """
         group = origin_of(url)
         if self._delays.get(group) == seconds:
             return
@@ -181,11 +190,11 @@ class Desk:
         self._news.set()
 
     def delay_of(self, url: str) -> float | None:
-        """The seconds that the URL's origin asks for."""
+        """Returns the Crawl-delay of the URL's origin, in seconds."""
         return self._delays.get(origin_of(url))
 
     def wake(self, after: float) -> None:
-        """Lets the engine look into its queue then."""
+        """Makes the engine check its queue after ``after`` seconds."""
         asyncio.get_running_loop().call_later(after, self._nudge)
 
     # Polling
@@ -213,7 +222,7 @@ class Desk:
             answers, pause = await self.coordinator.poll(wishes, PERMITS_PER_POLL, POLL)
             for wish, answer in answers:
                 self._answered(wish, answer)
-            if not answers:  # held for POLL, unless the coordinator has no room for those who wait
+            if not answers:  # held open for POLL, unless the coordinator has no room
                 await asyncio.sleep(min(pause, ROOM_LOOKED_FOR))
         except PolitelyError as error:
             log.error("politely: %s", error)
@@ -223,7 +232,9 @@ class Desk:
             self._news.set()
 
     def _standing(self) -> list[Wish]:
-        """A few wishes per group that nobody asks for now; random groups where not all find room."""
+        """Returns a few wishes per group that no poll contains now, for random groups if there are
+        too many.
+        """
         now = time.monotonic()
         ready = Counter(group for *_, group in self._ready)
         under_way = Counter(map(group_of, self._crawler.engine.downloader.active))
@@ -270,7 +281,7 @@ class Desk:
         self._nudge_when_ready()
 
     def _room(self) -> int:
-        """How many more requests the engine would take."""
+        """Returns how many more requests the engine accepts."""
         engine = self._crawler.engine
         if engine is None or engine.scraper.slot is None or engine.scraper.slot.needs_backout():
             return 0
@@ -291,7 +302,7 @@ class Desk:
 
     def _give_back(self, permit: AsyncPermit) -> None:
         task = asyncio.ensure_future(permit.cancel())
-        self._given_back.add(task)  # the loop itself keeps no task alive
+        self._given_back.add(task)  # the event loop holds no strong reference to a task
         task.add_done_callback(self._given_back.discard)
 
     # The engine
@@ -305,7 +316,11 @@ class Desk:
             self._timer = asyncio.get_running_loop().call_later(pause, self._nudge)
 
     def _nudge(self) -> None:
-        """The engine asks its scheduler when a request ends, and every 5 s; there is no public way to say sooner."""
+        """Makes the engine ask its scheduler now.
+
+        By itself it asks when a request ends, and every 5 s. There is no public method to make it
+        ask sooner.
+        """
         slot: Any = getattr(self._crawler.engine, "_slot", None)
         if slot is not None:
             slot.nextcall.schedule()

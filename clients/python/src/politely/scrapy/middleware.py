@@ -1,4 +1,4 @@
-"""Every download with a permit, every outcome reported, and what is to be sent again sent again."""
+"""Acquires a permit for every download, reports every outcome, and repeats requests."""
 
 from __future__ import annotations
 
@@ -27,14 +27,17 @@ if TYPE_CHECKING:
 log = logging.getLogger("politely")
 
 ATTEMPTS = "politely_attempts"
-"""In a request's meta: how many times it was sent before, and how many of these were refused."""
+"""Field of a request's meta: how often it was sent before, and how many of these attempts were
+refused.
+"""
 
 
 class PolitelyMiddleware:
     """A downloader middleware, next to the network (950).
 
-    A request the host refused, or failed for now, goes back to the scheduler as often as the coordinator says, and does not
-    count against RETRY_TIMES. Where the coordinator gives up, Scrapy's own RetryMiddleware does not try on.
+    A request that the host refused, or that failed for now, returns to the scheduler if the
+    coordinator says so. Such a retry does not count against RETRY_TIMES. If the coordinator gives
+    up, Scrapy's own RetryMiddleware does not retry.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -59,7 +62,7 @@ class PolitelyMiddleware:
             raise IgnoreRequest(f"politely: {why}") from why
         permit.attempts = Attempts(request.method, *request.meta.get(ATTEMPTS, (1, 0)))
         now = time.monotonic()
-        # Scrapy cannot be told to abort later on, so it is told now.
+        # Scrapy cannot abort the download later, so it gets the time-out now.
         timeout = request.meta.get("download_timeout") or permit.lease_left
         request.meta["download_timeout"] = min(timeout, permit.lease_left)
         self._under_way[request] = (permit, now)
@@ -94,7 +97,9 @@ class PolitelyMiddleware:
         return await self._heard(request, permit, {"error": kind, "latency": latency})
 
     async def _acquire(self, request: Request) -> AsyncPermit:
-        """For what does not come through the queue: robots.txt, downloads of the spider's own."""
+        """Acquires a permit for a request outside the queue: robots.txt, or a download by the
+        spider itself.
+        """
         again = request.meta.pop(NOT_BEFORE, None)
         if again is not None:
             await asyncio.sleep(max(0.0, again - time.monotonic()))
@@ -110,10 +115,10 @@ class PolitelyMiddleware:
     async def _heard(
         self, request: Request, permit: AsyncPermit, outcome: dict[str, Any]
     ) -> Request | None:
-        """Reports; the request once more if it is to be sent again."""
+        """Reports the outcome. Returns the request again if it is to be repeated."""
         try:
             next = await permit.report(resource=request.url, **outcome)
-        except PolitelyError as why:  # a page that came is not lost for it; Scrapy's own retries do the rest
+        except PolitelyError as why:  # keep the page; Scrapy's own retries apply
             log.warning("%s: not reported: %s", request.url, why)
             return None
         self._count(f"next/{next.what}")
@@ -138,13 +143,16 @@ def _again(request: Request, attempts: Attempts, next: Next) -> Request:
     again.meta[ATTEMPTS] = (attempts.number, attempts.refused)
     if next.after:
         again.meta[NOT_BEFORE] = time.monotonic() + next.after
-    # Bounded by the last permit's lease; the next is another.
+    # The time-out came from the last permit's lease. The next permit has another lease.
     again.meta.pop("download_timeout", None)
     return again
 
 
 def _body_start(response: Response) -> str | None:
-    """Where block pages may be. This near to the network it is still compressed."""
+    """Returns the beginning of the body if the status may be that of a block page.
+
+    At this place in the chain the body is still compressed.
+    """
     if not body_matters(response.status) or not response.body:
         return None
     encoding = (response.headers.get("Content-Encoding") or b"").strip().lower()

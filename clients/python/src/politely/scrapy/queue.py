@@ -1,4 +1,4 @@
-"""A priority queue that lets go of a request when there is a permit for it, not before."""
+"""A priority queue that releases a request only when there is a permit for it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,17 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
 NOT_BEFORE = "politely_not_before"
-"""In a request's meta: when it may be sent again, on this machine's monotonic clock."""
+"""Field of a request's meta: the time before which it is not sent again, on this machine's
+monotonic clock.
+"""
 
 
 class PermitFirstQueue(DownloaderAwarePriorityQueue):
-    """For SCHEDULER_PRIORITY_QUEUE. Within a group Scrapy's own order holds; among groups, that of the permits."""
+    """The queue for SCHEDULER_PRIORITY_QUEUE.
+
+    Within a group, requests leave in Scrapy's order. Among groups, they leave in the order of the
+    permits.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,6 @@
-"""Scrapy's parser of robots.txt, which also tells the coordinator what Scrapy itself does not obey: the Crawl-delay."""
+"""A robots.txt parser for Scrapy that also sends the Crawl-delay, which Scrapy ignores, to the
+coordinator.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TellingRobotParser(ProtegoRobotParser):
-    """For ROBOTSTXT_PARSER."""
+    """The parser for ROBOTSTXT_PARSER."""
 
     _desk: Desk
 
