@@ -1,4 +1,4 @@
-//! What a robots.txt speaks for: scheme, host and port (RFC 9309, 2.3).
+//! The scope of a robots.txt: scheme, host and port (RFC 9309, 2.3).
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ impl Origin {
         }))
     }
 
-    /// Where its robots.txt is.
+    /// Returns the URL of the origin's robots.txt.
     pub fn robots_url(&self) -> String {
         format!("{}/robots.txt", self.0)
     }

@@ -1,10 +1,10 @@
 //! One rule: a path pattern, and whether it matches.
 //!
 //! Both sides are normalised the same way before they are compared (RFC 9309, 2.2.2): escapes of
-//! unreserved octets are undone, all others get capital digits, and what no URL may carry raw is escaped.
-//! An escaped reserved octet stays apart from the raw one (`%2F` is no `/`). A `*` or a `$` that is meant
-//! literally is escaped on both sides, so in a pattern a raw one is always the special character.
-//! Normalising twice changes nothing: a stored rule is read back as itself.
+//! unreserved octets are undone, all others get capital digits, and what no URL may carry raw is
+//! escaped. An escaped reserved octet stays apart from the raw one (`%2F` is no `/`). A `*` or a
+//! `$` that is meant literally is escaped on both sides, so in a pattern a raw one is always the
+//! special character. Normalising twice changes nothing: a stored rule is read back as itself.
 
 use std::cmp::Reverse;
 use std::fmt::Write as _;
@@ -59,8 +59,8 @@ impl Rule {
         &self.line
     }
 
-    /// Sorts the rule that decides to the front: longest pattern, then `Allow`. The text makes the order
-    /// of the file irrelevant, and equal rules neighbours.
+    /// Sorts the rule that decides to the front: longest pattern, then `Allow`. The text makes the
+    /// order of the file irrelevant, and equal rules neighbours.
     pub(super) fn precedence(&self) -> impl Ord + '_ {
         (
             Reverse(self.pattern().len()),
@@ -71,8 +71,8 @@ impl Rule {
 
     /// Does the pattern match this [normalised](normalise_path) path?
     ///
-    /// Linear in path and pattern: the leftmost place for each piece between stars leaves the most for
-    /// the next, so nothing is ever tried twice.
+    /// Linear in path and pattern: the leftmost place for each piece between stars leaves the most
+    /// for the next, so nothing is ever tried twice.
     pub(super) fn matches(&self, path: &str) -> bool {
         let (head, tail) = self.pattern().split_at(self.head);
         let Some(mut rest) = path.strip_prefix(head) else {
@@ -158,8 +158,8 @@ fn normalise(out: &mut String, input: &[u8], special: bool) {
     }
 }
 
-/// Octets left as they are: RFC 3986's, but for `*` and `$` (see above) and `'`, which the URL standard
-/// escapes in queries, and only there.
+/// Octets left as they are: RFC 3986's, but for `*` and `$` (see above) and `'`, which the URL
+/// standard escapes in queries, and only there.
 fn is_raw(byte: u8) -> bool {
     is_unreserved(byte)
         || matches!(

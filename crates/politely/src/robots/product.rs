@@ -31,14 +31,16 @@ const OF_BROWSERS: [&str; 24] = [
 /// Returns the product token of a `User-Agent` value; empty if it names none.
 ///
 /// 1. It is the first product, without its version: `foobot` of `foobot/1.2 (+https://…)`.
-/// 2. If that is `Mozilla`, the value is like a browser's. The token is then the element after `compatible` in a comment:
-///    `ExampleBot` of `Mozilla/5.0 (compatible; ExampleBot/1.2; +https://example.com/bot)`.
-/// 3. Else it is the first element of a comment that also holds an address, a `+` or an `http`: `Applebot` of
-///    `Mozilla/5.0 (…) Safari/605.1 (Applebot/0.1; +http://…)`.
+/// 2. If that is `Mozilla`, the value is like a browser's. The token is then the element after
+///    `compatible` in a comment: `ExampleBot` of
+///    `Mozilla/5.0 (compatible; ExampleBot/1.2; +https://example.com/bot)`.
+/// 3. Else it is the first element of a comment that also holds an address, a `+` or an `http`:
+///    `Applebot` of `Mozilla/5.0 (…) Safari/605.1 (Applebot/0.1; +http://…)`.
 /// 4. Else it is the first product that is not a browser's, and else `Mozilla`.
 ///
-/// Elements and products of browsers and their engines are passed over in 2 to 4. The token holds ASCII letters and
-/// digits, `-`, `_`, `.` and all bytes beyond ASCII: RFC 9309 allows fewer, but names in use have them (`MJ12bot`).
+/// Elements and products of browsers and their engines are passed over in 2 to 4. The token holds
+/// ASCII letters and digits, `-`, `_`, `.` and all bytes beyond ASCII: RFC 9309 allows fewer, but
+/// names in use have them (`MJ12bot`).
 pub fn product_token(user_agent: &str) -> &str {
     let token = token_of(user_agent.as_bytes());
     // A token ends before an ASCII byte or at the end, so it is whole characters.
@@ -72,7 +74,8 @@ pub(super) fn token_of(value: &[u8]) -> &[u8] {
         .unwrap_or(first)
 }
 
-/// The token at the beginning of `text`. It is all that counts of a `User-agent` line in a robots.txt.
+/// The token at the beginning of `text`. It is all that counts of a `User-agent` line in a
+/// robots.txt.
 pub(super) fn leading(text: &[u8]) -> &[u8] {
     let is_of_token =
         |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte) || *byte >= 0x80;
@@ -127,7 +130,8 @@ impl<'v> Part<'v> {
     }
 }
 
-/// The products and comments of a value (RFC 9110, section 10.1.5), in order. A comment within a comment is a part of it.
+/// The products and comments of a value (RFC 9110, section 10.1.5), in order. A comment within a
+/// comment is a part of it.
 struct Parts<'v>(&'v [u8]);
 
 impl<'v> Iterator for Parts<'v> {

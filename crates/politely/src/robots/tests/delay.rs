@@ -1,4 +1,5 @@
-//! Crawl-delay and Request-rate: the vectors of crawler-commons and Protego, and the traps others fell into.
+//! Crawl-delay and Request-rate: the vectors of crawler-commons and Protego, and the traps others
+//! fell into.
 
 use std::time::Duration;
 
@@ -40,8 +41,8 @@ fn crawl_delay() {
     );
 }
 
-/// Before this, peers read `0.5` as 0 and hammered, or dropped every page of a site that asked for more
-/// than 30 s.
+/// Before this, peers read `0.5` as 0 and hammered, or dropped every page of a site that asked for
+/// more than 30 s.
 #[test]
 fn fractions_and_long_delays_are_obeyed() {
     for (value, secs) in [

@@ -159,8 +159,9 @@ fn longest_match() {
     check(ours_beats_everyones, "FooBot", &["/x/page"], &["/y/page"]);
 }
 
-/// Theirs leaves the escaping of the URL to the caller, and unreserved escapes as they are; the RFC's own
-/// table (2.2.2) wants both sides normalised, so here every spelling of a path is the same path.
+/// Theirs leaves the escaping of the URL to the caller, and unreserved escapes as they are; the
+/// RFC's own table (2.2.2) wants both sides normalised, so here every spelling of a path is the
+/// same path.
 #[test]
 fn encoding() {
     let only = |path: &str| format!("User-agent: FooBot\nDisallow: /\nAllow: {path}\n");
@@ -216,7 +217,8 @@ fn index_html_is_not_its_directory() {
     );
 }
 
-/// Theirs cuts a line at 16 KiB, which makes an `Allow` wider than written; ours is bounded by the file.
+/// Theirs cuts a line at 16 KiB, which makes an `Allow` wider than written; ours is bounded by the
+/// file.
 #[test]
 fn line_too_long() {
     let long = format!("/x/{}", "a".repeat(20_000));

@@ -240,7 +240,8 @@ fn escaped_characters() {
     }
 }
 
-/// The URL standard escapes `'` in a query and leaves `|` in a path: neither spelling may slip past a rule.
+/// The URL standard escapes `'` in a query and leaves `|` in a path: neither spelling may slip past
+/// a rule.
 #[test]
 fn a_parsed_url_meets_the_rule_as_written() {
     let rules = robots(
