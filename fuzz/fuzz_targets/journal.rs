@@ -1,5 +1,5 @@
-//! Any bytes as the coordinator's journal: records up to the first that is not whole, no panic, and what was read is
-//! written and read again the same.
+//! Any bytes as the coordinator's journal: records up to the first that is not whole, no panic, and
+//! what was read is written and read again the same.
 #![no_main]
 #![allow(
     dead_code,

@@ -1,4 +1,5 @@
-//! Any bytes as a key's state: refused or driven on without a panic, and what is written back is the same again.
+//! Any bytes as a key's state: refused or driven on without a panic, and what is written back is
+//! the same again.
 #![no_main]
 
 use std::time::Duration;

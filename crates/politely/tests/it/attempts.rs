@@ -1,4 +1,5 @@
-//! What is sent again, what is not, and what a dropped call leaves behind.
+//! Tests of retries: the requests that are sent again, the ones that are not, and the state after a
+//! dropped call.
 
 use std::time::Duration;
 

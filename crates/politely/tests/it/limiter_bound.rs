@@ -188,7 +188,7 @@ async fn a_late_permit_does_not_touch_the_newcomer_in_its_slot() {
 
 #[tokio::test(start_paused = true)]
 async fn a_permit_from_before_a_restore_or_configuration_touches_nothing() {
-    // Lease numbers begin anew: before this an old permit gave back a slot somebody else had.
+    // Lease numbers start again. Regression: an old permit freed a slot that another permit held.
     let limiter = bounded(10, steady(1_000.0));
     let host = key("example.com");
     let empty = {
@@ -303,7 +303,8 @@ async fn a_full_registry_says_so_to_who_sets_something() {
     permit.report(&ok());
 }
 
-/// Before this, each of these made room for a key that nobody asks for, and called a wrong rate `rate_start`.
+/// Regression: each of these calls made room for an unused key, and named a wrong rate
+/// `rate_start`.
 #[tokio::test(start_paused = true)]
 async fn what_changes_nothing_evicts_nobody() {
     let limiter = bounded(1, steady(10.0));
@@ -327,7 +328,8 @@ async fn who_is_shown_each_key_may_call() {
     assert_eq!(shown, 1);
 }
 
-/// Before this, the list of what was learned grew with every key that was evicted, and named its place's next key as often.
+/// Before this, the list of what was learned grew with every key that was evicted, and named its
+/// place's next key as often.
 #[tokio::test(start_paused = true)]
 async fn what_was_learned_is_listed_once() {
     let limiter = bounded(10, steady(10.0));

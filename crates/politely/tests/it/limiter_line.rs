@@ -55,7 +55,8 @@ async fn a_thousand_are_served_in_the_order_they_came() {
     let served = served.lock().unwrap().clone();
     assert!(served.iter().map(|(i, _)| *i).eq(0..1_000));
     for (i, at) in &served {
-        // Timers of a millisecond's grain: a start may be late by one, never early by more than the slack.
+        // Timers of a millisecond's grain: a start may be late by one, never early by more than the
+        // slack.
         let due = began + Duration::from_millis(100) * u32::try_from(*i).unwrap();
         assert!(*at + Duration::from_millis(2) >= due && *at <= due + Duration::from_millis(3));
     }

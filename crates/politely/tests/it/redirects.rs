@@ -1,4 +1,5 @@
-//! Redirects: every hop is a request of its own, to its own host, with nobody else's secrets.
+//! Tests of redirects: every hop is a request of its own, to its own host, without the secrets of
+//! other hosts.
 
 use std::time::Duration;
 
@@ -76,7 +77,8 @@ async fn a_client_that_follows_redirects_itself_says_where_it_came() {
     assert_eq!(response.url().as_str(), server.url("/page"));
 }
 
-/// Before this, through reqwest its slot was taken until it was dropped, and could be in its own way.
+/// Before this, through reqwest its slot was taken until it was dropped, and could be in its own
+/// way.
 #[tokio::test]
 async fn an_answer_without_a_body_holds_no_slot() {
     let (server, limiter) = (unlimited().await, limiter(500.0));

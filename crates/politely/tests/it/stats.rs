@@ -1,4 +1,5 @@
-//! The names under which numbers are handed to a recorder: they are what dashboards are written against.
+//! The names under which numbers are handed to a recorder: they are what dashboards are written
+//! against.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The cache: who fetches, what holds when a fetch fails, what survives.
+//! Tests of the cache: the choice of the fetcher, failed fetches, and records across restarts.
 
 use std::sync::Arc;
 use std::time::Duration;

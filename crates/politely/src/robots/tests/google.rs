@@ -1,5 +1,5 @@
-//! What google/robotstxt's `robots_test.cc` checks, under names near theirs, in our words. Where we
-//! differ on purpose the test says so.
+//! The checks of google/robotstxt's `robots_test.cc`, under similar names. A test says so where
+//! this parser differs on purpose.
 
 use url::Url;
 

@@ -1,4 +1,5 @@
-//! What every engine owes those who share cells through it ([`suite`]), and what each owes them under its own faults.
+//! The requirements on every engine ([`suite`]), and the behaviour of each engine under its own
+//! faults.
 
 mod suite;
 
