@@ -8,7 +8,7 @@
 //! | option | |
 //! | --- | --- |
 //! | `--api` | the set without the host that blocks |
-//! | `--seconds N` | each host has as many pages as its limit can serve in N seconds, and *steady* says what was used of it in the second half of them |
+//! | `--seconds N` | pages per host that last N seconds; *steady* is the use in their second half |
 //! | `--processes N` | COMMAND runs N times at once, each with its share of the list |
 //! | `--logs DIR` | the hosts' logs are kept there |
 
@@ -77,7 +77,7 @@ impl Orders {
     }
 
     /// Returns the usable rate of a host. The profile `crawler` sends at most ten requests per
-    /// second, and at most one request at a time on average.
+    /// second. Under a limit on concurrency it has one request in flight.
     fn per_second(&self, host: &RealHost) -> f64 {
         let allowed = host.kind.per_second().unwrap_or(RATE_MAX);
         match (self.set, host.kind) {

@@ -1,43 +1,44 @@
-//! robots.txt (RFC 9309): what one origin asks of us, and how long we may remember it.
+//! robots.txt (RFC 9309): the rules of one origin, and how long they may be remembered.
 //!
-//! No socket here. The fetch is a request like any other, paced by the same [limits](crate) as the
-//! pages (elsewhere robots fetches went around the limiter, and a host was hit hardest before its
-//! wish was known); whoever made it hands status and bytes to [`RobotsCache::insert`].
+//! This module does no I/O. The fetch is a request like any other, paced by the same
+//! [limits](crate) as the pages. (In other crawlers robots fetches bypassed the limiter, and a host
+//! was hit hardest before its rules were known.) The caller passes the status and the bytes to
+//! [`RobotsCache::insert`].
 //!
 //! | answer | meaning (RFC 9309) | here |
 //! | --- | --- | --- |
 //! | 2xx | 2.3.1.1 successful | the rules in the body |
-//! | 3xx | 2.3.1.2: the caller follows at most [`MAX_REDIRECTS`]; a 3xx handed in is one too many | as a 4xx |
+//! | 3xx | 2.3.1.2: the caller follows at most [`MAX_REDIRECTS`]; a 3xx passed in is one too many | as a 4xx |
 //! | 4xx but 429 | 2.3.1.3 unavailable: there are no rules | everything allowed |
-//! | 5xx, 429, no answer | 2.3.1.4 unreachable: the rules are not known *now* | nothing allowed, asked again later |
+//! | 5xx, 429, no answer | 2.3.1.4 unreachable: the rules are not known *now* | nothing allowed, fetched again later |
 //!
-//! A 2xx whose body is in an unknown content coding, or damaged, counts as no answer: read as text,
-//! it would allow everything. [`coding::decode`](crate::coding::decode) undoes codings and says so.
+//! A 2xx whose body is damaged or in an unknown content coding counts as no answer: read as text,
+//! it would allow everything. [`coding::decode`](crate::coding::decode) undoes codings and reports
+//! such a body as an error.
 //!
-//! 429 is among the 4xx by number, but what it says is "not now", so it counts as unreachable.
+//! 429 is a 4xx, but it means "not now", so it counts as unreachable.
 //!
-//! **Unreachable.** The next attempt is due after 1 min, doubling to 1 h. A copy fetched earlier
-//! stays in force meanwhile, however old (2.4 lets a copy outlive its 24 h only then). Without one
-//! the origin stays closed: the RFC allows to treat it as unavailable after about 30 days, but that
-//! is a MAY, and a host whose robots.txt fails for a month is not one to be crawled without its
-//! word.
+//! **Unreachable.** The next attempt is due after 1 min, doubling to 1 h. Meanwhile an earlier copy
+//! stays in force, however old (2.4 lets a copy outlive its 24 h only then). Without a copy the
+//! origin stays closed. The RFC permits treating it as unavailable after about 30 days, but that is
+//! a MAY. This crawler does not crawl a host whose robots.txt fails for a month.
 //!
-//! **Why our own parser.** robotxt 0.7 is the best crate there is, but three things had to change:
-//! `User-agent: foobot/1.2` has to match `foobot`, a `Crawl-delay` between two `User-agent` lines
-//! must not end the group, and of several delays the largest counts (there: the smallest). That is
-//! which group applies and what the delay is; preprocessing would have meant to parse the file,
-//! write it again and parse it twice. What remained of the library is the matching of one pattern:
-//! forty lines.
+//! **The parser.** robotxt 0.7 is the best existing crate, but three things had to change.
+//! `User-agent: foobot/1.2` has to match `foobot`. A `Crawl-delay` between two `User-agent` lines
+//! must not end the group. Of several delays the largest counts (in robotxt, the smallest). These
+//! decide which group applies and which delay; preprocessing would have parsed the file, written it
+//! again and parsed it twice. Only the matching of one pattern remained of the library: forty
+//! lines.
 //!
-//! Beyond the RFC, where files in the wild need it, always to the polite side:
+//! Beyond the RFC, for files in the wild, and always in the stricter direction:
 //! - `Crawl-delay` and `Request-rate` ([`Robots::crawl_delay`]);
 //! - common misspellings of `User-agent` and `Disallow`, but none of `Allow`, and a missing colon
 //!   (`disallow /x`), as Google reads them;
-//! - a partial UTF-8 byte order mark, and UTF-16 when its mark says so;
+//! - a partial UTF-8 byte order mark, and UTF-16 if its mark says so;
 //! - a path without its first `/` (`Disallow: private`).
 //!
-//! Google's `Allow: /dir/index.html` also opening `/dir/` is *not* taken: it widens what was
-//! allowed.
+//! In Google's parser `Allow: /dir/index.html` also opens `/dir/`. This parser does *not* do so,
+//! because it widens the permission.
 
 mod cache;
 mod delay;

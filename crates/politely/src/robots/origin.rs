@@ -10,7 +10,7 @@ use url::Url;
 pub struct Origin(CompactString);
 
 impl Origin {
-    /// The origin of `url`; `None` unless it is http or https.
+    /// Returns the origin of `url`, or `None` unless it is http or https.
     pub fn of(url: &Url) -> Option<Self> {
         if !matches!(url.scheme(), "http" | "https") {
             return None;
@@ -27,7 +27,7 @@ impl Origin {
         format!("{}/robots.txt", self.0)
     }
 
-    /// As text; its URL parsed again is the same origin.
+    /// Returns the origin as text. Parsing it as a URL gives the same origin.
     pub fn as_str(&self) -> &str {
         &self.0
     }

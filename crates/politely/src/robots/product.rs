@@ -1,6 +1,7 @@
-//! Which product token a `User-Agent` value names: the name by which robots.txt calls a crawler.
+//! The product token of a `User-Agent` value: the name of a crawler in robots.txt.
 
-/// Products of browsers and their engines, which browser-like values name beside the crawler's own.
+/// Products of browsers and their engines, which browser-like values contain beside the crawler's
+/// own name.
 const OF_BROWSERS: [&str; 24] = [
     "AppleWebKit",
     "Chrome",
@@ -47,7 +48,7 @@ pub fn product_token(user_agent: &str) -> &str {
     std::str::from_utf8(token).unwrap_or_default()
 }
 
-/// [`product_token`] of bytes that may be no UTF-8.
+/// Returns the [`product_token`] of bytes that may not be UTF-8.
 pub(super) fn token_of(value: &[u8]) -> &[u8] {
     let value = value.trim_ascii();
     let first = leading(value);
@@ -74,8 +75,8 @@ pub(super) fn token_of(value: &[u8]) -> &[u8] {
         .unwrap_or(first)
 }
 
-/// The token at the beginning of `text`. It is all that counts of a `User-agent` line in a
-/// robots.txt.
+/// Returns the token at the beginning of `text`. Only this part of a `User-agent` line in a
+/// robots.txt counts.
 pub(super) fn leading(text: &[u8]) -> &[u8] {
     let is_of_token =
         |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte) || *byte >= 0x80;
@@ -101,7 +102,7 @@ fn is_address(element: &[u8]) -> bool {
     begins(b"+") || begins(b"http:") || begins(b"https:") || begins(b"www.")
 }
 
-/// The elements of a comment, which semicolons and commas part.
+/// Returns the elements of a comment, which semicolons and commas separate.
 fn elements(comment: &[u8]) -> impl Iterator<Item = &[u8]> {
     let elements = comment.split(|byte| matches!(byte, b';' | b','));
     elements
