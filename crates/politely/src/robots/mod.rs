@@ -8,9 +8,9 @@
 //! | answer | meaning (RFC 9309) | here |
 //! | --- | --- | --- |
 //! | 2xx | 2.3.1.1 successful | the rules in the body |
-//! | 3xx | 2.3.1.2: the caller follows at most [`MAX_REDIRECTS`]; a 3xx passed in is one too many | as a 4xx |
+//! | 3xx | 2.3.1.2: a 3xx passed in exceeds [`MAX_REDIRECTS`] | as a 4xx |
 //! | 4xx but 429 | 2.3.1.3 unavailable: there are no rules | everything allowed |
-//! | 5xx, 429, no answer | 2.3.1.4 unreachable: the rules are not known *now* | nothing allowed, fetched again later |
+//! | 5xx, 429, no answer | 2.3.1.4 unreachable: unknown *now* | nothing allowed, fetched again later |
 //!
 //! A 2xx whose body is damaged or in an unknown content coding counts as no answer: read as text,
 //! it would allow everything. [`coding::decode`](crate::coding::decode) undoes codings and reports
