@@ -245,7 +245,7 @@ async fn a_soft_block_in_a_body_is_a_signal() {
     assert!(limiter.explain(&key).unwrap().event.is_some());
 }
 
-/// P11: through the layer, one page that is always refused costs its neighbours one Retry-After.
+/// P11: through the layer, one page that is always refused costs the other pages one Retry-After.
 #[expect(
     clippy::disallowed_methods,
     reason = "the clock of the runtime is virtual"

@@ -1,4 +1,4 @@
-//! Memory is bounded, and nothing that matters is forgotten to keep it so.
+//! Tests that memory is bounded, and that no important state is evicted for it.
 
 use std::time::Duration;
 
@@ -280,7 +280,7 @@ async fn a_hundred_thousand_keys() {
     }
 }
 
-/// Before this, a full registry took settings and forgot them without a word.
+/// Regression: a full registry accepted settings and dropped them without an error.
 #[tokio::test(start_paused = true)]
 async fn a_full_registry_says_so_to_who_sets_something() {
     let limiter = bounded(1, steady(10.0));
@@ -318,7 +318,7 @@ async fn what_changes_nothing_evicts_nobody() {
     assert_eq!(limiter.keys(), [nth(0)]);
 }
 
-/// Before this, it waited for itself for ever.
+/// Regression: the request waited for its own slot for ever.
 #[tokio::test(start_paused = true)]
 async fn who_is_shown_each_key_may_call() {
     let limiter = bounded(10, steady(10.0));

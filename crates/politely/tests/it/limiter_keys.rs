@@ -1,4 +1,5 @@
-//! One request, several keys: all are kept, and one in the way takes nothing of the others.
+//! Tests of requests with several keys: the limits of all keys are kept, and a key that must wait
+//! takes nothing from the others.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -42,7 +43,7 @@ async fn a_request_without_a_key_is_an_error() {
     assert!(matches!(error, AcquireError::NoKey), "{error}");
 }
 
-/// Before this, what it cost and its bytes were taken of the first each time.
+/// Regression: the cost and the bytes were charged to the first key each time.
 #[tokio::test(start_paused = true)]
 async fn one_key_in_the_way_takes_no_cost_of_the_others() {
     let (host, global) = (key("example.com"), key("global.invalid"));
@@ -190,7 +191,7 @@ async fn a_key_named_twice_is_one_key() {
     assert_eq!(limiter.explain(&host).unwrap().tally.reported, 1);
 }
 
-/// Before this, a permit of three keys was granted three times and reported once.
+/// Regression: a permit of three keys was counted as granted three times and as reported once.
 #[tokio::test(start_paused = true)]
 async fn a_permit_of_several_keys_counts_once() {
     let keys = [key("a.example"), key("b.example"), key("c.example")];

@@ -1,4 +1,5 @@
-//! P5: those who wait are served in order, whatever the others do; and leaving takes nothing along.
+//! P5: waiting requests are served in order, whatever the others do. A request that leaves the
+//! queue takes nothing with it.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -28,7 +29,7 @@ pub(crate) fn ok() -> Report {
     Report::of(Signal::Ok)
 }
 
-/// Lets every task run that can.
+/// Lets every runnable task run.
 pub(crate) async fn settle() {
     for _ in 0..20 {
         tokio::task::yield_now().await;

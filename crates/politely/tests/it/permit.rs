@@ -126,7 +126,7 @@ async fn a_run_that_is_split_and_dropped_returns_whole() {
     drop(last);
 }
 
-/// Before this, two of the three stayed in flight until their leases ended.
+/// Regression: two of the three stayed in flight until their leases ended.
 #[tokio::test(start_paused = true)]
 async fn a_run_that_is_reported_whole_is_the_first() {
     let (limiter, key) = (limiter(), Key::host("a.example").unwrap());

@@ -43,7 +43,7 @@ async fn redirects_to_itself(times: usize) -> String {
     here
 }
 
-/// Before this, a wall that sets a cookie and redirects to itself was a loop.
+/// Regression: a page that sets a cookie and redirects to itself counted as a loop.
 #[tokio::test]
 async fn once_back_is_no_loop() {
     let here = redirects_to_itself(1).await;
@@ -51,7 +51,7 @@ async fn once_back_is_no_loop() {
     assert_eq!(response.status(), 200);
 }
 
-/// Before this, the second time back was a loop.
+/// Regression: the second return to a URL counted as a loop.
 #[tokio::test]
 async fn only_the_hops_are_counted() {
     let here = redirects_to_itself(10).await;
@@ -63,7 +63,7 @@ async fn only_the_hops_are_counted() {
     assert_eq!(redirect_error(error), RedirectError::TooMany { to, max });
 }
 
-/// Before this, it was the URL that was asked for.
+/// Regression: the response had the URL of the first request.
 #[tokio::test]
 async fn a_client_that_follows_redirects_itself_says_where_it_came() {
     let server = unlimited().await;

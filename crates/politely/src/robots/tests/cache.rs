@@ -94,7 +94,7 @@ fn a_copy_lasts_a_day_and_no_longer() {
     );
 }
 
-/// Before this, peers read the page of a 503 as rules, or took it for permission.
+/// Other crawlers read the page of a 503 as rules, or as permission.
 #[test]
 fn unreachable_closes_the_origin_for_longer_and_longer() {
     let (mut cache, origin) = (cache(), host(1));
@@ -195,7 +195,7 @@ fn huge_files_do_not_fill_the_memory() {
     fresh(cache.lookup(&host(19), at(20)));
 }
 
-/// Elsewhere an evicted host is a host without its delay: asked again at once.
+/// In other crawlers an evicted host loses its delay and is fetched again at once.
 #[test]
 fn eviction_does_not_shorten_a_backoff() {
     let mut cache = RobotsCache::new("foobot", 32, MAX_TTL);

@@ -74,7 +74,8 @@ fn rep_line_names_case_insensitive() {
     }
 }
 
-/// Theirs refuses an agent that is no product token; ours takes the token it begins with.
+/// Google's parser refuses an agent that is no product token. This one takes the token at its
+/// beginning.
 #[test]
 fn valid_user_agents_to_obey() {
     for ours in [
@@ -101,7 +102,7 @@ fn user_agent_value_case_insensitive() {
     }
 }
 
-/// Theirs says no to an agent called `Foo Bar`; to us that is `Foo`.
+/// Google's parser refuses an agent called `Foo Bar`. Here it is `Foo`.
 #[test]
 fn accept_user_agent_up_to_first_space() {
     let body = "User-Agent: *\nDisallow: /\nUser-Agent: Foo Bar\nAllow: /x/\nDisallow: /\n";

@@ -1,4 +1,4 @@
-//! Files as they are found: cases that Protego and crawler-commons check, in our words.
+//! Files as found in the wild: the cases that Protego and crawler-commons check.
 
 use url::Url;
 

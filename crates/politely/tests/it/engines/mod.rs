@@ -43,7 +43,7 @@ pub(crate) fn value(version: u8, about: &[u8]) -> Vec<u8> {
     [&[version; Version::LEN], about].concat()
 }
 
-/// A change that tells nobody, of a cell that is kept for long.
+/// Returns a change without a notice, of a cell that is kept for long.
 pub(crate) fn write(cell: &str, expected: Option<u8>, value: Vec<u8>) -> Write {
     Write {
         cell: cell.into(),
