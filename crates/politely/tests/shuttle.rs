@@ -312,7 +312,7 @@ fn a_restore_against_permits_and_a_line() {
             move || limiter.restore(&key("a.example"), &state).unwrap()
         });
         held.report(&ok());
-        // Either may come first; nobody waits for good and nothing stays taken.
+        // Either may come first. Neither waits for ever, and no slot stays taken.
         waiting.join().unwrap();
         restore.join().unwrap();
         assert_eq!(limiter.explain(&host).unwrap().in_flight.0, 0);

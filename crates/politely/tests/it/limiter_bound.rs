@@ -298,7 +298,7 @@ async fn a_full_registry_says_so_to_who_sets_something() {
     full(limiter.restore(&nth(1), &state));
     limiter.unpark(&nth(1));
     assert_eq!(limiter.keys(), [nth(0)]);
-    // The key it knows is set as before.
+    // The setting of a key that it knows works as before.
     limiter.set_rate(&nth(0), 1.0, 1.0).unwrap();
     permit.report(&ok());
 }
@@ -328,8 +328,8 @@ async fn who_is_shown_each_key_may_call() {
     assert_eq!(shown, 1);
 }
 
-/// Before this, the list of what was learned grew with every key that was evicted, and named its
-/// place's next key as often.
+/// Regression: the list of learned keys grew with every evicted key, and named the next key of the
+/// same slot as often.
 #[tokio::test(start_paused = true)]
 async fn what_was_learned_is_listed_once() {
     let limiter = bounded(10, steady(10.0));
@@ -341,7 +341,8 @@ async fn what_was_learned_is_listed_once() {
     assert_eq!(limiter.take_learned(), []);
 }
 
-/// Before this, each that waited was told so twice, and a late refusal was one of no reports.
+/// Regression: each waiting request was counted twice, and a late refusal was counted without its
+/// report.
 #[tokio::test(start_paused = true)]
 async fn the_books_count_each_once() {
     let mut config = steady(1.0);

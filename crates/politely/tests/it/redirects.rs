@@ -77,8 +77,8 @@ async fn a_client_that_follows_redirects_itself_says_where_it_came() {
     assert_eq!(response.url().as_str(), server.url("/page"));
 }
 
-/// Before this, through reqwest its slot was taken until it was dropped, and could be in its own
-/// way.
+/// Regression: through reqwest the response kept its slot until it was dropped, and could block its
+/// own next hop.
 #[tokio::test]
 async fn an_answer_without_a_body_holds_no_slot() {
     let (server, limiter) = (unlimited().await, limiter(500.0));
@@ -134,7 +134,7 @@ async fn methods_and_bodies_follow_rfc_9110() {
         let response = client.post(to(how)).body("x").send().await.unwrap();
         assert_eq!(response.text().await.unwrap(), format!("{becomes} {end}"));
     }
-    // A body that comes only once cannot be kept: the redirect is the answer.
+    // A body that cannot be copied cannot be sent again, so the redirect is the answer.
     let once = reqwest::Body::wrap(http_body_util::Full::new(bytes::Bytes::from("x")));
     let response = client.post(to("keep")).body(once).send().await.unwrap();
     assert_eq!(response.status(), 307);

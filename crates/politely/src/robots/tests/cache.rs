@@ -180,7 +180,7 @@ fn over_capacity_the_oldest_go() {
     assert_eq!(one.len(), 1);
 }
 
-/// One owner may name a million hosts and give each a full 500 KiB.
+/// One owner can name a million hosts and give each a full 500 KiB.
 #[test]
 fn huge_files_do_not_fill_the_memory() {
     let rules: Vec<_> = (0..5_000).map(|n| format!("Disallow: /{n}\n")).collect();
@@ -234,7 +234,7 @@ fn a_killed_run_resumes_with_what_it_had_asked() {
     before.insert(&down, Some(503), b"", at(1_060));
     let saved = |origin| before.save(origin, at(1_060), WALL).unwrap();
 
-    // The new process's clock begins anew; 30 s went by.
+    // The new process's clock starts at zero; 30 s have passed.
     let mut after = cache();
     for origin in [&rules, &none, &down] {
         after

@@ -145,7 +145,7 @@ fn select_crawl_delay_group() {
     }
 }
 
-/// A delay between two names belongs to those before it; the rules that follow belong to both.
+/// A delay between two names applies to the names before it. The rules that follow apply to both.
 #[test]
 fn crawl_delay_group_merging() {
     let body = "User-agent: mybot\nCrawl-delay: 10\nUser-agent: yourbot\nDisallow: /private/\n\nUser-agent: *\nAllow: /\n\n\

@@ -160,9 +160,9 @@ fn longest_match() {
     check(ours_beats_everyones, "FooBot", &["/x/page"], &["/y/page"]);
 }
 
-/// Theirs leaves the escaping of the URL to the caller, and unreserved escapes as they are; the
-/// RFC's own table (2.2.2) wants both sides normalised, so here every spelling of a path is the
-/// same path.
+/// Google's parser leaves the escaping of the URL to the caller, and keeps unreserved escapes. The
+/// RFC's own table (2.2.2) normalises both sides, so here every spelling of a path is the same
+/// path.
 #[test]
 fn encoding() {
     let only = |path: &str| format!("User-agent: FooBot\nDisallow: /\nAllow: {path}\n");
@@ -206,7 +206,7 @@ fn special_characters() {
     check(comment, "FooBot", &["/foo/bar"], &["/foo/quz"]);
 }
 
-/// Google opens the directory too. That is wider than what was written, so we do not.
+/// Google's parser opens the directory too. This parser does not, because the rule does not say so.
 #[test]
 fn index_html_is_not_its_directory() {
     let body = "User-Agent: *\nAllow: /allowed-slash/index.html\nDisallow: /\n";
@@ -218,8 +218,8 @@ fn index_html_is_not_its_directory() {
     );
 }
 
-/// Theirs cuts a line at 16 KiB, which makes an `Allow` wider than written; ours is bounded by the
-/// file.
+/// Google's parser cuts a line at 16 KiB, which makes an `Allow` wider than written. Here only the
+/// size of the file bounds a line.
 #[test]
 fn line_too_long() {
     let long = format!("/x/{}", "a".repeat(20_000));
