@@ -1,10 +1,11 @@
-//! Commits through the Redis adapter against raw `SET` of values of the same size, on one server in one run: a Redis, which is
-//! sent a script, and a Valkey, which compares by itself.
+//! Commits through the Redis adapter against raw `SET` of values of the same size, on one server in
+//! one run: a Redis, which is sent a script, and a Valkey, which compares by itself.
 //!
-//! `cargo run --release -p politely-benches cells [CELLS]` (a million if not said). `SET` comes from `redis-benchmark -P 16` with its 50
-//! connections; ours are calls of [`BATCH`] commits, [`AT_ONCE`] calls at a time over one connection, each cell expecting the
-//! version it was given last. Values are real states of hosts behind a version. Rounds alternate; each figure is the median of its
-//! rounds. Server and callers share the machine.
+//! `cargo run --release -p politely-benches cells [CELLS]` (a million if not said). `SET` comes
+//! from `redis-benchmark -P 16` with its 50 connections; ours are calls of [`BATCH`] commits,
+//! [`AT_ONCE`] calls at a time over one connection, each cell expecting the version it was given
+//! last. Values are real states of hosts behind a version. Rounds alternate; each figure is the
+//! median of its rounds. Server and callers share the machine.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -23,7 +24,8 @@ const BATCH: usize = 256;
 const AT_ONCE: usize = 4;
 const ROUNDS: usize = 3;
 const COMMITS_PER_ROUND: usize = 300_000;
-/// What stands around the state, beside the version: who wrote, who waits, when it was made (`crates/store/src/record.rs`, one writer).
+/// Bytes around the state, beside the version: the writer, the queue and the creation time
+/// (`crates/store/src/record.rs`, one writer).
 const HEAD: usize = 20;
 
 /// Runs everything and prints the table.
@@ -88,7 +90,7 @@ async fn measure(kind: &str, server: &RedisServer, name: &str, state: &[u8], cel
     );
 }
 
-/// Cells that one caller changes, and how often it has changed each.
+/// The cells that one caller changes, and the number of changes of each.
 struct Desk {
     names: Vec<Arc<str>>,
     commits: Vec<u32>,
@@ -142,7 +144,7 @@ impl Desk {
         let calls = COMMITS_PER_ROUND / AT_ONCE / BATCH;
         let mut took = Vec::with_capacity(calls);
         for _ in 0..calls {
-            // A call names no cell twice: every hundredth or so from somewhere.
+            // A call names no cell twice, so it takes every hundredth or so from some start.
             let stride = (self.names.len() / BATCH).max(1);
             let some = (0..self.names.len() / stride).take(BATCH);
             let some = some

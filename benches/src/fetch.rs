@@ -1,13 +1,14 @@
-//! `politely fetch` against one unlimited nginx: pages per second beside a bare hyper loop and Scrapy, CPU time
-//! per page, and the memory of a long queue.
+//! `politely fetch` against one unlimited nginx: pages per second beside a bare hyper loop and
+//! Scrapy, CPU time per page, and the memory of a long queue.
 //!
-//! The bare loop is what HTTP alone costs: as many kept connections, no URL list, no limits, no results. It
-//! runs once on one thread and once on as many as there are cores, and the faster of the two counts. politely is
-//! the release binary as a user starts it, its start and the reading of its list included; Scrapy's start is
-//! not counted. Rounds alternate, so that a neighbour's noise falls on all; medians are compared.
+//! The bare loop is what HTTP alone costs: as many kept connections, no URL list, no limits, no
+//! results. It runs once on one thread and once on as many as there are cores, and the faster of
+//! the two counts. politely is the release binary as a user starts it, its start and the reading of
+//! its list included; Scrapy's start is not counted. Rounds alternate, so that a neighbour's noise
+//! falls on all; medians are compared.
 //!
-//! Needs `scripts/setup` (nginx, and Scrapy in `.venv`). The binary is built beside this one, unless `POLITELY` names
-//! another (for before and after).
+//! Needs `scripts/setup` (nginx, and Scrapy in `.venv`). The binary is built beside this one,
+//! unless `POLITELY` names another (for before and after).
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, BufWriter, Write};
@@ -39,7 +40,7 @@ pub(crate) fn run() {
     memory(&politely);
 }
 
-/// What a contestant did in one round.
+/// The result of one client in one round.
 #[derive(Clone, Copy)]
 struct Round {
     per_s: f64,
@@ -88,7 +89,7 @@ fn speed(politely: &Path) {
     }
 }
 
-/// The least a client can do: ask, read the body, ask again.
+/// The minimal client: it sends a request, reads the body and repeats.
 fn bare(server: SocketAddr, threads: usize) -> Round {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
@@ -177,8 +178,8 @@ fn timed(pages: u64, cpu: fn() -> Duration, work: impl FnOnce()) -> Round {
     }
 }
 
-/// A million URLs of a hundred thousand hosts wait, and each host was asked for its robots.txt and one page, so
-/// that all that is known about a host is there.
+/// A million URLs of a hundred thousand hosts wait, and each host was asked for its robots.txt and
+/// one page, so that all that is known about a host is there.
 fn memory(politely: &Path) {
     let listener = TcpListener::bind("0.0.0.0:0").expect("a free port");
     let port = listener.local_addr().expect("bound").port();
@@ -363,7 +364,7 @@ impl Nginx {
         }
     }
 
-    /// A list of so many URLs.
+    /// Writes a list of this many URLs.
     fn list(&self, name: &str, pages: u64) -> PathBuf {
         let path = self.folder.0.join(name);
         let urls = (0..pages).map(|n| format!("http://{}/page/{n}\n", self.address));

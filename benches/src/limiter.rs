@@ -1,9 +1,9 @@
-//! Leave to send, against `governor`'s keyed check with its default store, in one run.
+//! Grants of permits, compared in one run with `governor`'s keyed check with its default store.
 //!
-//! Both are warm, both always allow, keys are host names of about 22 bytes in random order. A governor
-//! check is one GCRA update; ours keeps pace, in-flight leases, holds, breakers, a control law and latency
-//! quantiles. Rounds alternate between the two, and a ratio is the median of the rounds' own: a machine that is slow for a
-//! second is slow for both.
+//! Both are warm, and both always allow. Keys are host names of about 22 bytes in random order. A
+//! governor check is one GCRA update. A grant of this limiter maintains pace, in-flight leases,
+//! holds, breakers, a control law and latency quantiles. Rounds alternate between the two, and a
+//! ratio is the median of the rounds' ratios. A slow second of the machine therefore slows both.
 
 use std::hint::black_box;
 use std::num::NonZeroU32;
@@ -21,8 +21,8 @@ const CALLS_PER_ROUND: usize = 1_000_000;
 
 /// Runs everything and prints the table.
 pub(crate) fn run() {
-    // First of all, and kept until all were measured: memory that was given back would be used again and not be
-    // seen to grow.
+    // This runs first, and its memory is kept until all else was measured: freed memory would be
+    // reused, and its growth would not be visible.
     let learned = learned(20_000, 300);
     let kept = ["discover", "aimd"].map(|law| memory(law, 1_000_000));
     drop((learned, kept));

@@ -1,6 +1,7 @@
 //! Side-by-side measurements against peers, as tables of ratios within one run.
 //!
-//! `cargo run --release -p politely-benches [cells|coordinator|fetch|limiter|queue|shared]`; without a name, all of them.
+//! `cargo run --release -p politely-benches [cells|coordinator|fetch|limiter|queue|shared]`;
+//! without a name, all of them.
 
 #![expect(clippy::disallowed_methods, reason = "benchmarks look at the clock")]
 

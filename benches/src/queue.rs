@@ -1,8 +1,9 @@
 //! The next-host queue: pop the host that is due first and push it back, due again after its delay.
 //!
-//! Delays are log-uniform from 0.1 to 60 s, as paces of crawled hosts are. Every contestant sees the same hosts
-//! and delays and pops them in the same exact order (checked), so only the times differ. Compare ratios
-//! within one run: absolute times move by a factor of two with the neighbours.
+//! Delays are log-uniform from 0.1 to 60 s, as paces of crawled hosts are. Every contestant sees
+//! the same hosts and delays and pops them in the same exact order (checked), so only the times
+//! differ. Compare ratios within one run: absolute times move by a factor of two with the
+//! neighbours.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,18 +14,19 @@ use std::time::{Duration, Instant};
 use politely_core::queue::NextQueue;
 use politely_core::{Rng, Timestamp};
 
-/// One contestant at one size.
+/// The result of one implementation at one size.
 #[derive(Debug)]
 pub(crate) struct Row {
     /// Hosts in the queue.
     pub(crate) hosts: u32,
-    /// Whose queue.
+    /// The implementation of the queue.
     pub(crate) queue: &'static str,
     /// Pop and push back, median of the rounds, in nanoseconds.
     pub(crate) ns_per_op: f64,
     /// The slowest single pop of a round that was timed pop by pop.
     pub(crate) slowest_pop: Duration,
-    /// Growth of the resident set per host; none where `/proc` does not tell. Rough below a million hosts.
+    /// Growth of the resident set per host; `None` if `/proc` does not report it. Rough below a
+    /// million hosts.
     pub(crate) bytes_per_host: Option<f64>,
 }
 
@@ -77,8 +79,8 @@ impl Queue for NextQueue<u32> {
     }
 }
 
-/// What one would write first: a sequence number breaks ties in order of insertion (and wraps in 4 G pushes,
-/// which this run does not reach).
+/// The obvious implementation: a sequence number breaks ties in order of insertion (and wraps in 4
+/// G pushes, which this run does not reach).
 #[derive(Default)]
 struct Heap {
     heap: BinaryHeap<Reverse<(u64, u32, u32)>>,

@@ -1,4 +1,5 @@
-//! Any answer: status, then header lines `name:value`, an empty line, a body. No panic; what is told is within bounds.
+//! Any answer: status, then header lines `name:value`, an empty line, a body. No panic; what is
+//! told is within bounds.
 #![no_main]
 
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Any text as politely.toml and as `--site-rps`: read, or refused in words that fit on a line. No panic.
+//! Any text as politely.toml and as `--site-rps`: read, or refused in words that fit on a line. No
+//! panic.
 #![no_main]
 #![allow(
     dead_code,

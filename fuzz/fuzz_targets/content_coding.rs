@@ -1,4 +1,5 @@
-//! Any Content-Encoding fields, one a line, and any body: no panic, the limit holds, and parts of any size come to the same.
+//! Any Content-Encoding fields, one a line, and any body: no panic, the limit holds, and parts of
+//! any size come to the same.
 #![no_main]
 
 use http::header::CONTENT_ENCODING;

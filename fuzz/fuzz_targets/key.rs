@@ -1,4 +1,5 @@
-//! Any text as host, site, custom name and stored key: no panic, bounded, and a key's text is the key again.
+//! Any text as host, site, custom name and stored key: no panic, bounded, and a key's text is the
+//! key again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

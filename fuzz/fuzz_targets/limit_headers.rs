@@ -1,4 +1,5 @@
-//! Any limit headers, one a line behind the byte that picks its name: no panic, and every number within its bound.
+//! Any limit headers, one a line behind the byte that picks its name: no panic, and every number
+//! within its bound.
 #![no_main]
 
 use http::{HeaderMap, HeaderName, HeaderValue};

@@ -1,4 +1,5 @@
-//! Any User-Agent value: no panic, and its product token is a part of it and its own product token.
+//! Parses any User-Agent value. Nothing panics, and the product token is a part of the value and
+//! its own product token.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

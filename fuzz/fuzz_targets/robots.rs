@@ -1,4 +1,5 @@
-//! Any bytes as a robots.txt, any path: nothing panics, and what is stored is what is read back.
+//! Parses any bytes as a robots.txt, with any path. Nothing panics, and a stored record is read
+//! back unchanged.
 #![no_main]
 
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Any bytes as a key's state: refused or driven on without a panic, and what is written back is the same again.
+//! Any bytes as a key's state: refused or driven on without a panic, and what is written back is
+//! the same again.
 #![no_main]
 
 use std::time::Duration;
@@ -28,7 +29,7 @@ fuzz_target!(|input: (u64, Vec<u8>, Vec<u8>)| {
 });
 
 fn live(now: Timestamp, config: &Config, state: &[u8], steps: &[u8]) {
-    // Chance seldom makes a state.
+    // Random bytes are seldom a valid state.
     drive(Host::new(config, now), now, config, steps);
     let Ok(host) = Host::restore(state, now, config) else {
         return;

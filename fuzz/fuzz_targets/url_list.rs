@@ -1,4 +1,5 @@
-//! Any bytes as a list of URLs: every line is nothing, a URL with a host, or refused in words. No panic.
+//! Any bytes as a list of URLs: every line is nothing, a URL with a host, or refused in words. No
+//! panic.
 #![no_main]
 #![allow(
     dead_code,

@@ -1,9 +1,10 @@
 //! The hot paths, for `scripts/guard` to count the instructions of.
 //!
-//! Times on a shared machine differ by half from run to run; instructions differ by less than one in a thousand, so
-//! a path that grew by a twentieth is seen. `guard NAME` prepares the path called NAME, then walks it inside
-//! [`counted`], which is all that callgrind counts; it prints how often it was walked. Time stands still unless a
-//! path moves it. The registry's hash seed is random as in production: a thousand keys average over it.
+//! Times on a shared machine differ by half from run to run; instructions differ by less than one
+//! in a thousand, so a path that grew by a twentieth is seen. `guard NAME` prepares the path called
+//! NAME, then walks it inside [`counted`], which is all that callgrind counts; it prints how often
+//! it was walked. Time stands still unless a path moves it. The registry's hash seed is random as
+//! in production: a thousand keys average over it.
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -121,7 +122,7 @@ fn queue() -> usize {
     OPS
 }
 
-/// What most answers are.
+/// The path of most responses.
 fn plain_200() -> usize {
     const ANSWERS: usize = 10_000;
     let headers: HeaderMap = [
@@ -156,7 +157,7 @@ fn plain_200() -> usize {
     ANSWERS
 }
 
-/// May this path be fetched? Forty rules, some with wildcards, as large shops have them.
+/// Checks a path against forty rules, some with wildcards, as in the robots.txt of large shops.
 fn robots() -> usize {
     const ASKED: usize = 10_000;
     let mut text = String::from("User-agent: *\n");

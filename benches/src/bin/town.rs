@@ -1,13 +1,14 @@
-//! Anybody's crawler against the sixteen really limited hosts of the tests, judged by the hosts' own logs.
+//! Anybody's crawler against the sixteen really limited hosts of the tests, judged by the hosts'
+//! own logs.
 //!
-//! `cargo run --release -p politely-benches --bin town -- [OPTIONS] [COMMAND…]` starts the hosts, runs COMMAND with a file of
-//! 16 x 150 URLs as its last argument, and prints what the hosts saw. Without a command it waits for Enter.
-//! The servers come from `scripts/setup`.
+//! `cargo run --release -p politely-benches --bin town -- [OPTIONS] [COMMAND…]` starts the hosts,
+//! runs COMMAND with a file of 16 x 150 URLs as its last argument, and prints what the hosts saw.
+//! Without a command it waits for Enter. The servers come from `scripts/setup`.
 //!
 //! | option | |
 //! | --- | --- |
 //! | `--api` | the set without the host that blocks |
-//! | `--seconds N` | each host has as many pages as its limit can serve in N seconds, and *steady* says what was used of it in the second half of them |
+//! | `--seconds N` | pages per host that last N seconds; *steady* is the use in their second half |
 //! | `--processes N` | COMMAND runs N times at once, each with its share of the list |
 //! | `--logs DIR` | the hosts' logs are kept there |
 
@@ -26,7 +27,7 @@ mod servers;
 use servers::{Kind, RealHost, RealTown, Set, Truth};
 
 const PAGES: u32 = 150;
-/// What is asked a second of a host that does not mind.
+/// Highest rate of requests to a host without a low limit, per second.
 const RATE_MAX: f64 = 10.0;
 
 struct Orders {
@@ -75,8 +76,8 @@ impl Orders {
         })
     }
 
-    /// What may be used of a host: profile `crawler` asks for ten a second at most, and for no more than one request's time in
-    /// any time.
+    /// Returns the usable rate of a host. The profile `crawler` sends at most ten requests per
+    /// second. Under a limit on concurrency it has one request in flight.
     fn per_second(&self, host: &RealHost) -> f64 {
         let allowed = host.kind.per_second().unwrap_or(RATE_MAX);
         match (self.set, host.kind) {
@@ -189,8 +190,9 @@ fn tell(orders: &Orders, town: &RealTown, took_s: f64) {
     );
 }
 
-/// What was used in the second half of the seconds there are pages for, and how many were refused then. Nobody who keeps to
-/// the limit has all pages before their end, so there was always more to ask for.
+/// Describes the use of the limit in the second half of the seconds for which there are pages, and
+/// the refusals then. A client within the limit never finishes its pages before their end, so there
+/// were always more pages to request.
 fn steady(orders: &Orders, host: &RealHost, seen: &Truth) -> String {
     let span = orders.seconds.and_then(|seconds| {
         let end = u64::from(seconds);

@@ -1,5 +1,5 @@
-//! The peer: the least an axum server can do with the same bodies. It reads them as JSON of the same types and answers
-//! what was made before.
+//! The peer: a minimal axum server with the same bodies. It parses them as JSON of the same types
+//! and sends a prepared answer.
 
 use std::net::SocketAddr;
 

@@ -1,5 +1,6 @@
-//! One caller: requests made once and filled with the permits of the answer before, answers looked through and not read as
-//! JSON. It shares two cores with the server it measures, so its own part should be small, and is the same for the peer.
+//! One caller: requests made once and filled with the permits of the answer before, answers looked
+//! through and not read as JSON. It shares two cores with the server it measures, so its own part
+//! should be small, and is the same for the peer.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -13,12 +14,12 @@ use tokio::net::TcpStream;
 /// A permit's name is as long in all answers of one start.
 pub(super) const PERMIT: &str = "10000000abc";
 
-/// What is called.
+/// The call to measure.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Calls {
-    /// So many reports and as many items in one call.
+    /// One call with this many reports and as many items.
     Exchange(usize),
-    /// So many items in one call, then their reports in another. Only the first is timed.
+    /// One call with this many items, then one call with their reports. Only the first is timed.
     AcquireThenReport(usize),
 }
 
@@ -31,7 +32,8 @@ impl Calls {
     }
 }
 
-/// Calls until `end`; how long each timed call took. Each caller has keys of its own, so that there is always a permit.
+/// Calls until `end`; how long each timed call took. Each caller has keys of its own, so that there
+/// is always a permit.
 pub(super) async fn call_until(
     server: SocketAddr,
     calls: Calls,

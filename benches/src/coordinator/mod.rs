@@ -1,4 +1,5 @@
-//! The coordinator against the least an axum server can do with the same bodies, and what it costs to know many keys.
+//! Comparison of the coordinator with a minimal axum server with the same bodies, and the cost of
+//! many keys.
 //!
 //! `cargo run --release -p politely-benches -- coordinator [memory|restart|speed]`
 
@@ -29,7 +30,8 @@ pub(crate) fn run() {
     }
 }
 
-/// What a key costs that was asked and reported once, under the default law, store and table included.
+/// Measures the memory of a key that was granted and reported once, under the default law, with
+/// store and table included.
 fn memory(keys: usize) {
     let before = resident();
     let coordinator = Coordinator::new(Settings::default()).expect("a coordinator");
@@ -41,7 +43,8 @@ fn memory(keys: usize) {
     );
 }
 
-/// From the command to the first answer, with so many keys that were refused once each.
+/// Measures the time from the command to the first answer, with this many keys that were each
+/// refused once.
 fn restart(keys: usize) {
     let dir = tempfile::tempdir().expect("a folder");
     let (store, kept) = Store::open(dir.path()).expect("a store");

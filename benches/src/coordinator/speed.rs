@@ -1,5 +1,6 @@
-//! Throughput and latency. Server and callers share the machine, as they do for the peer; every call waits for its answer.
-//! Short rounds alternate and are taken together, so that whatever else the machine does falls on both.
+//! Throughput and latency. Server and callers share the machine, as they do for the peer; every
+//! call waits for its answer. Short rounds alternate and are taken together, so that whatever else
+//! the machine does falls on both.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -51,7 +52,7 @@ pub(super) fn run() {
     });
 }
 
-/// What all rounds of one server came to.
+/// The results of all rounds of one server.
 #[derive(Default)]
 struct Rounds {
     took: Vec<Duration>,
@@ -63,7 +64,7 @@ struct Figures {
     items_per_s: f64,
     p50_ms: f64,
     p99_ms: f64,
-    /// What an item costs both ends together.
+    /// CPU time of both ends per item.
     cpu_us: f64,
 }
 

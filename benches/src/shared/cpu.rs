@@ -1,10 +1,10 @@
-//! What was computed, whoever else computes on this machine.
+//! CPU time of this process and of a server, independent of other load on this machine.
 
 use std::time::Duration;
 
 use crate::servers::redis::RedisServer;
 
-/// The time of this process and of a server, since it was last asked for.
+/// The CPU time of this process and of a server since the last reading.
 pub(super) struct Cpu<'s> {
     server: &'s RedisServer,
     before: [Duration; 2],

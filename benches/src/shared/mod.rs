@@ -1,7 +1,8 @@
-//! Limiters that share keys through one redis-server, against what else shares one key there, in one run.
+//! Limiters that share keys through one redis-server, against what else shares one key there, in
+//! one run.
 //!
-//! `cargo run --release -p politely-benches shared`. Every coordinator is a limiter with a connection and a thread of its own; server and
-//! callers share the machine.
+//! `cargo run --release -p politely-benches shared`. Every coordinator is a limiter with a
+//! connection and a thread of its own; server and callers share the machine.
 
 mod cpu;
 mod one_key;

@@ -1,6 +1,7 @@
-//! All want the same key, which lets everybody go: what a permit costs.
+//! The cost of a permit when all callers use the same key, which never limits them.
 //!
-//! The contestants take turns on one redis-server, so that a neighbour's noise falls on all; medians of the rounds are compared.
+//! The implementations take turns on one redis-server, so that noise of the machine affects all.
+//! Medians of the rounds are compared.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,9 +18,10 @@ use crate::servers::redis::RedisServer;
 pub(super) const COORDINATORS: usize = 8;
 /// Callers of each.
 pub(super) const TASKS: usize = 64;
-/// Runs are long: so few callers have enough with them.
+/// Number of callers in the tests with runs, where so few callers suffice because runs are long.
 const TASKS_IN_RUNS: usize = 4;
-/// Callers of each that rest after every permit, and for how long: how long a commit takes while the machine has something left.
+/// Callers of each that rest after every permit, and for how long: how long a commit takes while
+/// the machine has something left.
 const PACED: usize = 25;
 const PAUSE: Duration = Duration::from_millis(38);
 pub(super) const ROUND: Duration = Duration::from_secs(3);
@@ -71,7 +73,7 @@ pub(super) async fn run() {
     }
 }
 
-/// What a contestant did.
+/// The results of one implementation.
 #[derive(Default)]
 struct Rounds {
     per_s: Vec<f64>,
@@ -109,7 +111,8 @@ fn median(of: &[f64]) -> f64 {
     sorted[sorted.len() / 2]
 }
 
-/// Coordinators whose callers ask for `slots` permits at a time and report each at once, then pause.
+/// Coordinators whose callers ask for `slots` permits at a time and report each at once, then
+/// pause.
 struct Ours {
     name: &'static str,
     slots: u16,

@@ -1,11 +1,12 @@
-//! What else shares one key on a redis-server.
+//! Other limiters that share one key on a redis-server.
 //!
-//! The Lua script is the shortest that paces one key: the server's clock, one hash, no leases, no learning, nothing to report. It is
-//! called once a permit, by as many callers as ours: on eight connections, where what they ask is pipelined as it comes, and on one
-//! connection each, as a client without pipelining would.
+//! The Lua script is the shortest that paces one key. It uses the server's clock and one hash, with
+//! no leases, no learning and no reports. It is called once per permit, by the same number of
+//! callers. One run uses eight connections with pipelining, and one run uses one connection per
+//! caller, like a client without pipelining.
 //!
-//! Bottleneck (`peers/bottleneck`) does what we do, acquire and give back, with three scripts a job. It runs in as many processes as there are
-//! cores, with as many limiters and callers in all as we have.
+//! Bottleneck (`peers/bottleneck`) also acquires and gives back, with three scripts per job. It
+//! runs in one process per core, with the same total number of limiters and callers.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! As a library: wait for leave, send, say what happened.
+//! Uses the library directly: wait for a permit, send the request, report the outcome.
 
 use std::error::Error;
 

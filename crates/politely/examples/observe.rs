@@ -1,4 +1,4 @@
-//! What is going on: numbers for a recorder, and why a key waits.
+//! Observes a limiter: numbers for a recorder, and the reason why a key waits.
 
 use std::collections::BTreeMap;
 use std::error::Error;

@@ -1,4 +1,5 @@
-//! The ready client: reqwest's request builder, polite; every hop of a redirect at its own host's pace.
+//! The ready client: reqwest's request builder, polite; every hop of a redirect at its own host's
+//! pace.
 
 #[path = "common/server.rs"]
 mod server;

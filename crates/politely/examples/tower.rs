@@ -1,4 +1,4 @@
-//! The tower layer around a hyper client: nothing more to write.
+//! Puts the tower layer around a hyper client, which needs no further code.
 
 use std::error::Error;
 
@@ -35,7 +35,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
             .await
             .map_err(|error| error.to_string())?;
         assert_eq!(response.status(), 200);
-        // The in-flight slot is taken until the body has come.
+        // The in-flight slot is taken until the body has arrived.
         let body = response.into_body().collect().await?.to_bytes();
         assert!(!body.is_empty());
     }

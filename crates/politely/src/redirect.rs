@@ -1,14 +1,15 @@
-//! The one rule for redirects (RFC 9110, section 15.4): where a response leads, and by which method.
+//! The rule for redirects (RFC 9110, section 15.4): the target and the method of the next request.
 //!
 //! | status | next request |
 //! | --- | --- |
 //! | 303 | GET without a body; HEAD stays HEAD |
-//! | 301, 302 | POST becomes GET without a body, as every client does; others stay |
+//! | 301, 302 | POST becomes GET without a body, as in every client; other methods stay |
 //! | 307, 308 | the same method and body |
 //! | other 3xx | none: the response is the answer |
 //!
-//! Only the number of hops ends a chain, at most [`HOPS_MAX`]. A URL may come again: a page that sets a cookie
-//! redirects to itself, and a page that is being made ready does so for a while.
+//! The number of hops is the only limit on a chain: at most [`HOPS_MAX`]. A URL may occur twice in
+//! it. A page that sets a cookie redirects to itself, and a page that is being prepared does so for
+//! a while.
 
 use std::fmt::Write as _;
 
@@ -16,24 +17,24 @@ use http::header::LOCATION;
 use http::{HeaderMap, Method, StatusCode};
 use url::Url;
 
-/// Hops followed for one request: reqwest's default (the Fetch standard allows 20).
+/// Maximum number of hops for one request: reqwest's default (the Fetch standard allows 20).
 pub const HOPS_MAX: usize = 10;
 
-/// Bytes of a Location that an error shows.
+/// Maximum number of bytes of a Location in an error message.
 const SHOWN_MAX: usize = 200;
 
-/// Why a redirect was not followed.
+/// The reason why a redirect was not followed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RedirectError {
-    /// More hops than the caller follows.
+    /// The chain has more hops than the caller follows.
     #[error("cannot follow the redirect to {to}: it is hop {} of at most {max}", .max + 1)]
     TooMany {
-        /// The last hop's target.
+        /// The target of the last hop.
         to: Url,
-        /// The most hops that are followed.
+        /// The maximum number of hops.
         max: usize,
     },
-    /// The target is no URL with the scheme http or https and a host.
+    /// The target is not an http or https URL with a host.
     #[error("cannot follow the redirect to {0:?}: it is not an http or https URL")]
     Nowhere(String),
     /// The response has no Location.
@@ -41,7 +42,7 @@ pub enum RedirectError {
     NoLocation,
 }
 
-/// Returns the method of the next hop, or `None` if `status` is no redirect that is followed.
+/// Returns the method of the next hop, or `None` if a redirect with `status` is not followed.
 pub fn method_after(status: StatusCode, method: &Method) -> Option<Method> {
     let became_get = match status {
         StatusCode::SEE_OTHER => *method != Method::HEAD,
@@ -56,13 +57,13 @@ pub fn method_after(status: StatusCode, method: &Method) -> Option<Method> {
     })
 }
 
-/// Returns where `headers`, those of a redirect that answered `from`, lead.
+/// Returns the target of a redirect with these `headers`, which answered a request to `from`.
 ///
-/// A Location in another encoding than UTF-8 is taken byte by byte, as browsers take it. Without a fragment of its own
-/// the target inherits the one of `from` (RFC 9110, section 10.2.2).
+/// A Location that is not UTF-8 is decoded byte by byte, as browsers do. A target without a
+/// fragment inherits the fragment of `from` (RFC 9110, section 10.2.2).
 ///
 /// # Errors
-/// There is no Location, or it is no http or https URL.
+/// Fails if there is no Location, or if it is not an http or https URL.
 pub fn target(headers: &HeaderMap, from: &Url) -> Result<Url, RedirectError> {
     let location = headers.get(LOCATION).ok_or(RedirectError::NoLocation)?;
     let location = location.as_bytes();
@@ -85,10 +86,11 @@ pub fn target(headers: &HeaderMap, from: &Url) -> Result<Url, RedirectError> {
     Ok(url)
 }
 
-/// Returns where a response with `status` and `headers` leads after `hops` hops, or `None` if it is no redirect.
+/// Returns the target of a response with `status` and `headers` after `hops` hops, or `None` if it
+/// is not a redirect.
 ///
 /// # Errors
-/// The redirect leads nowhere, or it is one hop more than `hops_max`.
+/// Fails if the redirect has no valid target, or if it is one hop more than `hops_max`.
 pub fn follow(
     status: StatusCode,
     headers: &HeaderMap,
@@ -106,7 +108,7 @@ pub fn follow(
     }))
 }
 
-/// `text` with one more byte, written as `%XX` unless it is ASCII.
+/// Returns `text` with one more byte, written as `%XX` unless it is ASCII.
 fn escaped(mut text: String, byte: u8) -> String {
     if byte.is_ascii() {
         text.push(char::from(byte));

@@ -1,9 +1,10 @@
-//! What workers and the coordinator say to each other: the JSON bodies of `/api/v1`.
+//! The JSON bodies of `/api/v1`, which workers and the coordinator exchange.
 //!
-//! One set of types for both ends. All times are relative milliseconds, so that no worker's clock matters:
-//! `start_in_ms` and `retry_in_ms` count from when the answer came. A lease is over for its holder so long after the call was
-//! *sent*: whoever slept between the answer and its reading must not believe that the lease has just begun. Unknown fields
-//! are errors that name them. Absent options keep their defaults.
+//! Both ends use the same types. All times are relative milliseconds, so the workers' clocks do not
+//! matter. `start_in_ms` and `retry_in_ms` count from the arrival of the answer. A holder counts
+//! its lease from the moment at which it *sent* the call: a process that was suspended between the
+//! answer and its reading must not believe that the lease has just begun. An unknown field is an
+//! error that names the field. An absent option keeps its default.
 //!
 //! | call | body | answer |
 //! | --- | --- | --- |
@@ -20,8 +21,8 @@
 //! | `GET stats` | query: [`StatsQuery`] | [`FleetStats`] |
 //! | `GET audit/changes` | query: [`AuditQuery`] | [`AuditPage`] |
 //!
-//! Whatever is wrong with a call as a whole is an RFC 9457 [`Problem`]; what is wrong with one item is that
-//! item's answer.
+//! An error in the call as a whole is an RFC 9457 [`Problem`]. An error in one item is the answer
+//! to that item.
 
 mod absent;
 mod admin;
@@ -46,26 +47,27 @@ pub use reports::{
     ErrorKind, Heard, Meaning, Next, QuotaUnit, Report, Reported, Told, ToldAnswer, ToldQuota,
 };
 
-/// The most items of one call.
+/// Maximum number of items in one call.
 pub const ITEMS_MAX: usize = 4096;
-/// The longest a call is held open, milliseconds.
+/// Longest time that a call is held open, in milliseconds.
 pub const WAIT_MAX_MS: u32 = 60_000;
-/// The furthest ahead a permit may start, milliseconds.
+/// Furthest start of a permit from now, in milliseconds.
 pub const AHEAD_MAX_MS: u32 = politely_core::host::HORIZON.as_millis() as u32;
-/// The least requests per second that may be set.
+/// Lowest rate that can be set, in requests per second.
 pub const RATE_MIN: f64 = 1e-6;
-/// … and the most, of a rate and of a burst.
+/// Highest rate that can be set, in requests per second, and highest burst.
 pub const RATE_MAX: f64 = 1e6;
-/// The longest hold an operator sets, milliseconds: a year.
+/// Longest hold that an operator can set, in milliseconds: a year.
 pub const HOLD_MAX_MS: u64 = 31_536_000_000;
-/// The longest Crawl-delay, milliseconds: a day.
+/// Longest Crawl-delay, in milliseconds: a day.
 pub const CRAWL_DELAY_MAX_MS: u64 = politely_core::host::CRAWL_DELAY_MAX.as_millis() as u64;
-/// The longest one is gone by without being told again, milliseconds: 24 hours.
+/// Longest time for which a Crawl-delay applies without being sent again, in milliseconds: 24
+/// hours.
 pub const CRAWL_DELAY_FRESH_MAX_MS: u64 =
     politely_core::host::CRAWL_DELAY_FRESH_MAX.as_millis() as u64;
-/// The most departure slots of one permit.
+/// Maximum number of departure slots in one permit.
 pub const SLOTS_MAX: u16 = 1_024;
-/// The longest client name and item id, characters.
+/// Maximum length of a client name and of an item id, in characters.
 pub const NAME_MAX: usize = 128;
-/// Keys beside the first whose limits one request may have to keep.
+/// Maximum number of further keys whose limits one request also keeps.
 pub const ALSO_MAX: usize = 8;

@@ -1,8 +1,8 @@
 //! The registry and the lines under a scheduler that tries interleavings (shuttle).
 //!
-//! The sources are compiled a second time here, with shuttle's locks, atomics and a `Notify` made of them in
-//! place of `src/sync.rs`: no feature, no separate build. A lost wake is a deadlock, which shuttle reports with
-//! the schedule that led to it.
+//! The sources are compiled a second time here, with shuttle's locks, atomics and a `Notify` made
+//! of them in place of `src/sync.rs`: no feature, no separate build. A lost wake is a deadlock,
+//! which shuttle reports with the schedule that led to it.
 #![allow(
     dead_code,
     missing_docs,
@@ -67,7 +67,7 @@ mod sync {
         std::future::pending().await
     }
 
-    /// What is used of tokio's: one waits, and a wake that comes first is kept.
+    /// The part of tokio's `Notify` that is used: one task waits, and an earlier wake is kept.
     #[derive(Debug, Default)]
     pub(crate) struct Notify(Mutex<(bool, Option<Waker>)>);
 
@@ -113,7 +113,8 @@ use crate::limiter::Limiter;
 /// Schedules tried per test.
 const SCHEDULES: usize = 1_000;
 
-/// No time passes, no rate limits and no lease ends: only what is given back makes room, and nobody sleeps.
+/// A limiter without rate limits. No time passes and no lease ends, so only returned permits make
+/// room.
 fn limiter(in_flight: u32, capacity: usize) -> Limiter {
     let mut config = Config::fixed(f64::INFINITY, 1e9);
     config.limits.in_flight = in_flight;
@@ -311,7 +312,7 @@ fn a_restore_against_permits_and_a_line() {
             move || limiter.restore(&key("a.example"), &state).unwrap()
         });
         held.report(&ok());
-        // Either may come first; nobody waits for good and nothing stays taken.
+        // Either may come first. Neither waits for ever, and no slot stays taken.
         waiting.join().unwrap();
         restore.join().unwrap();
         assert_eq!(limiter.explain(&host).unwrap().in_flight.0, 0);

@@ -4,8 +4,8 @@
 //! 66cb169): N clients contend for one row with optimistic concurrency. Each reads the row and
 //! writes it back. The write succeeds if no other write came in between; otherwise the client backs
 //! off and reads again. Every hop takes
-//! |N(10, 2)| ms, delays begin at 5 ms and end at 2 s. At most one client can win per round, so the least work
-//! is N calls, and contention decides the rest.
+//! |N(10, 2)| ms, delays begin at 5 ms and end at 2 s. At most one client can win per round, so the
+//! least work is N calls, and contention decides the rest.
 //!
 //! The study shows the purpose of backoff: clients that each want *one* thing. Backoff does not
 //! relieve a host of first tries.

@@ -19,7 +19,7 @@
 //! | status | 429; one in eight 503 |
 //! | Retry-After | none in five of eight, seconds in two, a date in one |
 //! | headers | none in fourteen of sixteen, `RateLimit` in one, `X-RateLimit-*` in one |
-//! | duration | 3,000 s / L, at least 1,800 and at most 7,200: enough requests to tell 0.4 % from 0.5 % |
+//! | duration | 3,000 s / L, within 1,800 and 7,200: enough to tell 0.4 % from 0.5 % |
 //!
 //! Demand is greedy over 64 connections of one worker, so that only the limit matters: at a second
 //! of service, 64 connections still carry 60 requests a second.

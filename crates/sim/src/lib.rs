@@ -6,7 +6,7 @@
 //!     |
 //!   client     core's host under one of its laws (polite), or a rival after its published law
 //!     |
-//!   run        the event loop: the state machine that the library runs, the limit models that the target serves
+//!   run        the event loop over the library's state machine and the target's limit models
 //!     |
 //!   score      the result against the exact offline optimum
 //! ```

@@ -1,4 +1,5 @@
-//! A limited server in this process: a token bucket, refusals with Retry-After, and a log of what came.
+//! A limited server in this process: a token bucket, refusals with Retry-After, and a log of what
+//! came.
 #![allow(
     dead_code,
     clippy::disallowed_methods,
@@ -25,7 +26,7 @@ pub(crate) fn tls_provider() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// What the server allows.
+/// The limit of the server.
 #[derive(Clone, Copy)]
 pub(crate) struct Limit {
     pub(crate) rate: f64,
@@ -58,8 +59,9 @@ struct State {
 }
 
 impl Server {
-    /// Answers `/status/N` with that status, `/to/URL` with a redirect there (`/see/URL`: 303; `/keep/URL`:
-    /// 307), `/slow` with a body that takes 100 ms, and everything else with its method and path.
+    /// Answers `/status/N` with that status, `/to/URL` with a redirect there (`/see/URL`: 303;
+    /// `/keep/URL`: 307), `/slow` with a body that takes 100 ms, and everything else with its
+    /// method and path.
     pub(crate) async fn start(limit: Limit) -> std::io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;

@@ -1,4 +1,4 @@
-//! A response's body that holds its request's in-flight slots until it has come.
+//! The body of a response, which holds its request's in-flight slots until it has arrived.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,20 +13,23 @@ use politely_core::signal::BODY_SCANNED;
 use crate::permit::Slot;
 use crate::sync::sleep;
 
-/// A server that drips its refusal byte by byte is judged by what came in this time.
+/// The longest time that the start of a body is read before the response is judged. It bounds the
+/// wait for a server that sends a refusal byte by byte.
 const START_TAKES_MAX: Duration = Duration::from_secs(2);
 
-/// A body that holds its request's in-flight slots: they return when it ends, breaks or is dropped.
+/// A body that holds its request's in-flight slots. They are freed when the body ends, breaks or is
+/// dropped.
 ///
-/// Its bytes are charged to the keys' byte budgets as they came off this body: decoded, if the client decodes.
+/// The keys' byte budgets are charged with the bytes of this body. These are decoded bytes if the
+/// client decodes.
 pub struct PacedBody<B: Body> {
     inner: Pin<Box<B>>,
-    /// Read already, to tell block pages from refusals.
+    /// Frames that were read ahead to tell block pages from refusals.
     ahead: VecDeque<Result<Frame<B::Data>, B::Error>>,
     slot: Option<Slot>,
 }
 
-// Nothing is pinned but through the box.
+// The box is the only field that is pinned, so moving `PacedBody` is sound.
 impl<B: Body> Unpin for PacedBody<B> {}
 
 impl<B: Body> Body for PacedBody<B> {
@@ -83,7 +86,7 @@ impl<B: Body> fmt::Debug for PacedBody<B> {
     }
 }
 
-/// A body whose beginning may be looked at before its response is judged.
+/// A body whose beginning can be read before its response is judged.
 pub(crate) struct Peeked<B: Body> {
     body: PacedBody<B>,
     start: Vec<u8>,
@@ -101,7 +104,7 @@ impl<B: Body> Peeked<B> {
         }
     }
 
-    /// Reads up to [`BODY_SCANNED`] bytes ahead, and no longer than [`START_TAKES_MAX`]. Cancel-safe.
+    /// Reads up to [`BODY_SCANNED`] bytes ahead, for at most [`START_TAKES_MAX`]. Cancel-safe.
     pub(crate) async fn read_start(&mut self) {
         tokio::select! {
             biased;
@@ -115,7 +118,8 @@ impl<B: Body> Peeked<B> {
     }
 
     pub(crate) fn holding(mut self, slot: Slot) -> PacedBody<B> {
-        // Of a HEAD or a 304 nobody reads to the end, and some bodies say that they are empty by their size alone.
+        // The body of a HEAD or a 304 is not read to its end. Some bodies report that they are
+        // empty only through their size.
         let empty = self.body.is_end_stream() || self.body.size_hint().exact() == Some(0);
         self.body.slot = (!empty).then_some(slot);
         self.body

@@ -1,8 +1,8 @@
-//! Which failure is behind an error?
+//! Classification of client errors: the failure of the host or network behind an error.
 //!
-//! HTTP clients wrap the cause several times over, and the types that would tell (hyper's connect errors,
-//! reqwest's time-outs) are private to them. What is left is the kinds of the I/O errors in the chain and the
-//! clients' fixed phrases; the tests in `tests/it/` meet the real ones.
+//! HTTP clients wrap the cause several times. The types that identify it (hyper's connect errors,
+//! reqwest's time-outs) are private to them. This module uses the kinds of the I/O errors in the
+//! chain and the clients' fixed phrases. The tests in `tests/it/` produce the real errors.
 
 use std::error::Error;
 use std::io::{self, ErrorKind};
@@ -10,11 +10,11 @@ use std::io::{self, ErrorKind};
 use politely_core::signal::Failure;
 use smallvec::SmallVec;
 
-/// Causes looked at: no client nests deeper, and a chain may be a loop.
+/// Maximum number of causes to examine. No client nests deeper, and a chain may be a loop.
 const CAUSES_MAX: usize = 16;
 
-/// Which failure is behind `error`, by its chain of causes; `None` if none of them is a host's or network's:
-/// the request was never sent.
+/// Returns the failure behind `error`, from its chain of causes. `None` means that no cause is a
+/// failure of a host or network: the request was never sent.
 pub fn failure_of(error: &(dyn Error + 'static)) -> Option<Failure> {
     let mut clues = Clues::default();
     let mut cause = Some(error);
@@ -25,29 +25,33 @@ pub fn failure_of(error: &(dyn Error + 'static)) -> Option<Failure> {
     clues.conclude()
 }
 
-/// What an error before the head of a response says about sending the request again at once.
+/// A reason to repeat a request at once, from an error before the head of a response.
 ///
-/// None of these is evidence about the host: it did not refuse the request, and it did no work for it.
+/// None of these is evidence about the host: it did not refuse the request, and it did no work for
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unprocessed {
-    /// The server said that it did not process the request: `REFUSED_STREAM`, or a GOAWAY that leaves out its stream
-    /// (RFC 9113, sections 6.8 and 8.7). Any code but `ENHANCE_YOUR_CALM`, which is a refusal.
+    /// The server reported that it did not process the request: `REFUSED_STREAM`, or a GOAWAY that
+    /// excludes its stream (RFC 9113, sections 6.8 and 8.7). Any code counts except
+    /// `ENHANCE_YOUR_CALM`, which is a refusal.
     Told,
-    /// The connection closed before the head of a response. On a connection that was used before, the server may have
-    /// closed it when the request was on its way (RFC 9112, section 9.3.1). Whether it was, the error does not tell.
+    /// The connection closed before the head of a response. If the connection was used before, the
+    /// server may have closed it while the request was on its way (RFC 9112, section 9.3.1). The
+    /// error does not say whether the connection was used before.
     Closed,
-    /// The server answers this request over HTTP/1.1 only: `HTTP_1_1_REQUIRED` (RFC 9113, section 7).
+    /// The server answers this request over HTTP/1.1 only: `HTTP_1_1_REQUIRED` (RFC 9113, section
+    /// 7).
     Http1Required,
 }
 
-/// Returns what `error`, met before the head of a response, says about sending the request again at once; `None` if
-/// it is a failure.
+/// Returns the reason to repeat the request at once, from an `error` before the head of a response.
+/// `None` means that the error is a failure.
 pub fn unprocessed(error: &(dyn Error + 'static)) -> Option<Unprocessed> {
     const HTTP_1_1_REQUIRED: &str = "endpoint requires HTTP/1.1";
     const ENHANCE_YOUR_CALM: &str = "detected excessive load";
     const REFUSED_STREAM: &str = "stream error received: refused stream";
     const GOAWAY: &str = "connection error received: ";
-    /// Of hyper and h2, in this order.
+    /// Phrases of hyper and h2, in this order.
     const CLOSED: [&str; 3] = [
         "connection closed before message completed",
         "operation was canceled",
@@ -62,7 +66,7 @@ pub fn unprocessed(error: &(dyn Error + 'static)) -> Option<Unprocessed> {
         if words.contains(HTTP_1_1_REQUIRED) {
             return Some(Unprocessed::Http1Required);
         }
-        // A connection that was never made closes nothing.
+        // A connection that was never established cannot be a stale one.
         if words.contains(ENHANCE_YOUR_CALM) || words.contains("client error (Connect)") {
             return None;
         }
@@ -85,11 +89,12 @@ pub fn unprocessed(error: &(dyn Error + 'static)) -> Option<Unprocessed> {
     closed.then_some(Unprocessed::Closed)
 }
 
-/// What a phrase in an error's words tells.
+/// The meaning of a phrase in the text of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Clue {
     Dns,
-    /// The resolver's trouble (`EAI_AGAIN`); every other answer is about the name.
+    /// A temporary failure of the resolver (`EAI_AGAIN`). Every other answer of the resolver
+    /// concerns the name.
     Resolver,
     Connecting,
     Timeout,
@@ -127,7 +132,7 @@ struct Clues {
 }
 
 impl Clues {
-    /// Notes what `error` says, and answers what is behind it.
+    /// Records the clues in `error` and returns the next cause.
     fn look_at<'a>(
         &mut self,
         error: &'a (dyn Error + 'static),
@@ -146,7 +151,8 @@ impl Clues {
             return error.source();
         };
         self.io = Some(io.kind());
-        // An I/O error's source is its content's source: the content itself would be passed over.
+        // The source of an I/O error is the source of its content, so `source` would skip the
+        // content itself.
         match io.get_ref() {
             Some(content) => Some(content),
             None => error.source(),
@@ -169,7 +175,8 @@ impl Clues {
                 Failure::NoSuchHost
             });
         }
-        // rustls hands its errors on as invalid data; before a connection is up nothing else can be.
+        // rustls returns its errors as invalid data. Before a connection is established, nothing
+        // else can be invalid data.
         if said(Clue::Tls) || (said(Clue::Connecting) && self.io == Some(InvalidData)) {
             return Some(Failure::Tls);
         }
@@ -252,7 +259,7 @@ mod tests {
         }
     }
 
-    /// It lies two I/O errors deep, where `source` does not lead.
+    /// The cause lies two I/O errors deep, where `source` does not lead.
     #[cfg(feature = "reqwest")]
     #[test]
     fn a_failed_handshake_is_tls_however_deep() {

@@ -1,43 +1,51 @@
-//! One law for every way in: how a request is sent, as often as it takes.
+//! The sending of a request with all its attempts, for every client integration.
 //!
-//! The tower layer and the reqwest middleware differ in what a request is and how it is sent; what is done
-//! around it is here, once. Each attempt:
+//! The tower layer and the reqwest middleware differ in the type of a request and in the way of
+//! sending it. The steps around sending are here, once. Each attempt:
 //!
 //! 1. waits for a permit of all the request's keys ([`Limiter::acquire`]),
 //! 2. is sent, and timed by the limiter's clock up to the response's head,
-//! 3. is classified; where a block page is possible, by the beginning of its body too (it is not lost: the
-//!    caller reads it from the start),
-//! 4. is reported at once, so that the next request knows; the in-flight slot stays taken until the body has
-//!    come or is dropped, because servers count a request until they are rid of it,
-//! 5. is judged by the [`Policy`]: a refused request goes back to its key's line, a failed one waits out its
-//!    backoff, and what is hopeless is returned to the caller, response or error, as it came. A request whose
-//!    URL alone is refused, while others of its key are served, waits by itself and holds nobody up.
+//! 3. is classified. If a block page is possible, the beginning of its body is read too; the caller
+//! still reads the body from the start,
+//! 4. is reported at once, so that the next request uses the outcome. The in-flight slot stays
+//! taken until the body has arrived or is dropped, because servers count a request until it has
+//! ended,
+//! 5. is judged by the [`Policy`]. A refused request goes back to its key's queue, and a failed one
+//! waits for its backoff. If another attempt is hopeless, the caller gets the response or error
+//! unchanged. If a request's URL alone is refused, while others of its key are served, the request
+//! waits by itself and delays no other.
 //!
-//! # What is sent again
-//! Whatever the policy allows: by default GET, HEAD, OPTIONS and TRACE, refused or failed for now, within its
-//! caps and the retry budgets of the key and of these attempts together. Where permits come from a coordinator, it is asked too:
-//! it may give up earlier, by the fleet's budgets, and says how long to wait. A request whose body cannot be
-//! copied is sent once. Permanent failures (no such host, bad TLS) are returned at once.
+//! # Requests that are sent again
+//! The policy decides. By default it allows GET, HEAD, OPTIONS and TRACE that were refused or
+//! failed temporarily, within its caps and within the retry budgets of the key and of all attempts
+//! together. If permits come from a coordinator, the coordinator is consulted too: it may give up
+//! earlier, by the fleet's budgets, and it sets the delay. A request whose body cannot be copied is
+//! sent once. Permanent failures (no such host, bad TLS) are returned at once.
 //!
-//! # What is repeated at once
-//! A request that the server did not process is no attempt and no evidence: it is repeated on the same permit, and
-//! nothing is reported. So it is with `REFUSED_STREAM` and with a GOAWAY that leaves out its stream, and with a connection that
-//! closes before an answer, if its origin answered the last request: a kept connection goes stale that way.
-//! At most [`REPEATS_MAX`] repeats, of idempotent methods, if the body can be copied. Then it is a failure.
+//! # Requests that are repeated at once
+//! A request that the server did not process is no attempt and no evidence. It is repeated on the
+//! same permit, and nothing is reported. This covers `REFUSED_STREAM` and a GOAWAY that excludes
+//! its stream. It also covers a connection that closes before a response, if its origin answered
+//! the last request, because a kept connection becomes stale in that way. There are at most
+//! [`REPEATS_MAX`] repeats, of idempotent methods, if the body can be copied. After that it is a
+//! failure.
 //!
-//! After `HTTP_1_1_REQUIRED` the error is the caller's, and a failure: only the client inside can choose HTTP/1.1.
+//! After `HTTP_1_1_REQUIRED` the caller gets the error, and it counts as a failure: only the inner
+//! client can choose HTTP/1.1.
 //!
 //! # Cancellation
-//! Dropping the call's future is safe at every point. In the line: it leaves the line, nothing was taken.
-//! Under way: its slots return, its tokens stay spent, since the request may have arrived. In a backoff:
-//! nothing is held.
+//! Dropping the call's future is safe at every point. In the queue, the request leaves the queue
+//! and no permit is taken. In flight, its slots are freed and its tokens stay spent, since the
+//! request may have arrived. In a backoff, it holds nothing.
 //!
 //! # Fairness
-//! Every attempt joins its key's line at the end, a retry like a first try; nobody is overtaken.
+//! Every attempt joins the end of its key's queue, a retry like a first attempt. No request
+//! overtakes another.
 //!
-//! # Beware
-//! A response that is kept unread keeps its slot. Holding as many as the key's in-flight cap while asking
-//! the same key for another waits until one's lease ends: read or drop them first.
+//! # Deadlock with unread responses
+//! A response that is kept unread keeps its slot. A caller that holds as many responses as the
+//! key's in-flight cap, and then requests the same key again, waits until a lease ends. Read or
+//! drop the responses first.
 
 mod body;
 mod failure;
@@ -72,11 +80,12 @@ use body::Peeked;
 pub use failure::{Unprocessed, failure_of, unprocessed};
 use stale::Answered;
 
-/// Repeats of a request that the server did not process, before it counts as failed.
+/// Maximum number of repeats of a request that the server did not process, before it counts as
+/// failed.
 pub const REPEATS_MAX: u32 = 2;
 
-/// How requests are sent: by which limiter, under which keys, how often. Cheap to clone; clones share the
-/// limiter and the retry budgets.
+/// The way of sending requests: the limiter, the keys and the number of attempts. Clones are cheap
+/// and share the limiter and the retry budgets.
 #[derive(Clone)]
 pub struct Attempts {
     limiter: Limiter,
@@ -90,7 +99,7 @@ pub struct Attempts {
 
 type KeysOf = dyn Fn(&Asked<'_>) -> Result<Vec<Key>, KeyError> + Send + Sync;
 
-/// What keys may be chosen by.
+/// The parts of a request from which its keys can be chosen.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
     /// The method.
@@ -101,20 +110,20 @@ pub struct Asked<'a> {
     pub headers: &'a HeaderMap,
 }
 
-/// Why a request was not sent, or not again.
+/// The reason why a request was not sent, or not sent again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotSent {
-    /// It names nothing to be limited by.
+    /// The request has no host or other name to derive a key from.
     #[error("a request without a key: {0}")]
     Key(#[from] KeyError),
-    /// There was no permit for it.
+    /// The limiter returned no permit for the request.
     #[error("no permit: {0}")]
     Acquire(#[from] AcquireError),
 }
 
 impl Attempts {
-    /// By `limiter`, each request under the key of its host, with the default [`Policy`] and [`Classifier`]
-    /// and the budgets [`BudgetRule::PER_KEY`] and [`BudgetRule::GLOBAL`].
+    /// Creates attempts under `limiter`. Each request has the key of its host. The defaults are
+    /// [`Policy`], [`Classifier`], [`BudgetRule::PER_KEY`] and [`BudgetRule::GLOBAL`].
     pub fn new(limiter: Limiter) -> Self {
         let budgets = Budgets::new(BudgetRule::PER_KEY, BudgetRule::GLOBAL, limiter.now());
         Self {
@@ -128,23 +137,24 @@ impl Attempts {
         }
     }
 
-    /// Which requests are sent again, when, and how often. Default [`Policy::crawler`].
+    /// Sets which requests are sent again, when, and how often. Default [`Policy::crawler`].
     #[must_use]
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = Arc::new(policy);
         self
     }
 
-    /// What outcomes mean. With a soft-block hook every answer waits for the first 16 KiB of its body, or all
-    /// of it if that is less. Default: the table of [`mod@politely_core::signal`] and no hook.
+    /// Sets the meaning of outcomes. With a soft-block hook, every response waits for the first 16
+    /// KiB of its body, or for the whole body if that is shorter. Default: the table of
+    /// [`mod@politely_core::signal`] and no hook.
     #[must_use]
     pub fn classifier(mut self, classifier: Classifier) -> Self {
         self.classifier = classifier;
         self
     }
 
-    /// The keys of each request; the first hears its outcome, the others are limits to be kept. Default: its
-    /// host.
+    /// Sets the keys of each request. The first key learns from the outcome; the others are only
+    /// limits to keep. Default: the request's host.
     #[must_use]
     pub fn keys_by(
         mut self,
@@ -154,23 +164,24 @@ impl Attempts {
         self
     }
 
-    /// Every request is limited by `key` too, after its own: a limit of the whole process, an account.
+    /// Limits every request by `key` too, after its own keys: for example a limit of the whole
+    /// process or of an account.
     #[must_use]
     pub fn and_key(mut self, key: Key) -> Self {
         self.and_keys.push(key);
         self
     }
 
-    /// The retry budgets of each request's first key and of all together; both begin full. Defaults
-    /// [`BudgetRule::PER_KEY`], [`BudgetRule::GLOBAL`]. A key costs 64 bytes while its budget is not full, at
-    /// most 4 MB.
+    /// Sets the retry budgets of each request's first key and of all requests together. Both start
+    /// full. Defaults: [`BudgetRule::PER_KEY`] and [`BudgetRule::GLOBAL`]. A key costs 64 bytes
+    /// while its budget is not full, and all keys cost at most 4 MB.
     #[must_use]
     pub fn budgets(mut self, per_key: BudgetRule, global: BudgetRule) -> Self {
         self.budgets = Arc::new(Budgets::new(per_key, global, self.limiter.now()));
         self
     }
 
-    /// The limiter.
+    /// Returns the limiter.
     pub const fn limiter(&self) -> &Limiter {
         &self.limiter
     }
@@ -234,7 +245,7 @@ impl Attempts {
             let Some(after) = self.judged(judge, after, &keys[0]).await else {
                 return came;
             };
-            // The slot returns with the response, before anybody waits.
+            // Frees the slot together with the response, before the request waits again.
             drop(came);
             if !after.is_zero() {
                 sleep(after).await;
@@ -244,7 +255,8 @@ impl Attempts {
         }
     }
 
-    /// Sends `request`, and its copy `spare` while the server does not process it. Returns also when it was last sent.
+    /// Sends `request`, and its copy `spare` while the server does not process it. Also returns the
+    /// time of the last sending.
     async fn send<X: Exchange>(
         &self,
         exchange: &mut X,
@@ -300,7 +312,7 @@ impl Attempts {
             headers: X::headers(request),
         })?;
         keys.extend_from_slice(&self.and_keys);
-        // A key named twice would wait for its own slot.
+        // If a key were named twice, the request would wait for its own slot.
         let mut once = Vec::with_capacity(keys.len());
         for key in keys {
             if !once.contains(&key) {
@@ -310,7 +322,7 @@ impl Attempts {
         Ok(once)
     }
 
-    /// Reports a response and puts the slots into its body.
+    /// Reports a response and moves the slots into its body.
     async fn hear<B: Body>(
         &self,
         response: Response<B>,
@@ -340,7 +352,7 @@ impl Attempts {
         (report, directions, response)
     }
 
-    /// Whether there is another attempt: after which delay, with which request.
+    /// Returns the delay and the request of the next attempt, or `None` if there is none.
     fn again<R>(
         &self,
         attempt: &Attempt,
@@ -353,7 +365,7 @@ impl Attempts {
         let (budgets, policy) = (&self.budgets, &self.policy);
         let mut next = budgets.decide(policy, attempt, report, key, now, copy.is_some())?;
         if url_fault {
-            // The key is not held for this failure: the request waits by itself.
+            // The key has no hold for this failure, so the request waits by itself.
             next = budgets.put_off(policy, next, attempt, report);
         }
         match next {
@@ -368,8 +380,9 @@ impl Attempts {
 }
 
 impl Attempts {
-    /// After which delay there is another attempt, where this process would wait `after`: as the coordinator says, if there is
-    /// one and it answers. What it knows of the fleet's budgets and of the host, this process does not.
+    /// Returns the delay of the next attempt, where this process alone would wait `after`. If there
+    /// is a coordinator and it answers, its decision counts: it knows the fleet's budgets and the
+    /// host's state, and this process does not.
     async fn judged(
         &self,
         judge: Option<Later<'static, Option<Judged>>>,
@@ -406,7 +419,7 @@ impl fmt::Debug for Attempts {
     }
 }
 
-/// How a way in sends: what differs between them.
+/// The parts of sending that differ between the client integrations.
 pub(crate) trait Exchange {
     type Request;
     type Body: Body;
@@ -415,11 +428,13 @@ pub(crate) trait Exchange {
     fn method(request: &Self::Request) -> &Method;
     fn url(request: &Self::Request) -> Result<Cow<'_, Url>, KeyError>;
     fn headers(request: &Self::Request) -> &HeaderMap;
-    /// The request once more, if its body can be had once more.
+    /// Returns a copy of the request, if its body can be copied.
     fn copy(request: &Self::Request) -> Option<Self::Request>;
-    /// What the error says about the host; `None`: nothing, and the request is not sent again.
+    /// Returns the failure behind the error. `None` means that the error says nothing about the
+    /// host, and the request is not sent again.
     fn failure(error: &Self::Error) -> Option<Failure>;
-    /// What the error, met before the head of a response, says about repeating the request at once.
+    /// Returns the reason to repeat the request at once, from an error before the head of a
+    /// response.
     fn unprocessed(error: &Self::Error) -> Option<Unprocessed>;
     fn ready(&mut self) -> impl Future<Output = Result<(), Self::Error>> + Send;
     fn send(
@@ -428,7 +443,7 @@ pub(crate) trait Exchange {
     ) -> impl Future<Output = Result<Response<Self::Body>, Self::Error>> + Send;
 }
 
-/// How attempts end without a response.
+/// The end of the attempts without a response.
 #[derive(Debug)]
 pub(crate) enum Ended<E> {
     NotSent(NotSent),
@@ -441,7 +456,8 @@ impl<E> From<NotSent> for Ended<E> {
     }
 }
 
-/// Other answers' bodies say nothing about the host; 404 and 410 are pages.
+/// Returns whether a response with `status` may be a block page. 404 and 410 are ordinary pages,
+/// and the bodies of statuses below 400 say nothing about the host.
 fn may_be_block_page(status: StatusCode) -> bool {
     status.as_u16() >= 400 && !matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE)
 }

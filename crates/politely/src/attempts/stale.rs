@@ -1,4 +1,4 @@
-//! Which origins answered lately: only those may have left a stale connection behind.
+//! The origins that answered lately. Only these may have left a stale connection behind.
 
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use foldhash::fast::RandomState;
 use url::Url;
 
-/// Origins remembered: 8 KiB. One that is forgotten only loses a repeat.
+/// Number of origins remembered: 8 KiB. A forgotten origin only loses a repeat.
 const SLOTS: usize = 1024;
 
-/// A lossy set of origins, without a lock.
+/// A lossy, lock-free set of origins.
 pub(super) struct Answered {
     slots: Box<[AtomicU64]>,
     hasher: RandomState,
@@ -25,7 +25,7 @@ impl Default for Answered {
 }
 
 impl Answered {
-    /// The number that stands for the origin of `url`.
+    /// Returns the hash of the origin of `url`.
     pub(super) fn origin(&self, url: &Url) -> u64 {
         let origin = (url.scheme(), url.host_str(), url.port_or_known_default());
         self.hasher.hash_one(origin) | 1

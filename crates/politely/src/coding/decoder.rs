@@ -1,7 +1,8 @@
-//! Undoes codings part by part, with bounded memory and bounded work.
+//! Streaming decoder for content codings, with bounded memory and bounded work.
 //!
-//! The codings form a chain of layers. Each layer decodes at most [`BLOCK`] bytes and passes them to the next
-//! before it decodes more, so a body that unpacks to gigabytes is noticed within a block of the limit.
+//! The codings form a chain of layers. Each layer decodes at most [`BLOCK`] bytes and passes them
+//! to the next before it decodes more. A body that unpacks to gigabytes is therefore noticed within
+//! one block of the limit.
 
 use std::fmt;
 
@@ -13,38 +14,39 @@ use compression_codecs::{
 
 use super::{Coding, CodingError, Codings};
 
-/// Bytes that a layer decodes at once.
+/// Number of bytes that a layer decodes at once.
 const BLOCK: usize = 32 * 1024;
-/// The largest window of a Zstandard frame, as a power of two (RFC 9659, section 3: 8 MiB).
+/// Largest window of a Zstandard frame, as a power of two (RFC 9659, section 3: 8 MiB).
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
-/// Bytes that tell whether a further gzip member or Zstandard frame follows.
+/// Number of bytes that show whether a further gzip member or Zstandard frame follows.
 const MAGIC: usize = 4;
-/// Bytes between two layers may exceed the limit by this many: packed noise is longer than the noise.
+/// Number of bytes by which a body between two layers may exceed the limit, because packed noise is
+/// longer than the noise.
 const BETWEEN_MARGIN: u64 = 64 * 1024;
 
-/// What happened to the bytes that were passed in.
+/// The result of decoding a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// All were taken; more may follow.
+    /// All bytes were decoded; more may follow.
     More,
-    /// The caller's function wanted no more.
+    /// The caller's function wants no more bytes.
     Enough,
-    /// The coding's stream has ended, and something else follows it: every further byte is ignored.
+    /// The coding's stream has ended, and other bytes follow it. Every further byte is ignored.
     Over,
 }
 
-/// Undoes the codings of one body.
+/// A decoder for the codings of one body.
 pub struct Decoder {
-    /// The layer that takes the bytes from the wire is the first.
+    /// The layers; the first one takes the bytes from the wire.
     layers: Vec<Layer>,
 }
 
-/// Takes decoded bytes; returns whether it wants more.
+/// A function that takes decoded bytes and returns whether it wants more.
 type Take<'a> = dyn FnMut(&[u8]) -> bool + 'a;
 
 impl Decoder {
-    /// A decoder for a body with `codings`. A body between two codings may be about `bytes_max` bytes long; the
-    /// decoded body is bounded by the function that takes it.
+    /// Creates a decoder for a body with `codings`. A body between two codings may be about
+    /// `bytes_max` bytes long. The function that takes the decoded body bounds its length.
     pub fn new(codings: &Codings, bytes_max: u64) -> Self {
         let between_max = bytes_max
             .saturating_add(bytes_max / 16)
@@ -57,10 +59,12 @@ impl Decoder {
         }
     }
 
-    /// Decodes a further `part` of the body and passes what comes out to `take`, in blocks of at most 32 KiB.
+    /// Decodes a further `part` of the body and passes the decoded bytes to `take`, in blocks of at
+    /// most 32 KiB.
     ///
     /// # Errors
-    /// The bytes are damaged, or a body between two codings is too long. The decoder is of no further use.
+    /// Fails if the bytes are damaged, or if a body between two codings is too long. The decoder
+    /// cannot be used afterwards.
     pub fn push(&mut self, part: &[u8], take: &mut Take<'_>) -> Result<Flow, CodingError> {
         feed(&mut self.layers, part, take)
     }
@@ -68,7 +72,7 @@ impl Decoder {
     /// Ends the body and passes the rest to `take`.
     ///
     /// # Errors
-    /// As [`push`](Self::push), or the body ended before its coding's stream did.
+    /// Fails like [`push`](Self::push), or if the body ended before its coding's stream did.
     pub fn end(&mut self, take: &mut Take<'_>) -> Result<Flow, CodingError> {
         for first in 0..self.layers.len() {
             let Some((layer, rest)) = self.layers[first..].split_first_mut() else {
@@ -100,24 +104,24 @@ fn feed(layers: &mut [Layer], part: &[u8], take: &mut Take<'_>) -> Result<Flow, 
 struct Layer {
     coding: Coding,
     state: State,
-    /// Bytes that may still come out, if another layer follows.
+    /// Number of bytes that this layer may still produce, if another layer follows.
     between_left: u64,
-    /// Empty until the first byte comes in.
+    /// The output buffer; empty until the first byte arrives.
     block: Box<[u8]>,
 }
 
 enum State {
-    /// Too few bytes came to choose a codec.
+    /// The layer has too few bytes to choose a codec.
     Begin(Held),
-    /// In the middle of a stream.
+    /// The layer is in the middle of a stream.
     Within(Box<dyn DecodeV2 + Send + Sync>),
-    /// A stream has ended; the bytes after it, as far as they came.
+    /// A stream has ended. The layer holds the first bytes after it.
     Between(Box<dyn DecodeV2 + Send + Sync>, Held),
-    /// What follows the stream is something else.
+    /// The bytes after the stream are not another stream.
     Over,
 }
 
-/// The first few bytes of something.
+/// The first few bytes of a stream.
 #[derive(Clone, Copy, Default)]
 struct Held {
     bytes: [u8; MAGIC],
@@ -125,7 +129,7 @@ struct Held {
 }
 
 impl Held {
-    /// Moves bytes from `part` until it holds `want`; returns whether it does.
+    /// Moves bytes from `part` until this holds `want`; returns whether it does.
     fn fill(&mut self, part: &mut &[u8], want: usize) -> bool {
         let moved = want.saturating_sub(self.len).min(part.len());
         self.bytes[self.len..self.len + moved].copy_from_slice(&part[..moved]);
@@ -192,7 +196,7 @@ impl Layer {
                 State::Over => return Ok(Flow::Over),
             }
         }
-        // A part that ends with a stream's end may be followed by another stream.
+        // Another stream may follow a part that ends together with a stream.
         Ok(if matches!(self.state, State::Over) {
             Flow::Over
         } else {
@@ -210,7 +214,7 @@ impl Layer {
         Ok(())
     }
 
-    /// Decodes `part` up to the end of the stream; returns how many bytes of it are left then.
+    /// Decodes `part` up to the end of the stream; returns how many of its bytes are left.
     fn decode(
         &mut self,
         part: &[u8],
@@ -229,13 +233,13 @@ impl Layer {
             let result = if is_in {
                 codec.decode(&mut input, &mut output)
             } else {
-                // A block may have been too small for all that the last bytes unpack to.
+                // A block may have been too small for the output of the last bytes.
                 codec.flush(&mut output)
             };
             let done = result.map_err(|_| damaged.clone())?;
             let (made, is_full) = (output.written_len(), output.has_no_spare_space());
             if is_in && made == 0 && !done && input.written_len() == before {
-                // No codec needs this; one that did would never end.
+                // No codec makes a call without progress. A codec that did would loop for ever.
                 return Err(damaged);
             }
             let flow = self.pass_on(made, rest, take)?;
@@ -303,7 +307,8 @@ impl Layer {
 }
 
 impl Coding {
-    /// Bytes that tell which codec a stream needs: the two of a zlib header for deflate.
+    /// Returns the number of bytes that are needed to choose the stream's codec: for deflate, the
+    /// two bytes of a zlib header.
     const fn bytes_to_choose(self) -> usize {
         match self {
             Self::Deflate => 2,
@@ -331,7 +336,7 @@ impl Coding {
                 next.iter().zip([0x1f, 0x8b, 8]).all(|(a, b)| *a == b)
                     && next.get(3).is_none_or(|flags| flags & 0xe0 == 0)
             }
-            // A frame, or one to be skipped (RFC 8878, sections 3.1.1 and 3.1.2).
+            // A frame or a skippable frame (RFC 8878, sections 3.1.1 and 3.1.2).
             Self::Zstd => {
                 let begins = |magic: [u8; 4]| next.iter().zip(magic).all(|(a, b)| *a == b);
                 let first = next.first().copied().unwrap_or_default();
@@ -342,8 +347,8 @@ impl Coding {
     }
 }
 
-/// Returns whether `start` is a zlib header (RFC 1950, section 2.2). No encoder begins raw deflate so: as the head of
-/// a stored block it would have padding that is not zero.
+/// Returns whether `start` is a zlib header (RFC 1950, section 2.2). No encoder begins raw deflate
+/// with these bytes: as the head of a stored block they would have padding that is not zero.
 fn has_zlib_header(start: &[u8]) -> bool {
     matches!(start, [method, flags, ..]
         if method & 0x0f == 8 && method >> 4 <= 7 && u16::from_be_bytes([*method, *flags]) % 31 == 0)

@@ -1,7 +1,8 @@
-//! Content codings: which ones a response has, and its bytes without them.
+//! Content codings: the codings of a response, and the decoding of its body.
 //!
-//! [`Codings::of`] reads the `Content-Encoding` fields of a response. A [`Decoder`] undoes the codings part by part;
-//! [`decode`] undoes them for a whole body. No socket is here: the caller passes bytes in.
+//! [`Codings::of`] reads the `Content-Encoding` fields of a response. A [`Decoder`] undoes the
+//! codings part by part; [`decode`] undoes them for a whole body. This module does no I/O: the
+//! caller passes the bytes.
 //!
 //! | coding | names | after the end of its stream |
 //! | --- | --- | --- |
@@ -11,10 +12,11 @@
 //! | Zstandard (RFC 8878), windows of at most 8 MiB (RFC 9659) | `zstd` | a further frame is decoded; other bytes are ignored |
 //! | none | `identity` | |
 //!
-//! Names are case-insensitive (RFC 9110, section 8.4.1). Several codings in one field or in several fields are undone
-//! in reverse order, at most [`LAYERS_MAX`] of them. Any other name is [`CodingError::Unknown`].
+//! Names are case-insensitive (RFC 9110, section 8.4.1). Several codings in one field or in several
+//! fields are undone in reverse order, at most [`LAYERS_MAX`] of them. Any other name is
+//! [`CodingError::Unknown`].
 //!
-//! A body without a single byte is complete in every coding: servers name a coding for empty bodies too.
+//! An empty body is complete in every coding, because servers name a coding for empty bodies too.
 
 mod decoder;
 #[cfg(test)]
@@ -28,16 +30,16 @@ use smallvec::SmallVec;
 
 pub use decoder::{Decoder, Flow};
 
-/// The value of `Accept-Encoding` that asks for exactly the codings that a [`Decoder`] can undo.
+/// Value of `Accept-Encoding` that requests exactly the codings that a [`Decoder`] can undo.
 pub const ACCEPTED: &str = "gzip, deflate, br, zstd";
 
-/// Codings of one body that are undone; curl stops at as many.
+/// Maximum number of codings of one body; curl has the same limit.
 pub const LAYERS_MAX: usize = 5;
 
-/// Bytes of an unknown coding's name that an error shows.
+/// Maximum number of bytes of an unknown coding's name in an error message.
 const SHOWN_MAX: usize = 40;
 
-/// One coding.
+/// A content coding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
     /// `gzip` or `x-gzip`.
@@ -51,7 +53,7 @@ pub enum Coding {
 }
 
 impl Coding {
-    /// The name that RFC 9110 and its registry give this coding.
+    /// Returns the name of this coding in RFC 9110 and its registry.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Gzip => "gzip",
@@ -84,7 +86,7 @@ impl Codings {
     /// Reads all `Content-Encoding` fields of `headers`.
     ///
     /// # Errors
-    /// A name is unknown, or there are more than [`LAYERS_MAX`] codings.
+    /// Fails if a name is unknown, or if there are more than [`LAYERS_MAX`] codings.
     pub fn of(headers: &HeaderMap) -> Result<Self, CodingError> {
         let mut codings = SmallVec::new();
         for field in headers.get_all(CONTENT_ENCODING) {
@@ -104,18 +106,18 @@ impl Codings {
         Ok(Self(codings))
     }
 
-    /// Returns whether the body is as it was made, without any coding.
+    /// Returns whether the body has no coding.
     pub fn is_identity(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The codings in the order in which the server applied them.
+    /// Returns the codings in the order in which the server applied them.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Coding> + '_ {
         self.0.iter().copied()
     }
 }
 
-/// Why a body cannot be decoded.
+/// The reason why a body cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodingError {
     /// The server applied a coding that was not requested.
@@ -124,7 +126,7 @@ pub enum CodingError {
     /// The server applied more than [`LAYERS_MAX`] codings.
     #[error("cannot decode a body with more than {LAYERS_MAX} content codings")]
     TooMany,
-    /// The bytes are not what the coding prescribes, or a checksum is wrong.
+    /// The bytes violate the coding's format, or a checksum is wrong.
     #[error("cannot decode content coding \"{}\": the bytes are damaged", .0.name())]
     Damaged(Coding),
     /// The body ended before the coding's stream did.
@@ -135,13 +137,15 @@ pub enum CodingError {
     TooLong,
 }
 
-/// Decodes a whole body, as its response's `headers` say, to at most `bytes_max` bytes.
+/// Decodes a whole body by its response's `headers`, to at most `bytes_max` bytes.
 ///
-/// For robots.txt an error means that the rules are not known: pass `None` as the status to
-/// [`RobotsCache::insert`](crate::robots::RobotsCache::insert) then, since "allow all" would be a guess.
+/// For robots.txt, an error means that the rules are unknown. Pass `None` as the status to
+/// [`RobotsCache::insert`](crate::robots::RobotsCache::insert) then, since "allow all" would be a
+/// guess.
 ///
 /// # Errors
-/// A coding is unknown, the bytes are damaged or cut off, or the body is longer than `bytes_max`.
+/// Fails if a coding is unknown, if the bytes are damaged or cut off, or if the body is longer than
+/// `bytes_max`.
 pub fn decode(headers: &HeaderMap, body: &[u8], bytes_max: usize) -> Result<Vec<u8>, CodingError> {
     let mut decoder = Decoder::new(&Codings::of(headers)?, bytes_max as u64);
     let mut whole = Vec::new();
@@ -158,7 +162,7 @@ pub fn decode(headers: &HeaderMap, body: &[u8], bytes_max: usize) -> Result<Vec<
     Ok(whole)
 }
 
-/// A stranger's `name` as an error may show it.
+/// Returns a server's `name` in a form that is safe to print in an error message.
 fn shown(name: &[u8]) -> String {
     let name = &name[..name.len().min(SHOWN_MAX)];
     name.escape_ascii().to_string()

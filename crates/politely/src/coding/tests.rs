@@ -1,4 +1,4 @@
-//! Every coding, alone and in layers, whole and damaged, however it is cut into parts.
+//! Tests of every coding: alone and in layers, whole and damaged, and cut into parts of any size.
 
 use compression_codecs::core::util::{PartialBuffer, WriteBuffer};
 use compression_codecs::flate::params::FlateEncoderParams;
@@ -208,7 +208,7 @@ fn a_stream_that_is_cut_off_is_an_error_and_nothing_at_all_is_not() {
         }
         assert_eq!(in_parts(&[name], b"", 1).unwrap(), b"");
     }
-    // The second member is a part of the page too.
+    // The second member belongs to the page too.
     let torn = [
         packed("gzip", b"one"),
         packed("gzip", b"two")[..12].to_vec(),
@@ -237,7 +237,8 @@ fn a_wrong_checksum_and_plain_text_are_errors() {
     }
 }
 
-/// How many bytes come out of `body` until the taker has had `max`, and what comes of it.
+/// Returns the number of bytes decoded from `body` until the taker has more than `max`, and the
+/// result.
 fn taken(fields: &[&str], body: &[u8], max: usize) -> (usize, Result<Flow, CodingError>) {
     let codings = Codings::of(&headers(fields)).unwrap();
     let mut decoder = Decoder::new(&codings, max as u64);
@@ -265,11 +266,12 @@ fn a_bomb_is_dropped_within_a_block_of_the_limit() {
 
 #[test]
 fn a_bomb_that_yields_nothing_ends_as_well() {
-    // Empty stored blocks without end, packed: each byte on the wire is a thousand of these, and no page comes of it.
+    // Endless empty stored blocks, packed: each byte on the wire unpacks to a thousand bytes of
+    // them, and they decode to nothing.
     let endless = packed("gzip", &[0, 0, 0, 0xff, 0xff].repeat(2_000_000));
     let (bytes, flow) = taken(&["deflate, gzip"], &endless, 100_000);
     assert_eq!((bytes, flow), (0, Err(CodingError::TooLong)));
-    // What follows the inner stream is not even unpacked.
+    // The bytes after the inner stream are not unpacked at all.
     let after = [packed("gzip", b"page"), vec![0; 50_000_000]].concat();
     let (bytes, flow) = taken(&["gzip, gzip"], &packed("gzip", &after), 100_000);
     assert_eq!((bytes, flow), (4, Ok(Flow::Over)));
@@ -295,7 +297,7 @@ proptest! {
     ) {
         let fields: Vec<_> = fields.iter().map(String::as_str).collect();
         let cut = in_parts(&fields, &body, size);
-        // Which layer notices the damage first depends on the parts.
+        // The layer that first notices the damage depends on the parts.
         prop_assert_eq!(cut.ok(), in_parts(&fields, &body, body.len().max(1)).ok());
     }
 

@@ -1,4 +1,4 @@
-//! The tower layer: a client becomes polite without further code.
+//! The tower layer, which makes a client polite without further code.
 //!
 //! ```
 //! use politely::{Limiter, layer::PoliteLayer};
@@ -16,19 +16,19 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # Why waiting is inside the call
-//! `poll_ready` is asked before there is a request, so a limiter that waits there cannot know which host it
-//! is for: a slow host would stop every other (tower's own `RateLimit` has one limit for all for that
-//! reason). So the layer is ready at once and waits in the future of the call, in the line of the request's
-//! keys. What bounds memory is the line's length ([`crate::Builder::line_max`]), not readiness: a full line
-//! is an error at once.
+//! # Why the call waits
+//! `poll_ready` is called before there is a request, so a limiter that waits there cannot know the
+//! host. A slow host would stop all others. (For that reason tower's own `RateLimit` has one limit
+//! for all.) This layer is therefore ready at once and waits in the call's future, in the queue of
+//! the request's keys. The length of the queue ([`crate::Builder::line_max`]) bounds memory, not
+//! readiness: a full queue is an error at once.
 //!
-//! The inner service is asked for readiness after the permit was granted, so that nobody who waits for a host
-//! occupies its capacity. Place a concurrency limit outside this layer: inside, it would delay requests whose
-//! departure is due. A time-out placed inside bounds an attempt and is reported as one; outside, it bounds
-//! the waiting too and cancels.
+//! The inner service is polled for readiness after the permit was granted, so a request that waits
+//! for a host does not occupy its capacity. Place a concurrency limit outside this layer: inside,
+//! it would delay requests whose departure is due. A time-out inside bounds an attempt and is
+//! reported as one. A time-out outside bounds the waiting too, and cancels the call.
 //!
-//! What an attempt is, what is sent again, cancellation and fairness: [`mod@crate::attempts`].
+//! For attempts, retries, cancellation and fairness, see [`mod@crate::attempts`].
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -51,15 +51,16 @@ use crate::attempts::{Attempts, Ended, Exchange, PacedBody, Unprocessed, failure
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Makes services polite. `R` says how a request's body is had again for a retry: [`Cloned`] or [`Once`].
+/// A layer that makes services polite. `R` says how a request's body is copied for a retry:
+/// [`Cloned`] or [`Once`].
 #[derive(Debug)]
 pub struct PoliteLayer<R = Cloned> {
     attempts: Arc<Attempts>,
     replay: PhantomData<fn() -> R>,
 }
 
-/// A service that paces, classifies, reports and retries around `S`. Its response's body holds the in-flight
-/// slot until it is read or dropped.
+/// A service that paces, classifies, reports and retries around `S`. The body of its response holds
+/// the in-flight slot until it is read or dropped.
 #[derive(Debug)]
 pub struct PoliteService<S, R = Cloned> {
     inner: S,
@@ -67,17 +68,17 @@ pub struct PoliteService<S, R = Cloned> {
     replay: PhantomData<fn() -> R>,
 }
 
-/// How a body is had again.
+/// The way in which a body is copied.
 pub trait Replay<B> {
-    /// The body once more; `None`: its request is sent once.
+    /// Returns a copy of the body, or `None` if its request can be sent only once.
     fn replay(body: &B) -> Option<B>;
 }
 
-/// Bodies are cloned: they are in memory anyway.
+/// Clones bodies, which are in memory anyway.
 #[derive(Clone, Copy, Debug)]
 pub struct Cloned;
 
-/// Bodies are streamed and come once: no request is sent again.
+/// Does not copy bodies, because they are streams. No request is sent again.
 #[derive(Clone, Copy, Debug)]
 pub struct Once;
 
@@ -94,12 +95,14 @@ impl<B> Replay<B> for Once {
 }
 
 impl PoliteLayer {
-    /// A layer that sends by a [`crate::Limiter`], or by [`Attempts`] with more to say.
+    /// Creates a layer that sends through a [`crate::Limiter`], or through [`Attempts`] with
+    /// further settings.
     pub fn new(attempts: impl Into<Attempts>) -> Self {
         Self::of(Arc::new(attempts.into()))
     }
 
-    /// For bodies that cannot be cloned: paced and reported, but never sent again.
+    /// Accepts bodies that cannot be cloned: their requests are paced and reported, but never sent
+    /// again.
     #[must_use]
     pub fn once(self) -> PoliteLayer<Once> {
         PoliteLayer::of(self.attempts)
@@ -156,14 +159,14 @@ where
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
 
-    /// Ready at once.
+    /// Returns ready at once.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
     }
 
-    /// Waits in the line of the request's keys and sends, as often as it takes; see
-    /// [`mod@crate::attempts`] on cancellation and fairness. The error is the inner service's own, or a
-    /// [`crate::attempts::NotSent`].
+    /// Waits in the queue of the request's keys and sends the request, as often as necessary. For
+    /// cancellation and fairness, see [`mod@crate::attempts`]. The error is the inner service's own
+    /// or a [`crate::attempts::NotSent`].
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let attempts = Arc::clone(&self.attempts);
         let mut exchange = Through::<S, R, B, A> {
@@ -204,7 +207,7 @@ where
         request.method()
     }
 
-    /// The URI, completed by the Host header where it is only a path.
+    /// Returns the request's URI. The Host header completes it if it is only a path.
     fn url(request: &Request<B>) -> Result<Cow<'_, Url>, KeyError> {
         let uri = request.uri();
         if uri.authority().is_some() {
@@ -216,7 +219,7 @@ where
             .and_then(|host| host.to_str().ok())
             .ok_or(KeyError::Empty)?;
         let scheme = uri.scheme().unwrap_or(&Scheme::HTTP);
-        // `OPTIONS *` asks about the whole server.
+        // `OPTIONS *` concerns the whole server.
         let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
         let path = if path == "*" { "/" } else { path };
         Ok(Cow::Owned(Url::parse(&format!("{scheme}://{host}{path}"))?))

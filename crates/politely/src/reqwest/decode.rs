@@ -1,4 +1,4 @@
-//! Content codings of a reqwest client: requested and undone as [`mod@crate::coding`] says.
+//! Content codings of a reqwest client, requested and undone as in [`mod@crate::coding`].
 
 use std::error::Error;
 use std::pin::Pin;
@@ -16,12 +16,13 @@ use crate::coding::{ACCEPTED, CodingError, Codings, Decoder, Flow};
 
 use super::middleware::keep_url;
 
-/// Requests the codings that this crate can undo, and undoes them. Put it last, so that the others see decoded bodies, over a
-/// client that decodes nothing itself (`no_gzip()` and its like).
+/// A middleware that requests the codings that this crate can undo, and undoes them. Put it last,
+/// so that the other middlewares see decoded bodies. The client must not decode by itself
+/// (`no_gzip()` and the like).
 ///
-/// A request with an `Accept-Encoding` of its own, or with a `Range`, is left alone, and so is its response. A response in
-/// an unknown coding keeps its head; reading its body is an error. The decoded length has no bound: the reader stops
-/// where it wants.
+/// A request with its own `Accept-Encoding` or with a `Range` is not changed, and neither is its
+/// response. A response in an unknown coding keeps its head; reading its body is an error. The
+/// decoded length has no bound: the reader stops where it wants.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Decode;
 
@@ -48,7 +49,7 @@ impl Middleware for Decode {
         }
         let url = response.url().clone();
         let mut response = http::Response::from(response);
-        // They speak of the bytes on the wire.
+        // These headers describe the encoded bytes.
         response.headers_mut().remove(CONTENT_ENCODING);
         response.headers_mut().remove(CONTENT_LENGTH);
         let decoder = codings.map(|codings| Decoder::new(&codings, u64::MAX));
@@ -67,16 +68,17 @@ impl Middleware for Decode {
 /// A body without its codings.
 struct Decoded {
     inner: Body,
-    /// `None` after the end.
+    /// The decoder; `None` after the end.
     decoder: Option<std::result::Result<Decoder, CodingError>>,
     ready: BytesMut,
-    /// Came, and not yet decoded.
+    /// Bytes that have arrived and are not decoded yet.
     waiting: Bytes,
 }
 
-/// Bytes that are decoded at once, so that a part of a body unpacks to little more than a page.
+/// Number of bytes that are decoded at once. It is small, so that one slice unpacks to little more
+/// than a page.
 const SLICE: usize = 1024;
-/// What so few bytes unpack to is no page beyond this.
+/// Maximum number of bytes that one slice may unpack to; more is not a page.
 const READY_MAX: usize = 64 << 20;
 
 type BoxError = Box<dyn Error + Send + Sync>;
@@ -111,7 +113,7 @@ impl http_body::Body for Decoded {
                         this.decoder = None;
                         return Poll::Ready(Some(Err(error.into())));
                     }
-                    // Trailers speak of the wire too.
+                    // Trailers describe the encoded bytes too.
                     Some(Ok(frame)) => {
                         this.waiting = frame.into_data().unwrap_or_default();
                         continue;

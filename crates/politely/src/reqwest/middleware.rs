@@ -12,15 +12,18 @@ use url::Url;
 
 use crate::attempts::{Attempts, Ended, Exchange, Unprocessed, failure_of, unprocessed};
 
-/// Paces, classifies, reports and retries every request of a client. Put it after middlewares that should see
-/// a request once, before those that should see every attempt.
+/// A middleware that paces, classifies, reports and retries every request of a client. Put it after
+/// the middlewares that should see a request once, and before the middlewares that should see every
+/// attempt.
 ///
-/// An error that is not a request's own is [`Error::Middleware`] around a [`crate::attempts::NotSent`].
+/// An error that does not come from the request itself is [`Error::Middleware`] around a
+/// [`crate::attempts::NotSent`].
 #[derive(Clone, Debug)]
 pub struct PoliteMiddleware(Attempts);
 
 impl PoliteMiddleware {
-    /// A middleware that sends by a [`crate::Limiter`], or by [`Attempts`] with more to say.
+    /// Creates a middleware that sends through a [`crate::Limiter`], or through [`Attempts`] with
+    /// further settings.
     pub fn new(attempts: impl Into<Attempts>) -> Self {
         Self(attempts.into())
     }
@@ -47,7 +50,8 @@ impl Middleware for PoliteMiddleware {
     }
 }
 
-/// On the way through `http::Response` reqwest drops the URL, unless it is told.
+/// Returns `response` with its `url`, which reqwest drops on the way through `http::Response`
+/// otherwise.
 pub(super) fn keep_url<B>(mut response: http::Response<B>, url: Url) -> http::Response<B> {
     if let Ok(with_url) = http::Response::builder().url(url).body(()) {
         response
@@ -57,7 +61,7 @@ pub(super) fn keep_url<B>(mut response: http::Response<B>, url: Url) -> http::Re
     response
 }
 
-/// The error that a client or a middleware returned.
+/// Returns the error of the client or middleware.
 fn cause(error: &Error) -> &(dyn std::error::Error + 'static) {
     match error {
         Error::Reqwest(error) => error,

@@ -1,9 +1,11 @@
-//! Redirects, hop by hop through the middlewares below: each hop is a request like any other, paced under its
-//! own key. Which responses lead where: [`mod@crate::redirect`]. A 307 or 308 whose body comes only once, and a redirect
-//! without a Location, are the answer.
+//! Redirects, followed hop by hop through the middlewares below.
 //!
-//! Authorization, Cookie, Proxy-Authorization and Host go no further than the origin (scheme, host, port) for which
-//! they were set.
+//! Each hop is a request of its own, paced under its own key. [`mod@crate::redirect`] defines the
+//! targets. A 307 or 308 whose body cannot be copied, and a redirect without a Location, are
+//! returned as the answer.
+//!
+//! Authorization, Cookie, Proxy-Authorization and Host are sent only to the origin (scheme, host,
+//! port) for which they were set.
 
 use async_trait::async_trait;
 use http::header::{
@@ -16,7 +18,7 @@ use reqwest_middleware::{Error, Middleware, Next, Result};
 
 use crate::redirect::{HOPS_MAX, RedirectError, method_after, target};
 
-/// Known to one origin only.
+/// Headers that are sent to one origin only.
 const PRIVATE: [HeaderName; 5] = [
     AUTHORIZATION,
     COOKIE,
@@ -24,7 +26,7 @@ const PRIVATE: [HeaderName; 5] = [
     WWW_AUTHENTICATE,
     HOST,
 ];
-/// About a body that is not sent any more.
+/// Headers that describe a body that is no longer sent.
 const OF_BODY: [HeaderName; 6] = [
     CONTENT_TYPE,
     CONTENT_LENGTH,
@@ -34,11 +36,12 @@ const OF_BODY: [HeaderName; 6] = [
     TRANSFER_ENCODING,
 ];
 
-/// Follows up to [`HOPS_MAX`] redirects. Put it before [`super::PoliteMiddleware`].
+/// A middleware that follows up to [`HOPS_MAX`] redirects. Put it before
+/// [`super::PoliteMiddleware`].
 ///
 /// The error of a redirect that is not followed is a [`RedirectError`] in [`Error::Middleware`].
 ///
-/// Dropping its future cancels the hop under way, no more.
+/// Dropping its future cancels only the hop in flight.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Redirects;
 
@@ -52,7 +55,7 @@ impl Middleware for Redirects {
     ) -> Result<Response> {
         let mut hops = 0;
         loop {
-            // Methods and headers outlive a body that comes only once.
+            // The next hop may need the method and the headers even if the body cannot be copied.
             let body_again = request.try_clone();
             let headless = without_body(&request);
             let response = next.clone().run(request, extensions).await?;
@@ -81,11 +84,12 @@ impl Middleware for Redirects {
             if url.origin() != hop.url().origin() {
                 forget(&mut hop, &PRIVATE);
             }
-            // Hosts only: the rest of a URL may be a secret.
+            // Only the hosts are logged, because the rest of a URL may be secret.
             tracing::debug!(from = hop.url().host_str(), to = url.host_str(), "redirect");
             (*hop.method_mut(), *hop.url_mut()) = (method, url);
             request = hop;
-            // The slot returns with the response, before the next host is waited for.
+            // Frees the slot together with the response, before the request waits for the next
+            // host.
             drop(response);
             hops += 1;
         }

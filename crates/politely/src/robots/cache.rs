@@ -1,4 +1,4 @@
-//! What each origin's robots.txt said, until it has to be asked again.
+//! A cache of the robots.txt of each origin, with the time at which each must be fetched again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,71 +10,72 @@ use politely_core::Timestamp;
 use super::pattern::Rule;
 use super::{Answer, Origin, Robots};
 
-/// The longest a copy is used without asking again: 24 h (RFC 9309, 2.4).
+/// Longest time for which a copy is used without another fetch: 24 h (RFC 9309, 2.4).
 pub const MAX_TTL: Duration = Duration::from_hours(24);
 
-/// The wait after a first unreachable robots.txt: 1 min. A restart or a hiccup is over by then.
+/// Wait after the first failed fetch: 1 min. A restart of the server is over by then.
 pub const RETRY_FIRST: Duration = Duration::from_mins(1);
 
-/// The longest wait, reached by doubling: 1 h. Cheap for a host that is down for days, and soon enough
-/// for one that comes back.
+/// Longest wait, reached by doubling: 1 h. It is cheap for a host that is down for days, and short
+/// enough for a host that comes back.
 pub const RETRY_MAX: Duration = Duration::from_hours(1);
 
-/// Over capacity, one entry in this many goes at once: an eviction looks at all of them.
+/// Over capacity, one entry in this many is evicted at once, because an eviction scans all entries.
 const EVICTED_SHARE: usize = 16;
 
-/// Bytes of rules for each origin of the capacity, on average. A common file has well below 100 rules of
-/// 60 B for `*`; a hostile one fills 500 KiB with shortest rules, which take some MB, and its owner can
-/// name as many hosts as he likes.
+/// Average bytes of rules for each origin of the capacity. A common file has well below 100 rules
+/// of 60 B for `*`. A hostile file fills 500 KiB with shortest rules, which take some MB, and its
+/// owner can name any number of hosts.
 const RULE_BYTES: usize = 4 * 1024;
 
 /// The rules of many origins for one product token.
 ///
-/// Bounded: at most `capacity` answers and 4 KiB of rules for each on average, so about 4.3 KiB x
-/// `capacity` at the worst (or one file, if that is more). The oldest go first, but an origin that is
-/// backing off goes last, since to forget it is to ask it again too early. Entries being fetched come on
-/// top; their number is the caller's fetches in flight. Rules are kept parsed, of our group only.
+/// The cache holds at most `capacity` answers, with 4 KiB of rules for each on average. Its memory
+/// is therefore at most about 4.3 KiB x `capacity` (or one file, if that is more). The oldest
+/// entries are evicted first. An origin in backoff is evicted last, because without its entry it
+/// would be fetched too early. Entries that are being fetched are not included; their number is the
+/// caller's fetches in flight. The cache keeps parsed rules, and only those of its own group.
 #[derive(Debug)]
 pub struct RobotsCache {
     pub(super) agent: String,
     capacity: usize,
     pub(super) ttl: Duration,
     pub(super) entries: HashMap<Origin, Entry, RandomState>,
-    /// Of all rules in `entries`.
+    /// Bytes of all rules in `entries`.
     rule_bytes: usize,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Entry {
-    /// The last definite answer, if there ever was one.
+    /// The last definite answer, if there was one.
     pub(super) copy: Option<Arc<Robots>>,
-    /// When to ask (again).
+    /// Time of the next fetch.
     pub(super) due: Timestamp,
-    /// Unreachable answers since the last definite one.
+    /// Number of failed fetches since the last definite answer.
     pub(super) failures: u32,
     pub(super) fetching: bool,
 }
 
-/// What the cache knows of an origin.
+/// The state of an origin in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lookup {
     /// These rules are in force.
     Fresh(Arc<Robots>),
-    /// Fetch it now, and [`insert`](RobotsCache::insert) what came or [`abandon`](RobotsCache::abandon):
-    /// until then everyone else gets `Pending`.
+    /// The caller must fetch now, and then call [`insert`](RobotsCache::insert) or
+    /// [`abandon`](RobotsCache::abandon). Until then all other callers get `Pending`.
     Fetch,
-    /// Somebody is fetching it.
+    /// Another caller is fetching.
     Pending,
-    /// Not known, so nothing is allowed before another attempt.
+    /// The rules are unknown, so nothing is allowed before another attempt.
     Unreachable {
-        /// When the next lookup says `Fetch`.
+        /// Time from which a lookup returns `Fetch`.
         retry_at: Timestamp,
     },
 }
 
 impl RobotsCache {
-    /// A cache for our product token `agent` (see [`Robots::from_response`]); `capacity` in origins, at
-    /// least 1; `ttl` at most [`MAX_TTL`], the usual choice.
+    /// Creates a cache for the product token `agent` (see [`Robots::from_response`]). `capacity`
+    /// counts origins and is at least 1. `ttl` is at most [`MAX_TTL`], the usual choice.
     pub fn new(agent: &str, capacity: usize, ttl: Duration) -> Self {
         Self {
             agent: super::product_token(agent).to_ascii_lowercase(),
@@ -85,7 +86,7 @@ impl RobotsCache {
         }
     }
 
-    /// What is known of `origin`. Hands out `Fetch` to one caller at a time.
+    /// Returns the state of `origin`. Returns `Fetch` to one caller at a time.
     pub fn lookup(&mut self, origin: &Origin, now: Timestamp) -> Lookup {
         let Some(entry) = self.entries.get_mut(origin) else {
             self.entries.insert(
@@ -107,8 +108,8 @@ impl RobotsCache {
         entry.known()
     }
 
-    /// Takes in an answer, the fetcher's or anybody's, and says what holds from now on: `Fresh` or
-    /// `Unreachable`. `status` is `None` if there was no whole answer.
+    /// Inserts an answer and returns the new state: `Fresh` or `Unreachable`. Any caller may insert
+    /// an answer. `status` is `None` if there was no complete response.
     pub fn insert(
         &mut self,
         origin: &Origin,
@@ -132,8 +133,8 @@ impl RobotsCache {
         known
     }
 
-    /// Takes back a `Fetch` that came to nothing on our side (cancelled, shutting down): the next lookup
-    /// hands it out again, and no failure is counted.
+    /// Takes back a `Fetch` that the caller cancelled. The next lookup returns `Fetch` again, and
+    /// no failure is counted.
     pub fn abandon(&mut self, origin: &Origin) {
         if let Some(entry) = self.entries.get_mut(origin) {
             entry.fetching = false;
@@ -143,12 +144,12 @@ impl RobotsCache {
         }
     }
 
-    /// Origins known or being fetched.
+    /// Returns the number of origins that are known or being fetched.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Is nothing known?
+    /// Returns whether the cache is empty.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -167,8 +168,9 @@ impl RobotsCache {
         Some(entry)
     }
 
-    /// Makes room for one more answer with that many bytes of rules, and if answers have to go for it,
-    /// then a share of all. Those that are due soonest go first: they were fetched longest ago.
+    /// Makes room for one more answer with that many bytes of rules. If answers must be evicted, a
+    /// share of all goes at once. Entries that are due soonest go first, because they were fetched
+    /// longest ago.
     fn make_room(&mut self, bytes: usize, now: Timestamp) {
         let (most, most_bytes) = (self.capacity, self.capacity.saturating_mul(RULE_BYTES));
         let fits = |cache: &Self, most: usize, most_bytes: usize| {
@@ -182,7 +184,7 @@ impl RobotsCache {
         let mut ranked: Vec<_> = answers
             .map(|(origin, entry)| (rank(entry), origin.clone()))
             .collect();
-        // The origin breaks ties: the same entries go, whatever the map's order.
+        // The origin breaks ties, so the evicted entries do not depend on the map's order.
         ranked.sort_unstable();
         let (most, most_bytes) = (
             most - most / EVICTED_SHARE,
@@ -216,7 +218,7 @@ impl Entry {
     }
 }
 
-/// 1 min, 2, 4, … 1 h after this many failures in a row.
+/// Returns the wait after this many consecutive failures: 1 min, 2, 4, … 1 h.
 fn retry_after(failures: u32) -> Duration {
     let doubled = RETRY_FIRST.saturating_mul(1 << failures.saturating_sub(1).min(16));
     doubled.min(RETRY_MAX)

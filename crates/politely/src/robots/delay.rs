@@ -1,21 +1,23 @@
-//! `Crawl-delay` and `Request-rate`: two spellings of one wish, neither in the RFC.
+//! Parsing of `Crawl-delay` and `Request-rate`, two spellings of one setting that the RFC does not
+//! contain.
 //!
-//! A stranger writes the number, so every form of it has an answer here. Long delays are obeyed: peers
-//! that dropped the pages above some cap, or read `0.5` as 0, lost pages and manners.
+//! The site's owner writes the number, so every form of it is handled here. Long delays are obeyed.
+//! Other crawlers lost pages because they dropped those above some cap, or hit hosts too hard
+//! because they read `0.5` as 0.
 
 use std::time::Duration;
 
-/// The longest delay obeyed: a day. A longer one counts as a day.
+/// Longest delay that is obeyed: a day. A longer one counts as a day.
 ///
 /// A file is read again every day, so a longer delay has no further effect.
 pub const MAX_CRAWL_DELAY: Duration = politely_core::host::CRAWL_DELAY_MAX;
 
-/// The seconds of a `Crawl-delay` value: `10`, `0.05`, `10 seconds`, `10s`.
+/// Returns the delay of a `Crawl-delay` value: `10`, `0.05`, `10 seconds`, `10s`.
 pub(super) fn crawl_delay(value: &[u8]) -> Option<Duration> {
     sane(number(value)?)
 }
 
-/// The seconds per request of a `Request-rate` value: `1/5`, `100/15m`, `1/10s 0600-0845`.
+/// Returns the time per request of a `Request-rate` value: `1/5`, `100/15m`, `1/10s 0600-0845`.
 pub(super) fn request_rate(value: &[u8]) -> Option<Duration> {
     let slash = value.iter().position(|&byte| byte == b'/')?;
     let (requests, span) = (number(&value[..slash])?, value[slash + 1..].trim_ascii());
@@ -32,7 +34,7 @@ pub(super) fn request_rate(value: &[u8]) -> Option<Duration> {
     (requests > 0.0).then(|| sane(number(span)? * unit / requests))?
 }
 
-/// The number a value begins with; what follows it is a unit or a mistake.
+/// Returns the number at the beginning of a value. The text after it is a unit or a mistake.
 fn number(value: &[u8]) -> Option<f64> {
     let end = value
         .iter()
@@ -41,8 +43,9 @@ fn number(value: &[u8]) -> Option<f64> {
     word.parse().ok()
 }
 
-/// A finite positive delay within bounds; zero, negative and NaN are none. An infinity can only come of
-/// too many digits (the word `inf` is no number here), so it is as absurdly long as it looks.
+/// Returns a finite positive delay within bounds. Zero, negative values and NaN are no delay. An
+/// infinity can only come from too many digits (the word `inf` is no number here), so it counts as
+/// the longest delay.
 fn sane(secs: f64) -> Option<Duration> {
     if secs.is_nan() || secs <= 0.0 {
         return None;

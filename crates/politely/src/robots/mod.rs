@@ -1,40 +1,44 @@
-//! robots.txt (RFC 9309): what one origin asks of us, and how long we may remember it.
+//! robots.txt (RFC 9309): the rules of one origin, and how long they may be remembered.
 //!
-//! No socket here. The fetch is a request like any other, paced by the same [limits](crate) as the pages
-//! (elsewhere robots fetches went around the limiter, and a host was hit hardest before its wish was
-//! known); whoever made it hands status and bytes to [`RobotsCache::insert`].
+//! This module does no I/O. The fetch is a request like any other, paced by the same
+//! [limits](crate) as the pages. (In other crawlers robots fetches bypassed the limiter, and a host
+//! was hit hardest before its rules were known.) The caller passes the status and the bytes to
+//! [`RobotsCache::insert`].
 //!
 //! | answer | meaning (RFC 9309) | here |
 //! | --- | --- | --- |
 //! | 2xx | 2.3.1.1 successful | the rules in the body |
-//! | 3xx | 2.3.1.2: the caller follows at most [`MAX_REDIRECTS`]; a 3xx handed in is one too many | as a 4xx |
+//! | 3xx | 2.3.1.2: a 3xx passed in exceeds [`MAX_REDIRECTS`] | as a 4xx |
 //! | 4xx but 429 | 2.3.1.3 unavailable: there are no rules | everything allowed |
-//! | 5xx, 429, no answer | 2.3.1.4 unreachable: the rules are not known *now* | nothing allowed, asked again later |
+//! | 5xx, 429, no answer | 2.3.1.4 unreachable: unknown *now* | nothing allowed, fetched again later |
 //!
-//! A 2xx whose body is in an unknown content coding, or damaged, counts as no answer: read as text, it would allow
-//! everything. [`coding::decode`](crate::coding::decode) undoes codings and says so.
+//! A 2xx whose body is damaged or in an unknown content coding counts as no answer: read as text,
+//! it would allow everything. [`coding::decode`](crate::coding::decode) undoes codings and reports
+//! such a body as an error.
 //!
-//! 429 is among the 4xx by number, but what it says is "not now", so it counts as unreachable.
+//! 429 is a 4xx, but it means "not now", so it counts as unreachable.
 //!
-//! **Unreachable.** The next attempt is due after 1 min, doubling to 1 h. A copy fetched earlier stays in
-//! force meanwhile, however old (2.4 lets a copy outlive its 24 h only then). Without one the origin
-//! stays closed: the RFC allows to treat it as unavailable after about 30 days, but that is a MAY, and a
-//! host whose robots.txt fails for a month is not one to be crawled without its word.
+//! **Unreachable.** The next attempt is due after 1 min, doubling to 1 h. Meanwhile an earlier copy
+//! stays in force, however old (2.4 lets a copy outlive its 24 h only then). Without a copy the
+//! origin stays closed. The RFC permits treating it as unavailable after about 30 days, but that is
+//! a MAY. This crawler does not crawl a host whose robots.txt fails for a month.
 //!
-//! **Why our own parser.** robotxt 0.7 is the best crate there is, but three things had to change:
-//! `User-agent: foobot/1.2` has to match `foobot`, a `Crawl-delay` between two `User-agent` lines must
-//! not end the group, and of several delays the largest counts (there: the smallest). That is which group
-//! applies and what the delay is; preprocessing would have meant to parse the file, write it again and
-//! parse it twice. What remained of the library is the matching of one pattern: forty lines.
+//! **The parser.** robotxt 0.7 is the best existing crate, but three things had to change.
+//! `User-agent: foobot/1.2` has to match `foobot`. A `Crawl-delay` between two `User-agent` lines
+//! must not end the group. Of several delays the largest counts (in robotxt, the smallest). These
+//! decide which group applies and which delay; preprocessing would have parsed the file, written it
+//! again and parsed it twice. Only the matching of one pattern remained of the library: forty
+//! lines.
 //!
-//! Beyond the RFC, where files in the wild need it, always to the polite side:
+//! Beyond the RFC, for files in the wild, and always in the stricter direction:
 //! - `Crawl-delay` and `Request-rate` ([`Robots::crawl_delay`]);
 //! - common misspellings of `User-agent` and `Disallow`, but none of `Allow`, and a missing colon
 //!   (`disallow /x`), as Google reads them;
-//! - a partial UTF-8 byte order mark, and UTF-16 when its mark says so;
+//! - a partial UTF-8 byte order mark, and UTF-16 if its mark says so;
 //! - a path without its first `/` (`Disallow: private`).
 //!
-//! Google's `Allow: /dir/index.html` also opening `/dir/` is *not* taken: it widens what was allowed.
+//! In Google's parser `Allow: /dir/index.html` also opens `/dir/`. This parser does *not* do so,
+//! because it widens the permission.
 
 mod cache;
 mod delay;
@@ -66,20 +70,20 @@ pub const MAX_BYTES: usize = 500 * 1024;
 /// Redirects to follow before a robots.txt counts as unavailable (RFC 9309, 2.3.1.2).
 pub const MAX_REDIRECTS: u32 = 5;
 
-/// What an attempt to fetch robots.txt came to.
+/// The result of an attempt to fetch robots.txt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// There is a file, and its rules apply.
     Rules,
-    /// There is none (4xx, too many redirects): everything is allowed.
+    /// There is no file (4xx, too many redirects): everything is allowed.
     Unavailable,
-    /// Not known now (5xx, 429, no answer): nothing is allowed until it is.
+    /// The rules are unknown now (5xx, 429, no response): nothing is allowed until they are known.
     Unreachable,
 }
 
 impl Answer {
-    /// What `status` means for robots.txt; `None` is no answer: a failed connection, a timeout, a body
-    /// that broke off.
+    /// Returns the meaning of `status` for robots.txt. `None` means no response: a failed
+    /// connection, a timeout, or a body that broke off.
     pub const fn of_status(status: Option<u16>) -> Self {
         match status {
             Some(200..=299) => Self::Rules,
@@ -90,30 +94,32 @@ impl Answer {
     }
 }
 
-/// What one origin's robots.txt asks of one product token.
+/// The rules of one origin's robots.txt for one product token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Robots {
     answer: Answer,
-    /// Most specific first, so that the first that matches decides.
+    /// The rules, most specific first, so that the first match decides.
     rules: Vec<Rule>,
     crawl_delay: Option<Duration>,
 }
 
-/// May this be fetched, and which line says so?
+/// The verdict on one URL, with the line that decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict<'r> {
-    /// May it be fetched?
+    /// Whether the URL may be fetched.
     pub allowed: bool,
-    /// The line that decided, with its path normalised to ASCII (safe to print): `Disallow: /b%C3%BCcher/`.
-    /// `None` if no line did: there was none that matched, or no file at all ([`Robots::answer`]).
+    /// The line that decided, with its path normalised to ASCII (safe to print):
+    /// `Disallow: /b%C3%BCcher/`. `None` if no line did: there was none that matched, or no file at
+    /// all ([`Robots::answer`]).
     pub rule: Option<&'r str>,
 }
 
 impl Robots {
     /// Reads a response to `/robots.txt`. `status` is `None` if there was no whole answer.
     ///
-    /// `agent` is our product token, or a `User-Agent` value that names it ([`product_token`]). An empty one is bound by
-    /// the `*` group only. `body` is decoded ([`mod@crate::coding`]); for one that cannot be decoded pass `None` as the status.
+    /// `agent` is our product token, or a `User-Agent` value that names it ([`product_token`]). An
+    /// empty one is bound by the `*` group only. `body` is decoded ([`mod@crate::coding`]); for one
+    /// that cannot be decoded pass `None` as the status.
     pub fn from_response(status: Option<u16>, body: &[u8], agent: &str) -> Self {
         match Answer::of_status(status) {
             Answer::Rules => parse::parse(body, agent),
@@ -125,12 +131,12 @@ impl Robots {
         }
     }
 
-    /// What the fetch came to.
+    /// Returns the result of the fetch.
     pub fn answer(&self) -> Answer {
         self.answer
     }
 
-    /// May `url` be fetched? Scheme, host and port are taken to be this file's.
+    /// Returns whether `url` may be fetched. Its scheme, host and port must be those of this file.
     pub fn allows(&self, url: &Url) -> Verdict<'_> {
         match url.query() {
             None => self.allows_path(url.path()),
@@ -138,9 +144,10 @@ impl Robots {
         }
     }
 
-    /// May `path` (with its query, if any) be fetched? A fragment is ignored.
+    /// Returns whether `path` (with its query, if any) may be fetched. A fragment is ignored.
     ///
-    /// The longest matching pattern decides, `Allow` among equals; `/robots.txt` itself is always allowed.
+    /// The longest matching pattern decides, and `Allow` among equals. `/robots.txt` itself is
+    /// always allowed.
     pub fn allows_path(&self, path: &str) -> Verdict<'_> {
         let path = path.split('#').next().unwrap_or_default();
         if path == "/robots.txt" {
@@ -168,11 +175,13 @@ impl Robots {
         }
     }
 
-    /// The pause the origin asks for between two requests; never zero, at most [`MAX_CRAWL_DELAY`].
+    /// Returns the pause that the origin requests between two requests: never zero, at most
+    /// [`MAX_CRAWL_DELAY`].
     ///
-    /// The largest of the group's `Crawl-delay` lines (seconds, fractions count) and `Request-rate` lines
-    /// (`1/5` is one request in 5 s; one limited to hours of the day is kept all day). What is no positive
-    /// number is ignored. It is a floor: it never makes a slower limit faster.
+    /// It is the largest of the group's `Crawl-delay` lines (seconds, with fractions) and
+    /// `Request-rate` lines (`1/5` is one request in 5 s; a rate for certain hours applies all
+    /// day). Values that are not positive numbers are ignored. The pause is a lower bound: it never
+    /// makes a slower limit faster.
     pub fn crawl_delay(&self) -> Option<Duration> {
         self.crawl_delay
     }

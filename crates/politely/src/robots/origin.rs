@@ -1,4 +1,4 @@
-//! What a robots.txt speaks for: scheme, host and port (RFC 9309, 2.3).
+//! The scope of a robots.txt: scheme, host and port (RFC 9309, 2.3).
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use url::Url;
 pub struct Origin(CompactString);
 
 impl Origin {
-    /// The origin of `url`; `None` unless it is http or https.
+    /// Returns the origin of `url`, or `None` unless it is http or https.
     pub fn of(url: &Url) -> Option<Self> {
         if !matches!(url.scheme(), "http" | "https") {
             return None;
@@ -22,12 +22,12 @@ impl Origin {
         }))
     }
 
-    /// Where its robots.txt is.
+    /// Returns the URL of the origin's robots.txt.
     pub fn robots_url(&self) -> String {
         format!("{}/robots.txt", self.0)
     }
 
-    /// As text; its URL parsed again is the same origin.
+    /// Returns the origin as text. Parsing it as a URL gives the same origin.
     pub fn as_str(&self) -> &str {
         &self.0
     }

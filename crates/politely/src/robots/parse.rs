@@ -1,11 +1,11 @@
-//! From the bytes of a robots.txt to the rules for one product token.
+//! Parsing of the bytes of a robots.txt into the rules for one product token.
 //!
-//! One pass keeps two sets, ours and that of `*`; ours wins if the file names us at all, even with
-//! nothing to say. Groups that name the same token add up (RFC 9309, 2.2.1). Only `Allow` and `Disallow`
-//! end the list of agents of a group: anything else between two `User-agent` lines, `Crawl-delay` too,
-//! leaves it open (2.2.4). A delay there holds for the names right before it: in
-//! `User-agent: a`, `Crawl-delay: 1`, `User-agent: b`, `Crawl-delay: 2`, `Disallow: /x` both keep out of
-//! `/x`, and each has its own delay.
+//! One pass keeps two sets of rules: for the token and for `*`. The token's set is used if the file
+//! names the token at all, even without rules. Groups that name the same token add up (RFC 9309,
+//! 2.2.1). Only `Allow` and `Disallow` end the list of agents of a group. Any other line between
+//! two `User-agent` lines, `Crawl-delay` too, leaves the list open (2.2.4). A delay there applies
+//! to the names right before it. In `User-agent: a`, `Crawl-delay: 1`, `User-agent: b`,
+//! `Crawl-delay: 2`, `Disallow: /x` the rule applies to both, and each has its own delay.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -19,14 +19,14 @@ pub(super) fn parse(body: &[u8], agent: &str) -> Robots {
     parse_text(&decode(cut(body)), agent)
 }
 
-/// Reads a text of any length: one we wrote ourselves.
+/// Parses a text of any length that this crate wrote.
 pub(super) fn parse_text(text: &[u8], agent: &str) -> Robots {
     let agent = token_of(agent.as_bytes());
     let (mut ours, mut everyones) = (Group::default(), Group::default());
-    // Does the next `User-agent` begin a new list of names, for rules and for delays?
+    // Whether the next `User-agent` begins a new list of names, for rules and for delays.
     let (mut rules_ended, mut delays_ended) = (true, true);
 
-    // A CR LF gives an empty line between, which nobody sees. NUL ends a line as it ends a C string.
+    // A CR LF adds an empty line, which has no effect. NUL ends a line as it ends a C string.
     for line in text.split(|byte| matches!(byte, b'\n' | b'\r' | 0)) {
         let Some((field, value)) = field(line) else {
             continue;
@@ -61,7 +61,7 @@ pub(super) fn parse_text(text: &[u8], agent: &str) -> Robots {
     }
 }
 
-/// Does a `User-agent` value name this token?
+/// Returns whether a `User-agent` value names this token.
 fn names(value: &[u8], agent: &[u8]) -> bool {
     let token = leading(value);
     !token.is_empty() && token.eq_ignore_ascii_case(agent)
@@ -75,11 +75,11 @@ fn names_everyone(value: &[u8]) -> bool {
 
 #[derive(Default)]
 struct Group {
-    /// Did the file name it at all?
+    /// Whether the file names the token.
     named: bool,
-    /// Do the rules being read belong to it?
+    /// Whether the current rules apply to the token.
     ruled: bool,
-    /// Do the delays?
+    /// Whether the current delays apply to the token.
     delayed: bool,
     rules: Vec<Rule>,
     delay: Option<Duration>,
@@ -111,7 +111,8 @@ enum Field {
 }
 
 impl Field {
-    /// The misspellings are those that Google, Protego and crawler-commons met often enough to accept.
+    /// The misspellings are those that Google, Protego and crawler-commons met often enough to
+    /// accept.
     const NAMES: [(&'static str, Self); 19] = [
         ("disallow", Self::Disallow),
         ("allow", Self::Allow),
@@ -143,7 +144,8 @@ impl Field {
     }
 }
 
-/// `name: value`, or `name value` where the value is one word; `None` for every other line.
+/// Parses `name: value`, or `name value` where the value is one word. Returns `None` for every
+/// other line.
 fn field(line: &[u8]) -> Option<(Field, &[u8])> {
     let line = line
         .split(|&byte| byte == b'#')
@@ -164,8 +166,8 @@ fn field(line: &[u8]) -> Option<(Field, &[u8])> {
         .map(|field| (field, value))
 }
 
-/// At most [`MAX_BYTES`], and then no half line: half of `Disallow: /private` might be `Disallow: /`,
-/// half of `Allow: /a/b` surely is more than was allowed.
+/// At most [`MAX_BYTES`], and then no half line: half of `Disallow: /private` might be
+/// `Disallow: /`, half of `Allow: /a/b` surely is more than was allowed.
 fn cut(body: &[u8]) -> &[u8] {
     let Some(head) = body.get(..MAX_BYTES) else {
         return body;
@@ -177,8 +179,8 @@ fn cut(body: &[u8]) -> &[u8] {
     &head[..end]
 }
 
-/// Without its byte order mark, whole or broken off, and as UTF-8 if the mark says UTF-16. Without a mark
-/// UTF-16 reads as noise: no rules.
+/// Without its byte order mark, whole or broken off, and as UTF-8 if the mark says UTF-16. Without
+/// a mark UTF-16 reads as noise: no rules.
 fn decode(body: &[u8]) -> Cow<'_, [u8]> {
     let utf16 = |rest: &[u8], unit: fn([u8; 2]) -> u16| {
         let units = rest.as_chunks().0.iter().map(|&pair| unit(pair));

@@ -1,10 +1,10 @@
-//! One rule: a path pattern, and whether it matches.
+//! One rule: a path pattern and its matching.
 //!
-//! Both sides are normalised the same way before they are compared (RFC 9309, 2.2.2): escapes of
-//! unreserved octets are undone, all others get capital digits, and what no URL may carry raw is escaped.
-//! An escaped reserved octet stays apart from the raw one (`%2F` is no `/`). A `*` or a `$` that is meant
-//! literally is escaped on both sides, so in a pattern a raw one is always the special character.
-//! Normalising twice changes nothing: a stored rule is read back as itself.
+//! Both sides are normalised in the same way before they are compared (RFC 9309, 2.2.2). Escapes of
+//! unreserved octets are undone, all others get capital digits, and octets that a URL cannot carry
+//! raw are escaped. An escaped reserved octet stays different from the raw one (`%2F` is not `/`).
+//! A literal `*` or `$` is escaped on both sides, so in a pattern a raw one is always the special
+//! character. Normalisation is idempotent: a stored rule is read back unchanged.
 
 use std::cmp::Reverse;
 use std::fmt::Write as _;
@@ -15,15 +15,15 @@ const DISALLOW: &str = "Disallow: ";
 /// `Allow` or `Disallow`, and a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Rule {
-    /// The normalised line: what a verdict shows and a record stores. The pattern is its end.
+    /// The normalised line, which a verdict shows and a record stores. The pattern is its end.
     line: Box<str>,
-    /// Bytes of the pattern before its first `*` (or the `$`): most rules miss in them.
+    /// Bytes of the pattern before its first `*` (or the `$`), where most mismatches show.
     head: usize,
     allow: bool,
 }
 
 impl Rule {
-    /// `None` for an empty value: it matches nothing (RFC 9309, 2.2.2).
+    /// Parses a rule. Returns `None` for an empty value, which matches nothing (RFC 9309, 2.2.2).
     pub(super) fn parse(allow: bool, value: &[u8]) -> Option<Self> {
         if value.is_empty() {
             return None;
@@ -59,8 +59,8 @@ impl Rule {
         &self.line
     }
 
-    /// Sorts the rule that decides to the front: longest pattern, then `Allow`. The text makes the order
-    /// of the file irrelevant, and equal rules neighbours.
+    /// Returns a sort key that puts the deciding rule first: longest pattern, then `Allow`. The
+    /// text makes the order of the file irrelevant, and puts equal rules next to each other.
     pub(super) fn precedence(&self) -> impl Ord + '_ {
         (
             Reverse(self.pattern().len()),
@@ -69,10 +69,10 @@ impl Rule {
         )
     }
 
-    /// Does the pattern match this [normalised](normalise_path) path?
+    /// Returns whether the pattern matches this [normalised](normalise_path) path.
     ///
-    /// Linear in path and pattern: the leftmost place for each piece between stars leaves the most for
-    /// the next, so nothing is ever tried twice.
+    /// The time is linear in path and pattern. The leftmost place for each piece between stars
+    /// leaves the most for the next piece, so no piece is tried twice.
     pub(super) fn matches(&self, path: &str) -> bool {
         let (head, tail) = self.pattern().split_at(self.head);
         let Some(mut rest) = path.strip_prefix(head) else {
@@ -85,7 +85,7 @@ impl Rule {
         let Some(tail) = tail.strip_prefix('*') else {
             return !anchored || rest.is_empty();
         };
-        // The end decides most of the time, and needs no search.
+        // The end decides in most cases, and needs no search.
         if anchored
             && !tail
                 .rsplit('*')
@@ -107,7 +107,7 @@ impl Rule {
         true
     }
 
-    /// Bytes of memory it takes.
+    /// Returns the memory of the rule, in bytes.
     pub(super) fn bytes(&self) -> usize {
         size_of::<Self>() + self.line.len()
     }
@@ -121,7 +121,7 @@ impl Rule {
     }
 }
 
-/// A URL's path and query as rules are compared with it.
+/// Returns a URL's path and query in the form that rules are compared with.
 pub(super) fn normalise_path(path: &str) -> String {
     let mut normal = String::with_capacity(path.len() + 16);
     if !path.starts_with('/') {
@@ -158,8 +158,8 @@ fn normalise(out: &mut String, input: &[u8], special: bool) {
     }
 }
 
-/// Octets left as they are: RFC 3986's, but for `*` and `$` (see above) and `'`, which the URL standard
-/// escapes in queries, and only there.
+/// Octets left as they are: RFC 3986's, but for `*` and `$` (see above) and `'`, which the URL
+/// standard escapes in queries, and only there.
 fn is_raw(byte: u8) -> bool {
     is_unreserved(byte)
         || matches!(

@@ -1,6 +1,7 @@
-//! Which product token a `User-Agent` value names: the name by which robots.txt calls a crawler.
+//! The product token of a `User-Agent` value: the name of a crawler in robots.txt.
 
-/// Products of browsers and their engines, which browser-like values name beside the crawler's own.
+/// Products of browsers and their engines, which browser-like values contain beside the crawler's
+/// own name.
 const OF_BROWSERS: [&str; 24] = [
     "AppleWebKit",
     "Chrome",
@@ -31,21 +32,23 @@ const OF_BROWSERS: [&str; 24] = [
 /// Returns the product token of a `User-Agent` value; empty if it names none.
 ///
 /// 1. It is the first product, without its version: `foobot` of `foobot/1.2 (+https://…)`.
-/// 2. If that is `Mozilla`, the value is like a browser's. The token is then the element after `compatible` in a comment:
-///    `ExampleBot` of `Mozilla/5.0 (compatible; ExampleBot/1.2; +https://example.com/bot)`.
-/// 3. Else it is the first element of a comment that also holds an address, a `+` or an `http`: `Applebot` of
-///    `Mozilla/5.0 (…) Safari/605.1 (Applebot/0.1; +http://…)`.
+/// 2. If that is `Mozilla`, the value is like a browser's. The token is then the element after
+///    `compatible` in a comment: `ExampleBot` of
+///    `Mozilla/5.0 (compatible; ExampleBot/1.2; +https://example.com/bot)`.
+/// 3. Else it is the first element of a comment that also holds an address, a `+` or an `http`:
+///    `Applebot` of `Mozilla/5.0 (…) Safari/605.1 (Applebot/0.1; +http://…)`.
 /// 4. Else it is the first product that is not a browser's, and else `Mozilla`.
 ///
-/// Elements and products of browsers and their engines are passed over in 2 to 4. The token holds ASCII letters and
-/// digits, `-`, `_`, `.` and all bytes beyond ASCII: RFC 9309 allows fewer, but names in use have them (`MJ12bot`).
+/// Elements and products of browsers and their engines are passed over in 2 to 4. The token holds
+/// ASCII letters and digits, `-`, `_`, `.` and all bytes beyond ASCII: RFC 9309 allows fewer, but
+/// names in use have them (`MJ12bot`).
 pub fn product_token(user_agent: &str) -> &str {
     let token = token_of(user_agent.as_bytes());
     // A token ends before an ASCII byte or at the end, so it is whole characters.
     std::str::from_utf8(token).unwrap_or_default()
 }
 
-/// [`product_token`] of bytes that may be no UTF-8.
+/// Returns the [`product_token`] of bytes that may not be UTF-8.
 pub(super) fn token_of(value: &[u8]) -> &[u8] {
     let value = value.trim_ascii();
     let first = leading(value);
@@ -72,7 +75,8 @@ pub(super) fn token_of(value: &[u8]) -> &[u8] {
         .unwrap_or(first)
 }
 
-/// The token at the beginning of `text`. It is all that counts of a `User-agent` line in a robots.txt.
+/// Returns the token at the beginning of `text`. Only this part of a `User-agent` line in a
+/// robots.txt counts.
 pub(super) fn leading(text: &[u8]) -> &[u8] {
     let is_of_token =
         |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte) || *byte >= 0x80;
@@ -98,7 +102,7 @@ fn is_address(element: &[u8]) -> bool {
     begins(b"+") || begins(b"http:") || begins(b"https:") || begins(b"www.")
 }
 
-/// The elements of a comment, which semicolons and commas part.
+/// Returns the elements of a comment, which semicolons and commas separate.
 fn elements(comment: &[u8]) -> impl Iterator<Item = &[u8]> {
     let elements = comment.split(|byte| matches!(byte, b';' | b','));
     elements
@@ -127,7 +131,8 @@ impl<'v> Part<'v> {
     }
 }
 
-/// The products and comments of a value (RFC 9110, section 10.1.5), in order. A comment within a comment is a part of it.
+/// The products and comments of a value (RFC 9110, section 10.1.5), in order. A comment within a
+/// comment is a part of it.
 struct Parts<'v>(&'v [u8]);
 
 impl<'v> Iterator for Parts<'v> {

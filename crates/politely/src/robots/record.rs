@@ -1,9 +1,9 @@
-//! An origin's entry as text, so that a killed run resumes with what it had asked.
+//! An origin's entry as text, so that a restarted run resumes with the robots.txt it had fetched.
 //!
-//! What is stored is a small robots.txt: the rules of our group alone, normalised, under a head line
-//! that says for whom and until when. So there is no second format and no second parser, a record is a
-//! fraction of the file, and a person can read it. The version in the head makes an older reader's
-//! mistakes expire: a record that is not understood is fetched again.
+//! A record is a small robots.txt: the normalised rules of one group, under a head line with the
+//! product token and the expiry. So there is no second format and no second parser, a record is a
+//! fraction of the file, and a person can read it. The head line contains a version. A reader of
+//! another version rejects the record and fetches again.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::{Answer, Origin, Robots, RobotsCache, parse};
 /// First word of a record. The number changes when the same file would be read differently.
 const HEAD: &str = "politely-robots/1";
 
-/// Why a record was not taken; the answer to each is to fetch again.
+/// The reason why a record was rejected. In each case, fetch again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum RecordError {
     /// Written by another version, or no record at all.
@@ -33,8 +33,9 @@ pub enum RecordError {
 }
 
 impl RobotsCache {
-    /// The entry of `origin` as a record, `None` if there is no answer yet. `unix_secs` is the wall clock at `now`:
-    /// a record outlives the clock of the process, so only here times are absolute.
+    /// Returns the entry of `origin` as a record, or `None` if there is no answer yet. `unix_secs`
+    /// is the wall clock at `now`. A record outlives the clock of the process, so its times are
+    /// absolute.
     pub fn save(&self, origin: &Origin, now: Timestamp, unix_secs: u64) -> Option<String> {
         let entry = self.entries.get(origin)?;
         let copy = entry.copy.as_deref();
@@ -63,9 +64,9 @@ impl RobotsCache {
         Some(record)
     }
 
-    /// Takes in a record of [`save`](Self::save). A copy that ran out meanwhile is kept in case the origin
-    /// is unreachable, but the next lookup says `Fetch`. A wall clock set back prolongs nothing beyond one
-    /// whole TTL (or backoff).
+    /// Restores a record of [`save`](Self::save). An expired copy is kept in case the origin is
+    /// unreachable, but the next lookup returns `Fetch`. If the wall clock was set back, the record
+    /// is valid for at most one whole TTL (or backoff).
     pub fn restore(
         &mut self,
         origin: &Origin,

@@ -1,4 +1,4 @@
-//! What need not be written, since absent fields mean it.
+//! Defaults of absent fields, and predicates that omit fields with their default value.
 
 pub(super) const fn one() -> u16 {
     1

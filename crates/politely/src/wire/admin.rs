@@ -1,27 +1,27 @@
-//! What operators see and set.
+//! Bodies of the operators' calls: keys, configuration, events and statistics.
 
 use serde::{Deserialize, Serialize};
 
 use super::change::{self, Change};
 use super::whole::maybe;
 
-/// Which keys, in which order.
+/// The keys to return, and their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams, utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 #[serde(deny_unknown_fields, default)]
 pub struct KeysQuery {
-    /// Only keys whose name contains this.
+    /// Return only keys whose name contains this text.
     pub q: Option<String>,
-    /// Only keys in this state.
+    /// Return only keys in this state.
     pub state: Option<KeyState>,
-    /// By what. Default `name`.
+    /// The column to sort by. Default `name`.
     pub sort: SortBy,
-    /// The largest first.
+    /// Whether to return the largest value first.
     pub descending: bool,
-    /// How many to skip.
+    /// The number of keys to skip.
     pub offset: u32,
-    /// How many, at most 1,000. Default 100.
+    /// The number of keys to return, at most 1,000. Default 100.
     pub limit: Option<u32>,
 }
 
@@ -33,23 +33,23 @@ pub enum SortBy {
     /// The key's name.
     #[default]
     Name,
-    /// Requests per second.
+    /// The rate, in requests per second.
     Rate,
     /// The learned ceiling.
     Ceiling,
-    /// Slots taken.
+    /// The number of slots taken.
     InFlight,
-    /// Those in its line.
+    /// The number of items in the key's queue.
     Waiting,
-    /// Refused, as a share of the reported.
+    /// The share of refusals among the reported outcomes.
     RefusedShare,
-    /// Permits given.
+    /// The number of permits granted.
     Granted,
-    /// When it may be asked again.
+    /// The time until a request may leave.
     ReadyIn,
 }
 
-/// What a key is doing.
+/// The state of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -63,98 +63,99 @@ pub enum KeyState {
     Full,
     /// The byte budget is in debt.
     Bytes,
-    /// Nothing leaves before a time.
+    /// Nothing leaves until the hold ends.
     Hold,
-    /// … which is further away than anybody should wait for.
+    /// The hold is longer than the longest wait that is allowed.
     Parked,
-    /// The host is in trouble.
+    /// The breaker is open because the host fails.
     Breaker,
-    /// The host blocks us.
+    /// The host blocks the client.
     Quarantine,
-    /// The engine that keeps its state is away, or what it keeps for the key cannot be read.
+    /// The engine that stores the key's state is unavailable, or the stored state cannot be
+    /// decoded.
     Away,
 }
 
-/// One key in the table.
+/// A row of the table of keys.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct KeyRow {
-    /// Its name.
+    /// The key's name.
     pub key: String,
-    /// What it is doing.
+    /// The key's state.
     pub state: KeyState,
-    /// In words: `waits 3.2 s: hold, Retry-After (429, Retry-After: 120)`.
+    /// The state in words: `waits 3.2 s: hold, Retry-After (429, Retry-After: 120)`.
     pub why: String,
-    /// When a request may leave, milliseconds from now.
+    /// The time until a request may leave, in milliseconds.
     pub ready_in_ms: u64,
-    /// Requests per second, as it is set now; absent: no bound.
+    /// The current rate, in requests per second. Absent if there is no bound.
     pub rate: Option<f64>,
-    /// The learned ceiling, requests per second.
+    /// The learned ceiling, in requests per second.
     pub ceiling: Option<f64>,
-    /// Tokens in its bucket now; below zero by what is owed.
+    /// The number of tokens in the key's bucket now. Negative if the bucket is in debt.
     pub tokens: f64,
-    /// Most tokens in its bucket.
+    /// The maximum number of tokens in the key's bucket.
     pub burst: f64,
-    /// Slots taken.
+    /// The number of slots taken.
     pub in_flight: u32,
-    /// … of how many.
+    /// The maximum number of requests in flight.
     pub in_flight_max: u32,
-    /// Those in its line.
+    /// The number of items in the key's queue.
     pub waiting: u32,
-    /// Permits given.
+    /// The number of permits granted.
     pub granted: u64,
-    /// Permits reported.
+    /// The number of permits reported.
     pub reported: u64,
-    /// Refused by the host.
+    /// The number of requests that the host refused.
     pub refused: u64,
-    /// Refused, as a share of the reported.
+    /// The share of refusals among the reported outcomes.
     pub refused_share: f64,
-    /// Median latency.
+    /// The median latency, in milliseconds.
     pub latency_p50_ms: Option<f64>,
-    /// 95th percentile of latency.
+    /// The 95th percentile of latency, in milliseconds.
     pub latency_p95_ms: Option<f64>,
 }
 
-/// Part of the table.
+/// A page of the table of keys.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct KeyPage {
-    /// The rows asked for.
+    /// The rows of the page.
     pub keys: Vec<KeyRow>,
-    /// How many match.
+    /// The number of keys that match the query.
     pub matching: u32,
-    /// How many there are.
+    /// The number of all keys.
     pub total: u32,
 }
 
-/// All about one key.
+/// All details of one key.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct KeyDetail {
-    /// As in the table.
+    /// The key's row of the table.
     #[serde(flatten)]
     pub row: KeyRow,
-    /// Permits given back.
+    /// The number of permits given back.
     pub cancelled: u64,
-    /// Permits never heard of again.
+    /// The number of permits whose leases expired without a report.
     pub expired: u64,
-    /// What the operator set, if anything.
+    /// The limits that the operator set for this key, if any.
     pub limits: KeyPatch,
-    /// The numbers in force, and who set each.
+    /// The values in force, and the source of each.
     pub in_force: InForce,
-    /// What was learned.
+    /// The state that outcomes taught.
     pub learned: Learned,
-    /// The past, oldest first; one point per step.
+    /// The key's history, oldest first, with one point per step.
     pub history: Vec<Point>,
-    /// Length of a step.
+    /// The length of a step, in milliseconds.
     pub step_ms: u64,
-    /// What was decided, newest first.
+    /// The decisions about the key, newest first.
     pub decisions: Vec<Decision>,
-    /// Its permits that are out, the oldest first; at most 100.
+    /// The key's outstanding permits, oldest first; at most 100.
     pub out: Vec<Outstanding>,
 }
 
-/// Who set a number.
+/// The source of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -164,24 +165,24 @@ pub enum SetBy {
     Default,
     /// The profile.
     Profile,
-    /// An operator: for this key, for all keys, or with a flag of `politely serve`.
+    /// An operator, for this key, for all keys, or with a flag of `politely serve`.
     Operator,
     /// The law, from outcomes.
     Learned,
-    /// The host's robots.txt, as a worker told it.
+    /// The host's robots.txt, as a worker reported it.
     #[serde(rename = "robots.txt")]
     Robots,
-    /// A header of the host's answers.
+    /// A header of the host's responses.
     Header,
 }
 
-/// A number in force.
+/// A value in force.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NumberInForce {
-    /// The number; absent: no bound.
+    /// The value. Absent if there is no bound.
     pub value: Option<f64>,
-    /// Who set it.
+    /// The source of the value.
     pub set_by: SetBy,
 }
 
@@ -189,111 +190,113 @@ pub struct NumberInForce {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LawInForce {
-    /// `discover`, `aimd`, `advice` or `fixed`.
+    /// The law: `discover`, `aimd`, `advice` or `fixed`.
     pub value: String,
-    /// Who set it.
+    /// The source of the law.
     pub set_by: SetBy,
-    /// Whether outcomes move the key's limits.
+    /// Whether outcomes change the key's limits.
     pub learns: bool,
 }
 
-/// The numbers in force for a key.
+/// The values in force for a key.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct InForce {
-    /// Requests per second.
+    /// The rate, in requests per second.
     pub rate: NumberInForce,
-    /// Requests back to back.
+    /// The maximum number of requests back to back.
     pub burst: NumberInForce,
-    /// Most requests under way.
+    /// The maximum number of requests in flight.
     pub in_flight: NumberInForce,
     /// The law.
     pub law: LawInForce,
-    /// Milliseconds of rest after each request, if there is a Crawl-delay.
+    /// The pause after each request, in milliseconds. Absent if there is no Crawl-delay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crawl_delay_ms: Option<NumberInForce>,
-    /// Milliseconds that are left of the hold, if there is one.
+    /// The remaining time of the hold, in milliseconds. Absent if there is no hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold_ms: Option<NumberInForce>,
 }
 
-/// What outcomes taught of a key.
+/// The state of a key that outcomes taught.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Learned {
-    /// The rate that the law asks for, before all bounds; absent: none.
+    /// The rate that the law asks for, before all bounds, in requests per second. Absent if there
+    /// is none.
     pub rate: Option<f64>,
-    /// The limit that was found, requests per second.
+    /// The limit that was found, in requests per second.
     pub ceiling: Option<f64>,
-    /// The rate that the law `advice` suggests.
+    /// The rate that the law `advice` suggests, in requests per second.
     pub suggested: Option<f64>,
-    /// How often the rate was cut.
+    /// The number of cuts of the rate.
     pub cuts: u32,
 }
 
-/// One step of a key's past.
+/// One step of a key's history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Point {
-    /// It began this long ago.
+    /// The time since the step began, in milliseconds.
     pub ago_ms: u64,
-    /// The rate that was set, requests per second.
+    /// The rate in force, in requests per second.
     pub rate: f64,
-    /// Permits given.
+    /// The number of permits granted.
     pub granted: u32,
-    /// Outcomes by signal.
+    /// The number of requests served.
     pub ok: u32,
-    /// 429s and their like.
+    /// The number of requests refused, with a 429 or similar.
     pub refused: u32,
-    /// 5xx, time-outs, no answer.
+    /// The number of requests that failed: with a 5xx, a time-out or no response.
     pub failed: u32,
-    /// Block pages.
+    /// The number of block pages.
     pub blocked: u32,
-    /// Median latency.
+    /// The median latency, in milliseconds.
     pub latency_p50_ms: f64,
-    /// 95th percentile of latency.
+    /// The 95th percentile of latency, in milliseconds.
     pub latency_p95_ms: f64,
 }
 
-/// A decision, in words.
+/// A decision about a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Decision {
-    /// How long ago.
+    /// The time since the decision, in milliseconds.
     pub ago_ms: u64,
-    /// What.
+    /// The decision in words.
     pub text: String,
 }
 
-/// A permit that is out.
+/// An outstanding permit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Outstanding {
-    /// Its number. Its holder reports it under a name that nobody else is given.
+    /// The permit's number. This is not the id that its holder reports.
     pub permit: String,
-    /// The client that holds it.
+    /// The client that holds the permit.
     pub client: String,
-    /// Since when.
+    /// The time since the grant, in milliseconds.
     pub ago_ms: u64,
-    /// Until its lease ends.
+    /// The remaining time of the lease, in milliseconds.
     pub lease_ms: u64,
 }
 
-/// What an operator sets for one key. Absent fields stay as they are; null takes a rate, a burst or a cap back.
+/// The limits that an operator sets for one key. Absent fields stay unchanged. Null removes a rate,
+/// a burst or a cap.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct KeyPatch {
-    /// Requests per second, 0.000001 to 1,000,000. An upper bound on a key that learns, and the rate
-    /// itself on a key that does not.
+    /// The rate, in requests per second, 0.000001 to 1,000,000. For a key that learns, this is an
+    /// upper bound; otherwise it is the rate itself.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, minimum = 0.000_001, maximum = 1_000_000.0))]
     #[serde(default, skip_serializing_if = "Change::is_keep")]
     pub rate: Change<f64>,
-    /// Requests back to back.
+    /// The maximum number of requests back to back.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, minimum = 1.0, maximum = 1_000_000.0))]
     #[serde(default, skip_serializing_if = "Change::is_keep")]
     pub burst: Change<f64>,
-    /// Most requests under way.
+    /// The maximum number of requests in flight.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>, minimum = 1))]
     #[serde(
         default,
@@ -301,17 +304,18 @@ pub struct KeyPatch {
         deserialize_with = "change::whole"
     )]
     pub in_flight: Change<u32>,
-    /// The key's own law: `discover`, `aimd`, `advice` or `fixed`. Under `fixed` the rate, burst
+    /// The key's own law: `discover`, `aimd`, `advice` or `fixed`. With `fixed`, the rate, burst
     /// and in-flight cap that are set here are the limits themselves.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     #[serde(default, skip_serializing_if = "Change::is_keep")]
     pub law: Change<String>,
-    /// `false`: outcomes no longer move what was learned; the numbers set here are the limits.
+    /// Whether outcomes change the learned state. If `false`, the values that are set here are the
+    /// limits.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<bool>))]
     #[serde(default, skip_serializing_if = "Change::is_keep")]
     pub learn: Change<bool>,
-    /// Milliseconds of rest after each request, in place of the Crawl-delay that workers tell. Zero
-    /// is none.
+    /// The pause after each request, in milliseconds. It replaces the Crawl-delay that workers
+    /// report. Zero means no pause.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>, minimum = 0, maximum = 86_400_000))]
     #[serde(
         default,
@@ -319,7 +323,8 @@ pub struct KeyPatch {
         deserialize_with = "change::whole"
     )]
     pub crawl_delay_ms: Change<u32>,
-    /// Nothing leaves for so long, a year at most.
+    /// The length of a hold from now, in milliseconds, at most a year. Nothing leaves for the key
+    /// until it ends.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -327,27 +332,28 @@ pub struct KeyPatch {
     )]
     #[cfg_attr(feature = "openapi", schema(maximum = 31_536_000_000_u64))]
     pub hold_ms: Option<u64>,
-    /// Lifts hold, breaker, quarantine, and the Crawl-delay that workers told.
+    /// Whether to lift the hold, breaker, quarantine, and the Crawl-delay that workers reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unpark: Option<bool>,
-    /// Forgets what was learned, told and set, an operator's hold included.
+    /// Whether to delete all that the key learned, all that workers reported and all that operators
+    /// set, including an operator's hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forget: Option<bool>,
 }
 
-/// What holds for every key without numbers of its own.
+/// The configuration of every key without limits of its own.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ConfigBody {
     /// The limits.
     pub crawling: Crawling,
-    /// `crawler` or `api`.
+    /// The profile: `crawler` or `api`.
     pub profile: String,
-    /// `discover`, `aimd`, `fixed`, `advice`.
+    /// The law: `discover`, `aimd`, `fixed` or `advice`.
     pub law: String,
-    /// What limits attach to: `host`, `site`, `address`, `egress+host`.
+    /// The kind of key that limits attach to: `host`, `site`, `address` or `egress+host`.
     pub key: String,
-    /// Counts the changes.
+    /// The number of changes so far.
     pub version: u64,
 }
 
@@ -355,30 +361,30 @@ pub struct ConfigBody {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Crawling {
-    /// Never more, requests per second; absent: no bound.
+    /// The highest rate, in requests per second. Absent if there is no bound.
     pub rate_per_host: Option<f64>,
-    /// Requests back to back.
+    /// The maximum number of requests back to back.
     pub rate_burst: f64,
-    /// What a stranger is asked first, requests per second.
+    /// The first rate of a new key, in requests per second.
     pub rate_start: f64,
-    /// Most requests under way.
+    /// The maximum number of requests in flight.
     pub in_flight: u32,
 }
 
-/// The control call: `{"crawling": {"rate_per_host": 2.0, "rate_burst": 5}}`.
+/// A change of the configuration: `{"crawling": {"rate_per_host": 2.0, "rate_burst": 5}}`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ConfigPatch {
-    /// What is to change.
+    /// The limits to change.
     #[serde(default)]
     pub crawling: CrawlingPatch,
-    /// For which keys.
+    /// The keys to change.
     #[serde(default, skip_serializing_if = "Apply::is_all")]
     pub apply: Apply,
 }
 
-/// The keys that a change of the configuration concerns.
+/// The keys that a change of the configuration applies to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -386,7 +392,7 @@ pub enum Apply {
     /// All keys.
     #[default]
     All,
-    /// Keys that are created from now on. Known keys go on as they are, until the next change for
+    /// Keys that are created from now on. Existing keys stay unchanged until the next change for
     /// all keys or a restart.
     New,
 }
@@ -401,24 +407,25 @@ impl Apply {
     }
 }
 
-/// What is to change of [`Crawling`]. Absent fields stay as they are; null is what the coordinator was started with.
+/// A change of [`Crawling`]. Absent fields stay unchanged. Null restores the value that the
+/// coordinator was started with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CrawlingPatch {
-    /// Never more, requests per second.
+    /// The highest rate, in requests per second.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, minimum = 0.000_001, maximum = 1_000_000.0))]
     #[serde(default, skip_serializing_if = "Change::is_keep")]
     pub rate_per_host: Change<f64>,
-    /// Requests back to back.
+    /// The maximum number of requests back to back.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, minimum = 1.0, maximum = 1_000_000.0))]
     #[serde(default, skip_serializing_if = "Change::is_keep")]
     pub rate_burst: Change<f64>,
-    /// What a stranger is asked first, requests per second.
+    /// The first rate of a new key, in requests per second.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, minimum = 0.000_001, maximum = 1_000_000.0))]
     #[serde(default, skip_serializing_if = "Change::is_keep")]
     pub rate_start: Change<f64>,
-    /// Most requests under way.
+    /// The maximum number of requests in flight.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>, minimum = 1))]
     #[serde(
         default,
@@ -428,120 +435,120 @@ pub struct CrawlingPatch {
     pub in_flight: Change<u32>,
 }
 
-/// Something an operator may want to see.
+/// An event for operators.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Event {
-    /// What kind; also the `event:` of the stream.
+    /// The kind of event. It is also the `event:` of the stream.
     pub kind: EventKind,
-    /// The key, if it is about one.
+    /// The key, if the event concerns a key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// In words.
+    /// The event in words.
     pub text: String,
-    /// Requests per second of the key from now on.
+    /// The key's rate from now on, in requests per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<f64>,
-    /// Nothing leaves for so long.
+    /// The length of the hold, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold_ms: Option<u64>,
 }
 
-/// Kinds of events.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
-    /// Nothing leaves for a key before a time.
+    /// A key has a hold: nothing leaves until it ends.
     Hold,
     /// A key's rate changed by a tenth or more.
     Rate,
-    /// A key's host is in trouble.
+    /// A key's breaker opened because its host fails.
     Breaker,
-    /// A key's host blocks us.
+    /// A key's host blocks the client.
     Quarantine,
-    /// An operator set something.
+    /// An operator changed a setting.
     Operator,
-    /// What holds for every key changed.
+    /// The configuration of all keys changed.
     Config,
-    /// This reader was too slow, and events were dropped: read the table again.
+    /// Events were dropped because this reader was too slow. Read the table of keys again.
     Missed,
 }
 
-/// How much of the fleet.
+/// The workers to return.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams, utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 #[serde(deny_unknown_fields, default)]
 pub struct StatsQuery {
-    /// How many workers, at most 1,000. Default 1,000.
+    /// The number of workers to return, at most 1,000. Default 1,000.
     pub workers: Option<u32>,
 }
 
-/// The fleet in numbers.
+/// Statistics of the coordinator and its workers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FleetStats {
-    /// Since the coordinator started.
+    /// The time since the coordinator started, in seconds.
     pub uptime_s: f64,
-    /// Keys known.
+    /// The number of keys.
     pub keys: u64,
-    /// Permits given.
+    /// The number of permits granted.
     pub granted: u64,
-    /// Outcomes reported in time.
+    /// The number of outcomes reported in time.
     pub reported: u64,
-    /// … of which refusals.
+    /// The number of refusals among them.
     pub refused: u64,
-    /// Permits given back.
+    /// The number of permits given back.
     pub cancelled: u64,
-    /// Permits never heard of again.
+    /// The number of permits whose leases expired without a report.
     pub expired: u64,
-    /// Reports that came too late or twice.
+    /// The number of reports that came late or twice.
     pub late: u64,
-    /// Permits out now.
+    /// The number of outstanding permits.
     pub live: u64,
-    /// Items waiting in lines now.
+    /// The number of items that wait in queues.
     pub waiting: u64,
-    /// Permits per second, over the last ten seconds.
+    /// The number of permits granted per second, over the last ten seconds.
     pub granted_per_s: f64,
-    /// Refusals per second, over the last ten seconds.
+    /// The number of refusals per second, over the last ten seconds.
     pub refused_per_s: f64,
-    /// Bytes held for keys.
+    /// The memory that keys occupy, in bytes.
     pub memory: u64,
-    /// Items granted without waiting, as a share of all items asked for; 1 before the first.
+    /// The share of items that were granted without waiting. 1 before the first item.
     pub hit_rate: f64,
-    /// How long granted items waited that had to, on average.
+    /// The average wait of the granted items that had to wait, in milliseconds.
     pub average_wait_ms: f64,
-    /// Keys for which nothing may leave now.
+    /// The number of keys for which nothing may leave now.
     pub limited_keys: u64,
-    /// The workers, the most active first; at most 1,000.
+    /// The workers, most active first; at most 1,000.
     pub workers: Vec<WorkerStats>,
 }
 
-/// One worker in numbers.
+/// Statistics of one worker.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct WorkerStats {
-    /// Its name.
+    /// The worker's name.
     pub client: String,
-    /// Permits given.
+    /// The number of permits granted.
     pub granted: u64,
-    /// Outcomes reported in time.
+    /// The number of outcomes reported in time.
     pub reported: u64,
-    /// … of which refusals.
+    /// The number of refusals among them.
     pub refused: u64,
-    /// Permits given back.
+    /// The number of permits given back.
     pub cancelled: u64,
-    /// Permits never heard of again: idle leases.
+    /// The number of permits whose leases expired without a report.
     pub expired: u64,
-    /// Reports that came too late or twice.
+    /// The number of reports that came late or twice.
     pub late: u64,
-    /// Permits out now.
+    /// The number of outstanding permits.
     pub live: u64,
-    /// Answers that said wait.
+    /// The number of items answered with `wait`.
     pub waits: u64,
-    /// How long its calls were held open, all together.
+    /// The total time for which the worker's calls were held open, in milliseconds.
     pub waited_ms: u64,
-    /// When it was last heard of.
+    /// The time since the worker's last call, in milliseconds.
     pub seen_ago_ms: u64,
 }

@@ -1,43 +1,44 @@
-//! The changes that operators made.
+//! Bodies of the audit log: the changes that operators made.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// A part of the audit log.
+/// The page of the audit log to return.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams, utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 #[serde(deny_unknown_fields, default)]
 pub struct AuditQuery {
-    /// Only changes before the one with this `id`: the `next` of the page before.
+    /// Return only changes before the change with this `id`. Set it to the `next` of the previous
+    /// page.
     pub before: Option<u64>,
-    /// The number of changes, at most 1,000. Default 100.
+    /// The number of changes to return, at most 1,000. Default 100.
     pub limit: Option<u32>,
 }
 
-/// Changes, the newest first.
+/// A page of the audit log, newest change first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AuditPage {
-    /// The changes.
+    /// The changes, newest first.
     pub changes: Vec<AuditChange>,
-    /// The cursor of the next page, which is sent as `before`; absent on the last page.
+    /// The cursor of the next page; send it as `before`. Absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,
-    /// Whether all of them are on disk. False without a state folder, and after a failed write.
+    /// Whether all changes are on disk. False without a state directory, and after a failed write.
     pub durable: bool,
 }
 
-/// One change.
+/// A change that an operator made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AuditChange {
-    /// Counts the changes of this coordinator.
+    /// The sequence number of the change in this coordinator.
     pub id: u64,
-    /// The time by the coordinator's clock, milliseconds since 1970.
+    /// The time by the coordinator's clock, in milliseconds since 1970.
     pub at_ms: u64,
-    /// The name of the caller's token; empty for the only token, and without tokens.
+    /// The name of the caller's token. Empty for the only token, and without tokens.
     pub token: String,
     /// The role of the caller's token.
     pub role: String,
@@ -50,8 +51,8 @@ pub struct AuditChange {
     pub key: Option<String>,
     /// The body of the call.
     pub body: String,
-    /// The numbers before the change, by name; null: none was set.
+    /// The values before the change, by name. Null if none was set.
     pub before: BTreeMap<String, Option<f64>>,
-    /// The same numbers after the change.
+    /// The same values after the change.
     pub after: BTreeMap<String, Option<f64>>,
 }

@@ -1,18 +1,18 @@
-//! What a patch does to one number: absent fields stay, null takes back (RFC 7396).
+//! The change of one number by a patch: an absent field stays, null removes it (RFC 7396).
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::whole::maybe;
 
-/// What is to become of a number that an operator may set.
+/// The change of a number that an operator can set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Change<T> {
-    /// It stays as it is: the field is absent.
+    /// Leaves the number as it is: the field is absent.
     #[default]
     Keep,
-    /// It is set no longer: null.
+    /// Removes the operator's number: the field is null.
     TakeBack,
-    /// It is set to this.
+    /// Sets the number to this value.
     To(T),
 }
 
@@ -21,7 +21,7 @@ impl<T> Change<T> {
         matches!(self, Self::Keep)
     }
 
-    /// What it is set to.
+    /// Returns the new value, if the change sets one.
     pub fn set(self) -> Option<T> {
         match self {
             Self::To(number) => Some(number),
@@ -29,7 +29,7 @@ impl<T> Change<T> {
         }
     }
 
-    /// What an operator must be given for it, where `none` is no number at all.
+    /// Returns the value to give to an operator's setting, where `none` stands for no value.
     pub fn or_none(self, none: T) -> Option<T> {
         match self {
             Self::Keep => None,
@@ -38,7 +38,8 @@ impl<T> Change<T> {
         }
     }
 
-    /// Both, one after the other, as one that nothing is before.
+    /// Returns one change with the effect of `before` and then `self`, for a number that is not set
+    /// yet.
     #[must_use]
     pub fn after(self, before: Self) -> Self {
         match self {
@@ -50,7 +51,7 @@ impl<T> Change<T> {
 }
 
 impl<T> From<Option<T>> for Change<T> {
-    /// Something: it is set to that. Nothing: it stays.
+    /// Converts `Some` to a change to that value, and `None` to no change.
     fn from(number: Option<T>) -> Self {
         number.map_or(Self::Keep, Self::To)
     }
@@ -72,7 +73,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Change<T> {
     }
 }
 
-/// For `#[serde(deserialize_with)]`: a whole number, also as languages write it that know one kind only, or null.
+/// Deserializes a whole number or null, for `#[serde(deserialize_with)]`. A whole number may be
+/// written as a float, for languages with a single number type.
 pub(super) fn whole<'de, T: TryFrom<u64>, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Change<T>, D::Error> {

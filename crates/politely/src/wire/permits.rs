@@ -1,4 +1,4 @@
-//! Leave to send.
+//! Bodies of `acquire`, `exchange`, `renew` and `cancel`, and the problem document.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,63 +6,70 @@ use super::absent::{is_false, is_one, is_zero, is_zero_8, is_zero_64, one};
 use super::reports::{Told, ToldAnswer};
 use super::whole::{maybe, whole};
 
-/// May I send?
+/// A request for permits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Acquire {
-    /// Who asks: a name of the worker's own, 1 to 128 characters; what it does is booked under it.
+    /// The worker's own name, 1 to 128 characters. The coordinator counts the worker's calls and
+    /// permits under it.
     #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 128))]
     pub client: String,
-    /// The call may be held open this long for permits to come free, at most 60,000. Default 0: at once.
+    /// The longest time to hold the call open until permits come free, in milliseconds, at most
+    /// 60,000. Default 0: answer at once.
     #[serde(default, skip_serializing_if = "is_zero", deserialize_with = "whole")]
     pub wait_ms: u32,
-    /// Every item is answered, or the first n that may leave. Where some must wait, the call is held open until the first
-    /// of them may leave, and answered then: a permit that waits for others grows old.
+    /// The number of items to answer: all of them, or the first n that can leave. With `all`, a
+    /// call with items that must wait stays open until the first of these can leave. It is answered
+    /// then, because a permit that waits for other items grows old.
     #[serde(default)]
     pub want: Want,
-    /// What is asked for, 1 to 4,096.
+    /// The permits to acquire, 1 to 4,096.
     #[cfg_attr(feature = "openapi", schema(min_items = 1, max_items = 4096))]
     pub items: Vec<Item>,
 }
 
-/// How many of the items are wanted.
+/// The number of items to answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Want {
-    /// Each is answered.
+    /// Answers each item.
     #[default]
     All,
-    /// The first so many that may leave; nothing is taken of the others, and they are not answered.
+    /// Answers the first n items that can leave. The other items are not charged and not answered.
     Any(#[serde(deserialize_with = "whole")] u32),
 }
 
-/// One permit wanted.
+/// A request for one permit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Item {
-    /// The caller's name for this item, unique for this client.
+    /// The idempotency key of this item, unique for this client.
     ///
-    /// Asked again under the same id, the same permit is answered and charged once, and a place in
-    /// line is kept for a minute. Another key, cost or slot count under the same id is an error.
+    /// A repeated item with the same id gets the same permit and is charged once. Its place in the
+    /// queue is kept for a minute. Another key, cost or number of slots under the same id is an
+    /// error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// What will be requested: the coordinator derives the key. Either this or `key`.
+    /// The URL to request; the coordinator derives the key from it. Mutually exclusive with `key`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// The key itself: `example.com`, `example.com:8080`, `site/example.co.uk`, `address/192.0.2.1`,
-    /// `egress/proxy-1/example.com`, `custom/account-7`.
+    /// The key itself: `example.com`, `example.com:8080`, `site/example.co.uk`,
+    /// `address/192.0.2.1`, `egress/proxy-1/example.com`, `custom/account-7`. Mutually exclusive
+    /// with `url`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// Further keys whose limits this request must keep: an account, a site. Only the first hears the outcome.
+    /// Further keys whose limits this request must keep, for example of an account or a site. Only
+    /// the first key learns from the outcome.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<String>,
-    /// A first try pays into the key's retry budget when it is served.
+    /// Whether the request is a first attempt or a retry. A first attempt adds to the key's retry
+    /// budget when it is served.
     #[serde(default)]
     pub kind: Kind,
-    /// Tokens it costs, 1 to 1,000.
+    /// The number of tokens that the request costs, 1 to 1,000.
     #[cfg_attr(feature = "openapi", schema(maximum = 65535))]
     #[serde(
         default = "one",
@@ -70,30 +77,34 @@ pub struct Item {
         deserialize_with = "whole"
     )]
     pub cost: u16,
-    /// Bytes it will send, charged to the key's byte budget at once.
+    /// The number of bytes that the request sends. The key's byte budget is charged with them at
+    /// once.
     #[serde(
         default,
         skip_serializing_if = "is_zero_64",
         deserialize_with = "whole"
     )]
     pub bytes: u64,
-    /// 0 (default) to 9: each step is worth ten seconds of waiting in line, so that nobody starves.
+    /// The priority, 0 (default) to 9. Each step counts like ten seconds of waiting in the queue,
+    /// so low priorities do not starve.
     #[cfg_attr(feature = "openapi", schema(maximum = 255))]
     #[serde(default, skip_serializing_if = "is_zero_8", deserialize_with = "whole")]
     pub priority: u8,
-    /// Its request may start no later than this from now; otherwise the answer is `wait`. Beyond `wait_ms` it
-    /// is a reservation ahead, of at most 2,000. Default: `wait_ms`.
+    /// The latest start of the request, in milliseconds from now. If it cannot start by then, the
+    /// answer is `wait`. A value above `wait_ms` reserves a start in advance, by at most 2,000.
+    /// Default: `wait_ms`.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "maybe"
     )]
     pub max_wait_ms: Option<u32>,
-    /// The Crawl-delay in the host's robots.txt: 1 to 86,400,000 (a day).
+    /// The Crawl-delay in the host's robots.txt, in milliseconds: 1 to 86,400,000 (a day).
     ///
-    /// Once this item is granted, the key's requests leave one at a time, and the next waits for so
-    /// long after each, for all workers. The largest fresh delay counts; the key's own limits, if
-    /// slower, stay. Send it with every item.
+    /// Once this item is granted, the key's requests leave one at a time, and each is followed by a
+    /// pause of this length. This holds for all workers. If workers send different delays, the
+    /// largest fresh one counts. Slower limits of the key stay in force. Send the delay with every
+    /// item.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 86_400_000))]
     #[serde(
         default,
@@ -101,7 +112,8 @@ pub struct Item {
         deserialize_with = "maybe"
     )]
     pub crawl_delay_ms: Option<u64>,
-    /// How much longer that robots.txt is gone by before it is read again: 1 to 86,400,000 (24 hours, the default).
+    /// The remaining time for which that robots.txt is valid, in milliseconds: 1 to 86,400,000 (24
+    /// hours, the default). Afterwards the worker reads it again.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 86_400_000))]
     #[serde(
         default,
@@ -109,7 +121,8 @@ pub struct Item {
         deserialize_with = "maybe"
     )]
     pub crawl_delay_fresh_ms: Option<u64>,
-    /// Consecutive departures wanted, 1 to 1,024; granted are as many as are free and leave within two seconds.
+    /// The number of consecutive departures to acquire, 1 to 1,024. The grant covers as many as are
+    /// free and leave within two seconds.
     #[cfg_attr(feature = "openapi", schema(maximum = 65535))]
     #[serde(
         default = "one",
@@ -119,7 +132,8 @@ pub struct Item {
     pub slots: u16,
 }
 
-/// What absent fields mean: one departure of one token. Such an item still has to name a `url` or a `key`.
+/// The values of absent fields: one departure of one token. Such an item still needs a `url` or a
+/// `key`.
 impl Default for Item {
     fn default() -> Self {
         Self {
@@ -139,15 +153,15 @@ impl Default for Item {
     }
 }
 
-/// Is it sent for the first time?
+/// Whether a request is a first attempt or a retry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Yes.
+    /// The first attempt.
     #[default]
     First,
-    /// It was sent before.
+    /// A retry: the request was sent before.
     Retry,
 }
 
@@ -155,9 +169,10 @@ pub enum Kind {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Acquired {
-    /// With `"want": "all"` one per item, in their order; with `any`, those granted, refused or in error.
+    /// With `"want": "all"`, one answer per item, in the order of the items. With `any`, only the
+    /// items that are granted, refused or in error.
     pub items: Vec<Answer>,
-    /// When it is worth asking again for what was not granted.
+    /// The time after which to ask again for items that were not granted, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_in_ms: Option<u64>,
 }
@@ -167,111 +182,114 @@ pub struct Acquired {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "status", rename_all = "snake_case")]
 pub enum Answer {
-    /// It may leave.
+    /// The request can leave.
     Granted(Grant),
-    /// Not within the time that was given.
+    /// The request cannot leave within the given time.
     Wait {
-        /// Its place in `items`.
+        /// The item's index in `items`.
         item: u32,
-        /// Ask again then; with the same id, its place in line is kept.
+        /// The time after which to ask again, in milliseconds. With the same id, the item keeps its
+        /// place in the queue.
         retry_in_ms: u64,
-        /// What is in the way: `pace`, `in flight`, `byte budget`, `hold, Retry-After`, `parked, …`,
-        /// `breaker`, `quarantine`, `engine away`, `others wait`.
+        /// The limit that the item waits for: `pace`, `in flight`, `byte budget`,
+        /// `hold, Retry-After`, `parked, …`, `breaker`, `quarantine`, `engine away`, `others wait`.
         reason: String,
-        /// How many are before it in the key's line.
+        /// The number of items before it in the key's queue.
         position: u32,
     },
-    /// It will not be granted.
+    /// The item will not be granted.
     Refused {
-        /// Its place in `items`.
+        /// The item's index in `items`.
         item: u32,
-        /// Why, for programs.
+        /// The machine-readable reason.
         code: RefusedCode,
-        /// Why, for people.
+        /// The human-readable reason.
         reason: String,
-        /// When it may be different.
+        /// The time after which the answer can be different, in milliseconds.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_in_ms: Option<u64>,
     },
-    /// It cannot be understood.
+    /// The item is invalid.
     Error {
-        /// Its place in `items`.
+        /// The item's index in `items`.
         item: u32,
-        /// Which field is wrong, and why.
+        /// The invalid field and the reason.
         error: Error,
     },
 }
 
-/// Why an item is not granted.
+/// The reason why an item is not granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RefusedCode {
-    /// The id's permit was reported, cancelled or has expired: a new request needs a new id.
+    /// The id's permit was reported or cancelled, or it has expired. A new request needs a new id.
     IdUsed,
-    /// The key is on hold for longer than anybody should wait.
+    /// The key's hold is longer than the longest wait that is allowed.
     Parked,
-    /// No room for another key.
+    /// The coordinator has no room for another key.
     Full,
-    /// As many wait for the key as may.
+    /// The key's queue is full.
     LineFull,
-    /// The coordinator is ending.
+    /// The coordinator is shutting down.
     Closing,
 }
 
-/// Leave to send.
+/// A granted permit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Grant {
-    /// Its place in `items`.
+    /// The item's index in `items`.
     pub item: u32,
-    /// The permit's name, for report, renew and cancel.
+    /// The permit's id, for `report`, `renew` and `cancel`.
     pub permit: String,
-    /// The key whose limits it keeps.
+    /// The key whose limits the permit keeps.
     pub key: String,
-    /// The request may leave this long after the answer came.
+    /// The start of the request, in milliseconds after the arrival of the answer.
     pub start_in_ms: u64,
-    /// … and must have left this long after its start, or be cancelled. Told once more, it is what is left of that: none, if its
-    /// time has passed.
+    /// The time after its start within which the request must leave, in milliseconds; otherwise
+    /// cancel the permit. If the answer is repeated, this is the remaining time: 0 if it has
+    /// passed.
     pub valid_for_ms: u64,
-    /// Its slot returns by itself this long after its start: whatever takes longer is renewed, or aborted.
+    /// The time after its start at which the permit's slot is freed without a report, in
+    /// milliseconds. Renew the permit of a request that takes longer, or abort the request.
     pub lease_ms: u64,
-    /// Departures granted, one after the other; each is reported on its own.
+    /// The number of consecutive departures granted. Each is reported separately.
     #[cfg_attr(feature = "openapi", schema(maximum = 65535))]
     pub slots: u16,
-    /// From one departure to the next.
+    /// The time from one departure to the next, in milliseconds.
     pub interval_ms: f64,
 }
 
-/// What is wrong with one item.
+/// An error in one item.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Error {
-    /// The field.
+    /// The invalid field.
     pub field: String,
-    /// Why.
+    /// The reason.
     pub detail: String,
 }
 
-/// A report, then an acquire.
+/// A report and then an acquire, in one call.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Exchange {
-    /// Who.
+    /// The worker's own name, as in [`Acquire`].
     #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 128))]
     pub client: String,
-    /// As in [`Acquire`].
+    /// The longest time to hold the call open, in milliseconds, as in [`Acquire`].
     #[serde(default, skip_serializing_if = "is_zero", deserialize_with = "whole")]
     pub wait_ms: u32,
-    /// As in [`Acquire`].
+    /// The number of items to answer, as in [`Acquire`].
     #[serde(default)]
     pub want: Want,
-    /// What happened; may be empty.
+    /// The outcomes to report; may be empty.
     #[cfg_attr(feature = "openapi", schema(max_items = 4096))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub report: Vec<Told>,
-    /// What is asked for; may be empty.
+    /// The permits to acquire; may be empty.
     #[cfg_attr(feature = "openapi", schema(max_items = 4096))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub acquire: Vec<Item>,
@@ -281,24 +299,24 @@ pub struct Exchange {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Exchanged {
-    /// As in [`Reported`](super::Reported).
+    /// The answers to the reports, as in [`Reported`](super::Reported).
     pub report: Vec<ToldAnswer>,
-    /// As in [`Acquired`].
+    /// The answers to the items, as in [`Acquired`].
     pub acquire: Vec<Answer>,
-    /// As in [`Acquired`].
+    /// The time after which to ask again, in milliseconds, as in [`Acquired`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_in_ms: Option<u64>,
 }
 
-/// Permits whose requests take long.
+/// Permits whose leases are to be extended because their requests take long.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Permits {
-    /// Who.
+    /// The worker's own name.
     #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 128))]
     pub client: String,
-    /// Their names.
+    /// The ids of the permits, 1 to 4,096.
     #[cfg_attr(feature = "openapi", schema(min_items = 1, max_items = 4096))]
     pub permits: Vec<String>,
 }
@@ -308,16 +326,17 @@ pub struct Permits {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Cancel {
-    /// Who.
+    /// The worker's own name.
     #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 128))]
     pub client: String,
-    /// Their names, or the ids under which they were asked for.
+    /// The ids of the permits, or the ids of their items.
     ///
-    /// An id whose answer never arrived gives back what it was granted. An item that arrives under
-    /// it later is refused.
+    /// The id of an item whose answer never arrived gives back what it was granted. An item that
+    /// arrives later under that id is refused.
     #[cfg_attr(feature = "openapi", schema(min_items = 1, max_items = 4096))]
     pub permits: Vec<String>,
-    /// The requests may have left: their slots return, their tokens stay spent.
+    /// Whether the requests may have left. If true, their slots are freed and their tokens stay
+    /// spent.
     #[serde(default, skip_serializing_if = "is_false")]
     pub sent: bool,
 }
@@ -326,19 +345,19 @@ pub struct Cancel {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Renewed {
-    /// Their leases last longer.
+    /// Permits whose leases were extended.
     pub renewed: Vec<RenewedPermit>,
-    /// Their leases are gone: the requests must be aborted.
+    /// Permits whose leases have ended. Abort their requests.
     pub lost: Vec<String>,
 }
 
-/// A lease that lasts longer.
+/// An extended lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RenewedPermit {
-    /// The permit.
+    /// The permit's id.
     pub permit: String,
-    /// From now on.
+    /// The lease's length from now on, in milliseconds.
     pub lease_ms: u64,
 }
 
@@ -346,26 +365,26 @@ pub struct RenewedPermit {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Cancelled {
-    /// Given back.
+    /// Permits that were given back.
     pub cancelled: Vec<String>,
-    /// Not known, or gone already.
+    /// Permits that are unknown or have ended already.
     pub lost: Vec<String>,
 }
 
-/// What is wrong with a call (RFC 9457, `application/problem+json`).
+/// An error in a call (RFC 9457, `application/problem+json`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Problem {
-    /// The kind of problem: `about:blank` where the status says it all.
+    /// The kind of problem: `about:blank` if the status describes it completely.
     #[serde(rename = "type")]
     pub kind: String,
     /// The status in words.
     pub title: String,
-    /// The status.
+    /// The HTTP status code.
     pub status: u16,
-    /// What is wrong with this call.
+    /// The error in this call.
     pub detail: String,
-    /// The field that is wrong, as a path: `items[3].url`.
+    /// The invalid field, as a path: `items[3].url`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
 }

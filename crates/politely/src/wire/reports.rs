@@ -1,4 +1,4 @@
-//! What became of a request, and what to do next.
+//! Bodies of `report`: the outcome of a request, and the answer to it.
 
 use std::collections::BTreeMap;
 
@@ -9,27 +9,27 @@ use super::absent::{is_false, is_one, is_zero_16, is_zero_64, one};
 use super::permits::Error;
 use super::whole::{maybe, whole};
 
-/// What happened.
+/// A report of outcomes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Report {
-    /// Who reports.
+    /// The worker's own name, 1 to 128 characters.
     #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 128))]
     pub client: String,
-    /// What happened to each, 1 to 4,096.
+    /// The outcomes, 1 to 4,096.
     #[cfg_attr(feature = "openapi", schema(min_items = 1, max_items = 4096))]
     pub items: Vec<Told>,
 }
 
-/// What happened to one request: a `status`, or an `error` where none came.
+/// The outcome of one request: a `status`, or an `error` if no response came.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Told {
-    /// The permit it left with.
+    /// The id of the permit under which the request was sent.
     pub permit: String,
-    /// Which of the permit's departures, from 0.
+    /// The index of the departure within the permit, from 0.
     #[cfg_attr(feature = "openapi", schema(maximum = 65535))]
     #[serde(
         default,
@@ -37,7 +37,7 @@ pub struct Told {
         deserialize_with = "whole"
     )]
     pub slot: u16,
-    /// The response's status.
+    /// The status code of the response.
     #[cfg_attr(feature = "openapi", schema(maximum = 65535))]
     #[serde(
         default,
@@ -45,34 +45,35 @@ pub struct Told {
         deserialize_with = "maybe"
     )]
     pub status: Option<u16>,
-    /// Why there was none.
+    /// The reason why no response came.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorKind>,
-    /// The response's headers, all of them or those that matter: Retry-After, Date, `RateLimit` and its dialects,
-    /// Server, Content-Type.
+    /// The headers of the response, all of them or the relevant ones: Retry-After, Date,
+    /// `RateLimit` and its dialects, Server, Content-Type.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
-    /// The beginning of the body, by which block pages are told; at most 16 KiB are looked at.
+    /// The beginning of the body, which identifies block pages. At most 16 KiB are examined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body_start: Option<String>,
-    /// From sending to the response's head.
+    /// The time from sending the request to the response's head, in milliseconds.
     #[serde(default)]
     pub latency_ms: f64,
-    /// Bytes received.
+    /// The number of bytes received.
     #[serde(
         default,
         skip_serializing_if = "is_zero_64",
         deserialize_with = "whole"
     )]
     pub bytes: u64,
-    /// The body is still coming: what the head says is learned now, and the slot stays taken until the permit is reported
-    /// again without this.
+    /// Whether the body is still arriving. If true, the coordinator learns from the head now and
+    /// keeps the slot taken. Report the permit again without this field when the body has ended.
     #[serde(default, skip_serializing_if = "is_false")]
     pub body_coming: bool,
-    /// The request's method. Default GET. Only a method that is safe to repeat is told to retry.
+    /// The request's method. Default GET. The coordinator recommends a retry only for a method that
+    /// is safe to repeat.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
-    /// How many times this request was sent, this time included. Default 1.
+    /// The number of times that this request was sent, including this one. Default 1.
     #[cfg_attr(feature = "openapi", schema(maximum = 65535))]
     #[serde(
         default = "one",
@@ -80,7 +81,8 @@ pub struct Told {
         deserialize_with = "whole"
     )]
     pub attempt: u16,
-    /// How many of the times before were refused: were told to retry after 0 ms.
+    /// The number of earlier attempts that were refused, which means that the answer was to retry
+    /// after 0 ms.
     #[cfg_attr(feature = "openapi", schema(maximum = 65535))]
     #[serde(
         default,
@@ -88,66 +90,66 @@ pub struct Told {
         deserialize_with = "whole"
     )]
     pub refused: u16,
-    /// The URL that was requested, or its hash as 16 hexadecimal digits. With it, the trouble of one URL slows no other;
-    /// reports without one count as reports about different URLs.
+    /// The requested URL, or its hash as 16 hexadecimal digits. With it, failures of one URL do not
+    /// slow other URLs. Reports without it count as reports about different URLs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
-    /// What the worker made of the answer, if it judges answers itself: then status, error, headers and body are
-    /// not looked at.
+    /// The worker's own judgement of the response, for workers that classify responses. If present,
+    /// `status`, `error`, `headers` and the body are ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub meaning: Option<Meaning>,
 }
 
-/// What an outcome means for its key, as its worker judged it.
+/// The meaning of an outcome for its key, as the worker judged it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Meaning {
-    /// In one word.
+    /// The signal.
     pub signal: Heard,
-    /// How long the server asked to be left alone.
+    /// The time for which the server asked for no requests, in milliseconds.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "maybe"
     )]
     pub retry_after_ms: Option<u64>,
-    /// The quotas it named. More than four are cut to the four tightest.
+    /// The quotas that the server announced. Of more than four, the four tightest are kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "openapi", schema(max_items = 64))]
     pub quotas: Vec<ToldQuota>,
 }
 
-/// A quota that a server named: at most `limit` of `unit` per window.
+/// A quota that a server announced: at most `limit` of `unit` per window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ToldQuota {
-    /// What it counts. Default requests, the only unit that paces requests.
+    /// The unit that the quota counts. Default `requests`, the only unit that paces requests.
     #[serde(default)]
     pub unit: QuotaUnit,
-    /// How many are allowed per window.
+    /// The number of units allowed per window.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "maybe"
     )]
     pub limit: Option<u64>,
-    /// The window.
+    /// The length of the window, in milliseconds.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "maybe"
     )]
     pub window_ms: Option<u64>,
-    /// How many are left.
+    /// The number of units left.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "maybe"
     )]
     pub remaining: Option<u64>,
-    /// Until the quota is whole again.
+    /// The time until the quota is full again, in milliseconds.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -156,7 +158,7 @@ pub struct ToldQuota {
     pub reset_ms: Option<u64>,
 }
 
-/// What a quota counts.
+/// The unit of a quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -170,7 +172,7 @@ pub enum QuotaUnit {
     Bytes,
     /// Points, credits or another measure of cost.
     Points,
-    /// Requests under way at once.
+    /// Concurrent requests.
     Concurrency,
 }
 
@@ -199,22 +201,22 @@ impl From<politely_core::signal::Unit> for QuotaUnit {
     }
 }
 
-/// An outcome in one word.
+/// The meaning of an outcome in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Heard {
-    /// Served.
+    /// The host served the request.
     Ok,
-    /// The server limits us.
+    /// The host refused the request because of a rate limit.
     RateLimited,
-    /// The server is in trouble.
+    /// The host is overloaded.
     Overloaded,
-    /// Nobody answers.
+    /// The host does not respond.
     Unreachable,
-    /// A challenge or block page.
+    /// The host sent a challenge or block page.
     Blocked,
-    /// This URL is at fault, not the host.
+    /// The failure concerns this URL and not the host.
     UrlError,
 }
 
@@ -244,24 +246,24 @@ impl From<Signal> for Heard {
     }
 }
 
-/// Why no response came.
+/// The reason why no response came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
-    /// The name does not exist.
+    /// The host name does not exist.
     NoSuchHost,
-    /// The resolver failed for now.
+    /// The resolver failed temporarily.
     Resolver,
-    /// No connection: refused, no route.
+    /// No connection: it was refused, or there is no route.
     Connect,
-    /// The certificate or handshake is bad.
+    /// The certificate or the TLS handshake is invalid.
     Tls,
-    /// No answer in time.
+    /// No response came in time.
     Timeout,
-    /// The connection broke before the response was whole.
+    /// The connection broke before the response was complete.
     Reset,
-    /// The response was not HTTP, too long, or could not be decoded.
+    /// The response was not HTTP, was too long, or could not be decoded.
     Malformed,
 }
 
@@ -293,59 +295,61 @@ impl From<Failure> for ErrorKind {
     }
 }
 
-/// The answer to [`Report`], one per item in their order.
+/// The answer to [`Report`]: one per item, in the order of the items.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Reported {
-    /// In the order of the items.
+    /// The answers, in the order of the items.
     pub items: Vec<ToldAnswer>,
 }
 
-/// What to do next, and the key's directions.
+/// The next step for the request, and the state of its key.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ToldAnswer {
-    /// The permit.
+    /// The permit's id.
     pub permit: String,
-    /// What becomes of the request.
+    /// The next step for the request.
     pub next: Next,
-    /// The permit is unknown, its lease had expired or it was reported before: no rate was moved.
+    /// Whether the permit is unknown, its lease had expired, or it was reported before. Such a
+    /// report does not change a rate.
     #[serde(default, skip_serializing_if = "is_false")]
     pub late: bool,
-    /// Requests per second for its key from now on.
+    /// The key's rate from now on, in requests per second.
     pub rate: f64,
-    /// Nothing leaves for its key this long.
+    /// The remaining hold of the key, in milliseconds. Nothing leaves for the key until then.
     #[serde(default, skip_serializing_if = "is_zero_64")]
     pub hold_ms: u64,
-    /// The failure counts against its URL only: the key's rate, breaker and hold did not change.
+    /// Whether the failure counts against its URL only. The key's rate, breaker and hold did not
+    /// change.
     #[serde(default, skip_serializing_if = "is_false")]
     pub url_fault: bool,
-    /// `false`: the hold or the breaker that this report brought is in force, but is neither on
-    /// disk nor in the engine yet. A kill of the coordinator may lose it. Absent: it is kept, or
-    /// there is nothing to keep.
+    /// `false` if the hold or the breaker of this report is in force, but is neither on disk nor in
+    /// the engine yet. A crash of the coordinator can lose it then. Absent if it is stored, or if
+    /// there is nothing to store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub durable: Option<bool>,
-    /// What is wrong with the report.
+    /// The error in this report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Error>,
 }
 
-/// What becomes of a request.
+/// The next step for a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Next {
-    /// It was served, or there is nothing to say.
+    /// No further step: the request was served, or the report calls for no step.
     #[default]
     Done,
-    /// Send it again: acquire a new permit, not before so long.
+    /// Send the request again, after the delay and with a new permit.
     Retry {
-        /// How long the request waits beyond its key's hold.
+        /// The delay beyond the key's hold, in milliseconds.
         after_ms: u64,
     },
-    /// It would be answered alike.
+    /// Do not send the request again: the result would be the same.
     GiveUp {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Whole numbers as languages write them that know only one kind: `30000.0` is 30000.
+//! Deserialization of whole numbers from languages with a single number type: `30000.0` is 30000.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -6,12 +6,12 @@ use std::marker::PhantomData;
 use serde::Deserializer;
 use serde::de::{Error, Unexpected, Visitor};
 
-/// For `#[serde(deserialize_with)]`.
+/// Deserializes a whole number, for `#[serde(deserialize_with)]`.
 pub(super) fn whole<'de, T: TryFrom<u64>, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
     from.deserialize_u64(Whole(PhantomData))
 }
 
-/// [`whole`], or null.
+/// Deserializes a whole number as [`whole`] does, or null.
 pub(super) fn maybe<'de, T: TryFrom<u64>, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Option<T>, D::Error> {
@@ -41,7 +41,7 @@ impl<T: TryFrom<u64>> Visitor<'_> for Whole<T> {
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<T, E> {
-        // 2^64 is the first that is too large; a cast of it would be the largest.
+        // 2^64 is the first value that is too large. A cast would turn it into the largest `u64`.
         if number.fract() == 0.0 && (0.0..18_446_744_073_709_551_616.0).contains(&number) {
             return self.visit_u64(number as u64);
         }
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!((item.max_wait_ms, item.cost), (None, 2));
     }
 
-    /// Found by `scripts/fuzz-api`: it was read as half a one more.
+    /// A regression that `scripts/fuzz-api` found: this number was read with 0.5 added.
     #[test]
     fn a_large_one_gains_no_fraction() {
         let json = r#"{"signal":"ok","quotas":[{"limit":4441317386582526.0}]}"#;

@@ -1,4 +1,5 @@
-//! What is sent again, what is not, and what a dropped call leaves behind.
+//! Tests of retries: the requests that are sent again, the ones that are not, and the state after a
+//! dropped call.
 
 use std::time::Duration;
 
@@ -244,7 +245,7 @@ async fn a_soft_block_in_a_body_is_a_signal() {
     assert!(limiter.explain(&key).unwrap().event.is_some());
 }
 
-/// P11: through the layer, one page that is always refused costs its neighbours one Retry-After.
+/// P11: through the layer, one page that is always refused costs the other pages one Retry-After.
 #[expect(
     clippy::disallowed_methods,
     reason = "the clock of the runtime is virtual"

@@ -1,5 +1,5 @@
-//! Every example runs as it stands; its own assertions are the test. They are modules here, so that nothing
-//! is built twice.
+//! Every example runs as it stands; its own assertions are the test. They are modules here, so that
+//! nothing is built twice.
 
 #[path = "../../examples/acquire.rs"]
 mod acquire;

@@ -1,4 +1,5 @@
-//! Through the layer and the reqwest client: stale connections, content codings, malformed header lines.
+//! Through the layer and the reqwest client: stale connections, content codings, malformed header
+//! lines.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,8 +12,8 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::support::{client, get, limiter, service};
 
-/// Answers each request with what `answer` makes of its number on its connection, from 1; nothing closes it. Returns its URL and
-/// how many requests came.
+/// Starts a server that answers each request with `answer` of its number on its connection, from 1.
+/// The server closes no connection. Returns its URL and the number of requests that arrived.
 async fn start(
     answer: impl Fn(usize) -> Vec<u8> + Send + Sync + 'static,
 ) -> (String, Arc<AtomicUsize>) {
@@ -117,7 +118,7 @@ async fn codings_are_undone_by_the_client() {
     assert_eq!(response.url().as_str(), url);
     assert!(!response.headers().contains_key("content-encoding"));
     assert_eq!(response.text().await.unwrap(), "hello");
-    // Who asks for a coding gets it.
+    // A request with its own `Accept-Encoding` gets that coding.
     let own = client.get(&url).header("accept-encoding", "br");
     assert_eq!(own.send().await.unwrap().bytes().await.unwrap(), BROTLI);
 }

@@ -1,4 +1,4 @@
-//! Memory is bounded, and nothing that matters is forgotten to keep it so.
+//! Tests that memory is bounded, and that no important state is evicted for it.
 
 use std::time::Duration;
 
@@ -188,7 +188,7 @@ async fn a_late_permit_does_not_touch_the_newcomer_in_its_slot() {
 
 #[tokio::test(start_paused = true)]
 async fn a_permit_from_before_a_restore_or_configuration_touches_nothing() {
-    // Lease numbers begin anew: before this an old permit gave back a slot somebody else had.
+    // Lease numbers start again. Regression: an old permit freed a slot that another permit held.
     let limiter = bounded(10, steady(1_000.0));
     let host = key("example.com");
     let empty = {
@@ -280,7 +280,7 @@ async fn a_hundred_thousand_keys() {
     }
 }
 
-/// Before this, a full registry took settings and forgot them without a word.
+/// Regression: a full registry accepted settings and dropped them without an error.
 #[tokio::test(start_paused = true)]
 async fn a_full_registry_says_so_to_who_sets_something() {
     let limiter = bounded(1, steady(10.0));
@@ -298,12 +298,13 @@ async fn a_full_registry_says_so_to_who_sets_something() {
     full(limiter.restore(&nth(1), &state));
     limiter.unpark(&nth(1));
     assert_eq!(limiter.keys(), [nth(0)]);
-    // The key it knows is set as before.
+    // The setting of a key that it knows works as before.
     limiter.set_rate(&nth(0), 1.0, 1.0).unwrap();
     permit.report(&ok());
 }
 
-/// Before this, each of these made room for a key that nobody asks for, and called a wrong rate `rate_start`.
+/// Regression: each of these calls made room for an unused key, and named a wrong rate
+/// `rate_start`.
 #[tokio::test(start_paused = true)]
 async fn what_changes_nothing_evicts_nobody() {
     let limiter = bounded(1, steady(10.0));
@@ -317,7 +318,7 @@ async fn what_changes_nothing_evicts_nobody() {
     assert_eq!(limiter.keys(), [nth(0)]);
 }
 
-/// Before this, it waited for itself for ever.
+/// Regression: the request waited for its own slot for ever.
 #[tokio::test(start_paused = true)]
 async fn who_is_shown_each_key_may_call() {
     let limiter = bounded(10, steady(10.0));
@@ -327,7 +328,8 @@ async fn who_is_shown_each_key_may_call() {
     assert_eq!(shown, 1);
 }
 
-/// Before this, the list of what was learned grew with every key that was evicted, and named its place's next key as often.
+/// Regression: the list of learned keys grew with every evicted key, and named the next key of the
+/// same slot as often.
 #[tokio::test(start_paused = true)]
 async fn what_was_learned_is_listed_once() {
     let limiter = bounded(10, steady(10.0));
@@ -339,7 +341,8 @@ async fn what_was_learned_is_listed_once() {
     assert_eq!(limiter.take_learned(), []);
 }
 
-/// Before this, each that waited was told so twice, and a late refusal was one of no reports.
+/// Regression: each waiting request was counted twice, and a late refusal was counted without its
+/// report.
 #[tokio::test(start_paused = true)]
 async fn the_books_count_each_once() {
     let mut config = steady(1.0);

@@ -1,4 +1,5 @@
-//! One request, several keys: all are kept, and one in the way takes nothing of the others.
+//! Tests of requests with several keys: the limits of all keys are kept, and a key that must wait
+//! takes nothing from the others.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -42,7 +43,7 @@ async fn a_request_without_a_key_is_an_error() {
     assert!(matches!(error, AcquireError::NoKey), "{error}");
 }
 
-/// Before this, what it cost and its bytes were taken of the first each time.
+/// Regression: the cost and the bytes were charged to the first key each time.
 #[tokio::test(start_paused = true)]
 async fn one_key_in_the_way_takes_no_cost_of_the_others() {
     let (host, global) = (key("example.com"), key("global.invalid"));
@@ -148,8 +149,8 @@ async fn all_keys_are_kept_whatever_the_order_they_are_named_in() {
 
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_several_keys_keeps_their_place() {
-    // Before this whoever found the second key busy went to the end of its line, and then to the end of the
-    // first one's: each host's requests came out in any order, the unlucky ones last.
+    // Regression: a request that found the second key busy went to the end of that key's queue, and
+    // then to the end of the first key's queue. Each host's requests left in any order.
     let global = key("global.invalid");
     let hosts: Vec<Key> = (0..5).map(|i| key(&format!("h{i}.example"))).collect();
     let mut rates: Vec<_> = hosts.iter().map(|host| (host, 1.3)).collect();
@@ -190,13 +191,13 @@ async fn a_key_named_twice_is_one_key() {
     assert_eq!(limiter.explain(&host).unwrap().tally.reported, 1);
 }
 
-/// Before this, a permit of three keys was granted three times and reported once.
+/// Regression: a permit of three keys was counted as granted three times and as reported once.
 #[tokio::test(start_paused = true)]
 async fn a_permit_of_several_keys_counts_once() {
     let keys = [key("a.example"), key("b.example"), key("c.example")];
     let limiter = rated(&[(&keys[0], 10.0), (&keys[1], 10.0), (&keys[2], 1.0)]);
     limiter.try_acquire(&keys).unwrap().report(&ok());
-    // What another key stops is no permit, given or cancelled.
+    // A grant that another key stops is no permit, granted or cancelled.
     tokio::time::advance(Duration::from_millis(500)).await;
     assert_eq!(limiter.try_acquire(&keys).unwrap_err().key, keys[2]);
     limiter.acquire(&keys).await.unwrap().report(&ok());
@@ -214,7 +215,7 @@ async fn pass(length: Duration) {
     tokio::time::sleep(length).await;
 }
 
-/// Always somebody more who wants one key: each holds it for so long.
+/// Keeps one key always wanted by other callers; each holds it for this long.
 fn saturate(
     limiter: &Limiter,
     key: &Key,
@@ -235,8 +236,8 @@ fn saturate(
     }
 }
 
-/// When a request of all `keys` is served beside many that want one of them each, and how many of those are in the minute
-/// that begins when it comes.
+/// Returns when a request of all `keys` is served beside many that want one of them each, and how
+/// many of these are served in the first minute.
 async fn served_beside_many(
     limiter: &Limiter,
     keys: &[Key],
@@ -262,8 +263,8 @@ async fn served_beside_many(
     (waited, served.collect())
 }
 
-/// Before this, whoever was served by one key gave it back when another was not free at that moment, to whoever wanted that one
-/// alone: and so from key to key for ever.
+/// Regression: a request that was served by one key gave it back if another key was not free at
+/// that moment. Requests for that one key took it, and this repeated from key to key for ever.
 #[tokio::test(start_paused = true)]
 async fn several_keys_at_once_do_not_starve_beside_those_who_want_one() {
     let keys = [key("a.example"), key("b.example"), key("c.example")];
@@ -277,7 +278,7 @@ async fn several_keys_at_once_do_not_starve_beside_those_who_want_one() {
     );
 }
 
-/// The same of slots: nobody knows when one returns.
+/// The same for slots, whose return cannot be predicted.
 #[tokio::test(start_paused = true)]
 async fn several_keys_at_once_do_not_starve_for_slots() {
     let keys = [key("a.example"), key("b.example")];

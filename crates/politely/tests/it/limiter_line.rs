@@ -1,4 +1,5 @@
-//! P5: those who wait are served in order, whatever the others do; and leaving takes nothing along.
+//! P5: waiting requests are served in order, whatever the others do. A request that leaves the
+//! queue takes nothing with it.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -28,7 +29,7 @@ pub(crate) fn ok() -> Report {
     Report::of(Signal::Ok)
 }
 
-/// Lets every task run that can.
+/// Lets every runnable task run.
 pub(crate) async fn settle() {
     for _ in 0..20 {
         tokio::task::yield_now().await;
@@ -55,7 +56,8 @@ async fn a_thousand_are_served_in_the_order_they_came() {
     let served = served.lock().unwrap().clone();
     assert!(served.iter().map(|(i, _)| *i).eq(0..1_000));
     for (i, at) in &served {
-        // Timers of a millisecond's grain: a start may be late by one, never early by more than the slack.
+        // Timers of a millisecond's grain: a start may be late by one, never early by more than the
+        // slack.
         let due = began + Duration::from_millis(100) * u32::try_from(*i).unwrap();
         assert!(*at + Duration::from_millis(2) >= due && *at <= due + Duration::from_millis(3));
     }

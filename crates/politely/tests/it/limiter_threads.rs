@@ -1,4 +1,4 @@
-//! Many threads and the machine's clock: only what must hold whatever the timing.
+//! Tests with many threads and the machine's clock, of properties that hold for every timing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -50,7 +50,7 @@ async fn no_wake_is_lost_and_no_slot_leaks() {
             }
         });
     }
-    // A lost wake would leave the rest waiting for good.
+    // After a lost wake, the rest would wait for ever.
     let all = tokio::time::timeout(Duration::from_mins(2), tasks.join_all());
     all.await.expect("nobody waits for good");
     let stats = limiter.stats();

@@ -1,4 +1,4 @@
-//! A permit's two steps: what was heard, and the slot to the body's end.
+//! Tests of a permit's two steps: the report of the head, and the slot until the end of the body.
 
 use std::future::pending;
 use std::time::Duration;
@@ -101,7 +101,8 @@ async fn a_body_holds_all_its_keys() {
     }
 }
 
-/// Before this, only those taken from the iterator returned, and a sent permit's parts were as good as unsent.
+/// Regression: only permits taken from the iterator were returned, and a sent permit's parts
+/// counted as unsent.
 #[tokio::test(start_paused = true)]
 async fn a_run_that_is_split_and_dropped_returns_whole() {
     let (limiter, key) = (limiter(), Key::host("a.example").unwrap());
@@ -125,7 +126,7 @@ async fn a_run_that_is_split_and_dropped_returns_whole() {
     drop(last);
 }
 
-/// Before this, two of the three stayed in flight until their leases ended.
+/// Regression: two of the three stayed in flight until their leases ended.
 #[tokio::test(start_paused = true)]
 async fn a_run_that_is_reported_whole_is_the_first() {
     let (limiter, key) = (limiter(), Key::host("a.example").unwrap());
@@ -138,7 +139,8 @@ async fn a_run_that_is_reported_whole_is_the_first() {
     assert_eq!(books(&limiter, &key), (0, 3, 1, 2, 0));
 }
 
-/// Before this, a request that outlived its lease was no longer counted in flight, and the next went beside it.
+/// Regression: a request that outlived its lease was no longer counted in flight, and the next one
+/// was sent beside it.
 #[tokio::test(start_paused = true)]
 async fn a_request_keeps_its_slot_as_long_as_it_takes() {
     let mut config = Config::fixed(10.0, 4.0);

@@ -1,4 +1,5 @@
-//! Redirects: every hop is a request of its own, to its own host, with nobody else's secrets.
+//! Tests of redirects: every hop is a request of its own, to its own host, without the secrets of
+//! other hosts.
 
 use std::time::Duration;
 
@@ -42,7 +43,7 @@ async fn redirects_to_itself(times: usize) -> String {
     here
 }
 
-/// Before this, a wall that sets a cookie and redirects to itself was a loop.
+/// Regression: a page that sets a cookie and redirects to itself counted as a loop.
 #[tokio::test]
 async fn once_back_is_no_loop() {
     let here = redirects_to_itself(1).await;
@@ -50,7 +51,7 @@ async fn once_back_is_no_loop() {
     assert_eq!(response.status(), 200);
 }
 
-/// Before this, the second time back was a loop.
+/// Regression: the second return to a URL counted as a loop.
 #[tokio::test]
 async fn only_the_hops_are_counted() {
     let here = redirects_to_itself(10).await;
@@ -62,7 +63,7 @@ async fn only_the_hops_are_counted() {
     assert_eq!(redirect_error(error), RedirectError::TooMany { to, max });
 }
 
-/// Before this, it was the URL that was asked for.
+/// Regression: the response had the URL of the first request.
 #[tokio::test]
 async fn a_client_that_follows_redirects_itself_says_where_it_came() {
     let server = unlimited().await;
@@ -76,7 +77,8 @@ async fn a_client_that_follows_redirects_itself_says_where_it_came() {
     assert_eq!(response.url().as_str(), server.url("/page"));
 }
 
-/// Before this, through reqwest its slot was taken until it was dropped, and could be in its own way.
+/// Regression: through reqwest the response kept its slot until it was dropped, and could block its
+/// own next hop.
 #[tokio::test]
 async fn an_answer_without_a_body_holds_no_slot() {
     let (server, limiter) = (unlimited().await, limiter(500.0));
@@ -132,7 +134,7 @@ async fn methods_and_bodies_follow_rfc_9110() {
         let response = client.post(to(how)).body("x").send().await.unwrap();
         assert_eq!(response.text().await.unwrap(), format!("{becomes} {end}"));
     }
-    // A body that comes only once cannot be kept: the redirect is the answer.
+    // A body that cannot be copied cannot be sent again, so the redirect is the answer.
     let once = reqwest::Body::wrap(http_body_util::Full::new(bytes::Bytes::from("x")));
     let response = client.post(to("keep")).body(once).send().await.unwrap();
     assert_eq!(response.status(), 307);

@@ -1,4 +1,4 @@
-//! The names under which numbers are handed to a recorder: they are what dashboards are written against.
+//! Tests of the metric names that a recorder receives. Dashboards depend on them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

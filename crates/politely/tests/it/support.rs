@@ -1,4 +1,4 @@
-//! What the tests of the ways in share.
+//! Helpers that the tests of the client integrations share.
 
 use std::time::Duration;
 

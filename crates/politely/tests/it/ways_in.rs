@@ -1,4 +1,4 @@
-//! Thirty requests through each way in, to a server that means its limit.
+//! Thirty requests through each client integration, to a server that enforces its limit.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use crate::support::{client, get, limiter, service};
 
 const PAGES: u32 = 30;
 
-/// Refusals that are few: the first tells the limit, others may come of what was under way.
+/// Maximum number of refusals: the first one shows the limit, and further ones may come from
+/// requests in flight.
 const FEW: u64 = 3;
 
 async fn limited() -> (Target, Vec<String>, Limiter) {

@@ -1,4 +1,5 @@
-//! What is promised of the default law, in virtual time: the same on every machine.
+//! Tests of the guarantees of the default law, in virtual time: the results are the same on every
+//! machine.
 
 mod named;
 mod switches;
@@ -10,7 +11,7 @@ use politely_core::control::LawConfig;
 use politely_sim::polite::Polite;
 use politely_sim::{Scenario, Score, Trace, run, score, suite};
 
-/// What happened to an API client under the law of this name.
+/// Returns the trace of an API client under the law of this name.
 fn trace(law: &str, scenario: &Scenario, seed: u64) -> Trace {
     let law: LawConfig = law.parse().expect("a law");
     let config = Config::api().with_law(law);
@@ -19,7 +20,7 @@ fn trace(law: &str, scenario: &Scenario, seed: u64) -> Trace {
     })
 }
 
-/// … and what came of it.
+/// Returns the score of an API client under the law of this name.
 fn play(law: &str, scenario: &Scenario, seed: u64) -> Score {
     score(scenario, law, seed, &trace(law, scenario, seed))
 }

@@ -27,7 +27,7 @@ fn where_it_shows(mechanism: Mechanism) -> Scenario {
     scenario
 }
 
-/// What happened, to the byte.
+/// Returns the trace as bytes.
 fn bytes(law: &str, scenario: &Scenario, seed: u64) -> String {
     format!("{:?}", trace(law, scenario, seed))
 }

@@ -111,7 +111,8 @@ async fn a_client_that_tries_all_the_time_gets_every_page_and_never_beats_the_be
     for client in clients {
         client.await.unwrap();
     }
-    // Each delayed request stayed as long as the model says for its arrival, and worked on afterwards.
+    // Each delayed request stayed as long as the model says for its arrival, and worked on
+    // afterwards.
     let mut entries = target.entries("delay");
     entries.sort_by_key(|entry| entry.arrived_us);
     let mut fresh = LimitSpec::Leaky {

@@ -1,4 +1,5 @@
-//! The target over real sockets: the server keeps what the models say, and the judge counts what happened.
+//! The target over real sockets: the server keeps what the models say, and the judge counts what
+//! happened.
 
 #![expect(clippy::disallowed_methods, reason = "a real server runs in real time")]
 

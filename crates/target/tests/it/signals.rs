@@ -207,7 +207,8 @@ async fn blocks_outages_and_robots_answer_as_written() {
         client.get("/robots.txt").await.body,
         "User-agent: *\nCrawl-delay: 2\n"
     );
-    // However slow this machine is, two more in a row meet the limit of one per second at some point.
+    // However slow this machine is, two more in a row meet the limit of one per second at some
+    // point.
     let mut last = client.get("/page/0").await;
     while last.status == 200 {
         last = client.get("/page/0").await;

@@ -1,4 +1,4 @@
-//! The cache: who fetches, what holds when a fetch fails, what survives.
+//! Tests of the cache: the choice of the fetcher, failed fetches, and records across restarts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,7 +94,7 @@ fn a_copy_lasts_a_day_and_no_longer() {
     );
 }
 
-/// Before this, peers read the page of a 503 as rules, or took it for permission.
+/// Other crawlers read the page of a 503 as rules, or as permission.
 #[test]
 fn unreachable_closes_the_origin_for_longer_and_longer() {
     let (mut cache, origin) = (cache(), host(1));
@@ -180,7 +180,7 @@ fn over_capacity_the_oldest_go() {
     assert_eq!(one.len(), 1);
 }
 
-/// One owner may name a million hosts and give each a full 500 KiB.
+/// One owner can name a million hosts and give each a full 500 KiB.
 #[test]
 fn huge_files_do_not_fill_the_memory() {
     let rules: Vec<_> = (0..5_000).map(|n| format!("Disallow: /{n}\n")).collect();
@@ -195,7 +195,7 @@ fn huge_files_do_not_fill_the_memory() {
     fresh(cache.lookup(&host(19), at(20)));
 }
 
-/// Elsewhere an evicted host is a host without its delay: asked again at once.
+/// In other crawlers an evicted host loses its delay and is fetched again at once.
 #[test]
 fn eviction_does_not_shorten_a_backoff() {
     let mut cache = RobotsCache::new("foobot", 32, MAX_TTL);
@@ -234,7 +234,7 @@ fn a_killed_run_resumes_with_what_it_had_asked() {
     before.insert(&down, Some(503), b"", at(1_060));
     let saved = |origin| before.save(origin, at(1_060), WALL).unwrap();
 
-    // The new process's clock begins anew; 30 s went by.
+    // The new process's clock starts at zero; 30 s have passed.
     let mut after = cache();
     for origin in [&rules, &none, &down] {
         after

@@ -1,4 +1,5 @@
-//! Crawl-delay and Request-rate: the vectors of crawler-commons and Protego, and the traps others fell into.
+//! Crawl-delay and Request-rate: the vectors of crawler-commons and Protego, and the traps others
+//! fell into.
 
 use std::time::Duration;
 
@@ -40,8 +41,8 @@ fn crawl_delay() {
     );
 }
 
-/// Before this, peers read `0.5` as 0 and hammered, or dropped every page of a site that asked for more
-/// than 30 s.
+/// Before this, peers read `0.5` as 0 and hammered, or dropped every page of a site that asked for
+/// more than 30 s.
 #[test]
 fn fractions_and_long_delays_are_obeyed() {
     for (value, secs) in [
@@ -144,7 +145,7 @@ fn select_crawl_delay_group() {
     }
 }
 
-/// A delay between two names belongs to those before it; the rules that follow belong to both.
+/// A delay between two names applies to the names before it. The rules that follow apply to both.
 #[test]
 fn crawl_delay_group_merging() {
     let body = "User-agent: mybot\nCrawl-delay: 10\nUser-agent: yourbot\nDisallow: /private/\n\nUser-agent: *\nAllow: /\n\n\

@@ -1,5 +1,5 @@
-//! What google/robotstxt's `robots_test.cc` checks, under names near theirs, in our words. Where we
-//! differ on purpose the test says so.
+//! The checks of google/robotstxt's `robots_test.cc`, under similar names. A test says so where
+//! this parser differs on purpose.
 
 use url::Url;
 
@@ -74,7 +74,8 @@ fn rep_line_names_case_insensitive() {
     }
 }
 
-/// Theirs refuses an agent that is no product token; ours takes the token it begins with.
+/// Google's parser refuses an agent that is no product token. This one takes the token at its
+/// beginning.
 #[test]
 fn valid_user_agents_to_obey() {
     for ours in [
@@ -101,7 +102,7 @@ fn user_agent_value_case_insensitive() {
     }
 }
 
-/// Theirs says no to an agent called `Foo Bar`; to us that is `Foo`.
+/// Google's parser refuses an agent called `Foo Bar`. Here it is `Foo`.
 #[test]
 fn accept_user_agent_up_to_first_space() {
     let body = "User-Agent: *\nDisallow: /\nUser-Agent: Foo Bar\nAllow: /x/\nDisallow: /\n";
@@ -159,8 +160,9 @@ fn longest_match() {
     check(ours_beats_everyones, "FooBot", &["/x/page"], &["/y/page"]);
 }
 
-/// Theirs leaves the escaping of the URL to the caller, and unreserved escapes as they are; the RFC's own
-/// table (2.2.2) wants both sides normalised, so here every spelling of a path is the same path.
+/// Google's parser leaves the escaping of the URL to the caller, and keeps unreserved escapes. The
+/// RFC's own table (2.2.2) normalises both sides, so here every spelling of a path is the same
+/// path.
 #[test]
 fn encoding() {
     let only = |path: &str| format!("User-agent: FooBot\nDisallow: /\nAllow: {path}\n");
@@ -204,7 +206,7 @@ fn special_characters() {
     check(comment, "FooBot", &["/foo/bar"], &["/foo/quz"]);
 }
 
-/// Google opens the directory too. That is wider than what was written, so we do not.
+/// Google's parser opens the directory too. This parser does not, because the rule does not say so.
 #[test]
 fn index_html_is_not_its_directory() {
     let body = "User-Agent: *\nAllow: /allowed-slash/index.html\nDisallow: /\n";
@@ -216,7 +218,8 @@ fn index_html_is_not_its_directory() {
     );
 }
 
-/// Theirs cuts a line at 16 KiB, which makes an `Allow` wider than written; ours is bounded by the file.
+/// Google's parser cuts a line at 16 KiB, which makes an `Allow` wider than written. Here only the
+/// size of the file bounds a line.
 #[test]
 fn line_too_long() {
     let long = format!("/x/{}", "a".repeat(20_000));

@@ -1,4 +1,4 @@
-//! Sizes and bytes a stranger may choose, and answers that are no file.
+//! Tests of hostile sizes and bytes, and of responses that are not a robots.txt.
 
 use super::{check, robots};
 use crate::robots::{Answer, MAX_BYTES, Robots};
@@ -131,7 +131,7 @@ fn a_rule_is_safe_to_print() {
     assert_eq!(line, "Disallow: /%1B[2J%07%E2%80%AE%7F");
 }
 
-/// Stars and near misses: a matcher that goes back would not come back.
+/// Stars with near misses, for which a backtracking matcher would take exponential time.
 #[test]
 fn many_stars_do_not_backtrack() {
     let rule = format!("/{}b$", "*a".repeat(5_000));

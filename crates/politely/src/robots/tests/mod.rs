@@ -1,4 +1,4 @@
-//! What the RFC says, what other crawlers' suites check, and what strangers send.
+//! Tests of the RFC's rules, the checks of other crawlers' suites, and hostile files.
 
 mod cache;
 mod delay;

@@ -1,4 +1,4 @@
-//! Files as they are found: cases that Protego and crawler-commons check, in our words.
+//! Files as found in the wild: the cases that Protego and crawler-commons check.
 
 use url::Url;
 
@@ -240,7 +240,8 @@ fn escaped_characters() {
     }
 }
 
-/// The URL standard escapes `'` in a query and leaves `|` in a path: neither spelling may slip past a rule.
+/// The URL standard escapes `'` in a query and leaves `|` in a path: neither spelling may slip past
+/// a rule.
 #[test]
 fn a_parsed_url_meets_the_rule_as_written() {
     let rules = robots(

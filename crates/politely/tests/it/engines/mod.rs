@@ -1,4 +1,5 @@
-//! What every engine owes those who share cells through it ([`suite`]), and what each owes them under its own faults.
+//! The requirements on every engine ([`suite`]), and the behaviour of each engine under its own
+//! faults.
 
 mod suite;
 
@@ -42,7 +43,7 @@ pub(crate) fn value(version: u8, about: &[u8]) -> Vec<u8> {
     [&[version; Version::LEN], about].concat()
 }
 
-/// A change that tells nobody, of a cell that is kept for long.
+/// Returns a change without a notice, of a cell that is kept for long.
 pub(crate) fn write(cell: &str, expected: Option<u8>, value: Vec<u8>) -> Write {
     Write {
         cell: cell.into(),

@@ -9,11 +9,11 @@ use tokio::time::timeout;
 
 use super::{Running, read, set, value, write};
 
-/// For whatever has to come; that it has not come by then means that it does not.
+/// Longest wait for an event that must come. After it, the event counts as missing.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The tests of each engine: `each` starts one for every test, `once` one that is emptied between them, for those that take
-/// seconds to start.
+/// The tests of each engine: `each` starts one for every test, `once` one that is emptied between
+/// them, for those that take seconds to start.
 macro_rules! engines {
     ($($name:ident: $how:ident $start:expr,)*) => { $(
         mod $name {
@@ -73,7 +73,8 @@ pub(crate) async fn a_cell_is_made_once_and_changed_by_who_knows_its_version(
     assert_eq!(read(&*ann, "cell").await, Ok(Some(two)));
 }
 
-/// Before this, who made a cell where something short of somebody else's stood took the refusal for a yes.
+/// Regression: a writer that created a cell over a shorter foreign value took the refusal for a
+/// success.
 pub(crate) async fn what_has_no_version_is_nobodys_to_change(running: &impl Running) {
     let client = running.client();
     let junk = b"junk".to_vec();
@@ -263,7 +264,7 @@ pub(crate) async fn time_goes_on_and_the_run_stays(running: &impl Running) {
     assert!(two.time >= one.time);
 }
 
-/// What a client is told.
+/// The notices that a client receives.
 pub(crate) struct Told {
     pub(crate) notices: mpsc::UnboundedReceiver<Notice>,
     /// It is to watch again: it could not, or is not told any more.
@@ -274,11 +275,11 @@ pub(crate) struct Told {
     pub(crate) unheard: bool,
 }
 
-/// A client, and what it is told.
+/// Returns a client and the notices that it receives.
 pub(crate) fn listening(client: Arc<dyn Engine>) -> (Arc<dyn Engine>, Told) {
     let (sender, notices) = mpsc::unbounded_channel();
     let hear: OnNotice = Arc::new(move |notice| {
-        // Nobody may listen any more.
+        // The receiver may be dropped already.
         let _ = sender.send(notice);
     });
     client.listen(hear);
@@ -286,7 +287,7 @@ pub(crate) fn listening(client: Arc<dyn Engine>) -> (Arc<dyn Engine>, Told) {
     (client, Told { notices, unheard })
 }
 
-/// What comes next.
+/// Returns the next notice.
 async fn next(told: &mut Told) -> (String, Vec<u8>) {
     loop {
         let notice = timeout(PATIENCE, told.notices.recv()).await;

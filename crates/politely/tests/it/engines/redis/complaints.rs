@@ -1,4 +1,4 @@
-//! What servers complain of comes out in their words, with what to do.
+//! Tests that errors of servers are reported in the servers' words, with advice.
 
 use politely::cells::{Engine, Version, Written};
 

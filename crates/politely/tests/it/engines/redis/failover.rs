@@ -20,7 +20,7 @@ async fn a_promoted_replica_is_found_and_is_another_run() {
     let after = settled(async || run(&*engine).await).await;
     assert_ne!(before, after);
     assert_eq!(read(&*engine, "cell").await, Ok(Some(value(1, b""))));
-    // Nobody acknowledges any more.
+    // No replica acknowledges any more.
     let alone = set(&*engine, write("cell", Some(1), value(2, b""))).await;
     assert!(alone.is_err());
     heard_again(&*engine, &mut told, "cell").await;
@@ -81,7 +81,7 @@ async fn a_replica_that_hangs_keeps_changes_from_counting() {
         Ok(None) => Err(politely::cells::EngineError("not yet".to_owned())),
         Err(why) => Err(why),
     });
-    // Who does not change does not wait.
+    // A client that writes nothing does not wait.
     tokio::select! {
         biased;
         changed = &mut changing => panic!("it did not wait: {changed:?}"),

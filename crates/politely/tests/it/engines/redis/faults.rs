@@ -1,4 +1,5 @@
-//! One server: its script forgotten, its connections cut, itself restarted, frozen, or not there yet.
+//! One server: its script forgotten, its connections cut, itself restarted, frozen, or not there
+//! yet.
 
 use politely::cells::{Write, Written};
 
@@ -88,7 +89,7 @@ async fn a_frozen_server_keeps_nobody() {
     let watched = ends(engine.watch(vec!["cell".into()], vec![])).await;
     assert!(watched.is_err());
     server.thaw();
-    // What failed may have been carried out, or not.
+    // A failed call may have been carried out, or not.
     let now = settled(async || read(&*engine, "cell").await).await;
     assert!([Some(value(1, b"")), Some(value(2, b""))].contains(&now));
 }
@@ -167,7 +168,8 @@ async fn who_can_compare_by_itself_does_and_who_cannot_is_asked_once() {
             };
             assert_eq!(set(&*engine, write).await, Ok(Written::Done));
         }
-        // The script is unknown at first, and is sent as a whole once; of the server's own words, those that failed count too.
+        // The script is unknown at first, and is sent as a whole once; of the server's own words,
+        // those that failed count too.
         let by_script = calls(&server, "evalsha") + calls(&server, "eval");
         assert_eq!(by_script, scripts + 1, "{}", server.url());
     }

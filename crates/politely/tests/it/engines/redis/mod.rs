@@ -103,7 +103,7 @@ fn client(url: &str) -> Arc<dyn Engine> {
 /// For what comes back sooner or later: an election, a restart.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the call says once it says something: while servers come back, calls fail.
+/// Returns the first success of the call. Calls fail while servers restart.
 async fn settled<T>(mut call: impl AsyncFnMut() -> Result<T, EngineError>) -> T {
     let mut failed = EngineError(String::new());
     let calls = async {
@@ -135,8 +135,8 @@ async fn watch(engine: &dyn Engine, cell: &str) {
     assert_eq!(watched, Ok(()));
 }
 
-/// Changes the cell until the watcher hears of it, who watches again if told that nothing is heard any more: notices sent while it was away
-/// are lost.
+/// Changes the cell until the watcher hears of it, who watches again if told that nothing is heard
+/// any more: notices sent while it was away are lost.
 async fn heard_again(engine: &dyn Engine, told: &mut Told, cell: &str) {
     let hearing = async {
         for version in 1_u64.. {
