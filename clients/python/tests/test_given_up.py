@@ -192,6 +192,7 @@ def test_a_proxy_is_used_and_no_request_goes_past_its_permit(serve, page, monkey
         client.get(far)
         client.get(f"{proxy}/direct")
     assert (seen, granted(one)) == ([far, far, "/direct"], 3)
+    coordinator.close()
 
     async def main():
         async with (
@@ -215,3 +216,4 @@ def test_what_would_go_past_the_permits_is_an_error():
     with pytest.raises(ValueError, match="^mounts: "):
         httpx.Client(transport=polite, mounts={"http://a.example": httpx.HTTPTransport()})
     httpx.Client(transport=polite, verify=False, mounts={"http://b.example": None}).close()
+    coordinator.close()

@@ -140,6 +140,7 @@ impl Host {
             report.signal,
             Signal::RateLimited | Signal::Overloaded | Signal::Unreachable | Signal::Blocked
         );
+        let may_be_a_limit = self.may_be_a_limit(report);
         let fault = self.weigh(lease.as_ref(), report);
         let fresh =
             bad && fault == Fault::Host && lease.is_some_and(|lease| lease.id.0 >= self.knowing);
@@ -170,7 +171,7 @@ impl Host {
                     .map(|after| u32::try_from(after.as_secs()).unwrap_or(u32::MAX)),
             };
         }
-        if !fault.is_the_urls() {
+        if !fault.is_the_urls() || may_be_a_limit {
             self.hold_after(now, report, fresh, config, rng);
         }
         self.charge_bytes(now, report.bytes, config);

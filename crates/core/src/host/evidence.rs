@@ -135,6 +135,9 @@ enum Standing {
     Unclear,
     /// Another URL was served since.
     Suspect,
+    /// The host refused the URL again. Other URLs that it had refused were served later, so a limit
+    /// is as likely as a fault of the URL.
+    Doubtful,
     /// The URL failed again after another was served.
     Proven,
 }
@@ -216,6 +219,20 @@ impl Host {
         }
     }
 
+    /// Returns whether `report` refuses a URL for the second time, and no URL has proved to be at
+    /// fault yet. Such a refusal may still be a limit of the host, so its Retry-After holds the
+    /// host (P4).
+    pub(super) fn may_be_a_limit(&self, report: &Report) -> bool {
+        let evidence = self.rare.as_ref().and_then(|rare| rare.evidence.as_ref());
+        let (Some(url), Some(evidence)) = (report.resource.map(Resource::short), evidence) else {
+            return false;
+        };
+        report.retry_after.is_some()
+            && Kind::of(report) == Kind::Refusal
+            && evidence.record < OWN_FAULTS
+            && evidence.has_standing(url, Standing::Suspect)
+    }
+
     /// Saves the law before it cuts the rate for `report`, in case the URL proves to be at fault.
     pub(super) fn before_cut(&mut self, report: &Report) {
         let law = &self.law;
@@ -251,7 +268,11 @@ impl Evidence {
 
     /// Returns whether `url` failed again although others were served.
     fn is_proven(&self, url: u32) -> bool {
-        (self.failed.iter()).any(|failed| failed.url == url && failed.standing == Standing::Proven)
+        self.has_standing(url, Standing::Proven)
+    }
+
+    fn has_standing(&self, url: u32, standing: Standing) -> bool {
+        (self.failed.iter()).any(|failed| failed.url == url && failed.standing == standing)
     }
 
     /// Notes a served page. If `was_open`, the breaker was not closed, and earlier failures were
@@ -303,7 +324,16 @@ impl Evidence {
         if let Some(at) = self.find(url) {
             let failed = &mut self.failed[at];
             if failed.standing != Standing::Unclear {
-                if failed.standing == Standing::Suspect && lease.0 >= failed.since {
+                let is_again = lease.0 >= failed.since;
+                if failed.standing == Standing::Suspect
+                    && is_again
+                    && kind == Kind::Refusal
+                    && self.record < 0
+                {
+                    failed.standing = Standing::Doubtful;
+                    return Fault::Host;
+                }
+                if failed.standing != Standing::Proven && is_again {
                     failed.standing = Standing::Proven;
                     self.record = (self.record + 1).min(RECORD.1);
                 }

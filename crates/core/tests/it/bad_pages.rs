@@ -339,6 +339,10 @@ fn a_refusal_counts_at_first_sight_and_then_for_its_url_alone() {
     let first = host.tell("bad", refused);
     assert!(first.event && !first.url_fault && host.held(first));
     host.serve(1);
+    // A second refusal may still be a limit's: its Retry-After is kept, and the rate stays.
+    let second = host.tell("bad", refused);
+    assert!(second.url_fault && !second.event && host.held(second));
+    host.serve(1);
     for _ in 0..9 {
         let again = host.tell("bad", refused);
         assert!(again.url_fault && !again.event && !host.held(again));

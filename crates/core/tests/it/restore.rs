@@ -91,34 +91,6 @@ fn survive(config: Config, ops: &[Op], damage: &[(Index, u8)], cut: Option<Index
     }
 }
 
-/// The files hold states in the layout before this one, and the same states in this one.
-#[test]
-fn states_of_the_layout_before_are_read() {
-    let config = Config::default();
-    for (name, before, now) in [
-        (
-            "quiet",
-            &include_bytes!("states/quiet.2")[..],
-            &include_bytes!("states/quiet.3")[..],
-        ),
-        (
-            "troubled",
-            &include_bytes!("states/troubled.2")[..],
-            &include_bytes!("states/troubled.3")[..],
-        ),
-    ] {
-        let config = if name == "troubled" {
-            config.clone().with_law("aimd".parse().expect("a law"))
-        } else {
-            config.clone()
-        };
-        let (host, _) = Host::thaw(before, Timestamp::ZERO, &config).expect(name);
-        assert!(host.snapshot() == now, "{name}");
-        let (host, _) = Host::thaw(now, Timestamp::ZERO, &config).expect(name);
-        assert!(host.snapshot() == now, "{name}");
-    }
-}
-
 #[test]
 fn a_state_is_small() {
     for (law, most) in [("aimd", 128), ("discover", 256)] {

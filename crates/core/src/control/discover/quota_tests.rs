@@ -218,15 +218,15 @@ fn requests_under_way_and_a_long_round_trip_slow_the_spending_near_the_end() {
 #[test]
 fn a_refusal_with_quota_left_ends_the_spending_and_two_more_end_the_belief() {
     let mut announced = Announced::default();
-    hear(&mut announced, 1.0, &[quota(Some(60), 500, 50.0)], 0);
-    assert!(announced.rate().expect("a rate") > 3.9 * POLICY);
-    announced.refused(&[quota(Some(60), 500, 50.0)], 3);
-    hear(&mut announced, 2.0, &[quota(Some(60), 390, 40.0)], 0);
-    near(&announced, POLICY);
+    hear(&mut announced, 1.0, &[quota(Some(120), 500, 100.0)], 0);
+    assert!(announced.rate().expect("a rate") > 3.9 * POLICY / 2.0);
+    announced.refused(&[quota(Some(120), 500, 100.0)], 3);
+    hear(&mut announced, 2.0, &[quota(Some(120), 390, 80.0)], 0);
+    near(&announced, 600.0 / 120.02 * (1.0 - MARGIN));
     announced.refused(&[], 0);
     announced.refused(&[], 0);
     assert_eq!(announced.rate(), None);
-    assert!(!announced.stops_at(&quota(Some(60), 0, 40.0), 0));
+    assert!(!announced.stops_at(&quota(Some(120), 0, 80.0), 0));
 }
 
 #[test]
