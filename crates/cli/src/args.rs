@@ -1,4 +1,4 @@
-//! What may be typed. Meaning is given elsewhere: [`crate::config`] checks and layers, [`crate::fetch`] runs.
+//! The command-line arguments. [`crate::config`] checks and layers them, and [`crate::fetch`] runs.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -63,10 +63,11 @@ pub(crate) enum StateCommand {
     },
 }
 
-/// Direct a fleet: tell any worker, in any language, when it may send, and learn from what it reports.
+/// Coordinate a fleet: grant permits to workers in any language, and learn each host's limit from
+/// their reports.
 ///
-/// Workers call POST /api/v1/acquire and /report; /api/v1/openapi.json says how, and / is the dashboard. What was
-/// learned, held and granted survives a kill, in the state folder.
+/// Workers call POST /api/v1/acquire and /report; /api/v1/openapi.json describes both, and / is the
+/// dashboard. The state folder keeps learned limits, holds and permits across a kill.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit codes:
@@ -75,20 +76,21 @@ Exit codes:
   2  wrong usage, an unusable address, certificate or state folder, a --store URL that means nothing; nothing was
      served (an engine that is away or refuses is told of, and asked again)")]
 pub(crate) struct ServeArgs {
-    /// Where to listen; any address but loopback needs a token
+    /// Address to listen on; any address but loopback needs a token
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7077")]
     pub(crate) bind: SocketAddr,
-    /// Keep states in DIR (default: politely in `$XDG_STATE_HOME` or ~/.local/state)
+    /// Keep the state in DIR (default: politely in `$XDG_STATE_HOME` or ~/.local/state)
     #[arg(long, value_name = "DIR", conflicts_with = "memory")]
     pub(crate) state: Option<PathBuf>,
-    /// Keep nothing beyond this run
+    /// Keep the state in memory only
     #[arg(long)]
     pub(crate) memory: bool,
-    /// Share all keys with other coordinators, in cells of the engine at URL (redis://…; docs/explanation/fleet.md); they are kept there, and
-    /// what was learned also in DIR if --state is given
+    /// Share all keys with other coordinators, in cells of the engine at URL (redis://…;
+    /// docs/explanation/fleet.md); --state keeps what was learned in DIR too
     #[arg(long, value_name = "URL", conflicts_with = "memory")]
     pub(crate) store: Option<String>,
-    /// While that engine is away: nothing leaves (closed), or each process goes on with its share, a minute at most
+    /// While that engine is unavailable: grant nothing (closed), or let each process use its share
+    /// for at most a minute
     #[arg(
         long,
         value_enum,
@@ -98,8 +100,8 @@ pub(crate) struct ServeArgs {
         conflicts_with = "memory"
     )]
     pub(crate) store_away: StoreAway,
-    /// What an answer survives: kill -9 (kill), or a power loss too (power), which costs an fsync
-    /// per call that grants or ends permits
+    /// What an answered call survives: kill -9 (kill), or also a power loss (power), which costs an
+    /// fsync per call that grants or ends permits
     #[arg(
         long,
         value_enum,
@@ -108,66 +110,67 @@ pub(crate) struct ServeArgs {
         conflicts_with = "memory"
     )]
     pub(crate) durability: DurabilityName,
-    /// The engine's password is in FILE; `POLITELY_STORE_PASSWORD` may hold it instead
+    /// Read the engine's password from FILE (default: `POLITELY_STORE_PASSWORD`)
     #[arg(long, value_name = "FILE", requires = "store")]
     pub(crate) store_password_file: Option<PathBuf>,
-    /// Answer only callers with a token in FILE: one token with all rights, or lines
-    /// `ROLE NAME TOKEN` (role: read, worker or operator); SIGHUP reads it again; `POLITELY_TOKEN`
-    /// may hold one token instead
+    /// Accept only callers with a token in FILE: one token with all rights, or lines
+    /// `ROLE NAME TOKEN` (role: read, worker or operator); SIGHUP reloads FILE; without FILE,
+    /// `POLITELY_TOKEN` may hold one token
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
-    /// Connections of one address, or of one IPv6 network (/64), at most
+    /// Maximum connections of one address, or of one IPv6 network (/64)
     #[arg(long, value_name = "N", default_value_t = 4096, allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(1..=1 << 20).map(i64::cast_unsigned))]
     pub(crate) peer_connections: u64,
-    /// Items that wait in held-open calls, per client and per address, at most
+    /// Maximum items that wait in held-open calls, per client and per address
     #[arg(long, value_name = "N", default_value_t = 65_536, allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(1..=1 << 20).map(i64::cast_unsigned))]
     pub(crate) waiting: u64,
-    /// Speak TLS with this certificate chain (PEM)
+    /// Serve TLS with this certificate chain (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// … and its private key (PEM)
+    /// Private key of --tls-cert (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Where to start from
+    /// Defaults to start from
     #[arg(long, value_enum, default_value_t = Profile::Crawler)]
     pub(crate) profile: Profile,
     /// How a key's limit is learned
     #[arg(long, value_enum, default_value_t = LawName::Discover)]
     pub(crate) law: LawName,
-    /// Requests per second and key: never more than this
+    /// Maximum requests per second and key
     #[arg(long, value_name = "RPS", value_parser = number, allow_negative_numbers = true)]
     pub(crate) rate: Option<f64>,
-    /// Requests that may leave at once after a pause
+    /// Requests that a key may send at once after a pause
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub(crate) burst: Option<f64>,
-    /// Requests in flight per key, at most
+    /// Maximum requests in flight per key
     #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     pub(crate) in_flight: Option<u32>,
-    /// What the limits of a URL attach to
+    /// Scope of a URL's limits
     #[arg(long, value_enum, default_value_t = ServedKey::Host)]
     pub(crate) key: ServedKey,
-    /// A permit's slot returns by itself after this long (default 120s)
+    /// Time after which an unreported permit's slot is freed (default 120s)
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) lease: Option<Span>,
-    /// Keys kept, at most
+    /// Maximum number of keys
     #[arg(long, value_name = "N", default_value_t = 1 << 20, allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(1..=1 << 32).map(i64::cast_unsigned))]
     pub(crate) capacity: u64,
 }
 
-/// Show a coordinator's keys in the terminal: rates, holds, refusals, and why each waits.
+/// Show a coordinator's keys in the terminal: rates, holds, refusals, and why each key waits.
 ///
-/// Keys: arrows or j k move, / searches, s sorts, r reverses, f filters by state, Enter opens a key, Esc goes back, h holds a
-/// key for 60 s, u lifts its hold, ? says the rest, q quits. `NO_COLOR` is obeyed.
+/// Keys: arrows or j k move, / searches, s sorts, r reverses, f filters by state, Enter opens a
+/// key, Esc goes back, h holds a key for 60 s, u lifts its hold, ? shows help, q quits. `NO_COLOR`
+/// is respected.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit codes:
   0  ended as asked
   2  wrong usage, no terminal; with --once also: no coordinator answers, or it wants another token")]
 pub(crate) struct TopArgs {
-    /// Where the coordinator (politely serve) listens; of several, the first that answers is shown
+    /// URL of the coordinator (politely serve); of several, the first that answers is shown
     #[arg(long, value_name = "URL,…", default_value = "http://127.0.0.1:7077")]
     pub(crate) coordinator: String,
-    /// The coordinator's token is in FILE; `POLITELY_TOKEN` may hold it instead
+    /// Read the coordinator's token from FILE (default: `POLITELY_TOKEN`)
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
     /// Print the table once, as plain text: the first 1,000 keys by name
@@ -175,13 +178,13 @@ pub(crate) struct TopArgs {
     pub(crate) once: bool,
 }
 
-/// What an answer of the coordinator survives.
+/// The failure that an answered call survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum DurabilityName {
     /// kill -9
     #[default]
     Kill,
-    /// A power loss too
+    /// also a power loss
     Power,
 }
 
@@ -194,7 +197,7 @@ impl From<DurabilityName> for politely_server::store::Durability {
     }
 }
 
-/// What the limits of a URL attach to.
+/// The scope of a URL's limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum ServedKey {
     /// the host's name and port
@@ -205,11 +208,11 @@ pub(crate) enum ServedKey {
 
 /// Fetch every URL, each host at the rate it really allows.
 ///
-/// One JSON line per URL goes to --output (standard output if not given):
-/// `url key status attempts refused bytes wait_ms latency_ms error`. A URL is fetched when its last answer is
-/// 2xx; redirects are followed, each hop at its own host's pace. Everything else (404, a robots.txt that
-/// forbids, a time-out after all retries) is a failed URL with its reason in `error`. The same URL given
-/// twice is fetched twice.
+/// One JSON line per URL goes to --output (default: standard output):
+/// `url key status attempts refused bytes wait_ms latency_ms error`. A URL is fetched when its last
+/// answer is 2xx; redirects are followed, each hop at its own host's pace. Everything else (404, a
+/// robots.txt that forbids, a time-out after all retries) is a failed URL with its reason in
+/// `error`. A URL that is given twice is fetched twice.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit codes:
@@ -219,36 +222,38 @@ Exit codes:
 
 Press Ctrl-C once to finish what is in flight and save, twice to stop at once.")]
 pub(crate) struct FetchArgs {
-    /// URLs; `-` reads them from standard input, one a line
+    /// URLs; `-` reads them from standard input, one per line
     pub(crate) urls: Vec<String>,
-    /// Read URLs from FILE, one a line (`-` is standard input); blank lines and lines with # are skipped
+    /// Read URLs from FILE, one per line (`-` is standard input); blank lines and lines with # are
+    /// skipped
     #[arg(short, long, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
-    /// Settings from FILE (politely.toml); a flag wins over the file
+    /// Read settings from FILE (politely.toml); a flag overrides the file
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Tell on standard error what each key decides; `POLITELY_LOG` takes a filter (`politely=trace,reqwest=debug`)
+    /// Log each key's decisions to standard error; `POLITELY_LOG` takes a filter
+    /// (`politely=trace,reqwest=debug`)
     #[arg(short, long)]
     pub(crate) verbose: bool,
     #[command(flatten)]
     pub(crate) knobs: Knobs,
 }
 
-/// Run hosts with known limits on loopback until Ctrl-C, then say what each of them saw.
+/// Run hosts with known limits on loopback until Ctrl-C, then report what each of them saw.
 #[derive(Args, Debug)]
 pub(crate) struct TargetArgs {
     /// `full` (16 hosts of 150 pages), `demo` (45 pages each), or a JSON file
     pub(crate) town: Option<String>,
-    /// The first host's address; the others follow it
+    /// Address of the first host; the others follow it
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) bind: Option<Ipv4Addr>,
-    /// The port of all hosts
+    /// Port of all hosts
     #[arg(long, value_name = "PORT", allow_negative_numbers = true)]
     pub(crate) port: Option<u16>,
-    /// One JSON line per request to FILE
+    /// Write one JSON line per request to FILE
     #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<PathBuf>,
-    /// The report as JSON instead of a table
+    /// Print the report as JSON instead of a table
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -256,37 +261,38 @@ pub(crate) struct TargetArgs {
 /// Start a small town of limited hosts on loopback, crawl it, and show what was learned.
 #[derive(Args, Debug)]
 pub(crate) struct DemoArgs {
-    /// Pages per host (45 if not given)
+    /// Pages per host (default 45)
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) pages: Option<u32>,
 }
 
-/// Run clients that limit themselves against hosts with known limits, in virtual time.
+/// Simulate clients that limit themselves against hosts with known limits, in virtual time.
 ///
-/// Every law runs every scenario with every seed. Same scenarios, laws and seeds: same bytes.
+/// Every law runs every scenario with every seed. The same scenarios, laws and seeds give the same
+/// bytes.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit codes:
   0  every run was done
   2  wrong usage, or scenarios that cannot be simulated; nothing was run")]
 pub(crate) struct SimulateArgs {
-    /// `suite` (named scenarios), `train` (200 random ones), `held-out` (800), `backoff` (a study of its
-    /// own), or a JSON file
+    /// `suite` (named scenarios), `train` (200 random ones), `held-out` (800), `backoff` (a
+    /// separate study), or a JSON file
     #[arg(value_name = "FILE")]
     pub(crate) scenarios: String,
-    /// Who limits itself: our laws and rivals by name, or `all` (discover if not given)
+    /// Laws to run: our laws and rivals by name, or `all` (default: discover)
     #[arg(long, value_name = "LAW,…", value_delimiter = ',')]
     pub(crate) law: Vec<String>,
-    /// The profile under which our laws run (api if not given)
+    /// Profile under which our laws run (default: api)
     #[arg(long, value_enum)]
     pub(crate) profile: Option<SimulatedProfile>,
-    /// Runs per scenario and law: seeds 1 to N (1 if not given)
+    /// Runs per scenario and law: seeds 1 to N (default 1)
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(1..=10_000).map(i64::cast_unsigned))]
     pub(crate) seeds: Option<u64>,
-    /// Only scenarios whose name contains TEXT
+    /// Run only scenarios whose name contains TEXT
     #[arg(long, value_name = "TEXT")]
     pub(crate) only: Option<String>,
-    /// At the end, each law's N worst scenarios by utilisation and by refusals
+    /// Print at the end each law's N worst scenarios by utilisation and by refusals
     #[arg(
         long,
         value_name = "N",
@@ -295,15 +301,15 @@ pub(crate) struct SimulateArgs {
         value_parser = clap::value_parser!(u32).range(0..).map(|n| n as usize)
     )]
     pub(crate) worst: usize,
-    /// One JSON line per run instead of a table
+    /// Print one JSON line per run instead of a table
     #[arg(long)]
     pub(crate) json: bool,
-    /// Draw into DIR: every run of the first seed over time, and all laws side by side
+    /// Draw pictures into DIR: every run of the first seed over time, and all laws side by side
     #[arg(long, value_name = "DIR")]
     pub(crate) plot: Option<PathBuf>,
 }
 
-/// What bounds our laws.
+/// The bounds of our laws.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum SimulatedProfile {
     /// No politeness cap

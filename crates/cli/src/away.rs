@@ -1,8 +1,8 @@
-//! What a person is told of whoever keeps the limits: each trouble once, and that it is over.
+//! Messages about an unavailable coordinator or engine: each trouble once, and then its end.
 
 use crate::token;
 
-/// What was said since they answered last, without its numbers.
+/// The troubles reported since the last answer, without their numbers.
 pub(crate) struct Away {
     who: &'static str,
     said: Vec<String>,
@@ -14,7 +14,8 @@ impl Away {
         Self { who, said }
     }
 
-    /// What is to be said, if anything is new; `trouble`: why they do not answer now.
+    /// Returns the message to print, if there is a new one. `trouble` is why there is no answer
+    /// now.
     pub(crate) fn news(&mut self, trouble: Option<&str>) -> Option<String> {
         let who = self.who;
         let Some(why) = trouble else {
@@ -26,7 +27,7 @@ impl Away {
             return None;
         }
         self.said.push(words);
-        // As the library says where an outage is bridged.
+        // The library's text for an outage that is bridged by the fallback share.
         let then = if why.contains("goes on with its share") {
             ""
         } else {

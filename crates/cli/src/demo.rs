@@ -1,7 +1,7 @@
-//! `politely demo`: the main job on a town of limited hosts, and then the truth about it.
+//! `politely demo`: fetches a town of limited hosts, and then shows their real limits.
 //!
-//! The town runs in this process on loopback; it is crawled as `politely fetch` would from a list. What each
-//! host allowed and saw is the judge's word, what was learned is the limiter's.
+//! The town runs in this process on loopback. It is crawled as `politely fetch` would crawl a list.
+//! The judge reports what each host allowed and saw. The limiter reports what it learned.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Exit, Wrong> {
     for host in &mut town.hosts {
         host.pages = args.pages.unwrap_or(host.pages);
     }
-    // The hosts' own thread: the crawl has a runtime of its own and must not starve them.
+    // The hosts have their own thread: the crawl has its own runtime and must not starve them.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Exit, Wrong> {
     let target = runtime
         .block_on(Target::start(town))
         .map_err(|why| Wrong(why.to_string()))?;
-    // As a list of a real crawl would be: mixed, host after host.
+    // The URLs are mixed, host after host, as in the list of a real crawl.
     let hosts: Vec<Vec<String>> = target
         .hosts()
         .iter()

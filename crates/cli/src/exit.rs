@@ -1,17 +1,18 @@
-//! How a run ended, as the shell sees it.
+//! The exit codes and usage errors of the command line.
 
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Exit codes; `--help` lists them.
+/// The exit codes; `--help` lists them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// Every URL was fetched.
     AllFetched = 0,
-    /// Some URLs failed, are not finished, or their results could not be written.
+    /// Some URLs failed or are not finished, or their results could not be written.
     SomeFailed = 1,
-    /// The command cannot be done as given: wrong usage, unreadable input, unusable state folder.
+    /// The command is impossible as given: wrong usage, unreadable input, or an unusable state
+    /// folder.
     Usage = 2,
 }
 
@@ -21,13 +22,13 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why nothing was started: one line, said once, then exit code 2.
+/// Why the command did not start. It is printed once as one line, then the exit code is 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Wrong(pub(crate) String);
 
 impl Wrong {
-    /// No HTTP client can be made.
+    /// Returns the error for an HTTP client that cannot be built.
     pub(crate) fn no_client(why: &str) -> Self {
         let advice = if why.contains("CA certificates") {
             "; install ca-certificates, or name a file of them in SSL_CERT_FILE"
@@ -37,13 +38,13 @@ impl Wrong {
         Self(format!("no HTTP client: {why}{advice}"))
     }
 
-    /// `path: why`, the form in which every file complaint is made.
+    /// Returns `path: why`, the form of every error about a file.
     pub(crate) fn file(path: &Path, why: &io::Error) -> Self {
         Self(format!("{}: {}", path.display(), io_words(why)))
     }
 }
 
-/// Makes a folder, and those above it, unless it is there.
+/// Makes a folder and its parents if they do not exist.
 pub(crate) fn make_folder(path: &Path) -> Result<(), Wrong> {
     if path.exists() && !path.is_dir() {
         let place = path.display();
@@ -54,7 +55,7 @@ pub(crate) fn make_folder(path: &Path) -> Result<(), Wrong> {
     std::fs::create_dir_all(path).map_err(|why| Wrong::file(path, &why))
 }
 
-/// The reason of an I/O error in lower case and without its number: "no space left on device".
+/// Returns the reason of an I/O error in lower case, without its number: "no space left on device".
 pub(crate) fn io_words(error: &io::Error) -> String {
     let text = error.to_string();
     if text == "stream did not contain valid UTF-8" {
@@ -67,7 +68,7 @@ pub(crate) fn io_words(error: &io::Error) -> String {
     })
 }
 
-/// Why a URL is none.
+/// Returns why a text is not a URL.
 pub(crate) fn url_words(error: url::ParseError) -> String {
     match error {
         url::ParseError::RelativeUrlWithoutBase => {

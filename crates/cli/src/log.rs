@@ -1,8 +1,9 @@
-//! What the library tells of its decisions, as lines on standard error: for people who ask for it.
+//! Logs of the library's decisions, as lines on standard error.
 //!
-//! The environment variable `POLITELY_LOG` takes a filter as `tracing_subscriber` reads it
-//! (`politely=trace,reqwest=debug`) and wins over `--verbose`, which is `politely=debug`. Without either a server
-//! tells of trouble (`politely=warn`), and a run nothing: it has its progress and its results.
+//! The environment variable `POLITELY_LOG` takes a filter of `tracing_subscriber`, such as
+//! `politely=trace,reqwest=debug`. It overrides `--verbose`, which means `politely=debug`. Without
+//! either, a server logs trouble (`politely=warn`). A run logs nothing, since it has its progress
+//! and its results.
 
 use std::env;
 
@@ -12,7 +13,7 @@ use crate::exit::Wrong;
 
 const VARIABLE: &str = "POLITELY_LOG";
 
-/// How much is told of what happens, where the variable does not say.
+/// The amount of logging if the variable is not set.
 pub(crate) enum Told {
     Nothing,
     Trouble,

@@ -1,4 +1,5 @@
-//! The `politely` binary: arguments in, an exit code out. What each command does is in its own room.
+//! The `politely` binary: it reads arguments and returns an exit code. Each command has its own
+//! module.
 
 #![expect(
     clippy::disallowed_methods,
@@ -26,7 +27,7 @@ use clap::Parser;
 use crate::args::{Cli, Command};
 use crate::exit::Exit;
 
-/// The most connections any command makes or takes.
+/// The maximum number of connections that any command makes or accepts.
 const DESCRIPTORS: u64 = 1 << 17;
 
 fn main() -> std::process::ExitCode {
@@ -40,9 +41,10 @@ fn main() -> std::process::ExitCode {
         eprintln!("error: {wrong}");
         return Exit::Usage.into();
     }
-    // One TLS provider for the whole process; a second install could only mean that it is already there.
+    // The process has one TLS provider. A second install fails only because the first is in place.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    // A socket is a descriptor. Shells allow few of them, for programs of old; where more are not to be had, fewer must do.
+    // Each socket needs a descriptor, and shells allow few by default. If the limit cannot be
+    // raised, the run continues with fewer.
     let _ = rlimit::increase_nofile_limit(DESCRIPTORS);
     let exit = match cli.command {
         Command::Fetch(args) => fetch::run(*args),

@@ -18,7 +18,7 @@ use crate::config::sound;
 use crate::exit::{Exit, Wrong};
 use crate::token;
 
-/// How often it is looked whether the engine is there.
+/// Time between two checks whether the engine answers.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
     let secure = options.certificate.is_some();
     let limiter = coordinator.limiter().clone();
     runtime.block_on(async {
-        // Before the first permit, if the engine answers; otherwise as soon as it does.
+        // This runs before the first permit if the engine answers, else as soon as it answers.
         let _ = coordinator.refresh_config().await;
         let server = Server::bind(coordinator, options).await;
         let server = server.map_err(|why| Wrong(why.to_string()))?;
@@ -80,10 +80,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
     })
 }
 
-/// Says when the engine has something against us, and when not any more.
+/// Reports when the engine has trouble, and when the trouble is over.
 async fn tell_trouble(limiter: Limiter) {
     let mut away = Away::new("the engine");
-    // It is given a moment to answer the first time.
+    // The engine gets a moment for its first answer.
     let mut trouble = limiter.greet().await.err();
     loop {
         if let Some(news) = away.news(trouble.as_deref()) {
@@ -94,8 +94,8 @@ async fn tell_trouble(limiter: Limiter) {
     }
 }
 
-/// Reads the tokens again at each SIGHUP. The signal is caught when this returns; before that
-/// it would end the process.
+/// Reads the tokens again at each SIGHUP. The handler is installed when this returns. Without it
+/// the signal would end the process.
 fn reloads(file: Option<PathBuf>, reload: Reload) -> Result<impl Future<Output = ()>, Wrong> {
     let hangups = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup());
     let mut hangups = hangups.map_err(|why| Wrong(format!("cannot catch SIGHUP: {why}")))?;
@@ -159,7 +159,7 @@ fn settings(args: &ServeArgs) -> Result<Settings, Wrong> {
     })
 }
 
-/// As it is typed.
+/// Returns the value as it is typed on the command line.
 fn word(value: &impl clap::ValueEnum) -> String {
     let word = value.to_possible_value();
     word.map_or_else(String::new, |word| word.get_name().to_owned())
@@ -185,7 +185,7 @@ fn certificate(args: &ServeArgs) -> Option<Certificate> {
     })
 }
 
-/// Where states are kept; none with --memory.
+/// Returns the folder for states, or `None` with `--memory`.
 fn state_folder(args: &ServeArgs) -> Result<Option<PathBuf>, Wrong> {
     if args.memory || args.store.is_some() && args.state.is_none() {
         return Ok(None);

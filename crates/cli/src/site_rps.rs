@@ -1,9 +1,10 @@
-//! `--site-rps "linkedin:1,indeed:10"`: an operator's own numbers per site.
+//! `--site-rps "linkedin:1,indeed:10"`: an operator's own rates per site.
 //!
-//! Each piece is `SITE:RPS`. A site with a dot is a host or a registrable domain (`example.co.uk` covers
-//! `www.example.co.uk`); one without is the name before the public suffix (`linkedin` covers
-//! `www.linkedin.com` and `linkedin.de`). RPS is the site's rate and its burst, and, clamped to 1-8, the
-//! number of its requests in flight (the numbers of the job scraper this meaning comes from).
+//! Each piece is `SITE:RPS`. A site with a dot is a host or a registrable domain: `example.co.uk`
+//! covers `www.example.co.uk`. A site without a dot is the name before the public suffix:
+//! `linkedin` covers `www.linkedin.com` and `linkedin.de`. RPS is the site's rate and its burst.
+//! Clamped to 1-8, it is also the maximum of its requests in flight. These numbers come from the
+//! job scraper that introduced the flag.
 
 use std::str::FromStr;
 
@@ -20,12 +21,12 @@ pub(crate) struct SiteRps {
 }
 
 impl SiteRps {
-    /// Requests in flight: the rate, clamped to 1-8.
+    /// Returns the maximum of requests in flight: the rate, clamped to 1-8.
     pub(crate) fn in_flight(&self) -> u32 {
         self.rps.clamp(1.0, 8.0) as u32
     }
 
-    /// Does this site cover `host`, whose registrable domain is `domain`?
+    /// Returns whether this site covers `host`, whose registrable domain is `domain`.
     pub(crate) fn covers(&self, host: &str, domain: Option<&str>) -> bool {
         if self.site.contains('.') || self.site.contains(':') {
             return host == self.site
@@ -38,14 +39,15 @@ impl SiteRps {
     }
 }
 
-/// The whole list.
+/// The pieces of `--site-rps`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct SiteList(pub(crate) Vec<SiteRps>);
 
 impl FromStr for SiteList {
     type Err = String;
 
-    /// Every bad piece gets its own line, so that one correction is enough.
+    /// Parses the list. Each bad piece gets its own line, so the user can correct all of them at
+    /// once.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut sites = Vec::new();
         let mut wrong = Vec::new();

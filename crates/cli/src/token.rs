@@ -4,15 +4,15 @@ use std::path::Path;
 
 use crate::exit::Wrong;
 
-/// Holds the coordinator's token if no file is named.
+/// The variable that holds the coordinator's token if no file is named.
 const TOKEN: &str = "POLITELY_TOKEN";
-/// Holds the password of the engine if no file is named.
+/// The variable that holds the engine's password if no file is named.
 const STORE_PASSWORD: &str = "POLITELY_STORE_PASSWORD";
 
-/// A secret as it was found.
+/// A secret and the place it was read from.
 pub(crate) struct Token {
     pub(crate) text: String,
-    /// The file or the variable, for errors.
+    /// The file or the variable, for error messages.
     pub(crate) place: String,
 }
 
@@ -21,8 +21,8 @@ pub(crate) fn read(file: Option<&Path>) -> Result<Option<Token>, Wrong> {
     secret(file, TOKEN)
 }
 
-/// Reads the engine's password from `file`, or from the environment if no file is named, and
-/// returns `url` with it.
+/// Reads the engine's password from `file`, or from the environment if no file is named. Returns
+/// `url` with the password in it.
 pub(crate) fn store_url(url: &str, file: Option<&Path>) -> Result<String, Wrong> {
     let Some(password) = secret(file, STORE_PASSWORD)? else {
         return Ok(url.to_owned());
@@ -35,9 +35,9 @@ pub(crate) fn store_url(url: &str, file: Option<&Path>) -> Result<String, Wrong>
     })
 }
 
-/// Puts `password` into `url`; `None` if it has one.
+/// Puts `password` into `url`. Returns `None` if `url` has a password already.
 fn with_password(url: &str, password: &str) -> Option<String> {
-    // An URL of another form is refused by its reader.
+    // The engine's URL parser refuses a URL of another form.
     let Some((scheme, rest)) = url.split_once("://") else {
         return Some(url.to_owned());
     };
@@ -67,7 +67,7 @@ fn secret(file: Option<&Path>, variable: &str) -> Result<Option<Token>, Wrong> {
 }
 
 /// Refuses a secret that other users of the machine can read: the file allows it, and so do all
-/// folders on the way to it.
+/// folders above it.
 #[cfg(unix)]
 fn refuse_shared(file: &Path) -> Result<(), Wrong> {
     use std::os::unix::fs::PermissionsExt;

@@ -5,21 +5,23 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::{self, Deserializer};
 
-/// A length of time: `30` and `30s` are seconds; also `500ms`, `2m`, `1h`. At least a millisecond, at most a day.
+/// A length of time: `30` and `30s` are seconds; also `500ms`, `2m`, `1h`. At least a millisecond,
+/// at most a day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span(pub(crate) Duration);
 
-/// A number of bytes: `1000`, `16MiB`, `10MB`, `2GB`; bare numbers are bytes.
+/// A number of bytes: `1000`, `16MiB`, `10MB`, `2GB`. A bare number is bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Size(pub(crate) u64);
 
-/// An amount of memory: as [`Size`], but bare numbers are megabytes.
+/// An amount of memory: as [`Size`], but a bare number is megabytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Memory(pub(crate) u64);
 
-/// Shorter is no time.
+/// The shortest length of time.
 const SPAN_MIN: Duration = Duration::from_millis(1);
-/// Longer than any sensible time-out; a larger number is a slip of the unit.
+/// The longest length of time. It exceeds any sensible time-out, so a larger number has a wrong
+/// unit.
 const SPAN_MAX: Duration = Duration::from_hours(24);
 
 impl std::str::FromStr for Span {
@@ -84,14 +86,14 @@ fn bytes(text: &str, bare: f64) -> Result<u64, String> {
     }
 }
 
-/// A number as it is typed, in words where it is none.
+/// Parses a number. The error says why the text is not a number.
 pub(crate) fn number(text: &str) -> Result<f64, String> {
     text.trim()
         .parse()
         .map_err(|_| "is not a number".to_owned())
 }
 
-/// A whole number as it is typed.
+/// Parses a whole number.
 pub(crate) fn whole(text: &str) -> Result<u32, String> {
     let number = number(text)?;
     if number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&number) {
@@ -113,7 +115,7 @@ fn split(text: &str) -> Result<(f64, &str), String> {
     Ok((number, unit.trim()))
 }
 
-/// In `politely.toml` a value with a unit is a string, and a bare number is fine too.
+/// Deserializes a value of `politely.toml`: a string with a unit, or a bare number.
 macro_rules! from_toml {
     ($($unit:ty),*) => {$(
         impl<'de> Deserialize<'de> for $unit {

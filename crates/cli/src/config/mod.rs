@@ -1,7 +1,9 @@
-//! What the user may set, in `politely.toml` or as a flag: one table for both, so the two cannot drift apart.
+//! The user's settings, in `politely.toml` or as flags. One table defines both, so they cannot
+//! drift apart.
 //!
-//! Layers: the file, then flags over it. Every value is checked once, after layering, and every complaint is
-//! one line that names the place: `politely.toml:3: unknown key `rtae`; did you mean `rate`?`
+//! The file comes first, and flags override it. Every value is checked once, after this layering.
+//! Every error is one line that names the place:
+//! `politely.toml:3: unknown key `rtae`; did you mean `rate`?`
 
 mod words;
 
@@ -19,51 +21,55 @@ use crate::exit::{Wrong, url_words};
 use crate::site_rps::SiteList;
 use crate::units::{Memory, Size, Span, number, whole};
 
-/// Everything a flag or the file may say.
+/// All settings of the flags and the file.
 #[derive(Args, Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub(crate) struct Knobs {
-    /// Where to start from
+    /// Defaults to start from
     #[arg(long, value_enum)]
     pub(crate) profile: Option<Profile>,
-    /// Requests per second and key: never more than this (fractions are fine: 0.2 is one in 5 s)
+    /// Maximum requests per second and key (fractions are fine: 0.2 is one in 5 s)
     #[arg(long, value_name = "RPS", value_parser = number, allow_negative_numbers = true)]
     pub(crate) rate: Option<f64>,
-    /// Requests that may leave at once after a pause
+    /// Requests that a key may send at once after a pause
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub(crate) burst: Option<f64>,
-    /// Requests in flight per key, at most
+    /// Maximum requests in flight per key
     #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     pub(crate) in_flight: Option<u32>,
-    /// How a key's limit is learned (discover if not given)
+    /// How a key's limit is learned (default: discover)
     #[arg(long, value_enum)]
     pub(crate) law: Option<LawName>,
-    /// What a limit attaches to
+    /// Scope of a limit
     #[arg(long, value_enum)]
     pub(crate) key: Option<KeyKind>,
-    /// Requests in flight over all hosts: at most N
+    /// Maximum requests in flight over all hosts
     #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     pub(crate) concurrency: Option<u32>,
-    /// Requests per second over all hosts; clamped to 2-16, and as many requests in flight
+    /// Maximum requests per second over all hosts; clamped to 2-16, and as many requests in flight
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub(crate) max_rps: Option<f64>,
-    /// A site's own rate: "linkedin:1,indeed:10"; also its burst and, clamped to 1-8, its requests in flight
+    /// Rates of single sites: "linkedin:1,indeed:10"; each is also the burst and, clamped to 1-8,
+    /// the maximum in flight
     #[arg(long, value_name = "SITE:RPS,…")]
     pub(crate) site_rps: Option<SiteList>,
-    /// Requests in flight by memory: up to 256MB 3, 512MB 5, 1GB 8, above 12 (a bare number is MB)
+    /// Maximum requests in flight by memory: up to 256MB 3, 512MB 5, 1GB 8, above 12 (a bare number
+    /// is MB)
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory_cap: Option<Memory>,
-    /// Share hosts with other processes: their limits are kept by the coordinator (politely serve) at URL; of several that
-    /// share a --store, the next is asked when one has no answer
+    /// Share hosts with other processes: the coordinator (politely serve) at URL keeps their
+    /// limits; of several that share a --store, the next is called when one does not answer
     #[arg(long, value_name = "URL,…")]
     pub(crate) coordinator: Option<String>,
-    /// Share hosts with other processes: their limits are kept in cells of the engine at URL (redis://…; docs/explanation/fleet.md)
+    /// Share hosts with other processes: cells of the engine at URL keep their limits (redis://…;
+    /// docs/explanation/fleet.md)
     #[arg(long, value_name = "URL", conflicts_with = "coordinator")]
     pub(crate) store: Option<String>,
-    /// The engine's password is in FILE; `POLITELY_STORE_PASSWORD` may hold it instead
+    /// Read the engine's password from FILE (default: `POLITELY_STORE_PASSWORD`)
     #[arg(long, value_name = "FILE", requires = "store")]
     pub(crate) store_password_file: Option<PathBuf>,
-    /// While that engine is away: nothing leaves (closed), or each process goes on with its share, a minute at most
+    /// While that engine is unavailable: send nothing (closed), or let each process use its share
+    /// for at most a minute
     #[arg(
         long,
         value_enum,
@@ -72,7 +78,8 @@ pub(crate) struct Knobs {
         conflicts_with = "coordinator"
     )]
     pub(crate) store_away: Option<StoreAway>,
-    /// With --store: the slots of a process that was killed return after this long (default 20s, at least 5s); a longer request renews its own
+    /// With --store: time after which a killed process's slots are freed (default 20s, at least
+    /// 5s); a longer request renews its own slot
     #[arg(
         long,
         value_name = "TIME",
@@ -81,7 +88,7 @@ pub(crate) struct Knobs {
         allow_hyphen_values = true
     )]
     pub(crate) lease: Option<Span>,
-    /// The coordinator's token is in FILE; `POLITELY_TOKEN` may hold it instead
+    /// Read the coordinator's token from FILE (default: `POLITELY_TOKEN`)
     #[arg(
         long,
         value_name = "FILE",
@@ -89,63 +96,66 @@ pub(crate) struct Knobs {
         conflicts_with = "store"
     )]
     pub(crate) token_file: Option<PathBuf>,
-    /// Which requests go again, and when
+    /// Which requests are retried, and when
     #[arg(long, value_enum)]
     pub(crate) retry: Option<RetryName>,
-    /// Attempts after the first, per URL
+    /// Maximum retries per URL
     #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     pub(crate) retries: Option<u32>,
-    /// Fail a host's URLs when it serves nothing for this long while it is asked (default 15m)
+    /// Fail a host's URLs when it serves no request for this long while it receives some (default
+    /// 15m)
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) give_up_after: Option<Span>,
-    /// Longest time for one attempt, to the last byte (default 30s)
+    /// Maximum time for one attempt, to the last byte (default 30s)
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub(crate) timeout: Option<Span>,
-    /// Largest body, decoded (default 16MiB); a longer one is dropped and its URL fails
+    /// Maximum size of a decoded body (default 16MiB); a longer one is dropped and its URL fails
     #[arg(long, value_name = "SIZE")]
     pub(crate) max_body: Option<Size>,
-    /// Send through this proxy (http, https, socks5); several take turns, attempt by attempt
+    /// Send through this proxy (http, https, socks5); several proxies take turns, attempt by
+    /// attempt
     #[arg(long, value_name = "URL")]
     pub(crate) proxy: Vec<String>,
     /// Do not fetch or obey robots.txt
     #[arg(long)]
     pub(crate) no_robots: bool,
-    /// The User-Agent of every request; robots.txt rules are looked up by the product token in it
+    /// User-Agent of every request; its product token selects the robots.txt rules
     #[arg(long, value_name = "TEXT")]
     pub(crate) user_agent: Option<String>,
-    /// Look robots.txt rules up by this product token, whatever --user-agent says
+    /// Product token that selects the robots.txt rules, instead of the one in --user-agent
     #[arg(long, value_name = "NAME")]
     pub(crate) robots_token: Option<String>,
-    /// Keep no cookies and send none
+    /// Store no cookies and send none
     #[arg(long)]
     pub(crate) no_cookies: bool,
-    /// Keep bodies under DIR, one folder per host
+    /// Save bodies under DIR, one folder per host
     #[arg(long, value_name = "DIR")]
     pub(crate) save: Option<PathBuf>,
-    /// One JSON line per URL to FILE (`-` is standard output)
+    /// Write one JSON line per URL to FILE (`-` is standard output)
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// How the end is told
+    /// Form of the summary at the end
     #[arg(long, value_enum)]
     pub(crate) summary: Option<SummaryForm>,
-    /// Keep the run's state in DIR: a killed run started again with the same DIR goes on where it was
+    /// Keep the run's state in DIR: a killed run continues when it is started again with the same
+    /// DIR
     #[arg(long, value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
 }
 
-/// Flags and file, layered and checked.
+/// The settings after layering and checking.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) profile: Profile,
     pub(crate) numbers: OperatorNumbers,
     pub(crate) law: Option<LawName>,
     pub(crate) key: KeyKind,
-    /// Requests in flight over all hosts.
+    /// The maximum of requests in flight over all hosts.
     pub(crate) concurrency: u32,
-    /// Requests per second over all hosts.
+    /// The maximum of requests per second over all hosts.
     pub(crate) global_rps: Option<f64>,
     pub(crate) sites: SiteList,
-    /// Who keeps the hosts' limits, if not this process.
+    /// The URLs of the coordinators that keep the hosts' limits, if not this process.
     pub(crate) coordinator: Option<String>,
     /// The engine's URL.
     pub(crate) store: Option<String>,
@@ -155,15 +165,15 @@ pub(crate) struct Settings {
     pub(crate) token_file: Option<PathBuf>,
     pub(crate) retry: RetryName,
     pub(crate) retries: Option<u32>,
-    /// A host that serves nothing for this long is given up.
+    /// A host that serves no request for this long is given up.
     pub(crate) give_up_after: Duration,
     pub(crate) timeout: Duration,
-    /// Bytes.
+    /// The maximum size of a decoded body, in bytes.
     pub(crate) max_body: u64,
     pub(crate) proxies: Vec<String>,
     pub(crate) robots: bool,
     pub(crate) user_agent: String,
-    /// The product token that robots.txt rules are looked up by.
+    /// The product token that selects the robots.txt rules.
     pub(crate) robots_token: String,
     pub(crate) cookies: bool,
     pub(crate) save: Option<PathBuf>,
@@ -172,21 +182,22 @@ pub(crate) struct Settings {
     pub(crate) state: Option<PathBuf>,
 }
 
-/// In flight over all hosts when nothing is said: enough to keep a small machine's cores busy with pages of a
-/// few kilobytes, and few enough descriptors for the usual limit of 1,024.
+/// The default maximum of requests in flight over all hosts. It keeps a small machine's cores busy
+/// with pages of a few kilobytes. It needs few enough descriptors for the usual limit of 1,024.
 const CONCURRENCY_DEFAULT: u32 = 256;
-/// Each request in flight holds a socket and its buffers.
+/// The largest allowed `concurrency`, since each request in flight holds a socket and its buffers.
 const CONCURRENCY_MAX: u32 = 65_536;
-/// Longer than a deployment or the restart of a machine takes; a dead host must not hold a run for
-/// hours.
+/// The default of `give_up_after`. A deployment or the restart of a machine takes less, and a dead
+/// host must not hold a run for hours.
 const GIVE_UP_AFTER_DEFAULT: Duration = Duration::from_mins(15);
-/// A renewal is sent when a third is left, and may wait a second for the engine.
+/// The shortest lease with `--store`. A renewal is sent when a third is left, and it may wait a
+/// second for the engine.
 const STORE_LEASE_MIN: Duration = Duration::from_secs(5);
-/// Longer than a slow page takes, short enough that a dead host costs little.
+/// The default time-out of an attempt. A slow page takes less, and a dead host costs little.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
-/// Larger than nearly every page; it bounds what one URL may cost.
+/// The default maximum of a body. Nearly every page is smaller, and it bounds the cost of one URL.
 const MAX_BODY_DEFAULT: u64 = 16 << 20;
-/// Says who we are and where to complain.
+/// Names this program and a contact address for complaints.
 const USER_AGENT: &str = concat!(
     "politely/",
     env!("CARGO_PKG_VERSION"),
@@ -194,7 +205,7 @@ const USER_AGENT: &str = concat!(
 );
 
 impl Settings {
-    /// Flags over the file that `--config` names.
+    /// Reads the file of `--config` and lets the flags override it.
     pub(crate) fn layered(file: Option<&Path>, flags: Knobs) -> Result<Self, Wrong> {
         let file = file.map_or_else(|| Ok(Knobs::default()), read)?;
         Self::checked(flags.over(file)).map_err(Wrong)
@@ -285,7 +296,8 @@ impl Settings {
     }
 }
 
-/// The job scraper's table (DESIGN, mission line 1).
+/// Returns the job scraper's maximum of requests in flight for an amount of memory (DESIGN, mission
+/// line 1).
 fn in_flight_by_memory(memory: Memory) -> u32 {
     match memory.0 {
         0..=256_000_000 => 3,
@@ -295,7 +307,7 @@ fn in_flight_by_memory(memory: Memory) -> u32 {
     }
 }
 
-/// Are an operator's numbers within their bounds? If not: which flag is not.
+/// Checks that an operator's numbers are within their bounds. The error names the flag that is not.
 pub(crate) fn sound(set: OperatorNumbers) -> Result<(), String> {
     within("rate", set.rate, 1e-6, 1e6)?;
     within("burst", set.burst, 1.0, 1e6)?;
@@ -312,7 +324,7 @@ fn within(name: &str, value: Option<f64>, low: f64, high: f64) -> Result<(), Str
 }
 
 impl Knobs {
-    /// Refuses settings without an effect beside the others, whether from a flag or the file.
+    /// Refuses settings that have no effect beside the others, from a flag or from the file.
     fn all_in_force(&self) -> Result<(), String> {
         let of_keys = [
             ("rate", self.rate.is_some()),
@@ -355,7 +367,7 @@ impl Knobs {
         }
     }
 
-    /// These, and where they say nothing, `under`.
+    /// Returns these settings, with `under` for each one that is not set.
     fn over(self, under: Self) -> Self {
         Self {
             profile: self.profile.or(under.profile),
@@ -401,7 +413,7 @@ fn read(path: &Path) -> Result<Knobs, Wrong> {
     parse(&text).map_err(|(line, why)| Wrong(format!("{}:{line}: {why}", path.display())))
 }
 
-/// The settings in `text`, or the line that is wrong (from 1) and why.
+/// Parses settings. The error is the number of the wrong line (from 1) and the reason.
 pub(crate) fn parse(text: &str) -> Result<Knobs, (usize, String)> {
     toml::from_str(text).map_err(|error| {
         let line = error.span().map_or(1, |span| {
@@ -411,7 +423,8 @@ pub(crate) fn parse(text: &str) -> Result<Knobs, (usize, String)> {
     })
 }
 
-/// A reader's error as one line; an unknown key names the nearest known one instead of all of them.
+/// Returns a parser's error as one line. For an unknown key it names the nearest known key instead
+/// of all keys.
 fn in_one_line(message: &str) -> String {
     let mut quoted = message.split('`').skip(1).step_by(2);
     if message.starts_with("unknown field")

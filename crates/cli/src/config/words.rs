@@ -1,4 +1,4 @@
-//! The words that settings are said in.
+//! The values of settings that are words.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use politely::core::control::LawConfig;
 use politely::shared::Away;
 use serde::Deserialize;
 
-/// Which rules of conduct to start from.
+/// The set of default rules of conduct.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Profile {
@@ -20,28 +20,28 @@ pub(crate) enum Profile {
     Api,
 }
 
-/// Which control law learns a host's limit.
+/// The control law that learns a host's limit.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum LawName {
-    /// finds the host's limit and rides just below it
+    /// finds the host's limit and stays just below it
     Discover,
-    /// the rate stays what it is
+    /// keeps the rate unchanged
     Fixed,
-    /// up by steps, down by half once per congestion event
+    /// raises the rate in steps, halves it once per congestion event
     Aimd,
     /// computes a suggested rate and applies nothing
     Advice,
 }
 
-/// What is done while the engine that keeps the keys is away.
+/// The behaviour while the engine that keeps the keys is unavailable.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum StoreAway {
-    /// nothing leaves
+    /// nothing is sent
     #[default]
     Closed,
-    /// each process goes on with 1/N of every rate and slot, for a minute at most
+    /// each process uses 1/N of every rate and slot, for at most a minute
     Share,
 }
 
@@ -55,7 +55,7 @@ impl From<StoreAway> for Away {
 }
 
 impl LawName {
-    /// The law, with its constants.
+    /// Returns the law with its constants.
     pub(crate) fn law(self) -> LawConfig {
         match self {
             Self::Discover => LawConfig::Discover(Arc::default()),
@@ -67,7 +67,7 @@ impl LawName {
 }
 
 impl Profile {
-    /// Its numbers, and over them an operator's.
+    /// Returns the profile's numbers, overridden by an operator's.
     pub(crate) fn config(self, law: Option<LawName>, set: OperatorNumbers) -> Config {
         let mut config = match self {
             Self::Crawler => Config::crawler(),
@@ -79,7 +79,8 @@ impl Profile {
         let limits = &mut config.limits;
         if let Some(rate) = set.rate {
             limits.rate_max = rate;
-            // With a law that does not move, the operator's number is the rate; else only its bound.
+            // With a law that changes the rate, the operator's number is its bound. With another
+            // law it is the rate.
             let moves = matches!(config.law, LawConfig::Aimd(_) | LawConfig::Discover(_));
             limits.rate_start = if moves {
                 limits.rate_start.min(rate)
@@ -93,18 +94,20 @@ impl Profile {
     }
 }
 
-/// Which requests go again, and when.
+/// The retry policy.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum RetryName {
-    /// refused requests wait in line without counting; failures five times, within a budget
+    /// refused requests wait in the queue without counting; failures are retried five times, within
+    /// a budget
     #[default]
     Crawler,
-    /// four attempts, 429 and 5xx alike, 0.3 s doubling to 4 s and more after a 429; two 429s in a row are final
+    /// four attempts, 429 and 5xx alike, 0.3 s doubling to 4 s and more after a 429; two 429s in a
+    /// row are final
     JobScraper,
 }
 
-/// What a limit attaches to.
+/// The scope of a limit.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum KeyKind {
@@ -113,13 +116,13 @@ pub(crate) enum KeyKind {
     Host,
     /// the registrable domain: www.example.co.uk and api.example.co.uk share one limit
     Site,
-    /// the address the host's name leads to
+    /// the address that the host's name resolves to
     Address,
-    /// the host as seen through each proxy: every egress has a limit of its own
+    /// the host as seen through each proxy: every egress has its own limit
     EgressHost,
 }
 
-/// How the run's end is told.
+/// The form of the summary at the end of the run.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum SummaryForm {
@@ -128,6 +131,6 @@ pub(crate) enum SummaryForm {
     Text,
     /// one JSON object on standard output
     Json,
-    /// not at all
+    /// no summary
     None,
 }

@@ -1,8 +1,8 @@
-//! A body as it comes: decoded, counted, kept or saved.
+//! Response bodies as they arrive: decoded, counted, and kept or saved.
 //!
-//! It is never held whole (unless asked for, as for robots.txt), so a body without end costs nothing but its
-//! allowance, and one that unpacks to gigabytes is dropped at the same mark: what counts is its size decoded,
-//! and it is decoded 32 KB at a time.
+//! A body is never held whole, unless the caller asks for it, as for robots.txt. So an endless body
+//! costs only its allowance. The allowance counts decoded bytes, and decoding works in steps of 32
+//! KB. So a body that unpacks to gigabytes is dropped at the same mark.
 
 use std::io;
 
@@ -14,7 +14,7 @@ use crate::exit::io_words;
 /// Bytes after the end of a coding's stream that are read to keep the connection.
 const IGNORED_MAX: u64 = 64 * 1024;
 
-/// Where the parts of a body go as they come.
+/// Decodes the parts of a body and passes them to a [`Sink`].
 pub(super) struct Intake {
     decoder: Decoder,
     sink: Sink,
@@ -22,27 +22,27 @@ pub(super) struct Intake {
     ignored: u64,
 }
 
-/// What is done with the decoded bytes.
+/// Counts the decoded bytes, and keeps or saves them.
 pub(super) struct Sink {
-    /// More than this is too much.
+    /// A body with more decoded bytes is too long.
     bytes_max: u64,
-    /// So much of the beginning is kept.
+    /// The number of bytes kept from the beginning.
     start_max: usize,
     saving: Option<Saving>,
     pub(super) bytes: u64,
     pub(super) start: Vec<u8>,
-    /// Why no more is taken.
+    /// Why the rest of the body is not read, if so.
     pub(super) enough: Option<Enough>,
 }
 
-/// Why no more of a body is taken.
+/// The reason not to read the rest of a body.
 pub(super) enum Enough {
     TooLong,
     NotSaved(String),
 }
 
 impl Intake {
-    /// Into `sink`, without `codings`.
+    /// Returns an intake that removes `codings` and passes the body to `sink`.
     pub(super) fn new(codings: &Codings, sink: Sink) -> Self {
         Self {
             decoder: Decoder::new(codings, sink.bytes_max),
@@ -51,7 +51,8 @@ impl Intake {
         }
     }
 
-    /// Takes another part; returns whether more is wanted. An error: it cannot be decoded.
+    /// Takes another part. Returns whether more is wanted. An error means that it cannot be
+    /// decoded.
     pub(super) fn push(&mut self, part: &[u8]) -> Result<bool, CodingError> {
         let sink = &mut self.sink;
         let flow = self.decoder.push(part, &mut |part| sink.take(part));
@@ -70,7 +71,7 @@ impl Intake {
         })
     }
 
-    /// The body has ended. An error: in the middle, as its coding says.
+    /// Ends the body. An error means that the body ended before its coding did.
     pub(super) fn end(&mut self) -> Result<(), CodingError> {
         let sink = &mut self.sink;
         let flow = self.decoder.end(&mut |part| sink.take(part));
@@ -80,7 +81,7 @@ impl Intake {
         Ok(())
     }
 
-    /// A body that is too long between two codings is too long.
+    /// Treats a body that is too long between two codings as too long.
     fn flow(&mut self, flow: Result<Flow, CodingError>) -> Result<Flow, CodingError> {
         match flow {
             Err(CodingError::TooLong) => {
@@ -104,7 +105,7 @@ impl Intake {
 }
 
 impl Sink {
-    /// Takes `bytes_max` bytes and keeps the first `start_max` of them.
+    /// Returns a sink for `bytes_max` bytes that keeps the first `start_max` of them.
     pub(super) fn new(bytes_max: u64, start_max: usize, saving: Option<Saving>) -> Self {
         Self {
             bytes_max,
@@ -116,7 +117,7 @@ impl Sink {
         }
     }
 
-    /// Takes decoded bytes; returns whether more are wanted.
+    /// Takes decoded bytes. Returns whether more are wanted.
     fn take(&mut self, part: &[u8]) -> bool {
         self.bytes += part.len() as u64;
         let room = self.start_max.saturating_sub(self.start.len());

@@ -1,6 +1,6 @@
-//! One attempt over HTTP: send, read, and say what came, within a time and a size.
+//! One attempt over HTTP: it sends the request and reads the answer, within a time and a size.
 //!
-//! Redirects are not followed here, each hop is a request of its own with its own leave.
+//! Redirects are not followed here. Each hop is its own request with its own permit.
 
 use std::collections::HashSet;
 use std::error::Error;
@@ -26,65 +26,68 @@ use super::ways::{BoxError, Coming, Versions, Way, next};
 use crate::config::Settings;
 use crate::exit::{Wrong, io_words};
 
-/// Each way out once with kept connections, and once without.
+/// The HTTP clients of a run: per egress one that keeps connections, and one that does not.
 pub(crate) struct Clients {
     keeping: Vec<Way>,
-    /// For runs over more hosts than there are descriptors for idle connections, and for repeats.
+    /// For runs over more hosts than there are descriptors for idle connections, and for repeated
+    /// requests.
     fresh: Vec<Way>,
-    /// Over HTTP/1.1 only; made when the first origin requires it.
+    /// For HTTP/1.1 only. It is made when the first origin requires it.
     http1: OnceLock<Vec<Way>>,
     http1_origins: Http1Origins,
-    /// `None`: `--no-cookies`.
+    /// `None` with `--no-cookies`.
     cookies: Option<Cookies>,
     settings: Settings,
-    /// Hosts up to which connections are kept.
+    /// The maximum number of hosts for which connections are kept.
     keep_hosts_max: usize,
-    /// By egress; none: directly.
+    /// The proxy of each egress; empty if requests go directly.
     proxies: Vec<String>,
     timeout: Duration,
     body_max: u64,
 }
 
-/// What came.
+/// The result of an attempt.
 pub(crate) enum Came {
     Answer(Answer),
-    /// No whole answer, and what to say about it.
+    /// No whole answer came. The text explains the failure.
     Failed(Failure, String),
 }
 
-/// A whole answer, or as much of it as was wanted.
+/// An answer with its body, as far as the body was wanted.
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) latency: Duration,
-    /// Decoded.
+    /// The size of the decoded body.
     pub(crate) bytes: u64,
-    /// The body's beginning, by which block pages are told; all of it if the whole was wanted.
+    /// The beginning of the body, which identifies block pages. It is the whole body if that was
+    /// wanted.
     pub(crate) start: Bytes,
-    /// What is wrong with a body whose head was fine.
+    /// The error in a body whose head was good.
     pub(crate) spoiled: Option<String>,
 }
 
-/// What to do with the body.
+/// The use of a body.
 #[derive(Clone, Copy)]
 pub(crate) enum Body<'a> {
     /// Count it.
     Count,
     /// Count it and write it below this folder.
     Save(&'a Path),
-    /// Keep up to so many bytes and read no further.
+    /// Keep up to this many bytes and read no further.
     Keep(usize),
 }
 
-/// Descriptors for everything that is no connection to a host.
+/// The number of descriptors reserved for files and sockets that are not connections to hosts.
 const DESCRIPTORS_APART: usize = 64;
-/// Where nobody tells how many there may be: the usual limit.
+/// The number of descriptors if the system does not report its limit: the usual limit.
 const DESCRIPTORS_USUAL: usize = 1024;
-/// How much of a body nobody wants is read to keep its connection.
+/// Bytes of an unwanted body that are read to keep its connection.
 const DISCARD_MAX: u64 = 64 * 1024;
 
 impl Clients {
-    /// `per_host`: requests in flight per host, so that many connections may lie idle there.
+    /// Returns the clients for `settings`. `per_host` is the maximum of requests in flight per
+    /// host, and so of idle connections there.
     pub(crate) fn new(settings: &Settings, per_host: usize) -> Result<Self, Wrong> {
         let concurrency = settings.concurrency as usize;
         let idle_max = descriptors().saturating_sub(concurrency + DESCRIPTORS_APART);
@@ -102,7 +105,7 @@ impl Clients {
         })
     }
 
-    /// Way out `egress` in a run over `hosts` hosts.
+    /// Returns the transport of `egress` in a run over `hosts` hosts.
     fn way(&self, egress: usize, hosts: usize) -> &Way {
         let by_egress = if hosts <= self.keep_hosts_max {
             &self.keeping
@@ -112,7 +115,7 @@ impl Clients {
         &by_egress[egress % by_egress.len()]
     }
 
-    /// Sends a GET for `url` through way out `egress`, in a run over `hosts` hosts.
+    /// Sends a GET for `url` through `egress`, in a run over `hosts` hosts.
     pub(crate) async fn get(
         &self,
         egress: usize,
@@ -135,7 +138,7 @@ impl Clients {
         (came, began.elapsed())
     }
 
-    /// The words for what happened at a proxy, if way out `egress` is one.
+    /// Returns the words for an error at a proxy, if `egress` is one.
     fn through(&self, egress: usize) -> String {
         let proxy = self.proxies.get(egress % self.proxies.len().max(1));
         proxy.map_or_else(String::new, |proxy| {
@@ -143,7 +146,8 @@ impl Clients {
         })
     }
 
-    /// Sends the request, and again at once over a fresh connection while the server does not process it.
+    /// Sends the request. Repeats it at once over a fresh connection while the server does not
+    /// process it.
     async fn send(
         &self,
         egress: usize,
@@ -179,7 +183,7 @@ impl Clients {
         }
     }
 
-    /// Way out `egress` over HTTP/1.1.
+    /// Returns the transport of `egress` over HTTP/1.1.
     fn http1(&self, egress: usize) -> Result<&Way, BoxError> {
         let ways = if let Some(ways) = self.http1.get() {
             ways
@@ -217,13 +221,13 @@ impl Clients {
         let codings = match Codings::of(&answer.headers) {
             Ok(codings) => codings,
             Err(unknown) => {
-                // An error page's status says enough, whatever its body is packed in.
+                // The status of an error page is enough, whatever coding its body has.
                 answer.spoiled = Some(unknown.to_string());
                 return Came::Answer(answer);
             }
         };
         if !codings.is_identity() {
-            // They speak of what is on the wire.
+            // These headers describe the encoded body.
             answer.headers.remove(CONTENT_ENCODING);
             answer.headers.remove(CONTENT_LENGTH);
         }
@@ -255,7 +259,7 @@ impl Clients {
             let taken = match next(&mut coming).await {
                 Ok(Some(part)) => intake.push(&part),
                 Ok(None) => intake.end().map(|()| false),
-                // An error page that breaks off has said enough by its status.
+                // The status of an error page is enough, even if its body breaks off.
                 Err(_) if !fine => break,
                 Err(error) => return failed(&*error),
             };
@@ -281,7 +285,7 @@ impl Clients {
     }
 }
 
-/// Each way out, keeping up to `keep` idle connections per host.
+/// Returns the transport of each egress, which keeps up to `keep` idle connections per host.
 fn ways(settings: &Settings, keep: usize, versions: Versions) -> Result<Vec<Way>, Wrong> {
     if settings.proxies.is_empty() {
         return Ok(vec![Way::new(settings, None, keep, versions)?]);
@@ -299,7 +303,7 @@ struct Http1Origins {
     origins: Mutex<HashSet<String>>,
 }
 
-/// Origins that are remembered as such; one that is not costs a repeat of each request.
+/// The maximum number of remembered origins. For any other origin each request is repeated.
 const HTTP1_ORIGINS_MAX: usize = 10_000;
 
 impl Http1Origins {
@@ -319,7 +323,7 @@ impl Http1Origins {
     }
 }
 
-/// How many descriptors this process may have.
+/// Returns how many descriptors this process may have.
 fn descriptors() -> usize {
     let soft = rlimit::Resource::NOFILE.get_soft();
     soft.map_or(DESCRIPTORS_USUAL, |soft| {
@@ -332,7 +336,7 @@ fn failed(error: &(dyn Error + 'static)) -> Came {
     Came::Failed(failure, innermost(error))
 }
 
-/// The failure that a body means which cannot be decoded.
+/// Returns the failure for a body that cannot be decoded.
 fn undecoded(error: &CodingError) -> Failure {
     match error {
         CodingError::CutOff(_) => Failure::Reset,
@@ -340,7 +344,7 @@ fn undecoded(error: &CodingError) -> Failure {
     }
 }
 
-/// The last cause's words: the outer ones only repeat the URL.
+/// Returns the words of the innermost error. The outer ones only repeat the URL.
 pub(super) fn innermost(error: &dyn Error) -> String {
     let mut innermost = error;
     while let Some(cause) = innermost.source() {

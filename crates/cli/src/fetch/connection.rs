@@ -1,7 +1,9 @@
-//! A connection that notes whether it was used before, and whether an answer to the last request has begun.
+//! A connection that records whether it was used before, and whether an answer to the last request
+//! has begun.
 //!
-//! A server may close a kept connection just when a request is on its way (RFC 9112, section 9.3.1). Such a request is repeated;
-//! a request that a fresh connection loses, or whose answer has begun, is a failure.
+//! A server may close a kept connection just when a request is on its way (RFC 9112, section
+//! 9.3.1). Such a request is repeated. A request is a failure if a fresh connection loses it, or if
+//! its answer has begun.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -15,25 +17,25 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// What is noted of a connection.
+/// The recorded state of a connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Use(Arc<Notes>);
 
 #[derive(Debug, Default)]
 struct Notes {
-    /// An answer came over it.
+    /// An answer came over this connection.
     has_answered: AtomicBool,
-    /// Bytes came since the last request, or part of one, was written.
+    /// Bytes came after the last request, or part of it, was written.
     is_answering: AtomicBool,
 }
 
 impl Use {
-    /// Notes that the head of an answer came.
+    /// Records that the head of an answer came.
     pub(super) fn answered(&self) {
         self.0.has_answered.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether a request that this connection lost met a connection that was stale.
+    /// Returns whether a request that this connection lost met a stale connection.
     pub(super) fn is_stale(&self) -> bool {
         let is = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
         is(&self.0.has_answered) && !is(&self.0.is_answering)
@@ -44,7 +46,7 @@ impl Use {
     }
 }
 
-/// A connection and what is noted of it.
+/// A connection and its recorded state.
 pub(super) struct Noted {
     stream: TokioIo<MaybeHttpsStream<TokioIo<TcpStream>>>,
     used: Use,

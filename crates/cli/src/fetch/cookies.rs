@@ -1,9 +1,11 @@
-//! Cookies, kept for the length of the run as a browser keeps them (RFC 6265, by the crate `cookie_store`).
+//! Cookies, kept for the length of the run as a browser keeps them (RFC 6265, by the crate
+//! `cookie_store`).
 //!
-//! Each egress has a jar of its own: a server that ties a session to an address sees each session from one address.
-//! A jar holds a store per site (registrable domain), so a `Domain` above the site, such as `co.uk`, reaches no other site.
-//! A site without cookies costs nothing. What is bounded: cookies per site, bytes per cookie, and the bytes of all jars;
-//! beyond those the sites go first whose cookies were used longest ago.
+//! Each egress has its own jar. So a server that ties a session to an address sees each session
+//! from one address. A jar holds a store per site (registrable domain). So a `Domain` above the
+//! site, such as `co.uk`, reaches no other site. A site without cookies costs nothing. The cookies
+//! per site, the bytes per cookie, and the bytes of all jars are bounded. Beyond the last bound,
+//! the sites whose cookies are unused for longest are evicted.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,35 +16,36 @@ use http::header::SET_COOKIE;
 use http::{HeaderMap, HeaderValue};
 use url::{Host, Url};
 
-/// Cookies of a site: at least what RFC 6265, section 6.1, asks for.
+/// The maximum number of cookies per site: at least what RFC 6265, section 6.1, asks for.
 const PER_SITE_MAX: usize = 64;
-/// Bytes of a `Set-Cookie` field: what browsers take of name and value together, and as much for the attributes.
+/// The maximum size of a `Set-Cookie` field. Browsers accept half of it for name and value
+/// together. The other half is for the attributes.
 const FIELD_MAX: usize = 8 * 1024;
-/// Bytes of a `Cookie` field: servers refuse longer heads.
+/// The maximum size of a `Cookie` field: servers refuse longer heads.
 const SENT_MAX: usize = 16 * 1024;
-/// Bytes of all jars together, about.
+/// The approximate maximum size of all jars together.
 const ALL_MAX: usize = 16 << 20;
-/// What a cookie costs beside its text: three nested maps of at least four places each, and its attributes. An estimate from
-/// their sizes.
+/// The estimated cost of a cookie beside its text, in bytes. It has three nested maps of at least
+/// four places each, and its attributes.
 const COOKIE_COST: usize = 2048;
-/// Over the limit, one site in so many goes at once: finding them means to look at all.
+/// Over the limit, one site in this many is evicted at once, since a search visits all sites.
 const EVICTED_SHARE: usize = 16;
 
 /// The jars of all egresses.
 pub(super) struct Cookies {
     jars: Vec<Mutex<Jar>>,
-    /// Bytes that one jar may hold.
+    /// The maximum size of one jar, in bytes.
     jar_max: usize,
-    /// Any jar holds anything: most runs meet no cookie for a long time.
+    /// Some jar holds a cookie. Most runs meet no cookie for a long time.
     any: AtomicBool,
 }
 
 #[derive(Default)]
 struct Jar {
     sites: HashMap<Box<str>, Site>,
-    /// About, of all sites.
+    /// The approximate size of all sites.
     bytes: usize,
-    /// Counts uses.
+    /// The number of uses so far.
     clock: u64,
 }
 
@@ -53,7 +56,7 @@ struct Site {
 }
 
 impl Cookies {
-    /// Empty jars for so many egresses, at least one.
+    /// Returns empty jars for `egresses` egresses, at least one.
     pub(super) fn new(egresses: usize) -> Self {
         let egresses = egresses.max(1);
         Self {
@@ -63,7 +66,8 @@ impl Cookies {
         }
     }
 
-    /// The `Cookie` field for a request to `url` through `egress`, if there are cookies for it.
+    /// Returns the `Cookie` field for a request to `url` through `egress`, if there are cookies for
+    /// it.
     pub(super) fn for_url(&self, egress: usize, url: &Url) -> Option<HeaderValue> {
         if !self.any.load(Ordering::Relaxed) {
             return None;
@@ -74,7 +78,8 @@ impl Cookies {
         let site = jar.sites.get_mut(site_of(url)?)?;
         site.used = now;
         let mut cookies = site.store.matches(url);
-        // Longer paths go first (RFC 6265, section 5.4); the name makes the order the same in every run.
+        // Longer paths go first (RFC 6265, section 5.4). The name makes the order the same in every
+        // run.
         cookies.sort_by_key(|cookie| {
             let path: &str = &cookie.path;
             (usize::MAX - path.len(), cookie.name().to_owned())
@@ -97,7 +102,7 @@ impl Cookies {
             .filter(|field| !field.is_empty())
     }
 
-    /// Keeps the cookies that an answer to `url` through `egress` sets.
+    /// Stores the cookies that an answer to `url` through `egress` sets.
     pub(super) fn keep(&self, egress: usize, url: &Url, headers: &HeaderMap) {
         if !headers.contains_key(SET_COOKIE) {
             return;
@@ -128,7 +133,7 @@ impl Jar {
             return;
         };
         self.clock += 1;
-        // Most sites never set one: no entry before there is a cookie to keep.
+        // Most sites never set a cookie, so an entry is made only for a cookie.
         if !self.sites.contains_key(name) {
             if cookie.is_expired() {
                 return;
@@ -184,19 +189,19 @@ impl Site {
         self.store = store;
     }
 
-    /// Bytes, about.
+    /// Returns the approximate size in bytes.
     fn cost(&self) -> usize {
         let cookies = self.store.iter_any();
         let texts = cookies.map(|cookie| {
             let (name, value) = cookie.name_value();
-            // The cookie's text, and its name once more as a key.
+            // The cookie's text, and its name once more as a map key.
             COOKIE_COST + 2 * name.len() + value.len()
         });
         texts.sum()
     }
 }
 
-/// The registrable domain of `url`'s host, or the host where it has none.
+/// Returns the registrable domain of `url`'s host, or the host if it has none.
 fn site_of(url: &Url) -> Option<&str> {
     match url.host()? {
         Host::Domain(host) => Some(psl::domain_str(host).unwrap_or(host)),
@@ -236,7 +241,8 @@ mod tests {
         ];
         set(&cookies, 0, "http://a.example.com/deep/page", &fields);
         let at = |at| sent(&cookies, 0, at);
-        // `a` and `b` have the default path, /deep. A page over http sets no Secure cookie that it gets back.
+        // `a` and `b` have the default path, /deep. A page over http cannot get a Secure cookie
+        // back.
         assert_eq!(
             at("http://a.example.com/deep/x").as_deref(),
             Some("d=4; a=1; b=2")

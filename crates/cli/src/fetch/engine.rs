@@ -1,8 +1,9 @@
-//! The run: workers that pull requests which may leave, and what they share.
+//! The run: workers take requests that may leave, and share this state.
 //!
-//! A worker asks the frontier for the next request that may leave, sends it, reports, and asks again: no
-//! queue between a dispatcher and its workers, no task per URL. Idle workers sleep; one of them, the watch,
-//! sleeps only until the next lane is due and hands the watch on when it finds work.
+//! A worker takes the next request that may leave from the frontier, sends it, reports it, and
+//! takes another. There is no queue between a dispatcher and its workers, and no task per URL. Idle
+//! workers sleep. One of them, the watch, sleeps only until the next lane is due. It hands the
+//! watch on when it finds work.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -33,7 +34,7 @@ use crate::away::Away;
 use crate::config::Settings;
 use crate::exit::io_words;
 
-/// What all workers share.
+/// The state that all workers share.
 pub(crate) struct Engine {
     pub(crate) settings: Settings,
     pub(crate) limits: Limits,
@@ -46,32 +47,32 @@ pub(crate) struct Engine {
     pub(crate) failures: Failures,
     pub(crate) talk: Talk,
     frontier: Mutex<Shared>,
-    /// Robots answers not yet kept.
+    /// Answers about robots.txt that are not stored yet.
     robots_kept: Mutex<Vec<(String, Cached)>>,
     /// Held while states are read and written.
     keeping: Mutex<()>,
     idle: Notify,
     watch: Notify,
     stop: AtomicBool,
-    /// The results' reader went away.
+    /// The reader of the results closed the pipe.
     closed: AtomicBool,
     /// The state folder could not be written.
     pub(super) state_lost: AtomicBool,
-    /// Keys of several lanes whose states were restored.
+    /// The keys of several lanes whose states were restored.
     pub(super) restored: Mutex<HashSet<Key>>,
     seed: AtomicU64,
-    /// Hosts of the run so far.
+    /// The number of hosts of the run so far.
     hosts: AtomicUsize,
 }
 
-/// What the one lock guards.
+/// The state under the one lock.
 pub(crate) struct Shared {
     pub(crate) frontier: Frontier,
-    /// Until when the watch sleeps, if a worker is on watch.
+    /// The time until which the watch sleeps, if a worker is on watch.
     watching: Option<Timestamp>,
 }
 
-/// The parts an engine is made of.
+/// The parts of an engine.
 pub(crate) struct Parts {
     pub(crate) settings: Settings,
     pub(crate) limits: Limits,
@@ -84,7 +85,7 @@ pub(crate) struct Parts {
     pub(crate) talk: Talk,
 }
 
-/// How often learned state and gathered lines are written.
+/// Time between two writes of learned state and buffered lines.
 const KEEP_EVERY: Duration = Duration::from_secs(1);
 
 impl Engine {
@@ -105,7 +106,7 @@ impl Engine {
             give_up_after: settings.give_up_after,
         };
         let frontier = Frontier::new(settings.robots, patience);
-        // Seeds only the retries' jitter.
+        // The seed is used for the jitter of retries only.
         let seed = AtomicU64::new(limits.now().as_micros() ^ u64::from(std::process::id()));
         Self {
             settings,
@@ -139,7 +140,7 @@ impl Engine {
         self.frontier.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts nothing more; what is in flight is finished.
+    /// Stops the run: no further request is started, and those in flight are finished.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
         self.idle.notify_one();
@@ -150,18 +151,18 @@ impl Engine {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Did whoever read the results go away?
+    /// Returns whether the reader of the results closed the pipe.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Something may be due sooner than the watch thinks.
+    /// Wakes the watch, since something may be due sooner than it expects.
     pub(crate) fn look_again(&self) {
         self.watch.notify_one();
     }
 
-    /// Wakes who waits for hosts that the fleet's limits allow now, and says when nobody answers for them answer; until the run
-    /// ends.
+    /// Wakes the lanes of hosts that the fleet's limits allow now, until the run ends. Reports an
+    /// outage of the coordinator or engine.
     pub(crate) async fn heed(self: Arc<Self>) {
         let mut away = Away::new(self.limits.shared_by);
         loop {
@@ -185,7 +186,7 @@ impl Engine {
         self.hosts.load(Ordering::Relaxed)
     }
 
-    /// The run is over so many hosts by now.
+    /// Sets the number of hosts of the run so far.
     pub(crate) fn set_hosts(&self, hosts: usize) {
         self.hosts.store(hosts, Ordering::Relaxed);
     }
@@ -197,7 +198,7 @@ impl Engine {
         )
     }
 
-    /// All workers, until nothing is left or the run is stopped.
+    /// Runs all workers until nothing is left or the run is stopped.
     pub(crate) async fn run(self: &Arc<Self>) {
         let mut workers = JoinSet::new();
         for _ in 0..self.settings.concurrency {
@@ -205,7 +206,8 @@ impl Engine {
         }
         while let Some(ended) = workers.join_next().await {
             if let Err(died) = ended {
-                // What it had in flight never comes back: without a stop the others would wait for it.
+                // The worker's requests in flight never return. Without a stop the others would
+                // wait for them.
                 self.talk.say(&format!("error: a worker died: {died}"));
                 self.stop();
             }
@@ -232,7 +234,7 @@ impl Engine {
         }
     }
 
-    /// The next request; or whether this worker is on watch until there is one.
+    /// Returns the next request, or whether this worker is on watch until there is one.
     fn take(&self) -> (Take<Leave>, bool) {
         let mut shared = self.lock();
         let Shared { frontier, watching } = &mut *shared;
@@ -258,7 +260,7 @@ impl Engine {
                 }
             }
             Take::Done => {}
-            // Somebody else sees to what is due next, or keeps watch.
+            // Another worker handles the lane that is due next, or keeps watch.
             _ if watching.is_none() || frontier.is_due(now) => self.idle.notify_one(),
             _ => {}
         }
@@ -275,18 +277,18 @@ impl Engine {
         tokio::select! {
             () = sleep => {}
             () = self.watch.notified() => {}
-            // All others may be busy with long requests.
+            // All other workers may be busy with long requests.
             () = self.idle.notified() => {}
         }
     }
 
-    /// This worker ends; so will the others, one waking the next.
+    /// Ends this worker and wakes the next, which ends too.
     fn pass_on(&self) {
         self.idle.notify_one();
         self.watch.notify_one();
     }
 
-    /// The URL at spool offset `offset`.
+    /// Returns the URL at spool offset `offset`.
     pub(crate) fn url_of(&self, offset: u64) -> Option<Url> {
         let mut line = Vec::new();
         self.spool.read(offset, &mut line).ok()?;
@@ -296,7 +298,7 @@ impl Engine {
         }
     }
 
-    /// The text of the URL at spool offset `offset`, as it was given.
+    /// Returns the text of the URL at spool offset `offset`, as it was given.
     pub(crate) fn given(&self, offset: u64) -> Option<String> {
         let mut line = Vec::new();
         self.spool.read(offset, &mut line).ok()?;
@@ -312,7 +314,7 @@ impl Engine {
         self.write_unlisted(offset, row);
     }
 
-    /// [`Self::write`] for a failure that was told already.
+    /// Does the same as [`Self::write`] for a failure that was reported already.
     pub(crate) fn write_unlisted(&self, offset: u64, row: &Row<'_>) {
         match self.output.write(offset, row) {
             Written::Closed => {
@@ -326,7 +328,7 @@ impl Engine {
         }
     }
 
-    /// A URL that ends without a request.
+    /// Ends a URL without a request.
     fn dropped(&self, lane: u32, pending: &Pending, why: &str) {
         let name = {
             let mut shared = self.lock();
@@ -339,8 +341,8 @@ impl Engine {
         );
     }
 
-    /// What is set aside is not waited for: with a state folder it stays for a later run, else it fails.
-    /// Returns how many URLs stay.
+    /// Ends the wait for URLs that are set aside. With a state folder they stay for a later run,
+    /// else they fail. Returns how many URLs stay.
     pub(crate) fn settle_set_aside(&self) -> u64 {
         let mut left = 0;
         loop {
@@ -359,12 +361,12 @@ impl Engine {
         }
     }
 
-    /// Writes gathered lines and, with `--state`, what was learned; every second until the run ends.
+    /// Writes buffered lines and, with `--state`, learned state, every second until the run ends.
     pub(crate) async fn keep_up(self: Arc<Self>) {
         loop {
             tokio::time::sleep(KEEP_EVERY).await;
             let engine = Arc::clone(&self);
-            // Storage may take its time; workers must not wait for it.
+            // Storage may be slow, and workers must not wait for it.
             let _ = tokio::task::spawn_blocking(move || engine.keep()).await;
         }
     }
@@ -375,7 +377,7 @@ impl Engine {
             self.stop();
         }
         let Some(store) = &self.store else { return };
-        // One call at a time: an older snapshot must not be written after a newer one.
+        // One call runs at a time: an older snapshot must not be written after a newer one.
         let _order = self.keeping.lock().unwrap_or_else(PoisonError::into_inner);
         // The order matters: states that are read from now on cover all older records.
         let active = match self.sent.as_ref().map(SentLog::rotate) {
@@ -415,7 +417,7 @@ impl Engine {
         }
     }
 
-    /// A robots answer to be kept with the next write.
+    /// Queues an answer about robots.txt for the next write.
     pub(crate) fn keep_robots(&self, origin: &str, cached: Cached) {
         if self.store.is_some() {
             self.robots_kept
@@ -425,7 +427,7 @@ impl Engine {
         }
     }
 
-    /// What earlier runs know of a lane just made.
+    /// Restores a new lane's state from earlier runs.
     pub(crate) fn introduce(&self, lane: u32) {
         super::ingest::introduce(self, &mut self.lock().frontier, lane);
     }

@@ -1,8 +1,9 @@
-//! What failed, for the end of the run: the first few by name, the rest by number.
+//! The failures of a run, for its summary: the first few by name, the rest as a count.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Listed by name. More would push the summary off the screen; the results have them all.
+/// The number of failures listed by name. More would push the summary off the screen; the results
+/// have them all.
 const LISTED_MAX: usize = 20;
 
 #[derive(Debug, Default)]
@@ -22,7 +23,7 @@ impl Failures {
         }
     }
 
-    /// The first few, and how many there were.
+    /// Returns the first few failures and the number of all.
     pub(crate) fn told(&self) -> (Vec<String>, u64) {
         self.0
             .lock()

@@ -1,11 +1,13 @@
-//! Which URL is next?
+//! The frontier decides which URL is next.
 //!
-//! URLs of one origin form a [`Lane`]: a queue of spool offsets, the requests that go again, and what its
-//! robots.txt says. Lanes wait in one queue ordered by next allowed time, so a slow host never delays a fast
-//! one, and a waiting lane holds no worker: a worker gets a URL only together with leave to send it.
+//! URLs of one origin form a [`Lane`]: a queue of spool offsets, the requests that are retried, and
+//! the state of its robots.txt. Lanes wait in one queue ordered by next allowed time, so a slow
+//! host never delays a fast one. A waiting lane holds no worker, because a worker gets a URL only
+//! together with a permit.
 //!
-//! Nothing here sleeps or sends. A lane is *scheduled* (it has a time), *parked* under a key (one of that
-//! key's requests must come back first) or idle (nothing to do, or its robots.txt is on its way).
+//! Nothing here sleeps or sends. A lane is *scheduled*, *parked* or *idle*. A scheduled lane has a
+//! time. A parked lane waits until a request of its key comes back. An idle lane has nothing to do,
+//! or its robots.txt is on its way.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,45 +29,45 @@ mod gates;
 
 use gates::{GATES, Gate};
 
-/// A lane's number; lanes live as long as the run.
+/// A lane's number. Lanes live as long as the run.
 pub(crate) type LaneId = u32;
 
-/// All that waits.
+/// All waiting URLs, and the lanes that hold them.
 pub(crate) struct Frontier {
     lanes: Vec<Lane>,
     by_origin: HashMap<Box<str>, LaneId>,
     due: NextQueue<(LaneId, u32)>,
     /// Lanes to wake when a request of this key comes back.
     parked: HashMap<Key, Vec<LaneId>>,
-    /// Lines of lanes before keys that many of them share.
+    /// Queues of lanes for keys that many lanes share.
     gates: Vec<Gate>,
     gate_of: HashMap<Key, u32>,
-    /// Requests that wait to be sent, robots.txt included.
+    /// The number of requests that wait to be sent, robots.txt included.
     waiting: u64,
-    /// Of these, how many belong to lanes set aside.
+    /// The number of these that belong to lanes set aside.
     aside: u64,
-    /// Requests under way.
+    /// The number of requests in flight.
     in_flight: u64,
     /// More URLs may come.
     input_open: bool,
-    /// Orders what goes again at the same time.
+    /// Orders retries that are due at the same time.
     sequence: u64,
     robots: bool,
-    /// Lanes whose learned state changed since it was last kept.
+    /// Lanes whose learned state changed since it was last stored.
     dirty: Vec<LaneId>,
     sum: Tally,
-    /// What the run has to spend on retries.
+    /// The run's retry budget.
     budget: Budget,
     patience: Patience,
 }
 
-/// What a worker gets.
+/// The next action of a worker.
 pub(crate) enum Take<P> {
     /// Send this.
     Send(Job<P>),
-    /// Find out the address of this lane's host: its key is made of it.
+    /// Resolve the address of this lane's host, which is part of its key.
     Resolve(LaneId),
-    /// This URL ends here without a request, and why.
+    /// End this URL without a request, for this reason.
     Drop(LaneId, Box<Pending>, String),
     /// Nothing may leave before this time, or before a report or more input comes.
     Wait(Option<Timestamp>),
@@ -73,29 +75,29 @@ pub(crate) enum Take<P> {
     Done,
 }
 
-/// A request with leave to send it.
+/// A request with its permit.
 pub(crate) struct Job<P> {
     pub(crate) lane: LaneId,
     pub(crate) pending: Box<Pending>,
     pub(crate) permit: P,
 }
 
-/// Why a lane has no leave.
+/// Why a lane gets no permit.
 pub(crate) enum Refused {
-    /// Ask again then.
+    /// Ask again at this time.
     At(Timestamp),
-    /// Ask again then, or when a request of this key has come back.
+    /// Ask again at this time, or when a request of this key has come back.
     Slot(Timestamp, Key),
-    /// Ask again then, or when the coordinator has answered for one of its keys.
+    /// Ask again at this time, or when the coordinator has answered for one of its keys.
     Asked(Timestamp),
-    /// The same, of a key that many lanes share.
+    /// The same as [`Self::At`], for a key that many lanes share.
     Shared(Timestamp, Key),
-    /// Longer than anybody should wait, and why.
+    /// The wait is longer than a run waits, and why.
     SetAside(String),
 }
 
 impl Frontier {
-    /// Nothing waits yet. `robots`: each origin's robots.txt comes first.
+    /// Returns an empty frontier. `robots` means that each origin's robots.txt comes first.
     pub(crate) fn new(robots: bool, patience: Patience) -> Self {
         Self {
             lanes: Vec::new(),
@@ -117,7 +119,7 @@ impl Frontier {
         }
     }
 
-    /// The lane of `url`, made with `keys` if it is new; and whether it is.
+    /// Returns the lane of `url`, and whether it is new. A new lane is made with `keys`.
     pub(crate) fn lane_of(
         &mut self,
         url: &Url,
@@ -173,7 +175,7 @@ impl Frontier {
         }
     }
 
-    /// Puts a request back that was refused or failed: behind all that wait, and not before
+    /// Puts a request that was refused or failed behind all that wait. It does not leave before
     /// `not_before`.
     pub(crate) fn put_back(
         &mut self,
@@ -195,7 +197,7 @@ impl Frontier {
         self.schedule(id, now.max(not_before));
     }
 
-    /// Puts a request in front that a redirect led to lane `id`.
+    /// Puts a request that a redirect led to lane `id` in front.
     pub(crate) fn put_redirected(&mut self, id: LaneId, pending: Box<Pending>, now: Timestamp) {
         if pending.purpose != Purpose::Page {
             return self.put_back(id, pending, now, now);
@@ -215,7 +217,7 @@ impl Frontier {
         lane
     }
 
-    /// No more URLs will be added.
+    /// Closes the input: no more URLs will be added.
     pub(crate) fn close_input(&mut self) {
         self.input_open = false;
     }
@@ -228,12 +230,14 @@ impl Frontier {
         self.in_flight
     }
 
-    /// Is something due at `now`? (Out-of-date entries count; the asker finds out.)
+    /// Returns whether something is due at `now`. Out-of-date entries count too, and the caller
+    /// detects them.
     pub(crate) fn is_due(&self, now: Timestamp) -> bool {
         self.due.peek_due().is_some_and(|at| at <= now)
     }
 
-    /// The next request that may leave at `now`. `may_leave` asks the limits; `look` reads a page's URL.
+    /// Returns the next request that may leave at `now`. `may_leave` asks the limits, and `look`
+    /// reads a page's URL.
     pub(crate) fn take<P>(
         &mut self,
         now: Timestamp,
@@ -310,7 +314,7 @@ impl Frontier {
         Take::Wait(self.due.peek_due())
     }
 
-    /// The keys of lane `id` are known now.
+    /// Sets the keys of lane `id`, which are known now.
     pub(crate) fn resolved(&mut self, id: LaneId, keys: Box<[KeySet]>, now: Timestamp) {
         let lane = &mut self.lanes[id as usize];
         lane.keys = keys;
@@ -318,7 +322,7 @@ impl Frontier {
         self.schedule(id, now);
     }
 
-    /// A request came back; whoever waited for its slot is asked again.
+    /// Handles a request that came back, and schedules the lanes that waited for its slot.
     pub(crate) fn came_back(&mut self, id: LaneId, now: Timestamp) {
         self.in_flight -= 1;
         self.lanes[id as usize].in_flight -= 1;
@@ -329,13 +333,13 @@ impl Frontier {
             }
             self.lanes[id as usize].keys = keys;
         }
-        // Its answer may have made the next one due sooner.
+        // The answer may make the next request due sooner.
         if !self.lanes[id as usize].is_empty() {
             self.schedule(id, now);
         }
     }
 
-    /// Whoever waits for `key` may have more luck now.
+    /// Schedules the lanes that wait for `key`, since it may have a permit now.
     pub(crate) fn ask_again(&mut self, key: &Key, now: Timestamp) {
         if let Some(&gate) = self.gate_of.get(key) {
             self.schedule_gate(gate, now);
@@ -345,8 +349,8 @@ impl Frontier {
         }
     }
 
-    /// Returns what the failure of a request of lane `id` means for `pending`. The `company` in
-    /// `failed` is found here.
+    /// Returns what the failure of a request of lane `id` means for `pending`. This function fills
+    /// in the `company` of `failed`.
     pub(crate) fn failed(
         &mut self,
         id: LaneId,
@@ -368,18 +372,18 @@ impl Frontier {
         lane.health.failed(now, pending, &failed, &self.patience)
     }
 
-    /// A request of lane `id` was served.
+    /// Records that a request of lane `id` was served.
     pub(crate) fn served(&mut self, id: LaneId) {
         self.lanes[id as usize].health.served();
     }
 
-    /// The first try of a page of lane `id` is over.
+    /// Records that the first try of a page of lane `id` is over.
     pub(crate) fn tried(&mut self, id: LaneId) {
         let untried = &mut self.lanes[id as usize].untried_in_flight;
         *untried = untried.saturating_sub(1);
     }
 
-    /// The retry budgets that a request of lane `id` pays into and takes out of.
+    /// Returns the retry budgets that a request of lane `id` pays into and takes out of.
     pub(crate) fn accounts(&mut self, id: LaneId) -> [Account<'_>; 2] {
         [
             Account {
@@ -393,7 +397,7 @@ impl Frontier {
         ]
     }
 
-    /// A page of lane `id` is over.
+    /// Records that a page of lane `id` is over.
     pub(crate) fn over(&mut self, id: LaneId, failed: bool) {
         for tally in [&mut self.lanes[id as usize].tally, &mut self.sum] {
             if failed {
@@ -404,7 +408,7 @@ impl Frontier {
         }
     }
 
-    /// An answer came.
+    /// Records an answer to a request of lane `id`.
     pub(crate) fn answered(&mut self, id: LaneId, bytes: u64, refused: bool) {
         for tally in [&mut self.lanes[id as usize].tally, &mut self.sum] {
             tally.bytes += bytes;
@@ -412,18 +416,18 @@ impl Frontier {
         }
     }
 
-    /// What all lanes did.
+    /// Returns the sum of all lanes' counts.
     pub(crate) fn sum(&self) -> Tally {
         self.sum
     }
 
-    /// What is known of lane `id`'s robots.txt changed.
+    /// Sets the state of lane `id`'s robots.txt.
     pub(crate) fn robots_answered(&mut self, id: LaneId, standing: Standing, now: Timestamp) {
         self.lanes[id as usize].robots = standing;
         self.schedule(id, now);
     }
 
-    /// Lane `id`'s learned state changed.
+    /// Marks that lane `id`'s learned state changed.
     pub(crate) fn learned(&mut self, id: LaneId) {
         let lane = &mut self.lanes[id as usize];
         if !std::mem::replace(&mut lane.dirty, true) {
@@ -431,7 +435,7 @@ impl Frontier {
         }
     }
 
-    /// The lanes that changed since the last call.
+    /// Returns the lanes that changed since the last call.
     pub(crate) fn take_dirty(&mut self) -> Vec<LaneId> {
         let dirty = std::mem::take(&mut self.dirty);
         for &id in &dirty {
@@ -440,7 +444,7 @@ impl Frontier {
         dirty
     }
 
-    /// Takes out one URL of a lane that was set aside, and why it was.
+    /// Takes out one URL of a lane that was set aside, with the reason.
     pub(crate) fn drain_set_aside(&mut self) -> Option<(LaneId, Box<Pending>, String)> {
         let id = self
             .lanes
@@ -486,7 +490,7 @@ impl Frontier {
         }
     }
 
-    /// A page of lane `id` has no leave: it waits, or its host is given up.
+    /// Handles a page of lane `id` without a permit: it waits, or its host is given up.
     fn refused_page(&mut self, id: LaneId, refused: Refused, now: Timestamp) {
         let lane = &mut self.lanes[id as usize];
         let deadline = match refused {

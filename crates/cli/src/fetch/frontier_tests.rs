@@ -84,7 +84,7 @@ fn a_lane_without_a_slot_is_woken_by_the_report_and_not_by_the_clock() {
         matches!(frontier.take(at(0.0), full, |_| None), Take::Wait(Some(t)) if t == at(120.0))
     );
     frontier.came_back(id, at(1.0));
-    // Both lanes of the key: its http and its https one.
+    // The key has two lanes: its http and its https one.
     let offsets = [
         sent(take(&mut frontier, at(1.0))).1.offset,
         sent(take(&mut frontier, at(1.0))).1.offset,
@@ -92,11 +92,12 @@ fn a_lane_without_a_slot_is_woken_by_the_report_and_not_by_the_clock() {
     assert_eq!(offsets.iter().sum::<u64>(), 5);
     frontier.came_back(0, at(2.0));
     frontier.came_back(1, at(2.0));
-    // Before this fix the entries left over from waiting kept the run alive until leases ran out.
+    // Out-of-date entries of earlier waits once kept the run alive until leases expired.
     assert!(matches!(take(&mut frontier, at(2.0)), Take::Done));
 }
 
-/// Told to wait a second for its next page, the answer to its last one may have doubled its rate.
+/// A lane may be due earlier than the limits said, because the answer to its last page can double
+/// its rate.
 #[test]
 fn a_lane_that_waits_for_its_time_is_asked_again_at_a_report() {
     let mut frontier = frontier(false, &[("http://a/", 1), ("http://a/", 2)]);
@@ -119,7 +120,7 @@ fn a_page_that_came_back_goes_behind_all_that_waited_then_and_not_before_its_tim
     frontier.put_back(id, second, Timestamp::ZERO, at(1.0));
     frontier.came_back(id, at(1.0));
     frontier.came_back(id, at(1.0));
-    // It comes after the others came back.
+    // This page is added after the others came back.
     frontier.add(id, 4, at(1.0));
     for (offset, why) in [
         (3, "it waited when the others came back"),
@@ -342,7 +343,7 @@ fn lanes_that_share_a_key_stand_in_line_and_are_not_all_asked_each_time() {
     let mut free_at = at(0.0);
     let (mut asked, mut seen, mut now) = (0, Vec::new(), at(0.0));
     loop {
-        // One request each 100 ms for all of them together.
+        // All lanes together may send one request each 100 ms.
         let may = |_: &Lane| {
             asked += 1;
             if free_at > now {
@@ -387,7 +388,7 @@ fn the_page_that_robots_forbids_is_the_page_that_is_dropped() {
     let Take::Send(job) = frontier.take(at(1.0), |_| Ok(()), look) else {
         panic!("not sent")
     };
-    // It goes again, but not before a while: the fresh one is next.
+    // The retry has a delay, so the fresh page is next.
     frontier.put_back(id, job.pending, at(50.0), at(1.0));
     frontier.came_back(id, at(1.0));
     let Take::Drop(_, page, _) = frontier.take(at(1.0), |_| Ok(()), look) else {

@@ -1,4 +1,5 @@
-//! The input becomes the spool and the frontier, line by line, while pages are already being fetched.
+//! Reads the input into the spool and the frontier, line by line, while pages are already being
+//! fetched.
 
 use std::sync::Arc;
 
@@ -13,19 +14,20 @@ use super::robots::{self, Rules, Standing};
 use super::spool::SpoolWriter;
 use crate::exit::{Wrong, io_words};
 
-/// URLs added under one lock. Long enough to be cheap, short enough that no worker waits long.
+/// URLs added under one lock. A batch is long enough to be cheap and short enough that no worker
+/// waits long.
 const BATCH: usize = 512;
 
-/// What reading the input came to.
+/// The result of reading the input.
 #[derive(Debug, Default)]
 pub(crate) struct Ingested {
-    /// Lines that are no URL.
+    /// The number of lines that are not a URL.
     pub(crate) malformed: u64,
     /// The input was not read to its end.
     pub(crate) cut: bool,
 }
 
-/// Where the input stands at the start.
+/// The input and its state at the start.
 pub(crate) struct Ingest {
     pub(crate) sources: Sources,
     pub(crate) writer: SpoolWriter,
@@ -35,7 +37,7 @@ pub(crate) struct Ingest {
 }
 
 impl Ingest {
-    /// Reads everything; blocks while standard input does.
+    /// Reads the whole input. Blocks while standard input does.
     pub(crate) fn run(mut self, engine: &Arc<Engine>) -> Ingested {
         let mut ingested = Ingested::default();
         if let Err(why) = self.read(engine, &mut ingested) {
@@ -93,7 +95,7 @@ impl Ingest {
             }
             let offset = self.writer.push(&line).map_err(|why| spool_wrong(&why))?;
             batch.line(offset, &line, &place, ingested);
-            // What is queued must be readable, and an input that pauses must not keep back what it gave.
+            // Queued URLs must be readable, and an input that pauses must not hold back its lines.
             if batch.urls.len() >= BATCH || !self.sources.has_more_at_hand() {
                 self.writer.flush().map_err(|why| spool_wrong(&why))?;
                 batch.flush();
@@ -109,7 +111,8 @@ impl Ingest {
         Ok(())
     }
 
-    /// The `lines` that an earlier run copied: they are to be the same. A list may have grown since.
+    /// Skips `lines` lines that an earlier run copied, and checks that they are the same. The list
+    /// may have grown since.
     fn skip_copied(&mut self, engine: &Engine, lines: u64) -> Result<(), Wrong> {
         let (mut given, mut odd) = (Vec::new(), None);
         let compare = |_, copied: &[u8]| {
@@ -181,7 +184,7 @@ impl Batch<'_> {
             let mut shared = self.engine.lock();
             let now = self.engine.limits.now();
             for (url, offset) in self.urls.drain(..) {
-                // A lane that is known needs no keys made.
+                // A known lane needs no new keys.
                 let mut wrong = None;
                 let (lane, new) = shared.frontier.lane_of(&url, || {
                     self.engine.limits.keys(&url).unwrap_or_else(|why| {
@@ -209,7 +212,7 @@ impl Batch<'_> {
     }
 }
 
-/// What earlier runs know of a new lane.
+/// Restores a new lane's state from earlier runs.
 pub(crate) fn introduce(engine: &Engine, frontier: &mut super::frontier::Frontier, lane: LaneId) {
     let lane = frontier.lane_mut(lane);
     let Some(store) = &engine.store else { return };

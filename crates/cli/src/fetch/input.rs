@@ -1,7 +1,8 @@
-//! URLs as they come: from arguments, a file or standard input, one a line, never all in memory.
+//! Reads URLs from arguments, a file or standard input, one per line, and never holds all of them
+//! in memory.
 //!
-//! A line is bounded, so that a binary file given by mistake costs neither memory nor an endless wait for its
-//! first newline.
+//! The length of a line is bounded. So a binary file that is given by mistake costs neither memory
+//! nor an endless wait for its first newline.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
@@ -12,29 +13,30 @@ use url::Url;
 
 use crate::exit::{Wrong, url_words};
 
-/// Longest line, in bytes. RFC 9110 section 4.1 asks for URLs of 8,000 to work; servers refuse far earlier.
+/// The longest line, in bytes. RFC 9110 section 4.1 asks for support of URLs of 8,000; servers
+/// refuse far earlier.
 pub(crate) const LINE_MAX: usize = 64 * 1024;
 
-/// What some editors put before a text.
+/// The byte order mark, which some editors put before a text.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// A file with a zero in its first bytes is no list.
+/// A file with a zero among this many first bytes is not a list.
 const TEXT_LOOKED_AT: usize = 1024;
 
-/// One after the other: arguments, then the file or standard input.
+/// The sources in order: arguments, then the file or standard input.
 pub(crate) struct Sources(Vec<Source>);
 
 struct Source {
-    /// As complaints name it: `urls.txt`, `standard input`, `arguments`.
+    /// The name in error messages: `urls.txt`, `standard input`, `arguments`.
     name: String,
-    /// Which file it is, if it is one.
+    /// The file's path, if the source is a file.
     file: Option<PathBuf>,
     reader: Reader,
-    /// Lines read so far.
+    /// The number of lines read so far.
     line: u64,
 }
 
-/// A buffer that can be looked into without reading.
+/// A buffer whose content can be inspected without a read.
 struct Reader(BufReader<Box<dyn Read + Send>>);
 
 impl Reader {
@@ -42,7 +44,7 @@ impl Reader {
         Self(BufReader::with_capacity(LINE_MAX, Box::new(reader)))
     }
 
-    /// Does it begin with what no text has?
+    /// Returns whether it begins with a byte that no text contains.
     fn is_binary(&mut self) -> bool {
         let begin = self.0.fill_buf().unwrap_or_default();
         begin.iter().take(TEXT_LOOKED_AT).any(|byte| *byte == 0)
@@ -53,7 +55,7 @@ impl Reader {
     }
 }
 
-/// Where a line came from.
+/// The source and number of a line.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) source: String,
@@ -67,7 +69,7 @@ impl std::fmt::Display for Place {
 }
 
 impl Sources {
-    /// Opens what the command line names; with no URL at all, standard input.
+    /// Opens the sources of the command line, or standard input if there is no URL at all.
     pub(crate) fn open(urls: &[String], file: Option<&Path>) -> Result<Self, Wrong> {
         let mut sources = Vec::new();
         let mut stdin_named = false;
@@ -99,7 +101,7 @@ impl Sources {
                     )));
                 }
                 let mut reader = Reader::new(file);
-                // A pipe may take its time.
+                // A pipe may be slow, so only a file is checked.
                 if found.is_ok_and(|found| found.is_file()) && reader.is_binary() {
                     return Err(Wrong(format!(
                         "{}: is no text; a file with one URL a line is needed (of a packed one: zcat FILE | politely fetch -)",
@@ -121,25 +123,26 @@ impl Sources {
         Ok(Self(sources))
     }
 
-    /// A list at hand.
+    /// Returns a list in memory as a source.
     pub(crate) fn of_bytes(name: &str, list: Vec<u8>) -> Self {
         let reader = Reader::new(Cursor::new(list));
         Self(vec![Source::new(name.to_owned(), reader)])
     }
 
-    /// Is there anything to read?
+    /// Returns whether there is nothing to read.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Is what stands at `path` read here? Writing there would destroy what is still to be read.
+    /// Returns whether the file at `path` is one of the sources. Writing there would destroy unread
+    /// input.
     pub(crate) fn reads(&self, path: &Path) -> bool {
         let files = self.0.iter().filter_map(|source| source.file.as_deref());
         files.into_iter().any(|file| is_same_file(file, path))
     }
 
-    /// The next line without its end, in `line`; its place, or `None` at the very end. A line longer than
-    /// [`LINE_MAX`] is cut there and its rest skipped.
+    /// Reads the next line without its end into `line`. Returns its place, or `None` at the end. A
+    /// line longer than [`LINE_MAX`] is cut there, and its rest is skipped.
     pub(crate) fn next_line(&mut self, line: &mut Vec<u8>) -> Result<Option<Place>, Wrong> {
         while let Some(source) = self.0.first_mut() {
             line.clear();
@@ -161,7 +164,7 @@ impl Sources {
         Ok(None)
     }
 
-    /// Is the next line there without waiting for anybody?
+    /// Returns whether the next line can be read without waiting.
     pub(crate) fn has_more_at_hand(&self) -> bool {
         self.0
             .first()
@@ -199,14 +202,14 @@ fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> 
     Ok(true)
 }
 
-/// What a line says.
+/// The content of a line.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Line {
     /// Blank, or a comment.
     Nothing,
     /// A URL that can be fetched.
     Url(Url),
-    /// Something else, and why.
+    /// Not a URL that can be fetched, and why.
     Malformed(String),
 }
 
@@ -222,7 +225,7 @@ impl Line {
         let Ok(text) = std::str::from_utf8(line) else {
             return Self::Malformed("not UTF-8".to_owned());
         };
-        // Parsers drop tabs and line ends wherever they stand, and what is left is another URL.
+        // Parsers drop tabs and line ends anywhere in the text, and the result is another URL.
         if text.contains(char::is_control) {
             return Self::Malformed("a tab or another control character in it".to_owned());
         }
@@ -240,7 +243,7 @@ impl Line {
     }
 }
 
-/// Do two paths lead to one file?
+/// Returns whether two paths lead to one file.
 pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
     let identity = |path: &Path| {
         let found = std::fs::metadata(path)
@@ -251,12 +254,12 @@ pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
     identity(one).is_some_and(|file| identity(other) == Some(file))
 }
 
-/// Is what was given as a URL rather a file, which may be a list of them?
+/// Returns whether an argument given as a URL is a file, which may be a list of URLs.
 pub(crate) fn is_list(given: &str) -> bool {
     !matches!(Line::parse(given.as_bytes()), Line::Url(_)) && Path::new(given).is_file()
 }
 
-/// A URL without user and password, which are nobody's to read over a shoulder or in a log.
+/// Returns a URL without user and password, so that neither appears on a screen or in a log.
 pub(crate) fn without_login(url: &str) -> String {
     let begin = url.find("://").map_or(0, |scheme| scheme + 3);
     let authority = url[begin..].split(['/', '?', '#']).next().unwrap_or("");
@@ -266,7 +269,7 @@ pub(crate) fn without_login(url: &str) -> String {
     }
 }
 
-/// A line as it may be shown: bounded, and without anything a terminal would obey.
+/// Returns a line for display: bounded, and without terminal control characters.
 pub(crate) fn shown(line: &[u8]) -> String {
     const SHOWN_MAX: usize = 200;
     let text = String::from_utf8_lossy(&line[..line.len().min(SHOWN_MAX * 4)]);

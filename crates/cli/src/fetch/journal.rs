@@ -1,41 +1,43 @@
-//! Which URLs are finished: one record of fixed size per URL, written with one `write` the moment its result
-//! line is out, so that a kill -9 loses nothing that was said to be done.
+//! The journal of finished URLs. One `write` adds a record of fixed size as soon as the URL's
+//! result line is out. So a kill -9 loses no URL that was reported as done.
 //!
-//! A record is the URL's spool offset, the length of the results file after its line, and a checksum. On
-//! resume a torn or wrong record and everything after it is cut; the result line of a URL whose record did
-//! not make it (there is at most one) is cut from the results as well, because that URL is fetched again.
+//! A record is the URL's spool offset, the length of the results file after its line, and a
+//! checksum. On resume, a torn or wrong record and all records after it are cut. At most one URL
+//! has a result line without a record. Its line is cut from the results as well, because the URL is
+//! fetched again.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-/// offset u64, results length u64 with the outcome in its top bit, checksum u32; little-endian.
+/// The size of a record: offset u64, results length u64 with the outcome in its top bit, checksum
+/// u32; little-endian.
 const RECORD: usize = 20;
-/// The top bit of the length: this URL failed.
+/// The top bit of the length means that the URL failed.
 const FAILED: u64 = 1 << 63;
 
 /// The open journal.
 #[derive(Debug)]
 pub(crate) struct Journal {
     file: File,
-    /// Bytes that are whole records.
+    /// The length of the whole records, in bytes.
     len: u64,
 }
 
-/// What a journal of an earlier run says.
+/// The content of an earlier run's journal.
 #[derive(Debug, Default)]
 pub(crate) struct Finished {
-    /// Spool offsets, ascending.
+    /// The spool offsets, ascending.
     offsets: Vec<u64>,
     pub(crate) fetched: u64,
     pub(crate) failed: u64,
-    /// Length of the results file after the last record's line.
+    /// The length of the results file after the last record's line.
     pub(crate) results_len: u64,
     at: usize,
 }
 
 impl Finished {
-    /// Is the URL at `offset` finished? To be asked with ascending offsets.
+    /// Returns whether the URL at `offset` is finished. Calls must have ascending offsets.
     pub(crate) fn has(&mut self, offset: u64) -> bool {
         while self.offsets.get(self.at).is_some_and(|&done| done < offset) {
             self.at += 1;
@@ -49,7 +51,7 @@ impl Finished {
 }
 
 impl Journal {
-    /// Opens or makes the journal at `path` and reads what it says.
+    /// Opens or makes the journal at `path` and reads its content.
     pub(crate) fn open(path: &Path) -> io::Result<(Self, Finished)> {
         let mut file = OpenOptions::new()
             .read(true)
@@ -78,7 +80,8 @@ impl Journal {
         Ok((Self { file, len }, finished))
     }
 
-    /// The URL at `offset` is finished, and the results are `results_len` bytes long with its line.
+    /// Records that the URL at `offset` is finished, and that the results have `results_len` bytes
+    /// with its line.
     pub(crate) fn record(&mut self, offset: u64, results_len: u64, failed: bool) -> io::Result<()> {
         let record = encode(offset, results_len | if failed { FAILED } else { 0 });
         if let Err(why) = self.file.write_all(&record) {
@@ -110,7 +113,8 @@ fn decode(record: &[u8; RECORD]) -> Option<(u64, u64)> {
     }
 }
 
-/// FNV-1a, 32 bits: tells a torn or zeroed record from a whole one; not against malice.
+/// Returns the FNV-1a hash of 32 bits. It tells a torn or zeroed record from a whole one, and does
+/// not protect against malice.
 fn checksum(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |sum: u32, &byte| {
         (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193)

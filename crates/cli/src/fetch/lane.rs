@@ -1,4 +1,4 @@
-//! One origin's URLs, and what would be done with them now.
+//! The URLs of one origin, and the decision which of them is next.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -15,43 +15,43 @@ use super::robots::{Rules, Standing};
 
 /// One origin's URLs.
 pub(crate) struct Lane {
-    /// `https://example.com`, no path.
+    /// `https://example.com`, without a path.
     pub(crate) origin: Box<str>,
-    /// The keys a request may leave under, one for each egress that has its own; the first gives the lane
-    /// its name. None yet: the host's address has to be found out.
+    /// The keys of the lane's requests, one set for each egress that has its own. The first one
+    /// names the lane. It is empty until the host's address is known.
     pub(crate) keys: Box<[KeySet]>,
     pub(super) resolving: bool,
-    /// It stands in a gate's line.
+    /// The lane stands in a gate's queue.
     pub(super) in_line: bool,
     pub(super) fresh: VecDeque<u64>,
-    /// URLs ever added to `fresh`.
+    /// The number of URLs ever added to `fresh`.
     pub(super) added: u64,
     pub(super) returned: Returned,
-    /// Pages under way that never failed.
+    /// Pages in flight that never failed.
     pub(super) untried_in_flight: u32,
     pub(crate) health: Health,
-    /// Fetches of robots.txt, also for other origins that redirected here; they go before pages.
+    /// Fetches of robots.txt, also for other origins that redirected here. They go before pages.
     pub(super) errands: VecDeque<Box<Pending>>,
-    /// The errands' backoff: none goes before.
+    /// The backoff of `errands`: none of them leaves before this time.
     pub(super) errands_not_before: Timestamp,
     pub(crate) robots: Standing,
-    /// When it is looked at next, if it is scheduled.
+    /// The time of its next turn, if it is scheduled.
     pub(super) due: Option<Timestamp>,
-    /// Entries of the queue with another stamp are out of date.
+    /// Queue entries with another stamp are out of date.
     pub(super) stamp: u32,
     pub(crate) in_flight: u32,
-    /// Since when the first in line has been first.
+    /// The time since when the first URL in the queue has been first.
     pub(super) first_since: Timestamp,
-    /// What the lane has to spend on retries.
+    /// The lane's retry budget.
     pub(super) budget: Budget,
     pub(crate) tally: Tally,
-    /// The learned state changed since it was last kept.
+    /// The learned state changed since it was last stored.
     pub(super) dirty: bool,
-    /// Its hold is too long to wait for.
+    /// The hold is too long to wait for, and why.
     pub(super) set_aside: Option<Box<str>>,
 }
 
-/// What a lane did.
+/// A lane's counts of pages, requests and bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) pages: u64,
@@ -61,15 +61,15 @@ pub(crate) struct Tally {
     pub(crate) bytes: u64,
 }
 
-/// Pages that came back. Few lanes have any, so that an empty one takes no more than a pointer.
+/// Pages that came back. Few lanes have any, so an empty value takes only a pointer.
 #[derive(Default)]
 pub(super) struct Returned(Option<Box<Queues>>);
 
 #[derive(Default)]
 struct Queues {
-    /// Redirected here, and not tried yet.
+    /// Pages redirected here that were not tried yet.
     redirected: VecDeque<Box<Pending>>,
-    /// Refused or failed, in the order in which they came back.
+    /// Pages that were refused or failed, in the order in which they came back.
     ready: BinaryHeap<Reverse<Ready>>,
     /// Pages that wait for a time of their own.
     resting: BinaryHeap<Reverse<Resting>>,
@@ -77,7 +77,7 @@ struct Queues {
 
 /// A page's place in its lane's queue.
 struct Ready {
-    /// URLs added to the lane before the page came back: these go first.
+    /// URLs added to the lane before the page came back. These go first.
     behind: u64,
     sequence: u64,
     pending: Box<Pending>,
@@ -100,17 +100,17 @@ impl Returned {
     }
 }
 
-/// Which page of a lane is next.
+/// The next page of a lane.
 enum First {
     Redirected,
     Ready,
     Fresh,
-    /// None before this time.
+    /// No page before this time.
     At(Timestamp),
     None,
 }
 
-/// What a lane would do now.
+/// The next action of a lane.
 pub(super) enum Next {
     Nothing,
     Resolve,
@@ -122,7 +122,7 @@ pub(super) enum Next {
 }
 
 impl Lane {
-    /// An empty lane. `robots`: its robots.txt comes first.
+    /// Returns an empty lane. `robots` means that its robots.txt comes first.
     pub(super) fn new(origin: &str, keys: Box<[KeySet]>, robots: bool) -> Self {
         Self {
             origin: origin.into(),
@@ -152,14 +152,14 @@ impl Lane {
         }
     }
 
-    /// How rows and tables call it.
+    /// Returns the lane's name in result lines and tables.
     pub(crate) fn name(&self) -> &str {
         self.keys
             .first()
             .map_or(&self.origin, |keys| keys[0].as_str())
     }
 
-    /// URLs that wait.
+    /// Returns the number of URLs that wait.
     pub(crate) fn pages_waiting(&self) -> usize {
         self.fresh.len() + self.returned.len()
     }
@@ -215,7 +215,7 @@ impl Lane {
             .push_back(Box::new(Pending::robots(id, &self.origin)));
     }
 
-    /// Is the page that is next forbidden?
+    /// Returns whether the next page is forbidden.
     pub(super) fn forbidden(
         &mut self,
         rules: &Rules,
@@ -233,12 +233,12 @@ impl Lane {
         rules.forbids(&url)
     }
 
-    /// Why the page that is next is out of attempts, if it is.
+    /// Returns why the next page is out of attempts, if it is.
     pub(super) fn spent(&mut self, now: Timestamp, attempts_max: u32) -> Option<String> {
         if self.returned.len() == 0 || !matches!(self.first(now), First::Ready) {
             return None;
         }
-        // Its place depends on nothing that changes here.
+        // Nothing that changes here affects its place.
         let mut page = self.returned.queues().ready.pop()?;
         let pending = &mut page.0.pending;
         self.health.settle(pending);
@@ -273,13 +273,13 @@ impl Lane {
         }
     }
 
-    /// Puts a page in front that a redirect led here: it was not tried here yet.
+    /// Puts a page that a redirect led here in front: it was not tried here yet.
     pub(super) fn put_redirected(&mut self, pending: Box<Pending>) {
         self.returned.queues().redirected.push_back(pending);
     }
 
-    /// Returns which page is next at `now`. While the host is in trouble, a URL that was not tried
-    /// yet goes first, since its answer tells most about the host.
+    /// Returns which page is next at `now`. While the host is in trouble, an untried URL goes
+    /// first, since its answer tells most about the host.
     fn first(&mut self, now: Timestamp) -> First {
         let fresh = !self.fresh.is_empty();
         let Some(queues) = &mut self.returned.0 else {
@@ -307,7 +307,7 @@ impl Lane {
         }
     }
 
-    /// The page that is next, or the offset of one that was not tried.
+    /// Returns the next page, or the offset of an untried URL.
     fn peek(&mut self, now: Timestamp) -> Option<Result<&Pending, u64>> {
         match self.first(now) {
             First::Fresh => self.fresh.front().map(|&offset| Err(offset)),
@@ -337,14 +337,14 @@ impl Lane {
             First::At(_) | First::None => return None,
         }
         let offset = self.fresh.pop_front()?;
-        // A long queue that has drained gives its memory back.
+        // A long queue that has drained releases its memory.
         if self.fresh.capacity() > 1024 && self.fresh.len() < self.fresh.capacity() / 4 {
             self.fresh.shrink_to(self.fresh.capacity() / 2);
         }
         Some(Box::new(Pending::page(offset)))
     }
 
-    /// Does a URL wait here, or is one under way besides `besides`, that never failed?
+    /// Returns whether an untried URL waits here, or is in flight beside `besides` others.
     pub(super) fn has_untried(&self, besides: u32) -> bool {
         !self.fresh.is_empty()
             || self.untried_in_flight > besides

@@ -1,8 +1,9 @@
-//! Leave to send: each key's own limit, and on top of it what the operator set for sites and for the run.
+//! Permits: each key's own limit, and the operator's limits for sites and for the run.
 //!
-//! A request names its host's key first: that one hears the outcome and learns. An operator's numbers for a
-//! site or for the whole run are keys of their own with a fixed rate, which come after it and only know that
-//! a request is over: a refusal by one host must not slow the others that share them.
+//! A request names its host's key first. That key gets the outcome and learns from it. An
+//! operator's numbers for a site or for the whole run are keys of their own with a fixed rate. They
+//! come after the host's key, and learn only that a request is over: a refusal by one host must not
+//! slow the others that share them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,46 +26,47 @@ use crate::token;
 /// All limits of a run.
 pub(crate) struct Limits {
     limiter: Limiter,
-    /// Where the hosts' permits come from, if not from `limiter`.
+    /// The backend of the hosts' permits, if it is not `limiter`.
     fleet: Option<Limiter>,
-    /// … who keeps its limits, in words.
+    /// The name of the fleet's backend, for messages.
     pub(crate) shared_by: &'static str,
     sites: Vec<(SiteRps, Key)>,
     run: Option<Key>,
     kind: KeyKind,
-    /// Names of the ways out, one per proxy; empty: directly.
+    /// Names of the egresses, one per proxy; empty if requests go directly.
     egresses: Vec<String>,
     turn: AtomicUsize,
     per_host: usize,
-    /// Each request is written down before it leaves.
+    /// Each request is recorded before it leaves.
     is_kept: bool,
-    /// Of a host's key, if nothing else is set.
+    /// The burst of a host's key, if nothing else is set.
     burst: f64,
-    /// Of a host that is not known, requests per second.
+    /// The start rate of an unknown host, in requests per second.
     rate_start: f64,
 }
 
-/// The keys one request names, the host's first.
+/// The keys that one request names, the host's first.
 pub(crate) type KeySet = Box<[Key]>;
 
-/// Leave to send one request.
+/// The permits of one request.
 pub(crate) struct Leave {
     permit: Permit,
-    /// Of this process's own keys, where `permit` is the fleet's.
+    /// The permit for this process's own keys, if `permit` is the fleet's.
     own: Option<Permit>,
-    /// Which proxy to send through.
+    /// The proxy to send through.
     pub(crate) egress: usize,
-    /// The keys of this process that it names; empty without a state folder.
+    /// The keys of this process that the request names; empty without a state folder.
     keys: KeySet,
 }
 
-/// At the end of a run the fleet has so long to hear the last reports.
+/// The longest wait for the last reports to the fleet at the end of a run.
 const SETTLE: Duration = Duration::from_secs(3);
-/// … which is either this, or a coordinator.
+/// The name of an engine in messages.
 const STORE: &str = "the store";
-/// With it the slots of a process that was killed return after this long; a request that takes longer renews them.
+/// The default lease with `--store`: slots of a killed process are freed after it. A longer request
+/// renews its slots.
 const STORE_LEASE: Duration = Duration::from_secs(20);
-/// Waits longer than this are not waited for: the host is set aside.
+/// The longest hold that a run waits for. A host with a longer one is set aside.
 const WAIT_MAX: Duration = Duration::from_hours(1);
 
 impl Limits {
@@ -76,7 +78,7 @@ impl Limits {
         let limiter = Limiter::builder()
             .clock(clock.clone())
             .config(config)
-            // Every host of the run may be known at once.
+            // The limiter may have to know every host of the run at once.
             .capacity(usize::MAX)
             .build()
             .map_err(|why| Wrong(why.to_string()))?;
@@ -127,7 +129,7 @@ impl Limits {
         })
     }
 
-    /// Requests in flight per host, at most.
+    /// Returns the maximum of requests in flight per host.
     pub(crate) fn per_host(&self) -> usize {
         self.per_host
     }
@@ -136,7 +138,8 @@ impl Limits {
         self.limiter.now()
     }
 
-    /// The keys of requests to `url`: one set, or one per egress; none if its address has to be known first.
+    /// Returns the keys of requests to `url`: one set, or one per egress. It returns none if the
+    /// address must be resolved first.
     pub(crate) fn keys(&self, url: &Url) -> Result<Box<[KeySet]>, KeyError> {
         let host = Key::of_url(url)?;
         let first: Vec<Key> = match self.kind {
@@ -150,7 +153,7 @@ impl Limits {
                     .map(|egress| Key::egress_host(egress, host.as_str()));
                 each.collect::<Result<_, _>>()?
             }
-            // Behind a proxy nobody knows the address; the host is the nearest thing.
+            // The address behind a proxy is unknown, so the host stands in for it.
             KeyKind::Address if !self.egresses.is_empty() => vec![host],
             KeyKind::Address => match url.host() {
                 Some(url::Host::Ipv4(address)) => vec![Key::address(address.into())],
@@ -164,7 +167,7 @@ impl Limits {
             .collect())
     }
 
-    /// `key`, and after it what the operator set for sites of `url` and for the run.
+    /// Returns `key`, followed by the operator's keys for sites of `url` and for the run.
     pub(crate) fn with_shared(&self, key: Key, url: &Url) -> KeySet {
         let mut set = vec![key];
         if !self.sites.is_empty() {
@@ -183,9 +186,10 @@ impl Limits {
         set.into_boxed_slice()
     }
 
-    /// May a request of `lane` leave now?
+    /// Returns a permit if a request of `lane` may leave now.
     pub(crate) fn may_leave(&self, lane: &Lane) -> Result<Leave, Refused> {
-        // A turn is taken by leaving, not by asking; asking is done under the frontier's lock.
+        // An egress's turn passes when a request leaves, not when permits are asked for, which
+        // happens under the frontier's lock.
         let ways = self.egresses.len().max(1);
         let turn = self.turn.load(Ordering::Relaxed) % ways;
         let leave = |(permit, own), egress, keys: &KeySet| {
@@ -208,7 +212,7 @@ impl Limits {
                 Err(refusal) => Err(self.refused(refusal)),
             };
         }
-        // The egress whose turn it is, or the next that may.
+        // Asks the egress whose turn it is, then the others.
         let mut soonest: Option<Refusal> = None;
         let count = lane.keys.len();
         for egress in (0..count).map(|i| (turn + i) % count) {
@@ -225,7 +229,8 @@ impl Limits {
         }))
     }
 
-    /// Our own keys first: a permit of the fleet's that waited for them would lapse.
+    /// Asks for the permits of `keys`. The own keys come first: a permit of the fleet's that waited
+    /// for them would lapse.
     fn ask(&self, keys: &KeySet) -> Result<(Permit, Option<Permit>), Refusal> {
         let Some(fleet) = &self.fleet else {
             return Ok((self.limiter.try_acquire(&**keys)?, None));
@@ -251,7 +256,7 @@ impl Limits {
         }
         match refusal.reason {
             RefusalReason::Asked => Refused::Asked(refusal.at),
-            // Their end is a report; the time is only when a lease runs out.
+            // These waits end with a report. The given time is only the end of a lease.
             RefusalReason::Wait(Reason::InFlight | Reason::Breaker | Reason::Quarantine) => {
                 Refused::Slot(refusal.at, refusal.key)
             }
@@ -259,15 +264,15 @@ impl Limits {
         }
     }
 
-    /// Do many lanes name this key?
+    /// Returns whether many lanes name this key.
     fn is_shared(&self, key: &Key) -> bool {
         matches!(self.kind, KeyKind::Site | KeyKind::Address)
             || self.run.as_ref() == Some(key)
             || self.sites.iter().any(|(_, site)| site == key)
     }
 
-    /// The keys that a request of `lane` may leave under: with a Crawl-delay those of the first egress alone, since it is the
-    /// host's, whichever way requests leave.
+    /// Returns the keys of a request of `lane`. With a Crawl-delay only the first egress has keys,
+    /// because the delay is the host's, through whichever egress requests leave.
     fn keys_now<'a>(&self, lane: &'a Lane) -> &'a [KeySet] {
         let Some(delay) = lane.robots.crawl_delay(self.now()) else {
             return &lane.keys;
@@ -275,13 +280,13 @@ impl Limits {
         let first = &lane.keys[..lane.keys.len().min(1)];
         for keys in first {
             let limiter = self.fleet.as_ref().unwrap_or(&self.limiter);
-            // Where there is no room for the key, who asks for a permit is told so.
+            // If there is no room for the key, a request for a permit fails with that error.
             let _ = limiter.crawl_delay(&keys[0], delay);
         }
         first
     }
 
-    /// The operator's own number for `lane`, requests per second.
+    /// Returns the operator's rate for `lane`, in requests per second.
     pub(crate) fn operator_rps(&self, lane: &Lane) -> Option<f64> {
         let keys = lane.keys.first()?;
         self.sites
@@ -290,12 +295,12 @@ impl Limits {
             .map(|(site, _)| site.rps)
     }
 
-    /// Requests per second that leave for `key`, as far as it is known here.
+    /// Returns the rate of `key` in requests per second, if this process knows it.
     pub(crate) fn rate(&self, key: &Key) -> Option<f64> {
         self.fleet.as_ref().unwrap_or(&self.limiter).rate(key)
     }
 
-    /// Why `key` waits, in words; a coordinator's keys explain themselves there.
+    /// Returns why `key` waits. A coordinator explains its own keys.
     pub(crate) fn explain(&self, key: &Key) -> Option<String> {
         let now = self.now();
         let fleet = self.fleet.as_ref().and_then(|fleet| fleet.explain(key));
@@ -304,7 +309,8 @@ impl Limits {
             .map(|explained| explained.line(now))
     }
 
-    /// Waits until it is worth asking again for some hosts, and says for which; for ever without a fleet.
+    /// Waits until some hosts may have a permit, and returns their keys. Never returns without a
+    /// fleet.
     pub(crate) async fn ready(&self) -> Vec<Key> {
         match &self.fleet {
             Some(fleet) => fleet.ready().await,
@@ -312,7 +318,7 @@ impl Limits {
         }
     }
 
-    /// Does whoever keeps the fleet's limits, if there is a fleet, listen to us?
+    /// Checks that the coordinator or engine accepts this process, if there is a fleet.
     pub(crate) async fn greet(&self) -> Result<(), Wrong> {
         match &self.fleet {
             Some(fleet) => fleet
@@ -323,12 +329,12 @@ impl Limits {
         }
     }
 
-    /// Why they do not answer, if they do not.
+    /// Returns why the coordinator or engine does not answer, if so.
     pub(crate) fn trouble(&self) -> Option<String> {
         self.fleet.as_ref()?.trouble()
     }
 
-    /// Gives back what is not used and waits until all is reported.
+    /// Returns unused permits and waits until everything is reported.
     pub(crate) async fn settle(&self) {
         if let Some(fleet) = &self.fleet {
             fleet.close();
@@ -336,7 +342,7 @@ impl Limits {
         }
     }
 
-    /// What was learned about `key`, to be kept.
+    /// Returns the learned state of `key`, for storage.
     pub(crate) fn snapshot(&self, key: &Key) -> Option<politely::Snapshot> {
         match &self.fleet {
             Some(_) => None,
@@ -344,11 +350,11 @@ impl Limits {
         }
     }
 
-    /// Goes on with `key` after a kill. Unless a whole burst has been earned since `newest`,
-    /// nothing leaves for one interval.
+    /// Restores `key` after a kill. Nothing leaves for one interval, unless a whole burst has been
+    /// earned since `newest`.
     pub(crate) fn resume(&self, key: &Key, state: Option<&[u8]>, newest: Timestamp) {
         if let Some(state) = state {
-            // A state that cannot be read is a state not known.
+            // A state that cannot be read counts as unknown.
             _ = self.limiter.restore(key, state);
         }
         let site = self.sites.iter().find(|(_, site)| site == key);
@@ -360,7 +366,8 @@ impl Limits {
         }
     }
 
-    /// What an earlier run learned about `key`; a state that cannot be read is a state not known.
+    /// Restores what an earlier run learned about `key`. A state that cannot be read counts as
+    /// unknown.
     pub(crate) fn restore(&self, key: &Key, state: &[u8]) {
         if self.fleet.is_none() {
             _ = self.limiter.restore(key, state);
@@ -369,12 +376,12 @@ impl Limits {
 }
 
 impl Leave {
-    /// The keys of this process that it names.
+    /// Returns the keys of this process that the request names.
     pub(crate) fn keys(&self) -> &[Key] {
         &self.keys
     }
 
-    /// The request leaves.
+    /// Marks that the request leaves.
     pub(crate) fn sent(&mut self) {
         self.permit.sent();
         if let Some(own) = &mut self.own {
@@ -382,7 +389,7 @@ impl Leave {
         }
     }
 
-    /// Sends it: as long as that takes, its slots are its own.
+    /// Runs `sending` and renews the slots until it ends.
     pub(crate) async fn during<T>(&self, sending: impl Future<Output = T>) -> T {
         match &self.own {
             Some(own) => own.during(self.permit.during(sending)).await,
@@ -390,10 +397,10 @@ impl Leave {
         }
     }
 
-    /// What happened to it.
+    /// Reports the outcome of the request.
     pub(crate) fn report(self, report: &Report) -> Directions {
         if let Some(own) = self.own {
-            // A limit to be kept: it hears no refusal.
+            // The operator's keys have a fixed limit, so they get no refusal.
             let bytes = report.bytes;
             own.report(&Report {
                 bytes,
@@ -404,7 +411,7 @@ impl Leave {
     }
 }
 
-/// The limiter shared with other processes, if there are any.
+/// Returns the limiter shared with other processes, if there is one.
 fn fleet(settings: &Settings, clock: Clock) -> Result<Option<Limiter>, Wrong> {
     match (&settings.coordinator, &settings.store) {
         (Some(url), _) => coordinator(settings, url, clock).map(Some),
@@ -413,10 +420,10 @@ fn fleet(settings: &Settings, clock: Clock) -> Result<Option<Limiter>, Wrong> {
     }
 }
 
-/// Why a run cannot begin with whoever keeps the fleet's limits, and what to do.
+/// Returns the error for a run that cannot start with the coordinator or engine, with a hint.
 fn no_beginning(shared_by: &str, why: &str) -> String {
     let hint = match shared_by {
-        // The engine's complaints that we know say it themselves.
+        // The engine errors that this project knows contain their own hint.
         _ if why.contains("; ") => "",
         STORE => {
             "; start it, or correct the URL (docs/explanation/fleet.md says what it must allow)"
@@ -426,7 +433,7 @@ fn no_beginning(shared_by: &str, why: &str) -> String {
     format!("{shared_by} refuses us: {why}{hint}")
 }
 
-/// What `--store` names.
+/// Returns the limiter of `--store`.
 fn store(settings: &Settings, url: &str, clock: Clock) -> Result<Limiter, Wrong> {
     let url = token::store_url(url, settings.store_password_file.as_deref())?;
     let engine = Redis::connect(&url).map_err(|why| Wrong(format!("--store: {why}")))?;
@@ -438,7 +445,7 @@ fn store(settings: &Settings, url: &str, clock: Clock) -> Result<Limiter, Wrong>
     limiter.map_err(|why| Wrong(why.to_string()))
 }
 
-/// The limiter that `--coordinator` names.
+/// Returns the limiter of `--coordinator`.
 fn coordinator(settings: &Settings, url: &str, clock: Clock) -> Result<Limiter, Wrong> {
     let builder = Limiter::builder().clock(clock).coordinator(url);
     let builder = match token::read(settings.token_file.as_deref())? {
@@ -451,12 +458,12 @@ fn coordinator(settings: &Settings, url: &str, clock: Clock) -> Result<Limiter, 
     Ok(limiter)
 }
 
-/// The profile, and over it the operator's numbers.
+/// Returns the profile's settings, overridden by the operator's numbers.
 fn config(settings: &Settings) -> Config {
     settings.profile.config(settings.law, settings.numbers)
 }
 
-/// A proxy's name without its credentials.
+/// Returns a proxy's name without its credentials.
 fn egress_name(proxy: &str) -> String {
     Url::parse(proxy)
         .ok()

@@ -1,15 +1,15 @@
-//! `politely fetch`: every URL, each host at the rate it really allows.
+//! `politely fetch`: fetches every URL, each host at the rate it really allows.
 //!
-//! | file | the question it answers |
+//! | file | its part |
 //! | --- | --- |
-//! | `input`, `ingest`, `spool` | where do URLs come from, and where do they wait? |
-//! | `frontier`, `lane`, `pending` | which request is next? |
-//! | `retry`, `outage` | what becomes of a request that failed? |
-//! | `limits` | may it leave now? |
-//! | `engine`, `worker`, `client`, `ways`, `connection`, `cookies`, `body` | who sends it, and what follows? |
-//! | `robots` | what does the origin ask of us? |
-//! | `output`, `journal`, `sent`, `recover`, `store`, `save` | what is written, and what survives a kill? |
-//! | `progress`, `summary`, `talk`, `failures` | what does the person see? |
+//! | `input`, `ingest`, `spool` | read URLs and queue them on disk |
+//! | `frontier`, `lane`, `pending` | choose the next request |
+//! | `retry`, `outage` | decide what follows a request that failed |
+//! | `limits` | asks for permits |
+//! | `engine`, `worker`, `client`, `ways`, `connection`, `cookies`, `body` | send requests and handle answers |
+//! | `robots` | obeys each origin's robots.txt |
+//! | `output`, `journal`, `sent`, `recover`, `store`, `save` | write results, and the state that survives a kill |
+//! | `progress`, `summary`, `talk`, `failures` | tell the user about the run |
 
 mod body;
 mod client;
@@ -58,13 +58,14 @@ use output::Output;
 use sent::{Known, SentLog};
 use store::Store;
 
-/// What a state folder holds: the input, which of it is finished, and what was learned.
+/// The content of a state folder: the input, the URLs of it that are finished, and the learned
+/// state.
 const SPOOL: &str = "urls.txt";
 const JOURNAL: &str = "done.log";
 const STORE: &str = "politely.redb";
 const SENT: &str = "sent.log";
 
-/// `politely fetch` as typed.
+/// Runs `politely fetch` with the arguments of the command line.
 pub(crate) fn run(args: FetchArgs) -> Result<Exit, Wrong> {
     let settings = Settings::layered(args.config.as_deref(), args.knobs)?;
     if args.urls.iter().any(|given| input::is_list(given)) {
@@ -74,14 +75,14 @@ pub(crate) fn run(args: FetchArgs) -> Result<Exit, Wrong> {
     Ok(fetch(settings, sources)?.exit)
 }
 
-/// What a run came to.
+/// The result of a run.
 pub(crate) struct Fetched {
     pub(crate) exit: Exit,
-    /// Each host's rate at the end, requests per second.
+    /// Each host's rate at the end, in requests per second.
     pub(crate) rates: Vec<(String, f64)>,
 }
 
-/// Fetches what `sources` say.
+/// Fetches the URLs of `sources`.
 pub(crate) fn fetch(settings: Settings, mut sources: Sources) -> Result<Fetched, Wrong> {
     let resumable = settings
         .state
@@ -152,7 +153,8 @@ pub(crate) fn fetch(settings: Settings, mut sources: Sources) -> Result<Fetched,
         .map_err(|why| Wrong(format!("no runtime: {why}")))?;
     runtime.block_on(engine.limits.greet())?;
     let exit = runtime.block_on(drive(Arc::clone(&engine), ingest, earlier));
-    // A lookup or a read of standard input may still block a thread; nothing depends on it any more.
+    // A lookup or a read of standard input may still block a thread. Nothing depends on it any
+    // more.
     runtime.shutdown_timeout(Duration::from_millis(100));
     let shared = engine.lock();
     let lanes = shared.frontier.lanes().iter();
@@ -164,11 +166,11 @@ pub(crate) fn fetch(settings: Settings, mut sources: Sources) -> Result<Fetched,
     })
 }
 
-/// Threads that send and receive: half of the cores.
+/// Returns the number of threads that send and receive: half of the cores.
 ///
-/// Tasks are so short that a second thread mostly wakes and waits for the first: fetching from an nginx on the
-/// same two cores, one thread was faster than two in each of four rounds, by 2 to 16 %. A page of 2 KB costs
-/// about 14 us.
+/// Tasks are so short that a second thread mostly wakes and waits for the first. The measurement
+/// fetched from an nginx on the same two cores: one thread was faster than two in each of four
+/// rounds, by 2 to 16 %. A page of 2 KB costs about 14 us.
 fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1))
 }
@@ -191,7 +193,7 @@ async fn drive(engine: Arc<Engine>, ingest: Ingest, earlier: (u64, u64)) -> Exit
     keeping.abort();
     let left = engine.settle_set_aside() + engine.lock().frontier.waiting();
     engine.keep();
-    // A reader that still waits for input after an interrupt is left to it.
+    // After an interrupt, a reader that still waits for input is not joined.
     let ingested = if reading.is_finished() || !engine.is_stopping() {
         reading.join().unwrap_or(Ingested {
             malformed: 0,
@@ -212,8 +214,8 @@ async fn drive(engine: Arc<Engine>, ingest: Ingest, earlier: (u64, u64)) -> Exit
     end.tell(&engine)
 }
 
-/// Finishes what is in flight after Ctrl-C, SIGTERM or SIGHUP; a second one ends the process at
-/// once.
+/// Stops the run after Ctrl-C, SIGTERM or SIGHUP, and lets requests in flight finish. A second
+/// signal ends the process at once.
 async fn listen(engine: Arc<Engine>) {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut interrupt), Ok(mut terminate)) = (
@@ -251,7 +253,8 @@ async fn listen(engine: Arc<Engine>) {
     std::process::exit(Exit::SomeFailed as i32);
 }
 
-/// Was this process started with SIGHUP ignored? Where the system does not tell, it was not.
+/// Returns whether this process was started with SIGHUP ignored, or `false` if the system does not
+/// tell.
 fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status
@@ -262,7 +265,7 @@ fn ignores_hangup() -> bool {
     mask.is_some_and(|mask| mask & 1 == 1)
 }
 
-/// What `--state` keeps, or its stand-ins.
+/// The stores of `--state`, or their stand-ins.
 struct State {
     store: Option<Store>,
     sent: Option<SentLog>,
@@ -326,7 +329,7 @@ impl State {
     }
 }
 
-/// Results are to overwrite nothing that the run reads or keeps.
+/// Checks that the results overwrite nothing that the run reads or keeps.
 fn spares(output: &Path, sources: &Sources, state: Option<&Path>) -> Result<(), Wrong> {
     let of_state = |dir: &Path| {
         let kept = [SPOOL, JOURNAL, STORE, SENT].map(|name| dir.join(name));
@@ -347,7 +350,7 @@ fn output_of(settings: &Settings, resumed: Option<&Finished>) -> Result<Output, 
     match &settings.output {
         Some(path) if path.as_os_str() == "-" => Ok(Output::stdout()),
         Some(path) => Output::file(path, resumed),
-        // Rows and a JSON summary on one stream could not be told apart.
+        // Result lines and a JSON summary on one stream could not be told apart.
         None if settings.summary == SummaryForm::Json => Ok(Output::nowhere()),
         None => Ok(Output::stdout()),
     }

@@ -1,4 +1,4 @@
-//! Does a host serve anything? A page's attempts are spent only while it does.
+//! Detects whether a host serves requests. A page's attempts are spent only while it does.
 //!
 //! A failed request is evidence against its own URL once another URL of the host was served after
 //! it. Until then the host itself may be down. Failures of one URL between two served requests
@@ -13,7 +13,7 @@ use politely::core::signal::Resource;
 
 use super::pending::Pending;
 
-/// How long pages and hosts are tried.
+/// The limits on how long pages and hosts are tried.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
     /// Failures of a page that count before the page fails, at least 1.
@@ -22,24 +22,24 @@ pub(crate) struct Patience {
     pub(crate) give_up_after: Duration,
 }
 
-/// A host whose URLs were all tried and answer plain 500s is given up after this long: the pages
-/// are more likely broken than the host is down.
+/// The time after which a host whose URLs were all tried and answer plain 500s is given up. The
+/// pages are more likely broken than the host is down.
 const LAST_PAGES_MAX: Duration = Duration::from_mins(1);
-/// The last pages of a host are tried for this long at least: a server restarts faster.
+/// The shortest time for which the last pages of a host are tried. A server restarts faster.
 const LAST_PAGES_MIN: Duration = Duration::from_secs(30);
-/// A host is not given up on fewer failures.
+/// The number of failures before a host can be given up.
 const FAILURES_MIN: u32 = 3;
-/// A host that was not asked for longer than this is given up only after a further failure.
+/// A host without requests for longer than this is given up only after a further failure.
 const RECENT: Duration = Duration::from_mins(2);
-/// Waits in a row that do not count as time of an outage.
+/// The number of waits in a row that do not count as time of an outage.
 const LONG_WAITS_MAX: u32 = 3;
 
 /// Whether a host serves requests.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
-    /// Requests that it served.
+    /// The number of requests that it served.
     served: u64,
-    /// The failures since the last of them.
+    /// The failures since the last served request.
     trouble: Option<Box<Trouble>>,
 }
 
@@ -53,7 +53,7 @@ struct Trouble {
     evidence: Evidence,
     /// Every answer was an error that says nothing against the host, such as a plain 500.
     is_plain: bool,
-    /// No URL waits that was not tried yet.
+    /// Every waiting URL was tried.
     all_tried: bool,
     long_waits: u32,
     /// The last failure, in words.
@@ -62,7 +62,7 @@ struct Trouble {
     gave_up: Option<Box<str>>,
 }
 
-/// Which URLs failed that never failed while others were served.
+/// The URLs that failed, without those that failed while others were served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Evidence {
     None,
@@ -73,11 +73,11 @@ enum Evidence {
 /// The other requests that wait or are under way for the host of a failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Company {
-    /// Nothing.
+    /// No other request.
     Alone,
-    /// Other URLs, each of which was tried.
+    /// Other URLs, and each was tried.
     Tried,
-    /// Other URLs, one of which was not tried yet.
+    /// Other URLs, and at least one was not tried yet.
     Untried,
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct Failed<'a> {
     pub(crate) is_refusal: bool,
     /// The answer says nothing against the host.
     pub(crate) is_plain: bool,
-    /// How long the host asked to be left alone; nothing if it named the URL alone.
+    /// The wait that the host asked for, or `None` if it named the URL alone.
     pub(crate) asked_wait: Option<Duration>,
     pub(crate) company: Company,
     /// The failure, in words.
@@ -99,27 +99,27 @@ pub(crate) struct Failed<'a> {
 /// The meaning of a failure for its page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It counts against the page. A page out of attempts fails, but not before this time.
+    /// The failure counts against the page. A page out of attempts fails, but not before this time.
     Charged(Timestamp),
-    /// The host may be down: it does not count.
+    /// The failure does not count, since the host may be down.
     Uncharged,
     /// The host is given up, and why.
     GiveUp(String),
 }
 
 impl Health {
-    /// A request was served.
+    /// Records that a request was served.
     pub(crate) fn served(&mut self) {
         self.served += 1;
         self.trouble = None;
     }
 
-    /// Did the host ever serve a request?
+    /// Returns whether the host ever served a request.
     pub(crate) fn has_served(&self) -> bool {
         self.served > 0
     }
 
-    /// Is the last that is known of the host a failure?
+    /// Returns whether the last known event of the host is a failure.
     pub(crate) fn in_trouble(&self) -> bool {
         self.trouble.is_some()
     }
@@ -135,7 +135,7 @@ impl Health {
         }
     }
 
-    /// A request of `page` failed at `now`.
+    /// Records that a request of `page` failed at `now`.
     pub(crate) fn failed(
         &mut self,
         now: Timestamp,
@@ -177,7 +177,7 @@ impl Health {
         Verdict::Uncharged
     }
 
-    /// When the host is given up if nothing is served before.
+    /// Returns when the host is given up if it serves nothing before.
     pub(crate) fn deadline(&self, now: Timestamp, patience: &Patience) -> Option<Timestamp> {
         let trouble = self.trouble.as_ref()?;
         (trouble.failures >= FAILURES_MIN && now.since(trouble.last) <= RECENT)
@@ -189,24 +189,24 @@ impl Health {
         self.trouble.as_mut()?.given_up(now, patience)
     }
 
-    /// Why the host was given up, if it was.
+    /// Returns why the host was given up, if it was.
     pub(crate) fn gave_up(&self) -> Option<&str> {
         self.trouble.as_ref()?.gave_up.as_deref()
     }
 
-    /// Forgets that the host was given up: new URLs came after all others had failed.
+    /// Starts over after the host was given up: new URLs came after all others had failed.
     pub(crate) fn start_over(&mut self) {
         if self.gave_up().is_some() {
             self.trouble = None;
         }
     }
 
-    /// Does the host seem to be down?
+    /// Returns whether the host seems to be down.
     pub(crate) fn is_down(&self) -> bool {
         self.down_since().is_some()
     }
 
-    /// Since when a host that seems to be down served nothing.
+    /// Returns since when a host that seems to be down served nothing.
     pub(crate) fn down_since(&self) -> Option<Timestamp> {
         let trouble = self.trouble.as_ref()?;
         (trouble.evidence == Evidence::Several || trouble.failures >= FAILURES_MIN)
@@ -242,7 +242,7 @@ impl Trouble {
                 known => known,
             };
         }
-        // The host was not asked for all that time, so the wait proves nothing.
+        // The host got no request in all that time, so the wait proves nothing.
         if let Some(wait) = failed.asked_wait
             && wait > patience.give_up_after
             && (self.long_waits < LONG_WAITS_MAX || self.since > now)

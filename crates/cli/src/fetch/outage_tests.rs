@@ -82,7 +82,7 @@ fn the_only_url_of_a_host_is_charged_at_once() {
     assert_eq!(page.own_failures, 5);
 }
 
-/// The last page of a host that served others may meet the host's outage.
+/// The host's last page fails during an outage, after the host served others.
 #[test]
 fn the_last_url_of_a_host_that_served_others_is_given_half_a_minute() {
     let mut health = Health::default();
@@ -105,7 +105,7 @@ fn pages_that_failed_while_others_were_served_are_no_evidence_against_their_host
         health.failed(at(1), page, &failure(url), &PATIENCE);
         health.served();
     }
-    // Only these are left.
+    // Only these pages are left.
     for round in 0..4 {
         for (page, url) in pages.iter_mut().zip(urls) {
             let failed = Failed {
@@ -133,7 +133,7 @@ fn a_host_is_given_up_when_it_served_nothing_for_long_enough() {
     assert_eq!(health.down_since(), Some(at(0)));
     assert_eq!(fail(&mut health, 899, 0), Verdict::Uncharged);
     assert_eq!(health.deadline(at(899), &PATIENCE), Some(at(900)));
-    // A host that was not asked for so long may serve again.
+    // A host that got no request for so long may serve again.
     assert_eq!(health.deadline(at(1100), &PATIENCE), None);
     let Verdict::GiveUp(why) = fail(&mut health, 900, 1) else {
         panic!("not given up")
@@ -149,7 +149,7 @@ fn a_host_is_given_up_when_it_served_nothing_for_long_enough() {
     assert!(!health.in_trouble());
 }
 
-/// An hour's quota is no outage.
+/// A wait for an hour's quota is not an outage.
 #[test]
 fn a_wait_longer_than_the_patience_does_not_count_but_not_for_ever() {
     let mut health = Health::default();

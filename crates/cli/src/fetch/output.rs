@@ -1,7 +1,7 @@
-//! One JSON line per URL, and the journal that says which are out.
+//! The result lines, one JSON object per URL, and the journal of those that are written.
 //!
-//! Without `--state` lines gather in a buffer; with it each line is one `write` of the whole line before its
-//! journal record, under one lock, so that a kill leaves at most one line without a record.
+//! Without `--state`, lines gather in a buffer. With it, each line is one `write` of the whole line
+//! before its journal record, under one lock. So a kill leaves at most one line without a record.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
@@ -14,49 +14,49 @@ use super::journal::{Finished, Journal};
 use super::spool::cut_torn_line;
 use crate::exit::{Wrong, io_words};
 
-/// What became of a URL.
+/// The result of a URL.
 #[derive(Debug, Serialize)]
 pub(crate) struct Row<'a> {
-    /// As it was given.
+    /// The URL as it was given.
     pub(crate) url: &'a str,
     /// The key it was fetched under, at the last hop.
     pub(crate) key: &'a str,
     pub(crate) status: Option<u16>,
     pub(crate) attempts: u32,
     pub(crate) refused: u32,
-    /// Of the last body, decoded.
+    /// The size of the last body, decoded.
     pub(crate) bytes: u64,
-    /// First in its host's line and not yet allowed to leave, over all attempts.
+    /// Time at the head of the host's queue without a permit, over all attempts.
     pub(crate) wait_ms: u64,
-    /// From the last sending to its answer's head.
+    /// Time from the last request to the head of its answer.
     pub(crate) latency_ms: u64,
-    /// The body's file; only with `--save`.
+    /// The file of the body, only with `--save`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) saved: Option<PathBuf>,
     pub(crate) error: Option<&'a str>,
 }
 
-/// What became of a row.
+/// The result of writing a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
     Yes,
-    /// It could not be written; said once on standard error.
+    /// It could not be written. Standard error says so once.
     Lost,
-    /// It is written, but not that the URL is finished.
+    /// The row is written, but the journal does not record that the URL is finished.
     Unrecorded,
-    /// Nobody reads any more: a broken pipe is the reader's way to say "enough".
+    /// The reader closed the pipe, which means that it wants no more.
     Closed,
 }
 
-/// Where lines go.
+/// The destination of result lines.
 pub(crate) struct Output(Mutex<Inner>);
 
 struct Inner {
     sink: Sink,
-    /// What complaints call it.
+    /// The name in error messages.
     name: String,
     buffer: Vec<u8>,
-    /// Bytes of the file up to the last whole line.
+    /// The length of the file up to the last whole line, in bytes.
     len: u64,
     journal: Option<Journal>,
     flush_at: usize,
@@ -73,16 +73,16 @@ enum Sink {
     File(File),
 }
 
-/// Large enough that a write costs nothing per line.
+/// The buffer is large enough that a write costs almost nothing per line.
 const BUFFER: usize = 64 * 1024;
 
 impl Output {
-    /// No lines at all (`--summary json` alone).
+    /// Returns an output that drops all lines (`--summary json` alone).
     pub(crate) fn nowhere() -> Self {
         Self::new(Sink::Nowhere, String::new(), 0, usize::MAX)
     }
 
-    /// Lines to standard output; at once if a person is looking.
+    /// Returns an output that writes to standard output, without a buffer on a terminal.
     pub(crate) fn stdout() -> Self {
         let flush_at = if io::stdout().is_terminal() {
             0
@@ -92,7 +92,8 @@ impl Output {
         Self::new(Sink::Stdout, "standard output".to_owned(), 0, flush_at)
     }
 
-    /// Lines appended to the file at `path` on resume, else to an emptied one.
+    /// Returns an output that writes to the file at `path`. On resume it appends, else it empties
+    /// the file first.
     pub(crate) fn file(path: &Path, resumed: Option<&Finished>) -> Result<Self, Wrong> {
         let wrong = |why: io::Error| Wrong::file(path, &why);
         let mut open = OpenOptions::new();
@@ -133,7 +134,7 @@ impl Output {
         }))
     }
 
-    /// From now on each line is written at once and recorded in `journal`.
+    /// Writes each line at once from now on, and records it in `journal`.
     pub(crate) fn journaled(self, journal: Journal) -> Self {
         {
             let mut inner = self.lock();
@@ -143,7 +144,7 @@ impl Output {
         self
     }
 
-    /// Writes `row` of the URL at spool offset `offset`.
+    /// Writes `row` for the URL at spool offset `offset`.
     pub(crate) fn write(&self, offset: u64, row: &Row<'_>) -> Written {
         let mut inner = self.lock();
         if !matches!(inner.sink, Sink::Nowhere) {
@@ -176,17 +177,17 @@ impl Output {
         }
     }
 
-    /// Writes what has gathered. Returns whether it is out.
+    /// Writes the buffered lines. Returns whether that succeeded.
     pub(crate) fn flush(&self) -> Written {
         self.lock().flush()
     }
 
-    /// Why the journal could not be written, if it could not.
+    /// Returns why the journal could not be written, if so.
     pub(crate) fn unrecorded(&self) -> Option<String> {
         self.lock().unrecorded.clone()
     }
 
-    /// Lines that could not be written, and to what.
+    /// Returns the number of lines that could not be written, and the name of the output.
     pub(crate) fn lost(&self) -> Option<(u64, String)> {
         let inner = self.lock();
         (inner.lost > 0).then(|| (inner.lost, inner.name.clone()))
@@ -247,7 +248,7 @@ impl Inner {
         }
     }
 
-    /// Once per run: a full disk would say the same for every URL.
+    /// Reports the error once per run, since a full disk would repeat it for every URL.
     fn complain(&mut self, name: &str, why: &io::Error) {
         if self.lost == 0 {
             eprintln!(
@@ -258,10 +259,11 @@ impl Inner {
     }
 }
 
-/// Cuts a torn line, and the one whole line that may follow the last recorded one. Returns what is left.
+/// Cuts a torn line, and the one whole line that may follow the last recorded one. Returns the
+/// length that is left.
 ///
-/// More than one line beyond the record means that this file is not the one the journal speaks of; then only
-/// the torn line goes.
+/// More than one line beyond the record means that the journal belongs to another file. Then only
+/// the torn line is cut.
 fn cut_unrecorded(file: &File, finished: &Finished) -> io::Result<u64> {
     use std::os::unix::fs::FileExt;
 
@@ -341,7 +343,7 @@ mod tests {
             Output::file(&results, Some(&finished)).unwrap();
             assert_eq!(std::fs::read_to_string(&results).unwrap(), whole);
         }
-        // Another file: its lines are not ours to cut.
+        // The lines of another file must not be cut.
         std::fs::write(&results, format!("{whole}{{}}\n{{}}\n")).unwrap();
         let (_, finished) = Journal::open(&log).unwrap();
         Output::file(&results, Some(&finished)).unwrap();

@@ -1,4 +1,4 @@
-//! A request on its way through the frontier, with all that its result line will need.
+//! A request on its way through the frontier, with the data of its result line.
 
 use http::Method;
 use politely::core::retry::Attempt;
@@ -7,43 +7,44 @@ use url::Url;
 use super::frontier::LaneId;
 use super::output::Row;
 
-/// What a request is for.
+/// The purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// A URL of the input.
+    /// A fetch of an input URL.
     Page,
-    /// The robots.txt of this lane.
+    /// A fetch of this lane's robots.txt.
     Robots(LaneId),
 }
 
-/// A request that waits, is under way, or goes again.
+/// A request that waits, is in flight, or will be retried.
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
     pub(crate) purpose: Purpose,
-    /// Where the spool has the URL.
+    /// The spool offset of the URL.
     pub(crate) offset: u64,
-    /// Where the last redirect led, or the robots.txt itself; else the spool's URL is meant.
+    /// The target of the last redirect, or the URL of robots.txt. `None` means the spool's URL.
     pub(crate) hop: Option<Url>,
     /// The spool's line, once it was read.
     pub(crate) given: Option<String>,
-    /// Redirects followed on the way here.
+    /// The number of redirects followed so far.
     pub(crate) hops: usize,
-    /// Requests sent.
+    /// The number of requests sent.
     pub(crate) attempts: u32,
-    /// How the last one was answered, if it was.
+    /// The status of the last answer, if there was one.
     pub(crate) status: Option<u16>,
-    /// Of those, answered with a refusal (429 and the like).
+    /// The number of requests answered with a refusal (429 and the like).
     pub(crate) refused: u32,
     /// The next attempt at the present hop, as the retry policy counts.
     pub(crate) attempt: Attempt,
-    /// Failures at the present hop that count against the page (see [`super::outage`]).
+    /// The number of failures at the present hop that count against the page (see
+    /// [`super::outage`]).
     pub(crate) own_failures: u32,
-    /// A failure that does not count yet: how many requests the host had served before it, and how
-    /// often the page failed since.
+    /// A failure that does not count yet. It holds how many requests the host had served before it,
+    /// and how often the page failed since.
     pub(crate) failed_in: Option<(u64, u32)>,
     /// The last failure, in words.
     pub(crate) trouble: Option<Box<str>>,
-    /// First in line, without leave.
+    /// Time at the head of the queue without a permit, in microseconds.
     pub(crate) waited_us: u64,
 }
 
@@ -66,9 +67,9 @@ impl Pending {
         }
     }
 
-    /// The robots.txt of `lane`, whose origin is `origin`.
+    /// Returns the request for the robots.txt of `lane`, whose origin is `origin`.
     pub(crate) fn robots(lane: LaneId, origin: &str) -> Self {
-        // An origin came out of a parsed URL, so it is one again.
+        // An origin comes from a parsed URL, so this URL parses.
         let hop = Url::parse(&format!("{origin}/robots.txt")).ok();
         Self {
             purpose: Purpose::Robots(lane),
@@ -77,12 +78,12 @@ impl Pending {
         }
     }
 
-    /// Did the request never fail at its present hop?
+    /// Returns whether the request never failed at its present hop.
     pub(crate) fn is_untried(&self) -> bool {
         self.own_failures == 0 && self.failed_in.is_none() && self.attempt.number == 1
     }
 
-    /// Goes on at `to`, where a redirect leads.
+    /// Continues at `to`, the target of a redirect.
     pub(crate) fn go_on(&mut self, to: Url) {
         self.hop = Some(to);
         self.hops += 1;
@@ -93,7 +94,7 @@ impl Pending {
 }
 
 impl Pending {
-    /// The result line of a URL that ends without a further request.
+    /// Returns the result line of a URL that ends without a further request.
     pub(crate) fn row<'a>(&self, url: &'a str, key: &'a str, why: &'a str) -> Row<'a> {
         Row {
             url,

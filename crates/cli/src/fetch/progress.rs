@@ -1,4 +1,4 @@
-//! What a person sees while it runs: bars on a terminal, a plain line every few seconds elsewhere.
+//! The progress display: bars on a terminal, a plain line every few seconds elsewhere.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal;
@@ -10,12 +10,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::engine::Engine;
 use super::frontier::{Lane, Tally};
 
-/// Hosts shown on a terminal.
+/// The number of hosts shown on a terminal.
 const HOSTS: usize = 8;
 const REDRAW: Duration = Duration::from_millis(250);
 const PLAIN_EVERY: Duration = Duration::from_secs(5);
 
-/// Shows the run until it is aborted. `earlier`: fetched and failed by earlier runs.
+/// Shows the run until it is aborted. `earlier` counts URLs fetched and failed by earlier runs.
 pub(crate) async fn show(engine: Arc<Engine>, earlier: (u64, u64)) {
     if std::io::stderr().is_terminal() {
         bars(&engine, earlier).await;
@@ -53,7 +53,7 @@ async fn lines(engine: &Engine) {
 async fn bars(engine: &Engine, earlier: (u64, u64)) {
     let bars = engine.talk.bars();
     let overall = bars.add(ProgressBar::new(0));
-    // The templates are constants; a wrong one would show in the first run.
+    // The templates are constants, so a wrong one would show in the first run.
     if let Ok(style) =
         ProgressStyle::with_template("{bar:30} {pos}/{len} {per_sec} eta {eta}  {msg}")
     {
@@ -94,7 +94,7 @@ fn totals(engine: &Engine) -> (Tally, u64, u64) {
     )
 }
 
-/// The lanes with the most to do, each in a line: what is left, its rate, why it waits.
+/// Returns a line for each of the lanes with the most to do: what is left, its rate, why it waits.
 fn busiest(engine: &Engine) -> Vec<String> {
     let shared = engine.lock();
     let busy = |lane: &&Lane| lane.pages_waiting() > 0 || lane.in_flight > 0;

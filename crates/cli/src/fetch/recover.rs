@@ -1,4 +1,4 @@
-//! Writes down each request and each hold, and takes both up again after a kill.
+//! Records each request and each hold, and restores both after a kill.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,12 +13,13 @@ use super::sent::Known;
 use crate::exit::io_words;
 
 impl Engine {
-    /// Was something lost that the state folder should hold?
+    /// Returns whether something that the state folder should hold was lost.
     pub(crate) fn is_state_lost(&self) -> bool {
         self.state_lost.load(Ordering::Relaxed)
     }
 
-    /// The state folder cannot be written: the run stops, since it could not be continued as it is.
+    /// Stops the run, because the state folder cannot be written and so the run could not be
+    /// continued.
     pub(crate) fn lose_state(&self, why: &str) {
         if !self.state_lost.swap(true, Ordering::Relaxed) {
             let dir = self.settings.state.as_deref().unwrap_or(Path::new(""));
@@ -30,7 +31,7 @@ impl Engine {
         self.stop();
     }
 
-    /// Restores the keys that a killed process used: each waits one interval after its last
+    /// Restores the keys that a killed process used. Each waits one interval after its last
     /// request.
     pub(crate) fn recover(&self, known: HashMap<String, Known>) {
         let (Some(sent), Some(store)) = (&self.sent, &self.store) else {
@@ -52,7 +53,8 @@ impl Engine {
         }
     }
 
-    /// Restores what `politely.redb` holds of `key`, unless that was done or more is known already.
+    /// Restores the stored state of `key` from `politely.redb`, unless that was done or the key has
+    /// newer state.
     pub(crate) fn restore(&self, key: &Key, is_shared: bool) {
         let Some(store) = &self.store else { return };
         if is_shared {
@@ -68,8 +70,8 @@ impl Engine {
         }
     }
 
-    /// Writes down that a request with `leave` is about to leave. Returns `false` if that failed:
-    /// the request must not leave.
+    /// Records that a request with `leave` is about to leave. Returns `false` if that failed: the
+    /// request must not leave.
     pub(crate) fn write_sent(&self, leave: &Leave) -> bool {
         let Some(sent) = &self.sent else { return true };
         match sent.sent(leave.keys(), self.limits.now()) {
@@ -81,7 +83,7 @@ impl Engine {
         }
     }
 
-    /// Writes down what was learned of `key`, whose requests are held.
+    /// Records the learned state of `key`, whose requests are held.
     pub(crate) fn write_learned(&self, key: &Key) {
         if let Some(sent) = &self.sent
             && let Some(state) = self.limits.snapshot(key)

@@ -1,6 +1,6 @@
 //! Decides whether a request that was refused or failed is sent again, and when.
 //!
-//! A refusal or failure of the host costs the page none of its attempts: the page goes behind the
+//! A refusal or failure of the host costs the page none of its attempts. The page goes behind the
 //! others of its host and waits for the host's hold. A failure of the page's own counts, see
 //! [`super::outage`].
 
@@ -17,10 +17,10 @@ use super::pending::{Pending, Purpose};
 use super::worker::After;
 use crate::config::{RetryName, Settings};
 
-/// The delays of a page that alone is at fault grow no further than after so many failures.
+/// The number of failures after which the delays of a page that alone is at fault stop growing.
 const OWN_DELAYS: u32 = 2;
 
-/// How often a request goes again.
+/// Returns the retry policy of `settings`.
 pub(super) fn policy(settings: &Settings) -> Policy {
     let mut policy = match settings.retry {
         RetryName::Crawler => Policy::crawler(),
@@ -32,7 +32,7 @@ pub(super) fn policy(settings: &Settings) -> Policy {
     policy
 }
 
-/// Does `report` show that the host works? An answer that is not tried again does.
+/// Returns whether `report` shows that the host works. An answer that is not retried shows it.
 pub(super) fn is_served(policy: &Policy, report: &Report, purpose: Purpose) -> bool {
     match (report.signal, report.status, report.failure) {
         (Signal::Ok, ..) => true,
@@ -44,13 +44,13 @@ pub(super) fn is_served(policy: &Policy, report: &Report, purpose: Purpose) -> b
     }
 }
 
-/// Does this status of a robots.txt mean that there are no rules (RFC 9309, 2.3.1.3)?
+/// Returns whether this status of a robots.txt means that there are no rules (RFC 9309, 2.3.1.3).
 fn no_rules(status: u16) -> bool {
     (400..500).contains(&status) && status != 429
 }
 
-/// Decides what becomes of `pending`, whose request ended in `report`. `own`: the failure is the
-/// URL's.
+/// Decides what follows for `pending`, whose request ended in `report`. `own` means that the
+/// failure is the URL's.
 pub(super) fn after_failure(
     engine: &Engine,
     lane: LaneId,
@@ -86,7 +86,7 @@ pub(super) fn after_failure(
         };
         frontier.failed(lane, pending, failed, now)
     };
-    // An error without a limit has a rhythm of its own (see `robots`).
+    // An error answer to a robots.txt that is no refusal has its own schedule (see `robots`).
     if !is_page && !refused && answered {
         return After::Over(Some(words));
     }
@@ -100,7 +100,7 @@ pub(super) fn after_failure(
     if by_host {
         let next = policy.decide(&pending.attempt, report, &mut [], &mut engine.rng(), now);
         return match next {
-            // While nobody is served, only time ends it.
+            // While the host serves no request, only time ends the wait.
             Next::GiveUp(GiveUpReason::Refused(_)) if frontier.lane(lane).health.is_down() => {
                 After::Again(Duration::ZERO)
             }
@@ -116,7 +116,7 @@ pub(super) fn after_failure(
     let (number, accounts, not_before) = match verdict {
         Verdict::Charged(not_before) => {
             let counted = pending.own_failures;
-            // The page is at fault and not its host: long delays would only lengthen the run.
+            // The page is at fault and not its host, so long delays would only lengthen the run.
             let number = if others_served && counted < policy.attempts_max {
                 counted.min(OWN_DELAYS)
             } else {
@@ -149,7 +149,7 @@ pub(super) fn after_failure(
 fn decided(next: Next, words: &str, own: bool) -> After {
     match next {
         Next::Retry { after, .. } => After::Again(after),
-        // The hold that goes with it sets the whole lane aside, this request with it.
+        // The same answer's hold sets the whole lane aside, and this request with it.
         Next::GiveUp(GiveUpReason::Parked(_)) if !own => After::Again(Duration::ZERO),
         Next::GiveUp(GiveUpReason::Permanent(_) | GiveUpReason::Status(_)) => {
             After::Over(Some(words.to_owned()))

@@ -1,8 +1,9 @@
-//! robots.txt in the run: asked for before an origin's first page, paced like any request, kept with
+//! robots.txt in a run: fetched before an origin's first page, paced like any request, stored with
 //! `--state`.
 //!
-//! An answer of 5xx or 429 closes the origin for a while: its URLs wait and are not lost. After [`TRIES_MAX`] such
-//! answers in a row they fail, each with that reason, and so they do where nobody answers in all attempts.
+//! An answer of 5xx or 429 closes the origin for a while: its URLs wait and are not lost. After
+//! [`TRIES_MAX`] such answers in a row the URLs fail, each with that reason. They also fail if no
+//! attempt gets an answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,20 +14,21 @@ use politely::robots::{Answer, Robots};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-/// How long an answer holds (RFC 9309, 2.4: at most 24 h).
+/// The time for which an answer is valid (RFC 9309, 2.4: at most 24 h).
 pub(crate) const TTL: Duration = Duration::from_hours(24);
-/// Answers in a row that leave the rules unknown before an origin's URLs fail.
+/// The number of answers in a row that leave the rules unknown before an origin's URLs fail.
 pub(crate) const TRIES_MAX: u32 = 5;
-/// After the first such answer; four times as long after each further one: 2 s, 8 s, 32 s, 128 s.
+/// The wait after the first such answer. It is four times as long after each further one: 2 s, 8 s,
+/// 32 s, 128 s.
 const RETRY_FIRST: Duration = Duration::from_secs(2);
 
-/// Where an origin stands.
+/// The state of an origin's robots.txt.
 #[derive(Clone, Debug)]
 pub(crate) enum Standing {
-    /// Nobody asks: `--no-robots`, or profile `api`.
+    /// Not fetched: `--no-robots`, or profile `api`.
     Off,
     Unknown,
-    /// On its way; `old` holds should it fail.
+    /// On its way. `old` is used if it fails.
     Asking {
         tries: u32,
         old: Option<Arc<Rules>>,
@@ -35,24 +37,24 @@ pub(crate) enum Standing {
         rules: Arc<Rules>,
         until: Timestamp,
     },
-    /// Not known now; asked again then.
+    /// Unknown now. It is fetched again at this time.
     Unavailable {
         tries: u32,
         until: Timestamp,
     },
-    /// Not to be had.
+    /// Given up, and why.
     GaveUp(Box<str>),
 }
 
-/// An answer as it is kept with `--state`.
+/// An answer as `--state` stores it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Cached {
     pub(crate) fetched_unix_s: u64,
-    /// `None`: there is no robots.txt (4xx).
+    /// `None` means that there is no robots.txt (4xx).
     pub(crate) body: Option<Vec<u8>>,
 }
 
-/// The wall clock, seconds since 1970.
+/// Returns the wall clock in seconds since 1970.
 pub(crate) fn unix_now() -> u64 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
@@ -67,7 +69,7 @@ impl Standing {
         }
     }
 
-    /// The Crawl-delay the origin asks for.
+    /// Returns the Crawl-delay that the origin asks for.
     pub(crate) fn crawl_delay(&self, now: Timestamp) -> Option<CrawlDelay> {
         let Self::Known { rules, until } = self else {
             return None;
@@ -78,7 +80,7 @@ impl Standing {
         })
     }
 
-    /// The request goes out.
+    /// Returns the state after the request was sent.
     pub(crate) fn asked(self) -> Self {
         match self {
             Self::Unavailable { tries, .. } => Self::Asking { tries, old: None },
@@ -94,13 +96,13 @@ impl Standing {
         }
     }
 
-    /// No usable answer came.
+    /// Returns the state after an unusable answer or none.
     pub(crate) fn unavailable(self, unusable: &Unusable<'_>) -> Self {
         let Unusable {
             why, patient, now, ..
         } = *unusable;
         match self {
-            // RFC 9309, 2.4: a copy may outlive its time while the origin cannot be asked.
+            // RFC 9309, 2.4: a copy may be used beyond its time while the origin cannot be reached.
             Self::Asking {
                 old: Some(rules), ..
             } => Self::Known {
@@ -129,34 +131,35 @@ impl Standing {
 
 /// A robots.txt that cannot be used.
 pub(crate) struct Unusable<'a> {
-    /// The reason of the URLs that fail because of it.
+    /// The reason in the result of each URL that fails because of it.
     pub(crate) why: &'a str,
-    /// It will not come.
+    /// Further fetches are useless.
     pub(crate) for_good: bool,
-    /// It is worth more tries than [`TRIES_MAX`]: its host may be down.
+    /// It is worth more tries than [`TRIES_MAX`], since its host may be down.
     pub(crate) patient: bool,
-    /// The server asked for nothing to be sent before.
+    /// The time before which the server wants no request.
     pub(crate) not_before: Timestamp,
     pub(crate) now: Timestamp,
 }
 
-/// The rules of one origin for us.
+/// The rules of one origin for this crawler.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules(Robots);
 
 impl Rules {
-    /// What an answer means for `agent`; `None`: the rules are not known now (5xx, 429, no answer).
+    /// Returns the meaning of an answer for `agent`. `None` means that the rules are unknown now
+    /// (5xx, 429, no answer).
     pub(crate) fn of(status: Option<u16>, body: &[u8], agent: &str) -> Option<Self> {
         let robots = Robots::from_response(status, body, agent);
         (robots.answer() != Answer::Unreachable).then_some(Self(robots))
     }
 
-    /// Could it forbid anything? Where there is no file, no URL needs to be looked at.
+    /// Returns whether the rules could forbid a URL. Without a file, no URL must be checked.
     pub(crate) fn has_any(&self) -> bool {
         self.0.answer() == Answer::Rules
     }
 
-    /// The line that forbids `url`, in words.
+    /// Returns the line that forbids `url`, in words.
     pub(crate) fn forbids(&self, url: &Url) -> Option<String> {
         let verdict = self.0.allows(url);
         (!verdict.allowed).then(|| {
@@ -167,7 +170,7 @@ impl Rules {
         })
     }
 
-    /// The pause after each request.
+    /// Returns the pause after each request.
     fn crawl_delay(&self) -> Option<Duration> {
         self.0.crawl_delay()
     }
@@ -203,7 +206,7 @@ mod tests {
             assert!(until > now);
             now = until;
         }
-        // Where many pages wait, only time ends it.
+        // While many pages wait, only time ends it.
         let patient = standing.clone().asked().unavailable(&busy(true, now));
         assert!(
             matches!(patient, Standing::Unavailable { .. }),

@@ -1,8 +1,8 @@
 //! Bodies under `--save DIR`: `DIR/host/readable-name.hash`.
 //!
-//! A URL is a stranger's text, so a file name is never made of it directly: every byte outside a small set
-//! becomes `_`, the length is bounded, no name begins with a dot, and a hash of the whole URL keeps two URLs
-//! from one name. The host's port is kept apart with `_`.
+//! A URL comes from a stranger, so it is never used as a file name directly. Every byte outside a
+//! small set becomes `_`, the length is bounded, and no name begins with a dot. A hash of the whole
+//! URL keeps two URLs from one name. The host's port is separated with `_`.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use url::Url;
 
-/// A body being written: beside its place until it is whole.
+/// A body being written to a temporary file beside its final place.
 pub(crate) struct Saving {
     file: File,
     part: PathBuf,
@@ -20,11 +20,12 @@ pub(crate) struct Saving {
     whole: bool,
 }
 
-/// Tells the parts apart of a page that is fetched twice at a time: given twice, or redirected to.
+/// Distinguishes the temporary files of a page that is fetched twice at a time: given twice, or
+/// redirected to.
 static BEGUN: AtomicU64 = AtomicU64::new(0);
 
 impl Saving {
-    /// Begins the file for the body of `url` below `dir`.
+    /// Creates the file for the body of `url` below `dir`.
     pub(crate) fn begin(dir: &Path, url: &Url) -> io::Result<Self> {
         let path = place(dir, url);
         if let Some(parent) = path.parent() {
@@ -46,7 +47,7 @@ impl Saving {
         self.file.write_all(chunk)
     }
 
-    /// The body is whole: give it its name.
+    /// Renames the file to its final name, since the body is whole.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         fs::rename(&self.part, &self.path)?;
         self.whole = true;
@@ -62,7 +63,7 @@ impl Drop for Saving {
     }
 }
 
-/// Where the body of `url` goes.
+/// Returns the path for the body of `url`.
 pub(crate) fn place(dir: &Path, url: &Url) -> PathBuf {
     const READABLE_MAX: usize = 100;
     let mut host = harmless(url.host_str().unwrap_or("_"), 200);
@@ -72,12 +73,12 @@ pub(crate) fn place(dir: &Path, url: &Url) -> PathBuf {
     }
     let path = url.path().trim_matches('/');
     let mut name = harmless(if path.is_empty() { "index" } else { path }, READABLE_MAX);
-    // Writing to a string in memory cannot fail.
+    // Writing to a `String` cannot fail.
     let _ = write!(name, ".{:016x}", hash(url.as_str().as_bytes()));
     dir.join(host).join(name)
 }
 
-/// `text` with only letters, digits, `-`, `_` and inner dots, at most `max` bytes.
+/// Returns `text` with only letters, digits, `-`, `_` and inner dots, at most `max` bytes.
 fn harmless(text: &str, max: usize) -> String {
     let mut name: String = text
         .bytes()
@@ -96,7 +97,7 @@ fn harmless(text: &str, max: usize) -> String {
     name
 }
 
-/// FNV-1a, 64 bits: the same name in every run and version.
+/// Returns the FNV-1a hash of 64 bits, which is the same in every run and version.
 fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum: u64, &byte| {
         (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

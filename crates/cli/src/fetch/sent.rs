@@ -1,11 +1,12 @@
-//! `sent.log` in the state folder: what `politely.redb` does not hold yet, so that a process that
-//! is killed and started again in a loop stays polite.
+//! `sent.log` in the state folder: the events that `politely.redb` does not hold yet. With it, a
+//! process that is killed and started again in a loop stays polite.
 //!
-//! A request is written down before it leaves, and a key's state after a refusal or failure before
-//! the key's next request leaves. Each event is one `write`; nothing is flushed to the disk itself.
-//! A record is `length u16 · crc32 u32 · kind u8 · time u64 · key length u16 · key · state`,
-//! little-endian. The first record that is not whole ends the file. About once a second the states
-//! go to `politely.redb`, and the records before that are dropped.
+//! A request is recorded before it leaves. A key's state after a refusal or failure is recorded
+//! before the key's next request leaves. Each event is one `write`. Nothing is flushed to the disk
+//! itself. A record is
+//! `length u16 · crc32 u32 · kind u8 · time u64 · key length u16 · key · state`, little-endian. The
+//! first record that is not whole ends the file. About once a second the states are stored in
+//! `politely.redb`, and the records before that are dropped.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
@@ -17,7 +18,7 @@ use politely::core::Timestamp;
 use politely::core::host::Host;
 use politely::core::key::Key;
 
-/// Length and checksum.
+/// The size of the length and the checksum.
 const HEAD: usize = 6;
 const SENT: u8 = b'S';
 const LEARNED: u8 = b'L';
@@ -30,7 +31,7 @@ pub(crate) struct SentLog {
 
 struct Open {
     file: File,
-    /// Bytes that are whole records.
+    /// The length of the whole records, in bytes.
     len: u64,
     /// Records before the last rotation are still needed.
     has_old: bool,
@@ -39,23 +40,23 @@ struct Open {
     buffer: Vec<u8>,
 }
 
-/// A key as an earlier process left it.
+/// A key's last state in an earlier process.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Known {
-    /// When its last request left, in microseconds since 1970.
+    /// The time of its last request, in microseconds since 1970.
     pub(crate) newest_us: u64,
     /// Its state after the last refusal or failure.
     pub(crate) state: Option<Vec<u8>>,
 }
 
 impl Known {
-    /// When the last request left.
+    /// Returns when the last request left.
     pub(crate) fn newest(&self, now: Timestamp) -> Timestamp {
         // The clock may have been set back.
         Timestamp::from_micros(self.newest_us).min(now)
     }
 
-    /// The newer of the journal's state and `kept`.
+    /// Returns the newer of the journal's state and `kept`.
     pub(crate) fn state_or(self, kept: Option<Vec<u8>>) -> Option<Vec<u8>> {
         match (self.state, kept) {
             (Some(own), Some(kept)) if Host::written_at(&kept) > Host::written_at(&own) => {
@@ -68,7 +69,7 @@ impl Known {
 }
 
 impl SentLog {
-    /// Opens or makes the journal in `dir`. Returns what earlier processes left, by key.
+    /// Opens or makes the journal in `dir`. Returns the state of earlier processes by key.
     pub(crate) fn open(dir: &Path) -> io::Result<(Self, HashMap<String, Known>)> {
         let path = dir.join(super::SENT);
         let mut known = HashMap::new();
@@ -95,10 +96,10 @@ impl SentLog {
         Ok((Self { path, open }, known))
     }
 
-    /// A request that names `keys` is about to leave at `now`.
+    /// Records that a request that names `keys` is about to leave at `now`.
     ///
     /// # Errors
-    /// It could not be written: the request must not leave.
+    /// Returns an error if the record could not be written. The request must not leave then.
     pub(crate) fn sent(&self, keys: &[Key], now: Timestamp) -> io::Result<()> {
         let open = &mut *self.lock();
         open.buffer.clear();
@@ -111,10 +112,11 @@ impl SentLog {
         open.append()
     }
 
-    /// `key` was refused, or a request of it failed; `state` is what was learned.
+    /// Records that `key` was refused, or that a request of it failed. `state` is its learned
+    /// state.
     ///
     /// # Errors
-    /// It could not be written.
+    /// Returns an error if the record could not be written.
     pub(crate) fn learned(&self, key: &Key, state: &[u8], now: Timestamp) -> io::Result<()> {
         let open = &mut *self.lock();
         open.buffer.clear();
@@ -129,16 +131,16 @@ impl SentLog {
         open.append()
     }
 
-    /// Counts `key` among those with records: its state is not in `politely.redb` yet.
+    /// Counts `key` among the keys with records: its state is not in `politely.redb` yet.
     pub(crate) fn touch(&self, key: Key) {
         self.lock().keys.insert(key);
     }
 
-    /// Begins a new file and returns the keys whose states belong into `politely.redb` before
+    /// Begins a new file. Returns the keys whose states must be in `politely.redb` before
     /// [`Self::forget_old`] is called.
     ///
     /// # Errors
-    /// The file could not be replaced; it grows on.
+    /// Returns an error if the file could not be replaced. The file then continues to grow.
     pub(crate) fn rotate(&self) -> io::Result<HashSet<Key>> {
         let open = &mut *self.lock();
         if !open.has_old && open.len > 0 {
@@ -149,10 +151,10 @@ impl SentLog {
         Ok(std::mem::take(&mut open.keys))
     }
 
-    /// The states of all keys with older records are in `politely.redb`.
+    /// Removes the older records, because the states of all their keys are in `politely.redb`.
     pub(crate) fn forget_old(&self) {
         let open = &mut *self.lock();
-        // A file that stays costs the next start a moment.
+        // If the file stays, the next start takes a moment longer.
         if open.has_old && fs::remove_file(old(&self.path)).is_ok() {
             open.has_old = false;
         }
@@ -189,7 +191,7 @@ fn old(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Appends a record. One that is too long is left out: keys and states are much shorter.
+/// Appends a record. A record that is too long is left out: keys and states are much shorter.
 fn seal(bytes: &mut Vec<u8>, kind: u8, time_us: u64, key: &str, state: &[u8]) {
     let start = bytes.len();
     bytes.extend_from_slice(&[0; HEAD]);
@@ -208,7 +210,8 @@ fn seal(bytes: &mut Vec<u8>, kind: u8, time_us: u64, key: &str, state: &[u8]) {
     bytes[start + 2..start + HEAD].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Adds what the whole records at the beginning of `bytes` say to `known`. Returns their length.
+/// Adds the content of the whole records at the beginning of `bytes` to `known`. Returns their
+/// length.
 fn replay(bytes: &[u8], known: &mut HashMap<String, Known>) -> usize {
     let mut rest = bytes;
     while let Some((record, after)) = record(rest) {
@@ -241,7 +244,7 @@ struct Record<'a> {
     state: &'a [u8],
 }
 
-/// The first record of `bytes`, and what follows it.
+/// Returns the first record of `bytes`, and the bytes after it.
 fn record(bytes: &[u8]) -> Option<(Record<'_>, &[u8])> {
     let (len, rest) = bytes.split_first_chunk::<2>()?;
     let (sum, rest) = rest.split_first_chunk::<4>()?;
@@ -306,7 +309,7 @@ mod tests {
         };
         let (_, known) = SentLog::open(dir.path()).unwrap();
         assert_eq!(names(&known), ["a", "b"]);
-        // The commit failed: the next rotation must not replace what is still needed.
+        // The commit failed, so the next rotation must not replace a file that is still needed.
         assert_eq!(log.rotate().unwrap(), HashSet::from([key("b")]));
         let (_, known) = SentLog::open(dir.path()).unwrap();
         assert_eq!(names(&known), ["a", "b"]);

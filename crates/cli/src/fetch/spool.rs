@@ -1,7 +1,8 @@
-//! The input, copied to disk line by line, so that a queued URL is eight bytes of memory: its offset here.
+//! The spool: a copy of the input on disk, line by line. So a queued URL takes eight bytes of
+//! memory: its offset here.
 //!
-//! Line n of the spool is line n of the input, whatever it says. That makes an interrupted input easy to go
-//! on with: as many lines are skipped as the spool already has.
+//! Line n of the spool is line n of the input, whatever it contains. So an interrupted input is
+//! easy to continue: a resumed run skips as many lines as the spool already has.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
@@ -11,26 +12,26 @@ use std::sync::Arc;
 
 use super::input::LINE_MAX;
 
-/// Reads lines at their offsets; shared by everyone.
+/// Reads lines at their offsets. All workers share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Spool(Arc<File>);
 
-/// Appends lines; one owner.
+/// Appends lines. It has one owner.
 pub(crate) struct SpoolWriter {
     out: BufWriter<File>,
     len: u64,
 }
 
-/// Most URLs fit; a longer one costs a second read.
+/// The size of the first read. Most URLs fit, and a longer one costs a second read.
 const FIRST_READ: usize = 512;
 
-/// A spool without a name: gone with the process.
+/// Returns a spool in a file without a name, which disappears with the process.
 pub(crate) fn unnamed() -> io::Result<(Spool, SpoolWriter)> {
     pair(tempfile::tempfile()?)
 }
 
-/// The spool at `path`, made if it is not there; a last line without its end (the process died while writing
-/// it) is cut off.
+/// Opens or makes the spool at `path`. If the process died while it wrote the last line, that line
+/// has no end and is cut off.
 pub(crate) fn at(path: &Path) -> io::Result<(Spool, SpoolWriter)> {
     let file = OpenOptions::new()
         .read(true)
@@ -54,7 +55,7 @@ fn pair(file: File) -> io::Result<(Spool, SpoolWriter)> {
     ))
 }
 
-/// Cuts what follows the last newline of `file`. Returns the length that is left.
+/// Cuts the bytes after the last newline of `file`. Returns the length that is left.
 pub(crate) fn cut_torn_line(file: &File) -> io::Result<u64> {
     let len = file.metadata()?.len();
     let mut end = len;
@@ -76,7 +77,7 @@ pub(crate) fn cut_torn_line(file: &File) -> io::Result<u64> {
 }
 
 impl Spool {
-    /// The line at `offset`, without its end, in `line`.
+    /// Reads the line at `offset` into `line`, without its end.
     pub(crate) fn read(&self, offset: u64, line: &mut Vec<u8>) -> io::Result<()> {
         line.clear();
         let mut want = FIRST_READ;
@@ -99,7 +100,7 @@ impl Spool {
         }
     }
 
-    /// Every line with its offset, in order, from the beginning.
+    /// Calls `each` for every line with its offset, in order, from the beginning.
     pub(crate) fn scan(&self, mut each: impl FnMut(u64, &[u8])) -> io::Result<u64> {
         let mut reader = BufReader::with_capacity(256 * 1024, self.0.try_clone()?);
         reader.seek(SeekFrom::Start(0))?;

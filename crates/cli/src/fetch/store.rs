@@ -1,7 +1,8 @@
-//! `politely.redb` in the state folder: what was learned about keys, and robots.txt.
+//! `politely.redb` in the state folder: the learned state of keys, and robots.txt.
 //!
-//! Writes gather for about a second and only what changed is written; a crash between two writes costs a
-//! second of learning and no page (pages are in the journal). The file's own lock keeps a second process out.
+//! Writes gather for about a second, and only changes are written. A crash between two writes costs
+//! a second of learning and no page, since pages are in the journal. The file's own lock excludes a
+//! second process.
 
 use std::path::Path;
 
@@ -14,10 +15,10 @@ const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const KEYS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("keys");
 const ROBOTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("robots");
 
-/// Raised when a record's meaning changes.
+/// The version of the format. It is raised when a record's meaning changes.
 const FORMAT: u64 = 1;
 
-/// What the run wants to keep, gathered for one write.
+/// Changes gathered for one write.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     pub(crate) keys: Vec<(String, Vec<u8>)>,
@@ -26,7 +27,7 @@ pub(crate) struct Batch {
 
 pub(crate) struct Store(Database);
 
-/// Anything redb may say; its kinds do not matter to us, its words do.
+/// The result of a redb call. Only the error's words matter here, not its kind.
 type Result<T> = std::result::Result<T, redb::Error>;
 
 impl Store {
@@ -69,7 +70,7 @@ impl Store {
         Ok(format)
     }
 
-    /// Was the whole input copied to the spool?
+    /// Returns whether the whole input was copied to the spool.
     pub(crate) fn input_complete(&self) -> Result<bool> {
         Ok(self
             .0
@@ -86,7 +87,7 @@ impl Store {
         Ok(())
     }
 
-    /// The state last kept for `key`.
+    /// Returns the state last stored for `key`.
     pub(crate) fn key(&self, key: &str) -> Result<Option<Vec<u8>>> {
         Ok(self
             .0
@@ -96,13 +97,13 @@ impl Store {
             .map(|state| state.value().to_vec()))
     }
 
-    /// The robots.txt last kept for `origin`.
+    /// Returns the robots.txt last stored for `origin`.
     pub(crate) fn robots(&self, origin: &str) -> Result<Option<Cached>> {
         let found = self.0.begin_read()?.open_table(ROBOTS)?.get(origin)?;
         Ok(found.and_then(|cached| postcard::from_bytes(cached.value()).ok()))
     }
 
-    /// Keeps `batch`, durably. An error is told in words.
+    /// Stores `batch` durably. The error is in words.
     pub(crate) fn keep(&self, batch: &Batch) -> std::result::Result<(), String> {
         self.write(batch).map_err(|why| match why {
             redb::Error::Io(why) => io_words(&why),

@@ -1,4 +1,4 @@
-//! The end of a run, for people or for programs.
+//! The summary at the end of a run, for people or for programs.
 
 use serde::Serialize;
 
@@ -8,21 +8,21 @@ use super::ingest::Ingested;
 use crate::config::SummaryForm;
 use crate::exit::Exit;
 
-/// Hosts in the JSON table; the busiest.
+/// The number of hosts in the JSON table, the busiest first.
 const HOSTS_MAX: usize = 100;
-/// Hosts in the table for people.
+/// The number of hosts in the table for people.
 const SHOWN_MAX: usize = 20;
-/// The job scraper's bounds of a suggested rate, requests per second.
+/// The job scraper's bounds of a suggested rate, in requests per second.
 const SUGGESTED_MIN: f64 = 1.0;
 const SUGGESTED_MAX: f64 = 10.0;
 
-/// What only the end knows.
+/// The results that are known only at the end.
 pub(crate) struct End {
     pub(crate) seconds: f64,
-    /// URLs not finished.
+    /// The number of URLs that are not finished.
     pub(crate) left: u64,
     pub(crate) ingested: Ingested,
-    /// Fetched and failed by earlier runs with this state folder.
+    /// URLs fetched and failed by earlier runs with this state folder.
     pub(crate) earlier: (u64, u64),
 }
 
@@ -46,15 +46,15 @@ struct HostRow {
     failed: u64,
     refused: u64,
     requests: u64,
-    /// Requests per second the law ended with.
+    /// The law's rate at the end, in requests per second.
     rate: Option<f64>,
-    /// Whole requests per second an operator may adopt for `--site-rps`: one more than now after a run without
-    /// refusal, one less after one with refusals.
+    /// Whole requests per second that an operator may use for `--site-rps`. It is one more than now
+    /// after a run without a refusal, and one less after a run with refusals.
     suggested_rps: Option<f64>,
 }
 
 impl End {
-    /// Tells it, and says with which code to leave.
+    /// Prints the summary. Returns the exit code.
     pub(crate) fn tell(&self, engine: &Engine) -> Exit {
         let summary = self.summary(engine);
         let talk = &engine.talk;
@@ -80,7 +80,7 @@ impl End {
             SummaryForm::Json => json(&summary),
             SummaryForm::None => {}
         }
-        // A reader that has seen enough is no failure.
+        // A reader that closed the pipe is not a failure.
         if engine.is_closed() && !engine.is_state_lost() {
             return Exit::AllFetched;
         }
@@ -204,7 +204,7 @@ fn json(summary: &Summary) {
     use std::io::Write as _;
     if let Ok(mut line) = serde_json::to_vec(summary) {
         line.push(b'\n');
-        // A reader that went away is its own affair.
+        // A reader that closed the pipe is not an error.
         let _ = std::io::stdout().lock().write_all(&line);
     }
 }

@@ -1,11 +1,13 @@
-//! Talk to the person: always standard error, and above the progress bars if there are any.
+//! Messages to the user. They always go to standard error, and above the progress bars if there are
+//! any.
 
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use indicatif::MultiProgress;
 
-/// Complaints about input lines that are shown; a binary file given by mistake has millions.
+/// The maximum number of messages about input lines. A binary file given by mistake has millions of
+/// such lines.
 const LINES_MAX: u64 = 100;
 
 #[derive(Debug, Default)]
@@ -19,14 +21,14 @@ impl Talk {
         &self.bars
     }
 
-    /// One line. It is lost where standard error is gone, as after a hang-up.
+    /// Prints one line. It is lost if standard error is closed, as after a hang-up.
     pub(crate) fn say(&self, line: &str) {
         self.bars.suspend(|| {
             let _ = writeln!(std::io::stderr(), "{line}");
         });
     }
 
-    /// One line about a line of the input.
+    /// Prints one line about a line of the input.
     pub(crate) fn about_line(&self, line: &str) {
         match self.lines.fetch_add(1, Ordering::Relaxed) {
             shown if shown < LINES_MAX => self.say(line),

@@ -1,4 +1,4 @@
-//! Answers with a good status that may be no page: parts and challenges.
+//! Answers with a good status that may not be a page: parts and challenges.
 
 use http::StatusCode;
 use http::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE};
@@ -6,7 +6,7 @@ use politely::core::signal::BODY_SCANNED;
 
 use super::client::Answer;
 
-/// Whether a good-looking answer may be a challenge or block page.
+/// Returns whether an answer with a good status may be a challenge or block page.
 pub(super) fn may_hide_block(answer: &Answer) -> bool {
     let length = answer.headers.get(CONTENT_LENGTH);
     let length = length.and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
@@ -16,7 +16,8 @@ pub(super) fn may_hide_block(answer: &Answer) -> bool {
         || is_html && length.is_none_or(|length| length < BODY_SCANNED)
 }
 
-/// What is wrong with a 206: no part was requested. A part that is the whole (`bytes 0-9/10`) is a page.
+/// Returns the error of a 206, since no part was requested. A part that is the whole
+/// (`bytes 0-9/10`) is a page.
 pub(super) fn unasked_part(answer: &Answer) -> Option<String> {
     if answer.status != StatusCode::PARTIAL_CONTENT {
         return None;

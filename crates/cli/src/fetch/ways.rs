@@ -1,8 +1,9 @@
-//! The ways out: directly, or through a proxy.
+//! The transports of requests: directly, or through a proxy.
 //!
-//! The direct way is hyper's own pooled client with the connector reqwest would give it: reqwest around it costs
-//! as much CPU time per page as all of HTTP (measured: 6 of 20 us). Proxies are rare and have many dialects;
-//! those stay with reqwest. Both tolerate the malformed header lines that browsers tolerate, by the same switches.
+//! The direct transport is hyper's own pooled client, with the connector that reqwest would give
+//! it. Reqwest around it costs as much CPU time per page as all of HTTP (measured: 6 of 20 us).
+//! Proxies are rare and have many dialects, so they use reqwest. Both tolerate the malformed header
+//! lines that browsers tolerate, with the same settings.
 
 use std::error::Error;
 use std::future::Future;
@@ -31,11 +32,11 @@ use super::connection::{Noted, Use};
 use crate::config::Settings;
 use crate::exit::Wrong;
 
-/// One way out, with the connections it keeps.
+/// One transport, with the connections it keeps.
 pub(super) enum Way {
     Direct {
         client: Box<Client<Connector, Empty<Bytes>>>,
-        /// What every request says.
+        /// The header fields of every request.
         headers: HeaderMap,
     },
     Proxied {
@@ -47,37 +48,39 @@ pub(super) enum Way {
 
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Why a way has no answer.
+/// Why a transport has no answer.
 pub(super) struct Lost {
     pub(super) why: BoxError,
-    /// What the error says about repeating the request at once; a closed connection counts only if it was kept.
+    /// Whether the error allows to repeat the request at once. A closed connection counts only if
+    /// it was kept.
     pub(super) unprocessed: Option<Unprocessed>,
 }
 
-/// Which versions of HTTP a way speaks.
+/// The versions of HTTP that a transport uses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Versions {
     All,
-    /// HTTP/1.1, for origins that answered `HTTP_1_1_REQUIRED`.
+    /// HTTP/1.1 only, for origins that answered `HTTP_1_1_REQUIRED`.
     Http1,
 }
 
-/// A body as it comes, not yet unpacked.
+/// A body as it arrives, still encoded.
 pub(super) type Coming = Either<Incoming, reqwest::Body>;
 
-/// A connection that takes longer to be made is not worth its slot.
+/// The maximum time to connect. A slower connection is not worth its slot.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// A peer that went away silently is noticed by probes this far apart ...
+/// The time between two probes of an idle connection.
 const KEEPALIVE: Duration = Duration::from_secs(15);
-/// ... when so many had no answer.
+/// The number of unanswered probes after which the connection counts as lost.
 const KEEPALIVE_PROBES: u32 = 3;
-/// Header fields of one answer that are read; hyper's default is 100.
+/// The maximum number of header fields of one answer; hyper's default is 100.
 const HEADER_FIELDS_MAX: usize = 1000;
-/// Bytes of an answer's head that are read: what Chromium reads.
+/// The maximum size of an answer's head, in bytes, as in Chromium.
 const HEAD_MAX: u32 = 256 * 1024;
 
 impl Way {
-    /// Through `proxy`, or directly; up to `keep` idle connections per host.
+    /// Returns a transport through `proxy`, or directly, with up to `keep` idle connections per
+    /// host.
     pub(super) fn new(
         settings: &Settings,
         proxy: Option<&str>,
@@ -140,7 +143,7 @@ impl Way {
         Ok(Self::Direct { client, headers })
     }
 
-    /// Sends a GET for `url` with `cookies`; returns once the answer's head is there.
+    /// Sends a GET for `url` with `cookies`. Returns when the head of the answer has arrived.
     pub(super) async fn get(
         &self,
         url: &Url,
@@ -194,7 +197,7 @@ impl Way {
 }
 
 impl Lost {
-    /// The request was not even sent.
+    /// Returns the error for a request that was not sent.
     fn before(why: BoxError) -> Self {
         Self {
             why,
@@ -225,13 +228,13 @@ fn request(
 
 fn without_login(url: &Url) -> Url {
     let mut url = url.clone();
-    // These fail only for URLs without a host.
+    // These calls fail only for URLs without a host.
     let _ = url.set_username("");
     let _ = url.set_password(None);
     url
 }
 
-/// Basic authentication (RFC 7617) with what `url` says.
+/// Returns the Basic authentication (RFC 7617) with the user and password of `url`.
 fn login(url: &Url) -> Result<HeaderValue, BoxError> {
     use base64::Engine as _;
     use percent_encoding::percent_decode_str as decode;
@@ -245,10 +248,10 @@ fn login(url: &Url) -> Result<HeaderValue, BoxError> {
     Ok(value)
 }
 
-/// The next part of `body`; `None` at its end.
+/// Returns the next part of `body`, or `None` at its end.
 pub(super) async fn next(body: &mut Coming) -> Result<Option<Bytes>, BoxError> {
     while let Some(frame) = body.frame().await {
-        // Anything else is trailers.
+        // Any other frame is trailers.
         if let Ok(data) = frame?.into_data() {
             return Ok(Some(data));
         }
@@ -256,7 +259,7 @@ pub(super) async fn next(body: &mut Coming) -> Result<Option<Bytes>, BoxError> {
     Ok(None)
 }
 
-/// Looks the name up, connects and shakes hands, all of it within a time.
+/// Resolves the name, connects and shakes hands, all within a time.
 #[derive(Clone)]
 pub(super) struct Connector {
     inner: HttpsConnector<HttpConnector>,

@@ -1,5 +1,5 @@
-//! One request, from leave to consequence: sent, reported to its limits, and then finished, sent again later
-//! or followed to where it was redirected.
+//! The life of one request: it is sent and reported to its limits. Then its page is finished,
+//! retried later, or continued at the target of a redirect.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,22 +18,22 @@ use super::retry::{after_failure, is_served, status_words};
 use super::robots::{self, Cached, Rules, Standing};
 use super::save::place;
 
-/// Redirects of one robots.txt (RFC 9309, 2.3.1.2).
+/// The maximum number of redirects of one robots.txt (RFC 9309, 2.3.1.2).
 const ROBOTS_REDIRECTS_MAX: usize = 5;
-/// A robots.txt is read this far (RFC 9309, 2.5: at least 500 KiB).
+/// The size up to which a robots.txt is read (RFC 9309, 2.5: at least 500 KiB).
 const ROBOTS_MAX: usize = 500 * 1024;
 
-/// What becomes of a request that came back.
+/// The next step for a request that came back.
 pub(super) enum After {
-    /// It goes again, not before so long.
+    /// It is retried, but not before this delay.
     Again(Duration),
-    /// It goes on at this URL.
+    /// It continues at this URL.
     Onward(Url),
-    /// It is over; with an error, it failed.
+    /// It is over. With an error, it failed.
     Over(Option<String>),
 }
 
-/// Sends `job` and sees to what follows.
+/// Sends `job` and handles its result.
 pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     let Job {
         lane,
@@ -121,7 +121,7 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     }
 }
 
-/// The request could not be written down, so that it did not leave. The run stops.
+/// Handles a request that could not be recorded and so did not leave. The run stops.
 fn unsent(engine: &Engine, lane: LaneId, mut pending: Box<Pending>) {
     let mut shared = engine.lock();
     let frontier = &mut shared.frontier;
@@ -134,7 +134,7 @@ fn unsent(engine: &Engine, lane: LaneId, mut pending: Box<Pending>) {
     frontier.came_back(lane, now);
 }
 
-/// The URL to ask for; the page's own is read from the spool once.
+/// Returns the URL to request. The page's own URL is read from the spool once.
 fn where_to(engine: &Engine, pending: &mut Pending) -> Option<Url> {
     if let Some(hop) = &pending.hop {
         return Some(hop.clone());
@@ -157,16 +157,16 @@ fn own_fault(pending: &Pending, report: &Report) -> Option<Report> {
     })
 }
 
-/// What the last attempt brought.
+/// The result of the last attempt.
 struct Last<'a> {
     report: &'a Report,
     came: &'a Came,
     url: &'a Url,
-    /// Worth keeping.
+    /// The key's state is worth storing.
     learned: bool,
-    /// It shows that the host works.
+    /// The answer shows that the host works.
     served: bool,
-    /// Its page never failed before.
+    /// The page never failed before.
     first_try: bool,
 }
 
@@ -198,8 +198,8 @@ fn report(came: &Came, took: Duration, url: &Url) -> Report {
     }
 }
 
-/// Decides what becomes of a request that was answered well. A redirect whose Retry-After is longer
-/// than `wait_max` is not followed.
+/// Decides what follows an answered request. A redirect whose Retry-After is longer than `wait_max`
+/// is not followed.
 fn after(pending: &Pending, came: &Came, report: &Report, url: &Url, wait_max: Duration) -> After {
     let Came::Answer(answer) = came else {
         return After::Over(None);
@@ -221,7 +221,7 @@ fn after(pending: &Pending, came: &Came, report: &Report, url: &Url, wait_max: D
     }
 }
 
-/// What is wrong with an answer that nobody will send again.
+/// Returns the error of an answer that will not be retried.
 fn fault(answer: &Answer) -> Option<String> {
     if answer.status.is_success() {
         answer.spoiled.clone()
@@ -230,7 +230,7 @@ fn fault(answer: &Answer) -> Option<String> {
     }
 }
 
-/// A page is over.
+/// Ends a page.
 fn finish(
     engine: &Engine,
     lane: LaneId,
@@ -276,7 +276,7 @@ fn finish(
     engine.write(pending.offset, &row);
 }
 
-/// The request goes again on its lane.
+/// Puts the request back into its lane.
 fn again(engine: &Engine, lane: LaneId, pending: Box<Pending>, delay: Duration, last: &Last<'_>) {
     let mut shared = engine.lock();
     let frontier = &mut shared.frontier;
@@ -313,17 +313,19 @@ fn onward(engine: &Engine, from: LaneId, mut pending: Box<Pending>, to: Url, las
     came_back(frontier, from, now, Some(last));
 }
 
-/// The robots.txt of lane `of`, last asked for on lane `lane`, has an answer or will not get one.
+/// Handles the answer to the robots.txt of lane `of`, last requested on lane `lane`, or its final
+/// failure.
 fn robots_over(engine: &Engine, lane: LaneId, of: LaneId, last: &Last<'_>, error: Option<&str>) {
     let now = engine.limits.now();
     let answer = match last.came {
-        // Rules that cannot be decoded are not known: the origin is closed, as after a 5xx.
+        // Rules that cannot be decoded are unknown, and the origin is closed as after a 5xx.
         Came::Answer(answer) if answer.spoiled.is_some() && answer.status.is_success() => None,
         Came::Answer(answer) => Some((answer.status.as_u16(), &answer.start)),
         Came::Failed(..) => None,
     };
     let rules = match answer {
-        // Too many redirects, or one that leads nowhere, is "unavailable": there are no rules.
+        // Too many redirects, or a redirect without a target, means "unavailable": there are no
+        // rules.
         Some((300..=399, _)) => Rules::of(Some(404), b"", &engine.settings.robots_token),
         Some((status, body)) => Rules::of(Some(status), body, &engine.settings.robots_token),
         None => None,
@@ -350,7 +352,8 @@ fn robots_over(engine: &Engine, lane: LaneId, of: LaneId, last: &Last<'_>, error
             until: now + robots::TTL,
         }
     } else {
-        // An answer may change; a host that could not be reached in all its attempts is given up.
+        // An answer may change later. A host that could not be reached in all its attempts is given
+        // up.
         let health = &frontier.lane(lane).health;
         let patient = health.gave_up().is_none() && frontier.lane(of).pages_waiting() > 1;
         standing.unavailable(&robots::Unusable {
@@ -391,7 +394,8 @@ fn came_back(
     frontier.came_back(lane, now);
 }
 
-/// Finds out the address of a lane's host; where that fails its key is the host, and the fetch will say why.
+/// Resolves the address of a lane's host. If that fails, its key is the host, and the fetch will
+/// report the reason.
 pub(crate) async fn resolve(engine: &Engine, lane: LaneId) {
     let origin = engine.lock().frontier.lane(lane).origin.to_string();
     let Ok(url) = Url::parse(&origin) else { return };
@@ -402,7 +406,7 @@ pub(crate) async fn resolve(engine: &Engine, lane: LaneId) {
         tokio::net::lookup_host((host, port)),
     )
     .await;
-    // The smallest, so that every run and every host of one machine agrees.
+    // The smallest address, so that all runs and hosts of one machine agree.
     let address = lookup
         .ok()
         .and_then(Result::ok)

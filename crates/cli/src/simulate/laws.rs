@@ -1,4 +1,4 @@
-//! Who is simulated, by name: core's laws and the rivals.
+//! The simulated clients by name: the laws of `politely-core` and the rivals.
 
 use politely_sim::polite::Polite;
 use politely_sim::{Client, Scenario, rivals};
@@ -10,11 +10,11 @@ use politely::core::control::LawConfig;
 use crate::args::SimulatedProfile;
 use crate::exit::Wrong;
 
-/// Ours, as `all` and the list of choices have them; core may know more names.
+/// Our laws in the list of choices and in `all`. The core may know more names.
 const OURS: [&str; 3] = ["discover", "aimd", "fixed"];
 const ALL: &str = "all";
 
-/// One that can be run.
+/// A law or rival that can be run.
 #[derive(Clone, Debug)]
 pub(super) struct Contender {
     pub(super) name: String,
@@ -28,7 +28,7 @@ enum Who {
 }
 
 impl Contender {
-    /// Those named, each once, in the order given.
+    /// Returns the named laws, each once, in the given order.
     pub(super) fn named(names: &[String], profile: SimulatedProfile) -> Result<Vec<Self>, Wrong> {
         let mut found: Vec<Self> = Vec::new();
         let all = || ours().chain(rivals::NAMES.iter().copied());
@@ -66,12 +66,12 @@ impl Contender {
         Ok(found)
     }
 
-    /// Whether it is one of core's.
+    /// Returns whether it is a law of the core.
     pub(super) const fn is_ours(&self) -> bool {
         matches!(self.who, Who::Ours(_))
     }
 
-    /// A client for one worker of a run; workers do not share their luck.
+    /// Returns a client for one worker of a run. Workers have different random numbers.
     pub(super) fn client(&self, scenario: &Scenario, seed: u64, worker: u32) -> Box<dyn Client> {
         match &self.who {
             Who::Ours(config) => Box::new(Polite::new((**config).clone(), Timestamp::ZERO)),

@@ -1,8 +1,8 @@
 //! `politely simulate`: laws against hosts with known limits, in virtual time.
 //!
 //! ```text
-//!   laws    who limits itself, by name        runs   all of them over all cores, in order
-//!   table   what came of it, for people       pictures   the same to look at
+//!   laws    the clients, by name              runs       all runs over all cores, in order
+//!   table   the results, for people           pictures   the results as drawings
 //! ```
 
 mod laws;
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<Exit, Wrong> {
         simulate(args, pictures.as_ref())
     };
     match told {
-        // A reader that has seen enough is no failure.
+        // A reader that closed the pipe is not a failure.
         Ok(()) => Ok(Exit::AllFetched),
         Err(Stopped::Output(why)) if why.kind() == io::ErrorKind::BrokenPipe => {
             Ok(Exit::AllFetched)
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<Exit, Wrong> {
     }
 }
 
-/// Why it ended early.
+/// Why the simulation ended early.
 #[derive(Debug, thiserror::Error)]
 enum Stopped {
     #[error(transparent)]
@@ -113,7 +113,7 @@ fn simulate(args: &SimulateArgs, pictures: Option<&Pictures>) -> Result<(), Stop
     Ok(())
 }
 
-/// The study of backoffs has laws and scenarios of its own.
+/// Refuses other flags with the study of backoffs, which has its own laws and scenarios.
 fn nothing_but_plot(args: &SimulateArgs) -> Result<(), Wrong> {
     let given = [
         ("law", !args.law.is_empty()),
@@ -131,7 +131,7 @@ fn nothing_but_plot(args: &SimulateArgs) -> Result<(), Wrong> {
     }
 }
 
-/// Brooker's study, which has clients of its own.
+/// Runs Brooker's study, which has its own clients.
 fn study(pictures: Option<&Pictures>) -> Result<(), Stopped> {
     let rows = backoff::study(STUDY_SEED);
     let mut out = io::stdout().lock();
@@ -156,7 +156,7 @@ fn study(pictures: Option<&Pictures>) -> Result<(), Stopped> {
     Ok(())
 }
 
-/// What the simulation took, scoring and drawing apart.
+/// The time of the simulation, with scoring and drawing apart.
 #[derive(Default)]
 struct Effort {
     took: Duration,

@@ -1,4 +1,4 @@
-//! Where pictures go.
+//! The folder for pictures.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::exit::{Wrong, make_folder};
 pub(super) struct Pictures(PathBuf);
 
 impl Pictures {
-    /// Makes the folder, before hours are spent on what could not be kept.
+    /// Makes the folder, before hours are spent on pictures that could not be stored.
     pub(super) fn into(folder: &Path) -> Result<Self, Wrong> {
         make_folder(folder)?;
         Ok(Self(folder.to_owned()))
@@ -44,13 +44,13 @@ impl Pictures {
     }
 }
 
-/// A scenario's name may be anything; a file's may not.
+/// Returns a file name for a scenario's name, which may contain any character.
 fn file_name(name: &str) -> String {
     let safe = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
     let name: String = (name.chars().map(|c| if safe(c) { c } else { '-' }))
         .take(200)
         .collect();
-    // No hidden file, no way up.
+    // The result is neither a hidden file nor a path to a parent folder.
     name.trim_start_matches('.').to_owned()
 }
 

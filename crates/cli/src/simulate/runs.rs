@@ -1,4 +1,4 @@
-//! Independent runs over all cores, their results in order.
+//! Independent runs over all cores, with their results in order.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,34 +9,34 @@ use politely_sim::{Scenario, Score, plot, run, score};
 
 use super::laws::Contender;
 
-/// What is to be run: every law, scenario and seed, scenario by scenario.
+/// The runs: every law, scenario and seed, scenario by scenario.
 #[derive(Clone, Copy)]
 pub(super) struct Plan<'a> {
     pub(super) scenarios: &'a [Scenario],
     pub(super) laws: &'a [Contender],
     pub(super) seeds: u64,
-    /// Draw the first seed's runs.
+    /// Draw the runs of the first seed.
     pub(super) draw: bool,
 }
 
-/// What one run brought.
+/// The result of one run.
 pub(super) struct Done {
     pub(super) score: Score,
-    /// Its picture, if it was asked for.
+    /// Its picture, if `draw` is set.
     pub(super) picture: Option<String>,
-    /// What it took, scoring and drawing apart.
+    /// The time of the simulation, with scoring and drawing apart.
     pub(super) took: Duration,
-    /// Requests simulated.
+    /// The number of simulated requests.
     pub(super) requests: u64,
 }
 
 impl Plan<'_> {
-    /// How many runs that is.
+    /// Returns the number of runs.
     pub(super) fn len(&self) -> usize {
         self.scenarios.len() * self.laws.len() * self.seeds as usize
     }
 
-    /// Where run `index` stands.
+    /// Returns the scenario, law and seed of run `index`.
     fn at(&self, index: usize) -> (&Scenario, &Contender, u64) {
         let (index, seed) = (index / self.seeds as usize, index % self.seeds as usize);
         let (scenario, law) = (index / self.laws.len(), index % self.laws.len());
@@ -60,7 +60,8 @@ impl Plan<'_> {
         }
     }
 
-    /// Runs all, handing each result over in order, as soon as its turn comes; ends with the first error.
+    /// Executes all runs and hands over each result in order, as soon as possible. Ends with the
+    /// first error.
     pub(super) fn each<E>(&self, mut receive: impl FnMut(Done) -> Result<(), E>) -> Result<(), E> {
         let next = AtomicUsize::new(0);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -79,7 +80,7 @@ impl Plan<'_> {
             }
             drop(send);
             let (mut turn, mut early) = (0, BTreeMap::new());
-            // An error closes the channel, and that ends the threads.
+            // An error closes the channel, which ends the threads.
             for (index, done) in results {
                 early.insert(index, done);
                 while let Some(done) = early.remove(&turn) {

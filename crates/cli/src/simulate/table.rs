@@ -1,4 +1,4 @@
-//! The results as tables a person reads.
+//! The results as tables for people.
 
 use std::fmt::Write as _;
 
@@ -7,10 +7,10 @@ use politely_sim::{Scenario, Score};
 
 use super::laws::Contender;
 
-/// What a run is bad by; higher is worse.
+/// A measure of how bad a run is; higher is worse.
 type Badness = fn(&Score) -> f64;
 
-/// How wide the columns of names are.
+/// The widths of the columns of names.
 #[derive(Clone, Copy)]
 pub(super) struct Widths {
     scenario: usize,
@@ -43,7 +43,7 @@ impl Widths {
         )
     }
 
-    /// One scenario under one law: the median over its seeds.
+    /// Returns the row of one scenario under one law: the median over its seeds.
     pub(super) fn row(self, seeds: &[Score]) -> String {
         let Self { scenario, law } = self;
         let middle =
@@ -76,7 +76,7 @@ impl Widths {
         )
     }
 
-    /// All laws over the whole set.
+    /// Returns the table of all laws over the whole set.
     pub(super) fn summary(self, summaries: &[Summary]) -> String {
         let law = self.law;
         let mut text = format!(
@@ -114,7 +114,7 @@ impl Widths {
         text
     }
 
-    /// Each law's `count` worst runs by utilisation and by refusals.
+    /// Returns the table of each law's `count` worst runs by utilisation and by refusals.
     pub(super) fn worst(self, summaries: &[Summary], scores: &[Score], count: usize) -> String {
         let mut text = String::new();
         let by: [(&str, Badness); 2] = [

@@ -1,4 +1,4 @@
-//! The coordinator's API, as an operator calls it.
+//! A client of the coordinator's API, for an operator.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -15,46 +15,46 @@ use url::Url;
 use crate::exit::{Wrong, io_words, url_words};
 use crate::token::Token;
 
-/// A connection that takes longer is not coming.
+/// The maximum time to connect.
 const CONNECT_TIME: Duration = Duration::from_secs(3);
-/// … nor is an answer.
+/// The maximum time for an answer.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
-/// The longest answer that is read: a thousand rows are far shorter.
+/// The maximum size of an answer, in bytes. A thousand rows are far shorter.
 const ANSWER_MAX: usize = 8 << 20;
 
-/// Why a call came to nothing.
+/// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Fault {
-    /// Nobody answers.
+    /// The coordinator does not answer.
     #[error("no answer: {0}")]
     Unreachable(String),
-    /// Whoever answers wants another token, or any.
+    /// The coordinator requires a token, or another one.
     #[error(
         "the coordinator refuses: the token of POLITELY_TOKEN or --token-file is missing or wrong"
     )]
     Token,
-    /// The call was understood, and is not done.
+    /// The coordinator understood the call and refuses it.
     #[error("the coordinator refuses: {0}")]
     Refused(String),
-    /// What is asked about is not there.
+    /// The requested object does not exist.
     #[error("not known")]
     Unknown,
-    /// Whoever answers speaks otherwise.
+    /// The answer is not one of this API.
     #[error("this is no coordinator, or of another version: {0}")]
     Unreadable(String),
 }
 
-/// Calls one coordinator, or of several that share their keys the first that answers.
+/// Calls a coordinator. Of several that share their keys, it calls the first that answers.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     http: reqwest::Client,
     bases: Arc<[Url]>,
-    /// Which of them answered last.
+    /// The index of the coordinator that answered last.
     current: Arc<AtomicUsize>,
 }
 
 impl Client {
-    /// Of the coordinators at `urls`, with commas between.
+    /// Returns a client of the coordinators at `urls`, separated by commas.
     pub(super) fn new(urls: &str, token: Option<&Token>) -> Result<Self, Wrong> {
         let bases = urls.split(',').map(|url| base(url.trim()));
         let bases = bases.collect::<Result<Arc<[Url]>, _>>()?;
@@ -81,7 +81,7 @@ impl Client {
         })
     }
 
-    /// The fleet in numbers, without its workers.
+    /// Returns the fleet's numbers, without its workers.
     pub(super) async fn stats(&self) -> Result<FleetStats, Fault> {
         self.ask(|base| {
             let mut url = at(base, "stats");
@@ -91,7 +91,7 @@ impl Client {
         .await
     }
 
-    /// Part of the table.
+    /// Returns part of the table.
     pub(super) async fn keys(&self, query: &KeysQuery) -> Result<KeyPage, Fault> {
         let fields = serde_json::to_value(query).unwrap_or_default();
         self.ask(|base| {
@@ -109,12 +109,12 @@ impl Client {
         .await
     }
 
-    /// All about one key.
+    /// Returns the details of one key.
     pub(super) async fn key(&self, name: &str) -> Result<KeyDetail, Fault> {
         self.ask(|base| self.http.get(of(base, name))).await
     }
 
-    /// Sets what `patch` says for one key.
+    /// Applies `patch` to one key.
     pub(super) async fn patch(&self, name: &str, patch: &KeyPatch) -> Result<KeyDetail, Fault> {
         let body = serde_json::to_vec(patch).unwrap_or_default();
         self.ask(|base| {
@@ -124,7 +124,8 @@ impl Client {
         .await
     }
 
-    /// Calls whoever answered last; without an answer the others, each once.
+    /// Calls the coordinator that answered last. If it does not answer, calls each of the others
+    /// once.
     async fn ask<T: DeserializeOwned>(
         &self,
         call: impl Fn(&Url) -> RequestBuilder,
@@ -145,7 +146,7 @@ impl Client {
     }
 }
 
-/// The API's address at a coordinator's.
+/// Returns the API's address below a coordinator's URL.
 fn base(url: &str) -> Result<Url, Wrong> {
     let wrong = |why: &str| Wrong(format!("--coordinator `{url}`: {why}"));
     let mut base = Url::parse(url).map_err(|why| wrong(&url_words(why)))?;
@@ -198,7 +199,7 @@ async fn answer<T: DeserializeOwned>(call: RequestBuilder) -> Result<T, Fault> {
     }
 }
 
-/// What is at the bottom of an error, in words.
+/// Returns the words of the innermost error.
 fn reason(error: &reqwest::Error) -> String {
     if error.is_timeout() {
         return "nothing came in time".to_owned();

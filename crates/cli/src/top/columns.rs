@@ -1,10 +1,10 @@
-//! The columns of the table, and which of them a width has room for.
+//! The columns of the table, and the choice of those that fit a width.
 
 use politely::wire::{KeyRow, SortBy};
 
 use super::words;
 
-/// A column; in the order in which they stand.
+/// A column, in the order of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Column {
     Key,
@@ -30,7 +30,7 @@ pub(super) const ALL: [Column; 9] = [
     Column::Why,
 ];
 
-/// Who gets room first.
+/// The columns by importance: the first ones get room first.
 const BY_WORTH: [Column; 8] = [
     Column::State,
     Column::Rate,
@@ -42,11 +42,11 @@ const BY_WORTH: [Column; 8] = [
     Column::Granted,
 ];
 
-/// Narrower, a name says little.
+/// The minimum width of the column of keys. A shorter name says little.
 const KEY_MIN: u16 = 16;
-/// Wider, it takes room from the reason beside it.
+/// The maximum width of the column of keys. More would take room from the reason beside it.
 const KEY_WANTED: u16 = 32;
-/// Between two columns.
+/// The gap between two columns.
 pub(super) const GAP: u16 = 1;
 
 impl Column {
@@ -64,7 +64,7 @@ impl Column {
         }
     }
 
-    /// What the coordinator sorts by for this column.
+    /// Returns the coordinator's sort order for this column.
     pub(super) const fn sort(self) -> Option<SortBy> {
         Some(match self {
             Self::Key => SortBy::Name,
@@ -79,12 +79,12 @@ impl Column {
         })
     }
 
-    /// Numbers stand at the right.
+    /// Returns whether the column holds numbers, which are aligned to the right.
     pub(super) const fn is_number(self) -> bool {
         !matches!(self, Self::Key | Self::State | Self::Why)
     }
 
-    /// Room for its title with a mark, and its usual values.
+    /// Returns the width for its title with a sort mark, and for its usual values.
     const fn width(self) -> u16 {
         match self {
             Self::Key => KEY_MIN,
@@ -110,7 +110,7 @@ impl Column {
     }
 }
 
-/// `3/4`; unbounded is `3/–`.
+/// Returns `3/4`, or `3/–` without a bound.
 pub(super) fn in_flight(row: &KeyRow) -> String {
     match row.in_flight_max {
         u32::MAX => format!("{}/–", row.in_flight),
@@ -118,7 +118,7 @@ pub(super) fn in_flight(row: &KeyRow) -> String {
     }
 }
 
-/// The columns that `width` has room for, and how wide each is.
+/// Returns the columns that `width` has room for, each with its width.
 pub(super) fn fitting(width: u16) -> Vec<(Column, u16)> {
     let mut left = width.saturating_sub(KEY_MIN);
     let mut chosen = vec![Column::Key];

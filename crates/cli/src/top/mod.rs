@@ -1,7 +1,8 @@
 //! `politely top`: the coordinator's table of keys in a terminal.
 //!
-//! `state.rs` and `press.rs` say what is on the screen and what each key does to it, `draw/` how it looks, `poll.rs` what
-//! the coordinator is asked and when; here they meet the terminal.
+//! `state.rs` and `press.rs` decide what is on the screen and what each key does. `draw/` draws it.
+//! `poll.rs` decides when the coordinator is called, and for what. This module connects them with
+//! the terminal.
 
 mod client;
 mod columns;
@@ -35,7 +36,7 @@ use client::Client;
 use paint::Paint;
 use state::{Effect, Event, Order, State};
 
-/// As many as the coordinator gives at a time.
+/// The maximum number of rows, as many as the coordinator returns at a time.
 const ROWS_MAX: u32 = 1_000;
 
 pub(crate) fn run(args: &TopArgs) -> Result<Exit, Wrong> {
@@ -54,7 +55,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<Exit, Wrong> {
         return Err(Wrong(what.to_owned()));
     }
     let broken = |why: io::Error| Wrong(format!("the terminal: {}", io_words(&why)));
-    // From here on a panic puts the terminal back first.
+    // From here on, a panic first restores the terminal.
     let mut terminal = ratatui::try_init().map_err(|why| {
         ratatui::restore();
         broken(why)
@@ -74,7 +75,7 @@ async fn print(client: &Client, place: &str) -> Result<Exit, Wrong> {
     };
     let page = client.keys(&query).await.map_err(wrong)?;
     match io::stdout().write_all(once::text(&fleet, &page).as_bytes()) {
-        // Whoever reads has seen enough.
+        // A reader that closed the pipe is not an error.
         Err(why) if why.kind() == io::ErrorKind::BrokenPipe => return Ok(Exit::AllFetched),
         Err(why) => return Err(Wrong(format!("standard output: {}", io_words(&why)))),
         Ok(()) => {}
@@ -89,7 +90,7 @@ async fn print(client: &Client, place: &str) -> Result<Exit, Wrong> {
     Ok(Exit::AllFetched)
 }
 
-/// Until somebody quits.
+/// Runs the live view until the user quits.
 fn live(
     terminal: &mut DefaultTerminal,
     runtime: &Runtime,
@@ -103,7 +104,7 @@ fn live(
     let polling = runtime.spawn(poll::poll(client.clone(), wanted, tell.clone()));
     let ended = tell.clone();
     runtime.spawn(async move {
-        // Polling ends by itself only if it panics: then nobody would ask any more.
+        // Polling ends by itself only if it panics. Without it nothing would be updated any more.
         tokio::select! { _ = polling => {} () = told_to_end() => {} }
         let _ = ended.send(Event::End);
     });
@@ -126,7 +127,8 @@ fn live(
     Ok(())
 }
 
-/// Hands over what is typed. The thread ends with the process: reading cannot be interrupted.
+/// Sends what the user types. The thread ends with the process, because reading cannot be
+/// interrupted.
 fn listen(tell: &Sender<Event>) {
     let tell = tell.clone();
     thread::spawn(move || {
@@ -152,7 +154,7 @@ fn set(runtime: &Runtime, client: Client, order: Order, tell: Sender<Event>) {
     });
 }
 
-/// By a service manager, or because the terminal is closed; Ctrl-C comes as a key.
+/// Waits for the end by a service manager or a closed terminal. Ctrl-C arrives as a key.
 async fn told_to_end() {
     let ends = (
         signal(SignalKind::terminate()),

@@ -8,10 +8,10 @@ use ratatui::text::Line;
 use super::columns;
 use super::words;
 
-/// Between two columns: one space may be within a cell.
+/// The gap between two columns. A single space may be within a cell.
 const GAP: &str = "  ";
 
-/// The totals in a line, then a line per key; columns as wide as their widest cell.
+/// Returns one line of totals, then one line per key. Columns are as wide as their widest cell.
 pub(super) fn text(fleet: &FleetStats, page: &KeyPage) -> String {
     let share = fleet.refused as f64 / fleet.reported.max(1) as f64;
     let mut text = format!(
@@ -51,7 +51,7 @@ pub(super) fn text(fleet: &FleetStats, page: &KeyPage) -> String {
     text
 }
 
-/// As many places as it takes on a terminal.
+/// Returns the number of columns that `text` takes on a terminal.
 fn width(text: &str) -> usize {
     Line::raw(text).width()
 }

@@ -1,4 +1,4 @@
-//! Colours and weights. A colour never says what a word does not say too; `NO_COLOR` takes all of them away.
+//! Colours and weights. A word always repeats what a colour says; `NO_COLOR` turns all colours off.
 
 use politely::wire::KeyState;
 use ratatui::style::{Color, Modifier, Style};
@@ -9,7 +9,7 @@ pub(super) struct Paint {
 }
 
 impl Paint {
-    /// As the environment wants it (<https://no-color.org>).
+    /// Returns the setting of the environment (<https://no-color.org>).
     pub(super) fn from_env() -> Self {
         let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Self { colour: !unwanted }
@@ -24,17 +24,17 @@ impl Paint {
         }
     }
 
-    /// Something is wrong.
+    /// Returns the style of errors.
     pub(super) fn bad(self) -> Style {
         self.with(Color::Red).add_modifier(Modifier::BOLD)
     }
 
-    /// Permits and rates.
+    /// Returns the style of permits and rates.
     pub(super) fn flow(self) -> Style {
         self.with(Color::Cyan)
     }
 
-    /// Refusals.
+    /// Returns the style of refusals.
     pub(super) fn refused(self) -> Style {
         self.with(Color::Red)
     }
@@ -48,9 +48,9 @@ impl Paint {
     }
 }
 
-/// What is looked for.
+/// The style of important text.
 pub(super) const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
-/// What is not.
+/// The style of less important text.
 pub(super) const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
-/// The row under the cursor.
+/// The style of the row under the cursor.
 pub(super) const CURSOR: Style = Style::new().add_modifier(Modifier::REVERSED);

@@ -1,4 +1,4 @@
-//! Asking the coordinator again and again: what is wanted now, at once; the same, once a second.
+//! Polls the coordinator: at once when the wanted data changes, and else once a second.
 
 use std::sync::mpsc::Sender;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use tokio::sync::watch;
 use super::client::{Client, Fault};
 use super::state::Event;
 
-/// From an answer to the next question.
+/// The time from an answer to the next call.
 const EVERY: Duration = Duration::from_secs(1);
-/// A coordinator that is away is not asked less often than this.
+/// The maximum time between two calls to a coordinator that does not answer.
 const PAUSE_MAX: Duration = Duration::from_secs(8);
 
-/// What the screen shows.
+/// The data that the screen shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// Part of the table.
@@ -23,7 +23,7 @@ pub(super) enum Wanted {
     Key(String),
 }
 
-/// What the coordinator says of it.
+/// An answer of the coordinator.
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) wanted: Wanted,
@@ -34,11 +34,11 @@ pub(super) struct Seen {
 #[derive(Debug)]
 pub(super) enum Shown {
     Table(KeyPage),
-    /// Absent: the key is not known.
+    /// `None` means that the coordinator does not know the key.
     Key(Option<Box<KeyDetail>>),
 }
 
-/// Asks until nobody wants anything any more.
+/// Polls until the receiver of the answers is gone.
 pub(super) async fn poll(client: Client, mut wanted: watch::Receiver<Wanted>, tell: Sender<Event>) {
     let mut failures = 0;
     loop {
@@ -46,7 +46,7 @@ pub(super) async fn poll(client: Client, mut wanted: watch::Receiver<Wanted>, te
         let seen = tokio::select! {
             seen = look(&client, asked) => seen,
             changed = wanted.changed() => match changed {
-                // The answer would be overtaken.
+                // The screen wants other data by now, so this answer would be out of date.
                 Ok(()) => continue,
                 Err(_) => return,
             },
@@ -79,7 +79,7 @@ async fn look(client: &Client, wanted: Wanted) -> Result<Seen, Fault> {
     })
 }
 
-/// A second; after failures in a row twice as long each time.
+/// Returns the pause before the next call: a second, doubled for each failure in a row.
 fn pause(failures: u32) -> Duration {
     let doubled = EVERY.saturating_mul(1 << failures.saturating_sub(1).min(8));
     doubled.min(PAUSE_MAX)

@@ -1,16 +1,16 @@
-//! What each key does.
+//! The effect of each key.
 
 use politely::wire::KeyPatch;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::state::{Effect, Open, Order, State};
 
-/// What `h` sets.
+/// The hold that `h` sets.
 const HOLD_MS: u64 = 60_000;
-/// No key's name is longer; a search needs no more.
+/// The maximum length of a search. No key's name is longer.
 const TEXT_MAX: usize = 255;
 
-/// For the page that `?` shows.
+/// The keys on the help page that `?` shows.
 pub(super) const HELP: [(&str, &str); 12] = [
     (
         "up down, k j",
@@ -144,7 +144,7 @@ impl State {
     }
 }
 
-/// Steers within an open key; whether to go back.
+/// Handles a key press within an open key. Returns whether to go back.
 fn turn(open: &mut Open, code: KeyCode) -> bool {
     let decisions = open
         .detail

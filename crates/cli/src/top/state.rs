@@ -1,5 +1,5 @@
-//! What is on the screen, and what follows from what happens: keys pressed, answers, silence. Pure: events go in, what is
-//! wanted comes out; asking and drawing are done elsewhere.
+//! The state of the screen, and its changes by key presses, answers and failures. It is pure:
+//! events go in, and wanted data comes out. Other modules poll and draw.
 
 use std::collections::VecDeque;
 
@@ -14,9 +14,9 @@ use super::columns;
 use super::draw;
 use super::poll::{Seen, Shown, Wanted};
 
-/// Samples of the fleet's rates kept for the little curves: one a second.
+/// The number of samples of the fleet's rates for the small curves, one per second.
 const SAMPLES: usize = 60;
-/// The states in the order in which `f` goes through them.
+/// The states in the order of the key `f`.
 const STATES: [KeyState; 9] = [
     KeyState::Ready,
     KeyState::Pacing,
@@ -29,38 +29,38 @@ const STATES: [KeyState; 9] = [
     KeyState::Away,
 ];
 
-/// Something happened.
+/// An event.
 #[derive(Debug)]
 pub(super) enum Event {
     Key(KeyEvent),
     Resized(Size),
     /// The coordinator answered.
     Seen(Box<Seen>),
-    /// It did not.
+    /// The coordinator did not answer.
     Away(Fault),
-    /// What an operator set is set, or is not.
+    /// An operator's order succeeded or failed.
     Set(Order, Result<(), Fault>),
-    /// The terminal is gone, or somebody wants us to end.
+    /// The terminal is gone, or a signal ends the process.
     End,
 }
 
-/// What must be done beyond drawing.
+/// An action that is needed beside drawing.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Effect {
     Set(Order),
     Quit,
 }
 
-/// What an operator wants for one key.
+/// An operator's change of one key.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Order {
     pub(super) key: String,
-    /// In words: `held for 60 s`.
+    /// The order in words: `held for 60 s`.
     pub(super) what: &'static str,
     pub(super) patch: KeyPatch,
 }
 
-/// The whole screen.
+/// The state of the whole screen.
 pub(super) struct State {
     pub(super) size: Size,
     /// The coordinator's URL.
@@ -71,12 +71,12 @@ pub(super) struct State {
     pub(super) table: Table,
     /// The key that is open, if one is.
     pub(super) open: Option<Open>,
-    /// The line of the search is being typed.
+    /// The user is typing a search.
     pub(super) typing: bool,
     pub(super) help: bool,
-    /// Why there is no answer, and how often there was none in a row.
+    /// Why there is no answer, and the number of failures in a row.
     pub(super) away: Option<(Fault, u32)>,
-    /// Said once, until the next key is pressed.
+    /// A message that is shown until the next key press.
     pub(super) notice: Option<String>,
 }
 
@@ -87,13 +87,13 @@ pub(super) struct Table {
     pub(super) filter: Option<KeyState>,
     pub(super) sort: SortBy,
     pub(super) descending: bool,
-    /// The row under the cursor, counted from the first of all that match.
+    /// The row under the cursor, counted from the first of all matching rows.
     pub(super) cursor: usize,
-    /// … and the key in it: the cursor stays on it when rows change places.
+    /// The key under the cursor. The cursor stays on it when rows change places.
     followed: Option<String>,
-    /// The first row of the screen.
+    /// The first row on the screen.
     first: usize,
-    /// What came last, and its first row.
+    /// The last rows that came, and their first row.
     pub(super) page: KeyPage,
     pub(super) page_first: usize,
 }
@@ -102,9 +102,9 @@ pub(super) struct Table {
 pub(super) struct Open {
     pub(super) key: String,
     pub(super) detail: Option<Box<KeyDetail>>,
-    /// The coordinator does not know it.
+    /// The coordinator does not know the key.
     pub(super) unknown: bool,
-    /// Decisions scrolled past.
+    /// The number of decisions scrolled past.
     pub(super) scroll: usize,
 }
 
@@ -124,7 +124,7 @@ impl State {
         }
     }
 
-    /// What should be asked for.
+    /// Returns the data to poll for.
     pub(super) fn wanted(&self) -> Wanted {
         if let Some(open) = &self.open {
             return Wanted::Key(open.key.clone());
@@ -140,12 +140,12 @@ impl State {
         })
     }
 
-    /// Rows of the table that the screen has room for.
+    /// Returns the number of table rows that the screen has room for.
     pub(super) fn rows(&self) -> usize {
         draw::rows(self.size)
     }
 
-    /// The key that `h` and `u` are about.
+    /// Returns the key that `h` and `u` change.
     pub(super) fn chosen(&self) -> Option<&str> {
         match &self.open {
             Some(open) => Some(&open.key),
@@ -186,7 +186,7 @@ impl State {
             .push_back((fleet.granted_per_s, fleet.refused_per_s));
         self.fleet = Some(fleet);
         if seen.wanted != self.wanted() {
-            return; // overtaken by a key that was pressed
+            return; // another key was pressed meanwhile
         }
         match (seen.shown, &mut self.open) {
             (Shown::Table(page), None) => {
@@ -203,13 +203,13 @@ impl State {
 }
 
 impl Table {
-    /// The row under the cursor, if it has come.
+    /// Returns the row under the cursor, if it has come.
     pub(super) fn under_cursor(&self) -> Option<&KeyRow> {
         let at = self.cursor.checked_sub(self.page_first)?;
         self.page.keys.get(at)
     }
 
-    /// Puts the cursor on row `to`, or the last, and scrolls as little as is needed.
+    /// Moves the cursor to row `to`, or to the last, and scrolls as little as needed.
     pub(super) fn go(&mut self, to: usize, rows: usize) {
         let matching = self.page.matching as usize;
         self.cursor = to.min(matching.saturating_sub(1));
@@ -219,7 +219,7 @@ impl Table {
         self.followed = self.under_cursor().map(|row| row.key.clone());
     }
 
-    /// Other rows, or another order: from the top.
+    /// Returns to the top, since the rows or their order change.
     pub(super) fn anew(&mut self) {
         (self.cursor, self.first, self.followed) = (0, 0, None);
     }
@@ -230,7 +230,7 @@ impl Table {
             .filter_map(|column| column.sort())
             .collect();
         self.sort = after(&sorts, self.sort).unwrap_or_default();
-        // Of numbers, the large ones are of interest.
+        // Large numbers are the interesting ones.
         self.descending = self.sort != SortBy::Name;
         self.anew();
     }
@@ -255,7 +255,7 @@ impl Table {
 
 const STATE_LAST: KeyState = STATES[STATES.len() - 1];
 
-/// The one after `this`, and after the last the first.
+/// Returns the element after `this`, or the first after the last.
 fn after<T: Copy + PartialEq>(all: &[T], this: T) -> Option<T> {
     let at = all.iter().position(|one| *one == this)?;
     all.get((at + 1) % all.len()).copied()

@@ -1,4 +1,4 @@
-//! What follows from keys pressed and answers that come.
+//! Tests of the state's changes by key presses and answers.
 
 use politely::wire::{
     Decision, FleetStats, KeyDetail, KeyPage, KeyPatch, KeyRow, KeyState, KeysQuery, SortBy,
@@ -55,7 +55,7 @@ fn page(names: &[&str], matching: u32) -> KeyPage {
     }
 }
 
-/// The coordinator has `matching` keys and gives the rows asked for.
+/// Answers with the wanted rows, as a coordinator with `matching` keys does.
 fn answer(state: &mut State, matching: u32) {
     let query = query(state);
     let last = (query.offset + query.limit.unwrap()).min(matching);

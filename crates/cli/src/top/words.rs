@@ -1,11 +1,11 @@
-//! Numbers as a person reads them, with their units; the same words as on the coordinator's page.
+//! Numbers for people, with their units, in the same form as on the coordinator's page.
 
 use politely::wire::KeyState;
 
-/// A rate beyond this is no bound.
+/// A rate beyond this counts as unbounded.
 const UNBOUNDED: f64 = 1e9;
 
-/// `12,345`
+/// Formats a count: `12,345`.
 pub(super) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -18,7 +18,7 @@ pub(super) fn count(number: u64) -> String {
     text
 }
 
-/// Per second, without the unit: `0.25`, `12.5`, `1,250`.
+/// Formats a rate per second without its unit: `0.25`, `12.5`, `1,250`.
 pub(super) fn rate(per_s: f64) -> String {
     if per_s >= UNBOUNDED {
         "no bound".to_owned()
@@ -31,7 +31,7 @@ pub(super) fn rate(per_s: f64) -> String {
     }
 }
 
-/// `3.2 %`
+/// Formats a share: `3.2 %`.
 pub(super) fn share(of: f64) -> String {
     if of == 0.0 {
         "0 %".to_owned()
@@ -42,7 +42,7 @@ pub(super) fn share(of: f64) -> String {
     }
 }
 
-/// `85 ms`, `3.2 s`, `2 min 5 s`, `1 h 20 min`, `3 d 4 h`
+/// Formats a duration: `85 ms`, `3.2 s`, `2 min 5 s`, `1 h 20 min`, `3 d 4 h`.
 pub(super) fn duration(ms: u64) -> String {
     if ms < 1_000 {
         return format!("{ms} ms");
@@ -64,7 +64,7 @@ pub(super) fn duration(ms: u64) -> String {
     }
 }
 
-/// `12 s ago`; what is younger than a second is now.
+/// Formats an age: `12 s ago`, or now if it is less than a second.
 pub(super) fn ago(ms: u64) -> String {
     match ms {
         0..1_000 => "now".to_owned(),
@@ -73,12 +73,12 @@ pub(super) fn ago(ms: u64) -> String {
     }
 }
 
-/// `85 ms`; of a latency, which may be unknown.
+/// Formats a latency, which may be unknown: `85 ms`.
 pub(super) fn latency(ms: Option<f64>) -> String {
     ms.map_or_else(|| "–".to_owned(), |ms| duration(ms.round() as u64))
 }
 
-/// What a key is doing, in a word.
+/// Returns a key's state in one word.
 pub(super) const fn state(state: KeyState) -> &'static str {
     match state {
         KeyState::Ready => "ready",
@@ -93,7 +93,7 @@ pub(super) const fn state(state: KeyState) -> &'static str {
     }
 }
 
-/// Without what a terminal would obey: names and reasons come from strangers.
+/// Removes terminal control characters: names and reasons come from strangers.
 pub(super) fn harmless(text: &str) -> String {
     text.replace(char::is_control, "?")
 }

@@ -1,4 +1,4 @@
-//! Lines of lanes before keys that many of them share.
+//! Gates: queues of lanes for keys that many lanes share.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,22 +7,23 @@ use politely::core::Timestamp;
 
 use super::{Frontier, LaneId};
 
-/// The line before a key that many lanes share (a site, an address, the whole run).
+/// The queue of lanes for a key that many lanes share (a site, an address, the whole run).
 ///
-/// Were each of its lanes scheduled by itself, all of them would be asked whenever one may leave.
-/// So they stand in line, and a few at a time are asked.
+/// If each lane were scheduled by itself, all of them would be asked whenever one may leave. So
+/// they wait in a queue, and a few at a time are asked.
 #[derive(Default)]
 pub(super) struct Gate {
     pub(super) line: VecDeque<LaneId>,
-    /// Entries of the queue with another stamp are out of date.
+    /// Queue entries with another stamp are out of date.
     stamp: u32,
 }
 
 /// Numbers in the queue from here on are gates, not lanes.
 pub(super) const GATES: u32 = 1 << 31;
-/// Lanes of a gate that are asked at a time: one of them may leave, the others cost 0.3 us each.
+/// The number of a gate's lanes that are asked at a time. One of them may leave, and each of the
+/// others costs 0.3 us.
 const LET_IN: usize = 32;
-/// If all that were let in may leave, this much later come the next.
+/// The time until the next lanes are asked, if all that were asked may leave.
 const LET_IN_EVERY: Duration = Duration::from_millis(1);
 
 impl Frontier {
@@ -33,7 +34,7 @@ impl Frontier {
         }
         let few = gate.line.len().min(LET_IN);
         let lanes: Vec<LaneId> = gate.line.drain(..few).collect();
-        // Should one of them be turned away, its answer says when the next may try.
+        // If the limits refuse one of them, their answer says when the next may try.
         self.schedule_gate(number, now + LET_IN_EVERY);
         for id in lanes {
             self.lanes[id as usize].in_line = false;

@@ -1,4 +1,4 @@
-//! The last lines: what is wrong or why the chosen key waits, and what is shown.
+//! The last lines: a message or the reason why the chosen key waits, and a description of the rows.
 
 use std::fmt::Write as _;
 
@@ -25,7 +25,7 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, state: &State, paint: Paint) {
     }
 }
 
-/// The coordinator is away, or something was done.
+/// Returns the message that the coordinator does not answer, or the result of an order.
 fn trouble<'a>(state: &State, paint: Paint) -> Option<Line<'a>> {
     if let Some((fault, times)) = &state.away {
         let again = if *times == 1 {
@@ -43,7 +43,7 @@ fn trouble<'a>(state: &State, paint: Paint) -> Option<Line<'a>> {
     Some(Line::from(words::harmless(notice)))
 }
 
-/// Why the chosen key waits; an open key says it above.
+/// Returns why the chosen key waits. The view of an open key shows it above.
 fn reason<'a>(state: &State) -> Line<'a> {
     let row = state.table.under_cursor();
     match row.filter(|_| state.open.is_none()) {
@@ -75,7 +75,7 @@ fn status<'a>(state: &State) -> Line<'a> {
     Line::styled(text, FAINT)
 }
 
-/// `1-19 of 40 of 1,234 keys, by rate, largest first, only hold, named "shop"`
+/// Returns `1-19 of 40 of 1,234 keys, by rate, largest first, only hold, named "shop"`.
 fn shown(table: &Table) -> String {
     let page = &table.page;
     let mut text = if page.keys.is_empty() {

@@ -1,8 +1,9 @@
-//! Numbers over time, one letter high.
+//! A curve of numbers over time, one character high.
 
 const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// The last `width` of `values`, the newest at the right; the largest of them is a whole block, nothing a blank.
+/// Returns the curve of the last `width` of `values`, with the newest at the right. The largest
+/// value is a whole block, and zero is a blank.
 pub(super) fn curve(values: impl DoubleEndedIterator<Item = f64>, width: usize) -> String {
     let mut last: Vec<f64> = values.rev().take(width).collect();
     last.reverse();

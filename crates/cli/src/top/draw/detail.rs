@@ -1,4 +1,4 @@
-//! One key: its numbers, its past, what was decided.
+//! The view of one key: its numbers, its history and its decisions.
 
 use politely::wire::{KeyDetail, KeyPatch, Point};
 use ratatui::Frame;
@@ -12,11 +12,11 @@ use super::super::paint::{FAINT, Paint, STRONG};
 use super::super::state::Open;
 use super::super::words;
 
-/// Lines kept for decisions, with their title, before curves grow.
+/// The lines reserved for decisions, with their title, before curves grow.
 const DECISIONS: u16 = 5;
-/// How high a curve is, at most.
+/// The maximum height of a curve.
 const CURVE_MAX: u16 = 4;
-/// Rate, refusals, latency.
+/// The number of curves: rate, refusals, latency.
 const CURVES: u16 = 3;
 
 pub(super) fn draw(frame: &mut Frame, area: Rect, open: &Open, paint: Paint) {
@@ -30,7 +30,7 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, open: &Open, paint: Paint) {
     };
     let head = head(open, detail, paint);
     let left = area.height.saturating_sub(head.height() as u16);
-    // A title and at least one line each, or none of them.
+    // Either each curve gets a title and at least one line, or no curve is drawn.
     let high = (left.saturating_sub(DECISIONS) / CURVES).min(CURVE_MAX + 1);
     let high = if high < 2 { 0 } else { high };
     let parts = [
@@ -95,7 +95,7 @@ fn head<'a>(open: &Open, detail: &KeyDetail, paint: Paint) -> Text<'a> {
     Text::from(lines)
 }
 
-/// What the operator has set.
+/// Returns the limits that the operator has set.
 fn set(limits: &KeyPatch) -> Option<String> {
     let parts = [
         limits
@@ -138,7 +138,7 @@ fn curves(
     curve(frame, latency, title, &latencies, Style::new());
 }
 
-/// One value per step, the newest last; nothing where nothing happened.
+/// Returns one value per step, the newest last. A step without a point has none.
 fn series(detail: &KeyDetail, width: usize, value: fn(&Point) -> Option<f64>) -> Vec<Option<f64>> {
     let mut series = vec![None; width];
     for point in &detail.history {
@@ -158,7 +158,7 @@ fn curve(frame: &mut Frame, area: Rect, title: String, series: &[Option<f64>], s
     let [above, below] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(area);
     frame.render_widget(Line::styled(title, FAINT), above);
     let whole = largest(series);
-    // A curve is drawn of whole numbers.
+    // The curve's widget takes whole numbers.
     let fine = |value: f64| (value / whole * 1e6) as u64;
     let bars = series
         .iter()

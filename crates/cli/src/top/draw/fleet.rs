@@ -9,7 +9,7 @@ use super::super::state::State;
 use super::super::words;
 use super::curve::curve;
 
-/// Seconds that a curve shows.
+/// The number of seconds that a curve shows.
 const CURVE: usize = 12;
 
 pub(super) fn draw(frame: &mut Frame, area: Rect, state: &State, paint: Paint) {

@@ -1,4 +1,4 @@
-//! What each key does.
+//! The help page with the effect of each key.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;

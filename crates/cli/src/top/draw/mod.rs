@@ -1,4 +1,4 @@
-//! The state of the screen, drawn.
+//! Draws the state of the screen.
 
 mod bottom;
 mod curve;
@@ -15,16 +15,16 @@ use ratatui::layout::{Constraint, Layout, Size};
 use super::paint::{FAINT, Paint};
 use super::state::State;
 
-/// Lower, the totals and the reason make room for rows.
+/// On a lower screen, the totals and the reason make room for rows.
 const HEIGHT_WHOLE: u16 = 8;
-/// Lines of totals.
+/// The number of lines of totals.
 const FLEET: u16 = 2;
-/// Lines of the message and of the status.
+/// The number of lines for the message and the status.
 const BOTTOM: u16 = 2;
-/// The line of the titles.
+/// The number of lines for the titles.
 const TITLES: u16 = 1;
 
-/// Rows of the table that a screen of `size` has room for, at least 1.
+/// Returns the number of table rows that a screen of `size` has room for, at least 1.
 pub(super) fn rows(size: Size) -> usize {
     let (fleet, bottom) = edges(size.height);
     size.height
@@ -33,7 +33,7 @@ pub(super) fn rows(size: Size) -> usize {
         .into()
 }
 
-/// Lines above and below the table.
+/// Returns the number of lines above and below the table.
 const fn edges(height: u16) -> (u16, u16) {
     if height < HEIGHT_WHOLE {
         (0, 1)
@@ -57,7 +57,7 @@ pub(super) fn screen(frame: &mut Frame, state: &State, paint: Paint) {
         None => table::draw(frame, middle, &state.table, paint),
     }
     if state.away.is_some() {
-        // What is shown is old.
+        // The shown data is old.
         frame.buffer_mut().set_style(top, FAINT);
         frame.buffer_mut().set_style(middle, FAINT);
     }

@@ -1,4 +1,4 @@
-//! The table of keys, as many columns and rows as fit.
+//! The table of keys, with as many columns and rows as fit.
 
 use politely::wire::KeyRow;
 use ratatui::Frame;

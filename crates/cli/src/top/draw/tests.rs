@@ -56,7 +56,7 @@ fn see(state: &mut State, shown: Shown) {
     assert_eq!(state.on(Event::Seen(Box::new(seen))), None);
 }
 
-/// With a table of three keys.
+/// Returns a state with a table of three keys.
 fn filled(width: u16, height: u16) -> State {
     let mut state = state(width, height);
     let hold = "waits 3.2 s: hold, Retry-After (429)";
@@ -91,7 +91,7 @@ fn buffer(state: &State, colour: bool) -> Buffer {
     terminal.backend().buffer().clone()
 }
 
-/// What is on the screen, without blanks at the ends of lines.
+/// Returns the text on the screen, without blanks at the ends of lines.
 fn drawn(state: &State) -> String {
     let buffer = buffer(state, true);
     let line = |y| {
@@ -266,7 +266,7 @@ fn detail() -> KeyDetail {
         },
         in_force: InForce::default(),
         learned: Learned::default(),
-        // Ten seconds without a point: nothing was asked.
+        // Ten seconds without a point: the key had no requests.
         history: vec![
             point(35_000, 5.0, 0, 40.0),
             point(15_000, 10.0, 3, 80.0),
