@@ -1,9 +1,12 @@
-//! After a refusal, one request at a time asks whether it is over.
+//! After a refusal, one request at a time (the canary) tests whether the host serves again.
 //!
-//! The first goes after one interval. If it is served, the refusal was *soft*: a bucket was empty, or a
-//! window had a moment left. If not, the host has shut for a while (*hard*), most likely until a window
-//! ends, and windows are round numbers: the next canaries go where one would end that began with the first
-//! request or with the end of the last block, each at least twice as far from the refusal as the one before.
+//! The first canary goes after one interval. If it is served, the refusal was *soft*: a bucket was
+//! empty, or a window had a moment left. If it is refused, the host is shut for a while (*hard*),
+//! most likely until a window ends.
+//!
+//! Windows have round lengths. So each later canary goes where a round window would end that began
+//! with the first request or with the end of the last block. It is at least about twice as far from
+//! the refusal as the canary before.
 
 use std::time::Duration;
 
@@ -13,46 +16,53 @@ use super::ledger::Ledger;
 use super::window::{ROUND_S, Window};
 use crate::Timestamp;
 
-/// A canary asks this much after the moment it expects to be free.
+/// Delay of a canary after the moment at which it expects a window to end.
 const AFTER: Duration = Duration::from_millis(60);
-/// … and from windows counted from the first request, up to this much later.
+/// Longest further delay for windows that are counted from the first request: each later window
+/// begins with a request.
 const DRIFT_MAX: Duration = Duration::from_secs(1);
-/// The second canary asks as if this much had passed: no window is shorter than a second.
+/// The time since the refusal counts as at least this: no window is shorter than a second.
 const SECOND: Duration = Duration::from_millis(400);
-/// A host in trouble is asked again after so much of the time it has been in trouble for …
+/// In an outage the wait until the next canary is this many times the outage's length so far.
 const OUTAGE_GROWTH: f64 = 1.5;
-/// … but no later than this, which grows to …
+/// Longest wait between canaries in the first five minutes of an outage.
 const OUTAGE_SOON: Duration = Duration::from_secs(30);
-/// … this, as long as that is a tenth of that time.
+/// Longest wait between canaries later in an outage. In between, the longest wait is a tenth of the
+/// outage's length.
 const OUTAGE_MAX: Duration = Duration::from_mins(1);
-/// From one canary to the next, the time since the refusal grows at least so much, and at most this …
+/// Least and greatest factor by which the time since the refusal grows from one canary to the next.
 const GROWTH: (f64, f64) = (2.0, 3.4);
-/// … after so many canaries a little less: one that asked in vain at the end of ten seconds is not to pass over fifteen, …
+/// Number of canaries after which the least factor is [`GROWTH_LATER`].
 const LATER: u16 = 4;
+/// Least factor for later canaries. A canary refused at the end of ten seconds must not skip the
+/// end of fifteen.
 const GROWTH_LATER: f64 = 1.95;
-/// … or this, if no window is known and it is no bucket: among the first requests each refused one is a large share.
+/// Greatest factor after two refused canaries while no window is known. They exclude a bucket, and
+/// among the first requests each refusal is a large share.
 const GROWTH_FIRST: f64 = 4.5;
-/// … or so much, where no window could end in between.
+/// Factor where no round window could end in the allowed range.
 const GROWTH_ELSE: f64 = 2.4;
 
-/// A refusal and what came after it, until a request was served again.
+/// A refusal and the refused canaries after it, until a request is served again.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Block {
     /// When the first refused request was sent.
     pub(super) began: Timestamp,
-    /// When the last refused one was sent, or until when the server asked to be left alone.
+    /// When the last refused request was sent, or the end of the wait that the server announced, if
+    /// later.
     pub(super) refused: Timestamp,
-    /// When the last refusal was heard: what was sent before knows nothing of it.
+    /// When the last refusal arrived. A request sent before this time says nothing about the
+    /// block's end.
     pub(super) heard: Timestamp,
-    /// Refused canaries.
+    /// Number of refused canaries.
     pub(super) canaries: u16,
-    /// The rate that was asked for.
+    /// The law's rate when the block began, in requests per second.
     pub(super) rate: f64,
-    /// Requests under way beside the refused one.
+    /// Requests in flight beside the first refused one.
     pub(super) beside: u16,
-    /// The server is in trouble rather than counting.
+    /// Whether the host was overloaded, rather than refusing by count.
     pub(super) overloaded: bool,
-    /// It said until when.
+    /// Whether the server announced a wait.
     pub(super) told: bool,
 }
 
@@ -75,8 +85,9 @@ impl Block {
         }
     }
 
-    /// When the next canary goes. `window` and `ledger`: what is known of when one may end. `round_trip`: a usual one.
-    /// `rounds`: believe in round numbers.
+    /// Returns the time of the next canary. `window` and `ledger` tell when a window may end.
+    /// `round_trip` is a usual round trip. `rounds` says whether to expect windows of round
+    /// lengths.
     pub(super) fn next_canary(
         &self,
         window: &Window,
@@ -89,7 +100,7 @@ impl Block {
         if self.canaries == 0 {
             let pause = round_trip.mul_f64(1.2).min(Duration::from_secs(1));
             let soon = self.began + interval.max(pause);
-            // A window that was used up opens again when its first request is as old as it is long.
+            // A used-up window opens again when its first request is as old as the window is long.
             let opens = ledger
                 .since_last(window.count)
                 .filter(|_| window.fitted > 0);
@@ -97,7 +108,7 @@ impl Block {
         }
         let elapsed = self.heard.since(self.began).max(SECOND);
         if self.overloaded {
-            // No window: trouble, and the breaker's to time.
+            // An outage has no window; the breaker also spaces its requests.
             let most = (elapsed / 10).clamp(OUTAGE_SOON, OUTAGE_MAX);
             return self.heard + elapsed.mul_f64(OUTAGE_GROWTH).max(interval).min(most);
         }
@@ -110,7 +121,8 @@ impl Block {
             self.began + elapsed.mul_f64(self.growth_min()).max(interval),
             self.began + elapsed.mul_f64(growth_max).max(interval.mul_f64(2.0)),
         );
-        // Windows that begin with a request begin up to an interval after the last has ended.
+        // A window that begins with a request begins up to one interval after the previous one has
+        // ended.
         let drift = interval.min(DRIFT_MAX);
         let first = ledger.first().map(|first| first + drift);
         let starts = [first, window.reset.map(|reset| reset.to)]
@@ -142,7 +154,7 @@ mod tests {
         Timestamp::from_secs_f64(secs)
     }
 
-    /// Refused at `secs`, heard of a round trip later.
+    /// A block whose first request was refused at `secs`; the answer came one round trip later.
     fn refused(secs: f64) -> Block {
         Block {
             began: at(secs),
@@ -156,7 +168,7 @@ mod tests {
         }
     }
 
-    /// The next canary, refused as well.
+    /// Sends the next canary, which is refused too, and returns its time.
     fn again(block: &mut Block, window: &Window, ledger: &Ledger) -> Timestamp {
         let sent = block.next_canary(window, ledger, block.rate, ROUND_TRIP, true);
         block.refused = sent;
@@ -165,7 +177,7 @@ mod tests {
         sent
     }
 
-    /// One request at each of these seconds.
+    /// A ledger with one request at each of these seconds.
     fn served(secs: &[f64]) -> Ledger {
         let mut ledger = Ledger::default();
         for secs in secs {
@@ -188,11 +200,12 @@ mod tests {
         let asked: Vec<_> = (0..5)
             .map(|_| again(&mut block, &window, &ledger))
             .collect();
-        // Five seconds, ten and twenty, an interval later each.
+        // The ends of five, ten and twenty seconds, each one interval later.
         assert_eq!(asked[2..], [at(5.31), at(10.31), at(20.31)]);
     }
 
-    /// Two tell that it is no bucket; the third would ask in vain at 8.4 s.
+    /// Two refused canaries exclude a bucket. Without the larger factor the third would be refused
+    /// at 8.4 s.
     #[test]
     fn in_the_first_block_the_third_goes_on_to_the_end_of_a_round_window() {
         let (mut block, ledger) = (refused(5.9), served(&[0.0, 2.0]));
@@ -202,8 +215,9 @@ mod tests {
         assert_eq!(asked[2], at(10.31));
     }
 
-    /// express-rate-limit: its second window of ten seconds began with the first request after the end of the first, and a
-    /// canary 20.06 s after the first request came 20 ms too soon, the next one ten seconds later.
+    /// With express-rate-limit the second window of ten seconds began with the first request after
+    /// the first window's end. A canary 20.06 s after the first request came 20 ms too soon, and
+    /// the next one went ten seconds later.
     #[test]
     fn a_later_window_begins_with_a_request() {
         let (window, ledger) = (Window::default(), served(&[0.0, 9.95, 10.06, 13.0]));
@@ -215,7 +229,8 @@ mod tests {
         assert_eq!(waits, Some(&at(20.31)), "{asked:?}");
     }
 
-    /// A counter of two weighted windows of ten seconds was asked at 10.17 s, 80 ms too soon, and next at 20.17.
+    /// A counter of two weighted windows of ten seconds received a canary at 10.17 s, 80 ms too
+    /// soon. The next one went at 20.17 s.
     #[test]
     fn one_that_asked_in_vain_at_ten_seconds_asks_again_at_fifteen() {
         let block = Block {
@@ -276,14 +291,15 @@ mod tests {
             let most = if early { OUTAGE_SOON } else { OUTAGE_MAX };
             assert!(apart <= most + ROUND_TRIP, "{apart:?}");
         }
-        // With the refusal that began it, an outage of five minutes is asked fifteen times, and one that lasts
-        // hardly more than every minute.
+        // An outage of five minutes costs at most fifteen canaries with the first refusal. Later
+        // there is hardly more than one per minute.
         assert!(asked[14] > at(300.0), "{asked:?}");
         assert!(asked[39] > at(25.0 * 60.0), "{asked:?}");
     }
 
     proptest! {
-        /// An hour's window costs a dozen refusals, not a thousand, and is not overslept by hours.
+        /// An hour's window costs a dozen refusals, not a thousand, and the key does not sleep
+        /// hours too long.
         #[test]
         fn each_is_so_much_further_off_than_the_one_before(
             first in 0.0..1e5,

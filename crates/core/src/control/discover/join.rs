@@ -1,4 +1,5 @@
-//! One again of two that were one until some outcomes were lost: the slower, at once and from then on.
+//! One again of two that were one until some outcomes were lost: the slower, at once and from then
+//! on.
 
 use super::learning::{Learning, Stage};
 use super::queue::Queue;
@@ -6,12 +7,14 @@ use super::{Discover, State};
 use crate::{Timestamp, join};
 
 impl Discover {
-    /// Takes what `other` knows, if it is slower; and its cap in flight, if that is lower. Two that know the same
-    /// go on as they were; otherwise none goes on asking for more, as a probe's rate grows by itself.
+    /// Takes what `other` knows, if it is slower; and its cap in flight, if that is lower. Two that
+    /// know the same go on as they were; otherwise none goes on asking for more, as a probe's rate
+    /// grows by itself.
     pub(in super::super) fn join(&mut self, other: &Self, now: Timestamp) {
         match (&mut self.0, &other.0) {
             (State::Quiet(mine), State::Quiet(theirs)) => {
-                // Their bytes have the order of those that each begins with when it learns: by rate and time.
+                // Their bytes have the order of those that each begins with when it learns: by rate
+                // and time.
                 join::least(mine, theirs, |quiet| quiet.beginning().wish(now).to_bits());
             }
             (State::Learning(mine), State::Learning(theirs)) => mine.join(theirs, now),

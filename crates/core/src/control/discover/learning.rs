@@ -213,7 +213,8 @@ impl Learning {
             block.next_canary(&self.window, &self.ledger, rate, self.round_trip, rounds);
     }
 
-    /// A block page: no more asking for a day. Those that follow with nothing served in between are the same block.
+    /// A block page: no more asking for a day. Those that follow with nothing served in between are
+    /// the same block.
     fn blocked(&mut self, now: Timestamp) {
         self.probing.forbid(now);
         let left = match self.blocked_after.replace(self.ledger.served()) {
@@ -325,7 +326,8 @@ pub(super) mod tests {
         law
     }
 
-    /// Sends at the law's pace for so long to whoever `admits`; says after each answer what was learned and what it was.
+    /// Sends at the law's pace for so long to whoever `admits`; says after each answer what was
+    /// learned and what it was.
     pub(in super::super) fn live(
         mut law: Learning,
         length: Duration,
@@ -527,7 +529,8 @@ pub(super) mod tests {
         }
     }
 
-    /// Too many refusals to narrow it down: at a wide first bracket's lower end half a minute would be lost before the first probe.
+    /// Too many refusals to narrow it down: at a wide first bracket's lower end half a minute would
+    /// be lost before the first probe.
     #[test]
     fn a_vague_first_bracket_is_probed_at_once_and_a_later_one_after_a_rest() {
         for (ceiling, high, at_once) in [(0.0, 2.0, true), (0.0, 1.4, false), (1.0, 2.0, false)] {
@@ -553,7 +556,8 @@ pub(super) mod tests {
         assert!(law.ceiling < 3.2 + 1e-9, "{law:?}");
     }
 
-    /// Before this, a key that was left alone in the midst of a probe came back at a million times its ceiling.
+    /// Before this, a key that was left alone in the midst of a probe came back at a million times
+    /// its ceiling.
     #[test]
     fn a_probe_that_nobody_drives_stands_still() {
         let mut law = cruising();

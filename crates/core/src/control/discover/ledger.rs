@@ -1,7 +1,7 @@
 //! What was served when, coarsely: how much of a window was used can be asked long after.
 //!
-//! A list of (time, served so far), thinned as it ages: of three neighbours the middle one goes where it
-//! says least for its age. Between two of them, serving is taken to be even.
+//! A list of (time, served so far), thinned as it ages: of three neighbours the middle one goes
+//! where it says least for its age. Between two of them, serving is taken to be even.
 
 use std::time::Duration;
 

@@ -1,28 +1,35 @@
-//! Finds the limit nobody publishes and rides just below it.
+//! Finds a limit that the server does not publish, and keeps the rate just below it.
 //!
 //! | file | its part |
 //! | --- | --- |
-//! | `quiet.rs` | a key that nobody waits for: a few numbers, inline |
-//! | `learning.rs` | what is known once it learns, and what each outcome does to it |
-//! | `stages.rs` | start, trial, cruise, probe, recover: what a served request moves |
-//! | `canary.rs` | after a refusal: when the single request goes that asks whether it is over |
-//! | `verdict.rs` | what a block that has ended tells of the limit |
-//! | `window.rs` | so many per window: its length, count and end, from blocks |
-//! | `replay.rs` | back from a window's end, as what was sent leaves it |
-//! | `probing.rs` | when to ask for more, and what that may cost |
-//! | `slots.rs` | a cap on requests at once, told from a rate |
-//! | `queue.rs` | fewer at once when latency shows a queue |
-//! | `trouble.rs` | an outage or a brown-out, which is no lower limit |
-//! | `noise.rs` | refusals that mean nothing |
-//! | `quota.rs` | what the server announces, while it is true |
-//! | `ledger.rs` | what was served when |
-//! | `mechanism.rs`, `restore.rs`, `join.rs` | the switches; back from bytes; one again of two |
+//! | `quiet.rs` | an application-limited key: a few numbers, stored inline |
+//! | `learning.rs` | the state of a key that learns, and the effect of each outcome |
+//! | `stages.rs` | start, trial, cruise, probe, recover: the effect of a served request |
+//! | `canary.rs` | the time of the next canary after a refusal |
+//! | `verdict.rs` | the conclusion from a block that has ended |
+//! | `window.rs` | the length, count and end of a window, learned from blocks |
+//! | `replay.rs` | the way back after a window's end, at the pace at which sent requests leave it |
+//! | `probing.rs` | the time of the next probe, and its budget |
+//! | `slots.rs` | tells a cap on requests in flight from a rate |
+//! | `queue.rs` | lowers the cap in flight when latency shows a queue |
+//! | `trouble.rs` | tells an outage or a brown-out from a lower limit |
+//! | `noise.rs` | tells random refusals from a limit |
+//! | `quota.rs` | follows the server's announcements while they are true |
+//! | `ledger.rs` | the history of served requests |
+//! | `mechanism.rs` | a switch for each mechanism |
+//! | `restore.rs` | checks and adjusts a state read from bytes |
+//! | `join.rs` | merges two states of one key |
 //!
-//! Only what was sent after the last decision counts, and the gate in [`crate::host`] lets one request at a
-//! time through while a refusal stands, so one burst of refusals is one event. The lower end of a bracket is
-//! what a limiter cannot have refused: between two refusals a token bucket hands out what flows in, give or
-//! take one. Sources: TCP's slow start and Vegas for start and queue, CUBIC's shape (RFC 9438) for the probe,
-//! Kleinberg and Leighton (2003) for asking ever less often, `research/adaptive.md` for windows and canaries.
+//! A decision counts only requests that were sent after the previous decision. While a refusal
+//! stands, the gate in [`crate::host`] lets through one request at a time. So one burst of refusals
+//! is one congestion event.
+//!
+//! The lower end of a bracket is a rate that no limiter can have refused: between two refusals a
+//! token bucket hands out the tokens that flow in, plus or minus one.
+//!
+//! Sources: TCP's slow start and Vegas for the start and the queue, CUBIC's shape (RFC 9438) for
+//! the probe, Kleinberg and Leighton (2003) for probes that become rarer, `research/adaptive.md`
+//! for windows and canaries.
 
 mod canary;
 mod join;
@@ -55,14 +62,14 @@ use learning::Learning;
 pub use mechanism::{DiscoverConfig, Mechanism};
 use quiet::Quiet;
 
-/// No round trip is taken to be longer.
+/// The longest round trip that is counted. A longer one counts as this.
 const ROUND_TRIP_MAX: Duration = Duration::from_mins(1);
-/// The least rate it falls to, requests per second.
+/// The lowest rate of the law, in requests per second.
 const RATE_MIN: f64 = 0.002;
-/// … and the most it asks for.
+/// The highest rate of the law, in requests per second.
 const RATE_MAX: f64 = 1e6;
 
-/// The law's state for one key: 48 bytes until it learns, then a kilobyte.
+/// The law's state for one key: 48 bytes until it learns, then about a kilobyte.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Discover(State);
 

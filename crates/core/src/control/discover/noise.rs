@@ -1,8 +1,9 @@
 //! Some hosts refuse a small share of requests whatever the rate. Slowing down does not help there.
 //!
-//! What tells such noise from a limit is that it comes below rates that were served well a short while ago,
-//! alone, and that its canary is served at once. Two such refusals are noise: the ceiling is what was served
-//! well, and from then on a lone refusal changes nothing, unless they come too often to be noise.
+//! What tells such noise from a limit is that it comes below rates that were served well a short
+//! while ago, alone, and that its canary is served at once. Two such refusals are noise: the
+//! ceiling is what was served well, and from then on a lone refusal changes nothing, unless they
+//! come too often to be noise.
 
 use std::time::Duration;
 
@@ -20,7 +21,8 @@ const PROOF_LASTS: Duration = Duration::from_mins(15);
 const BELOW: f64 = 0.97;
 /// One refusal in fewer requests than this is no noise to live with …
 const TOO_OFTEN: f64 = 30.0;
-/// … once so many requests are missing in all: at one in a hundred hardly ever, after a step down at the fourth refusal.
+/// … once so many requests are missing in all: at one in a hundred hardly ever, after a step down
+/// at the fourth refusal.
 const PATIENCE: f64 = 90.0;
 
 /// What is known of noise.

@@ -1,9 +1,10 @@
 //! When to ask for more: a budget, and patience that grows.
 //!
-//! A probe of a limit that has not moved ends in a refusal. So probes are paid for: every served request
-//! earns a small credit, every refusal costs one. And the wait from one probe to the next doubles as long
-//! as they find nothing, up to a share of the time between the changes seen so far: a host that never
-//! changed is left in peace, one that changes every five minutes is asked a few times in between.
+//! A probe of a limit that has not moved ends in a refusal. So probes are paid for: every served
+//! request earns a small credit, every refusal costs one. And the wait from one probe to the next
+//! doubles as long as they find nothing, up to a share of the time between the changes seen so far:
+//! a host that never changed is left in peace, one that changes every five minutes is asked a few
+//! times in between.
 
 use std::time::Duration;
 
@@ -130,7 +131,8 @@ impl Probing {
         self.rest(now);
     }
 
-    /// A bracket was closed. After the first it is asked whether it was the right one, whatever that costs.
+    /// A bracket was closed. After the first it is asked whether it was the right one, whatever
+    /// that costs.
     pub(super) fn invest(&mut self, now: Timestamp) {
         if !self.invested {
             self.afford();

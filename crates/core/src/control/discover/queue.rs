@@ -1,9 +1,10 @@
 //! How many at once: as many as keep the host busy, and no queue.
 //!
-//! A host that lets requests wait instead of refusing them shows its limit in the latency. The number under
-//! way grows while it is what holds requests back and no queue is seen, and shrinks when one is (TCP Vegas,
-//! Brakmo and Peterson 1994: under way x (1 - unloaded / present latency) is what stands in the queue). It
-//! looks at a low quantile: queueing moves the fast requests too, noise only the slow ones.
+//! A host that lets requests wait instead of refusing them shows its limit in the latency. The
+//! number under way grows while it is what holds requests back and no queue is seen, and shrinks
+//! when one is (TCP Vegas, Brakmo and Peterson 1994: under way x (1 - unloaded / present latency)
+//! is what stands in the queue). It looks at a low quantile: queueing moves the fast requests too,
+//! noise only the slow ones.
 
 use std::time::Duration;
 
@@ -138,8 +139,8 @@ mod tests {
 
     const UNLOADED_S: f64 = 0.2;
 
-    /// `requests` on a host that serves `slots` at once and lets the rest wait, as many under way as allowed;
-    /// latencies vary by the factor `noise` either way.
+    /// `requests` on a host that serves `slots` at once and lets the rest wait, as many under way
+    /// as allowed; latencies vary by the factor `noise` either way.
     fn worked(queue: &mut Queue, requests: u32, slots: f64, noise: f64) {
         let mut rng = Rng::new(5);
         for _ in 0..requests {

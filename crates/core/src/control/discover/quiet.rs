@@ -1,8 +1,9 @@
 //! A key that nobody waits for: a few numbers, inline.
 //!
-//! Demand sets its pace, so it teaches nothing, and most of a crawl's million keys are like that at any
-//! moment. Of what was served only the last request is kept; the rest of the law's state is made when a
-//! request was waited for, had another beside it, was refused or came back with a quota.
+//! Demand sets its pace, so it teaches nothing, and most of a crawl's million keys are like that at
+//! any moment. Of what was served only the last request is kept; the rest of the law's state is
+//! made when a request was waited for, had another beside it, was refused or came back with a
+//! quota.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,16 +2,19 @@
 //!
 //! Two ways to use a quota of requests:
 //!
-//! * A short window is followed evenly at its policy's rate, which no limiter refuses. What is left corrects
-//!   the pace: down if other clients spend of the same quota, up if part of a window has gone unused.
-//! * Of a long window the pages that wait spend what is left at [`SPEED_UP`] times the policy's rate. Near the
-//!   end the pace falls, and a reserve is spread over the time until the reset, for requests under way and for
-//!   other clients. A quota with nothing left stops the key until its reset ([`Announced::stops_at`]).
+//! * A short window is followed evenly at its policy's rate, which no limiter refuses. What is left
+//!   corrects the pace: down if other clients spend of the same quota, up if part of a window has
+//!   gone unused.
+//! * Of a long window the pages that wait spend what is left at [`SPEED_UP`] times the policy's
+//!   rate. Near the end the pace falls, and a reserve is spread over the time until the reset, for
+//!   requests under way and for other clients. A quota with nothing left stops the key until its
+//!   reset ([`Announced::stops_at`]).
 //!
-//! Where the window is not told, the longest rest until a reset that was announced for the same limit is it.
-//! A refusal while quota is left means that the server has another limit as well: from then on even a long
-//! window is followed evenly. After two refusals at that pace the server's word is no longer believed.
-//! Of several quotas of requests the slowest decides; quotas of other units do not pace.
+//! Where the window is not told, the longest rest until a reset that was announced for the same
+//! limit is it. A refusal while quota is left means that the server has another limit as well: from
+//! then on even a long window is followed evenly. After two refusals at that pace the server's word
+//! is no longer believed. Of several quotas of requests the slowest decides; quotas of other units
+//! do not pace.
 
 use std::time::Duration;
 
@@ -38,13 +41,14 @@ const SPEED_UP: f64 = 4.0;
 const RESERVE: f64 = 0.02;
 /// At least so many requests are kept for that.
 const RESERVE_MIN: f64 = 1.0;
-/// What is left above the reserve is spent no faster than within this time, so that requests under way do not
-/// exceed it. A longer round trip counts instead, twice.
+/// What is left above the reserve is spent no faster than within this time, so that requests under
+/// way do not exceed it. A longer round trip counts instead, twice.
 const SPEND_WITHIN_S: f64 = 2.0;
 
 /// With less than this share of the limit left, the even pace slows down.
 const NEARLY_SPENT: f64 = 0.05;
-/// The even pace falls to no less than this share of the policy: a window that slides frees a little all the time.
+/// The even pace falls to no less than this share of the policy: a window that slides frees a
+/// little all the time.
 const SLOWEST: f64 = 0.3;
 
 /// A server that refused so often against its own word is not believed.
@@ -162,8 +166,8 @@ impl Announced {
         let window = self.window(quota).max(reset);
         // A short window is followed evenly, and the pace counts those under way.
         let under_way = if window > EVEN_UP_TO { under_way } else { 0 };
-        // A reset is told in whole seconds, rounded up. At an even pace the next request leaves no sooner than
-        // after one interval, so a shorter rest needs no hold.
+        // A reset is told in whole seconds, rounded up. At an even pace the next request leaves no
+        // sooner than after one interval, so a shorter rest needs no hold.
         let interval = quota.limit.map_or(Duration::ZERO, |limit| {
             window.div_f64(limit.clamp(1, COUNT_MAX) as f64)
         });
@@ -212,7 +216,8 @@ impl Announced {
         }
     }
 
-    /// Keeps the longest rest until a reset; the limit that was announced with the shorter one gives way.
+    /// Keeps the longest rest until a reset; the limit that was announced with the shorter one
+    /// gives way.
     fn measure(&mut self, quota: &Quota) {
         let Some(limit) = quota.limit.filter(|_| quota.window.is_none()) else {
             return;
@@ -235,7 +240,8 @@ impl Announced {
         let (Some(reset), Some(left)) = (quota.reset, quota.remaining) else {
             return;
         };
-        // Answers come out of order. One to a request that left after the last answer was counted after it.
+        // Answers come out of order. One to a request that left after the last answer was counted
+        // after it.
         if sample.sent < self.heard {
             return;
         }
@@ -337,7 +343,8 @@ impl Known {
             return policy;
         };
         let left = remaining / self.reset.as_secs_f64();
-        // Rounded up: it may be that much sooner, and slowing down for nothing leaves the rest unused.
+        // Rounded up: it may be that much sooner, and slowing down for nothing leaves the rest
+        // unused.
         let sooner = remaining / self.reset.saturating_sub(SECOND).as_secs_f64();
         let share = remaining / (self.limit * NEARLY_SPENT);
         // Part of a window went unused; or it is nearly spent, by others or by us.

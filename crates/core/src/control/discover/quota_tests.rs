@@ -121,7 +121,8 @@ fn resets_of_whole_seconds_since_1970_are_rounded_to_the_minute_they_mean() {
     );
 }
 
-/// Five in a second: three milliseconds below were not enough, and whoever came four early was refused and believed no more.
+/// Five in a second: three milliseconds below were not enough, and whoever came four early was
+/// refused and believed no more.
 #[test]
 fn requests_that_arrive_a_little_nearer_than_they_left_are_within_a_short_window_too() {
     let five = Quota {

@@ -1,8 +1,9 @@
 //! Back from the end of a window, as what was sent leaves it.
 //!
-//! A window that slides still holds what was sent before its block, and takes in as much as leaves it: what was sent in the
-//! start comes in again at the start's own pace. The ledger knows it. Whoever keeps to that is refused by no window of any
-//! kind, so the way back need be no slower; and once refused on the way, it is no faster.
+//! A window that slides still holds what was sent before its block, and takes in as much as leaves
+//! it: what was sent in the start comes in again at the start's own pace. The ledger knows it.
+//! Whoever keeps to that is refused by no window of any kind, so the way back need be no slower;
+//! and once refused on the way, it is no faster.
 
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ use crate::Timestamp;
 /// How far it looks ahead, seconds or requests.
 const AHEAD_S: f64 = 1.0;
 const AHEAD_REQUESTS: f64 = 4.0;
-/// The ledger remembers coarsely: what it says leaves later by this share of the length, and each refusal on the way adds as much.
+/// The ledger remembers coarsely: what it says leaves later by this share of the length, and each
+/// refusal on the way adds as much.
 const LATER: f64 = 0.03;
 /// The least rate on the way back, of the ceiling.
 const LEAST: f64 = 0.01;
@@ -67,7 +69,8 @@ impl Learning {
         self.ceiling * (1.0 - self.config.margin)
     }
 
-    /// What the window takes in for a while to come, requests per second: what it has room for, and what leaves it.
+    /// What the window takes in for a while to come, requests per second: what it has room for, and
+    /// what leaves it.
     fn room(&self, now: Timestamp) -> f64 {
         let ahead = AHEAD_S.max(AHEAD_REQUESTS / self.ceiling);
         let later = 1.0 + LATER * f64::from(self.strikes + 1);
@@ -89,8 +92,8 @@ mod tests {
     use super::*;
     use crate::signal::Signal;
 
-    /// A cold start at a window that slides, of `count` requests in `length_s`: refusals and served requests of the
-    /// second of its lengths.
+    /// A cold start at a window that slides, of `count` requests in `length_s`: refusals and served
+    /// requests of the second of its lengths.
     fn sliding(count: usize, length_s: f64, without: Option<Mechanism>) -> (u32, u32) {
         let config = DiscoverConfig {
             without,

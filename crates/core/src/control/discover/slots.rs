@@ -1,7 +1,9 @@
-//! A hidden cap on requests at once is told from a rate by *when* refusals come: with many under way.
+//! A hidden cap on requests at once is told from a rate by *when* refusals come: with many under
+//! way.
 //!
-//! Refusals of a rate come however many are under way. If three came with at least `x` under way, hardly
-//! any with fewer, and a good share of those with `x` and more was refused, the limit is `x` at once.
+//! Refusals of a rate come however many are under way. If three came with at least `x` under way,
+//! hardly any with fewer, and a good share of those with `x` and more was refused, the limit is `x`
+//! at once.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +14,8 @@ const REFUSALS: u16 = 3;
 /// … and this share of those was refused.
 const SHARE: f64 = 0.25;
 
-/// A cap that was none is remembered as so many served with the most under way, twice as many each time.
+/// A cap that was none is remembered as so many served with the most under way, twice as many each
+/// time.
 const MISTAKEN: u16 = 12;
 
 /// What a refusal told.
@@ -154,7 +157,8 @@ mod tests {
         assert_eq!(slots.cap(), None);
     }
 
-    /// Before this a rate limit could be taken for slots again and again, six times faster each time.
+    /// Before this a rate limit could be taken for slots again and again, six times faster each
+    /// time.
     #[test]
     fn each_mistake_takes_more_refusals_to_repeat() {
         let mut slots = used(3);

@@ -1,9 +1,13 @@
-//! From the first request to the cruise, and what a served request moves.
+//! The five stages, and the effect of a served request in each.
 //!
-//! *Start* doubles until something refuses. *Trial* narrows the bracket from below: a rate that passes for long
-//! enough becomes its lower end, one that is refused its upper. *Cruise* rides just below what passed. *Probe*
-//! asks for more, gently at first and then steeply, so that a small rise is found as surely as a large one.
-//! *Recover* comes back from a block or an outage by doublings, or as a window allows (`replay.rs`).
+//! - *Start* raises the rate in strides until the first refusal.
+//! - *Trial* narrows the bracket. A rate that passes for long enough becomes its lower end; a
+//!   refused rate becomes its upper end.
+//! - *Cruise* stays just below the ceiling, which has passed.
+//! - *Probe* raises the rate above the ceiling, gently at first and then steeply. So it finds a
+//!   small rise of the limit as surely as a large one.
+//! - *Recover* returns from a block or an outage. It doubles the rate, or follows a known window
+//!   (`replay.rs`).
 
 use std::time::Duration;
 
@@ -12,44 +16,59 @@ use super::noise::PROOF;
 use super::{Mechanism, RATE_MAX, RATE_MIN};
 use crate::Timestamp;
 
-/// The bracket is narrow enough.
+/// A bracket whose ends differ by less than this share is closed.
 const PRECISE: f64 = 0.012;
-/// Where in the bracket the next trial goes: nearer the lower end, since a refusal costs more than time, …
+/// Position of the next trial in the bracket: near the lower end, because a refusal costs more than
+/// time does.
 const TRIAL_AT: f64 = 0.22;
-/// … less so in a later bracket, where the limit has moved and is to be followed, …
+/// The same position in a later bracket: higher, because the limit has moved and the rate must
+/// follow it.
 const TRIAL_AT_LATER: f64 = 0.35;
-/// … nearer still among so many first requests, of which each refused one is a large share, …
+/// The same position among the first [`FIRST`] requests: lower, because one refusal is a large
+/// share of them.
 const TRIAL_AT_FIRST: f64 = 0.2;
+/// Number of served requests up to which a key counts as new.
 const FIRST: u32 = 60;
-/// … but near the upper end as long as one refusal is all there was: the limit may be hardly below the rate it came at; and where
-/// little is left to tell, since at the lower end that would take long.
+/// The same position near the upper end. It applies after a single refusal, because the limit may
+/// be hardly below the refused rate. It also applies to a new key's narrow bracket, because a trial
+/// at its lower end would take long.
 const TRIAL_AT_ONCE: f64 = 0.75;
+/// A bracket is narrow when its upper end is less than this many times its lower end.
 const NARROW: f64 = 1.2;
-/// A step of the start lasts at least and at most so long, seconds, and in between the longer the faster it is, by the
-/// square of the rate over this: what is on its way when a window turns out to be used up is refused with the one that told.
+/// Shortest and longest step of the start, in seconds. In between, a step lasts rate² /
+/// [`STEP_RATE`] seconds. A fast step is longer, because a used-up window refuses all requests in
+/// flight together with the first refused one.
 const STEP_S: (f64, f64) = (1.0, 10.0);
+/// Divisor of the squared rate for the length of a step.
 const STEP_RATE: f64 = 250.0;
-/// So many refusals are owed that any bracket is good enough.
+/// With the credit of probes this low, any bracket counts as narrow enough: it has cost too many
+/// refusals.
 const TOO_DEEP: f32 = -3.0;
-/// … for the start; one so wide is left by a gentle probe at once.
+/// A first bracket wider than this ratio is vague: if the credit runs out there, a probe follows at
+/// once.
 const VAGUE: f64 = 1.5;
-/// What a ceiling lies below a rate that passed.
+/// Share of a rate that has passed a trial that becomes the ceiling.
 const PASSED: f64 = 0.995;
-/// A trial lasts this long over the precision that is asked of it, seconds: a bucket of a second's rate shows, …
+/// A trial lasts at least this many seconds divided by its tolerance. That is long enough to empty
+/// a bucket of one second's rate.
 const TRIAL_S: f64 = 0.7;
-/// … and so many are served over it.
+/// A trial serves at least this many requests divided by its tolerance.
 const TRIAL_SERVED: f64 = 1.4;
-/// The least precision asked of a trial: at first there is much to narrow down.
+/// Widest tolerance of a trial: a wide bracket needs no exact answer.
 const ROUGH: f64 = 0.2;
+/// Widest tolerance of a trial in the first bracket.
 const ROUGH_FIRST: f64 = 0.25;
-/// Each step of the start serves so many, at least.
+/// Minimum number of served requests per step of the start.
 const STEP_SERVED: u32 = 4;
-/// What a comeback starts with, of the ceiling, and how many are to be served between its steps.
+/// Share of the ceiling at which the recovery starts.
 const COMEBACK: f64 = 0.25;
+/// Number of served requests between two steps of the recovery.
 pub(super) const COMEBACK_SERVED: u32 = 4;
-/// A probe has grown to twice the ceiling after so many seconds, or requests, or a window.
+/// A probe reaches twice the ceiling after this many seconds or requests, or after one window,
+/// whichever takes longest.
 const PROBE_SCALE: f64 = 20.0;
-/// So many more may have been served than were heard of, beside those of two round trips.
+/// Requests that may have been served without an answer yet, in addition to those of two round
+/// trips.
 const PROBE_UNHEARD: f64 = 4.0;
 
 impl Learning {
@@ -63,7 +82,7 @@ impl Learning {
     pub(super) fn cruise(&mut self, ceiling: f64, now: Timestamp) {
         self.ceiling = ceiling.max(RATE_MIN);
         if !self.verifying {
-            // Of no more use; zero takes no room in the state.
+            // The excess is no longer needed. A zero takes no room in the encoded state.
             self.excess = 0.0;
         }
         self.enter(Stage::Cruise, self.top(), now);
@@ -106,10 +125,11 @@ impl Learning {
         self.enter(Stage::Trial, rate, now);
     }
 
-    /// Tries the rate of the step before the one that was refused, at `refused` requests per second. It was served, if not for long;
-    /// if nothing was lent at the new rate, what was served then was not lent either, and counts.
+    /// Starts the first trial after the start was refused at `refused` requests per second. It
+    /// tries the rate of the step before, which was served, though not for long. If the bucket had
+    /// lent nothing at the new rate, the requests served there count for this trial.
     pub(super) fn first_trial(&mut self, refused: f64, now: Timestamp) {
-        // One of the new step left at the old pace.
+        // The first request of a new step left at the old pace.
         let lent = self.cuts > 1 || self.stage_served > 1;
         (self.low, self.high) = (0.0, refused);
         self.enter(Stage::Trial, refused / stride(refused * 0.9).max(1.35), now);
@@ -119,8 +139,9 @@ impl Learning {
         }
     }
 
-    /// The rate of a probe: as good as the ceiling at first, then steeply up. It climbs with time, but no further than those took it
-    /// that were served meanwhile: while nobody asks, nothing is found.
+    /// Returns the rate of a probe: close to the ceiling at first, then steeply higher. It grows
+    /// with time, but no further than the time that the requests served in this stage take. So a
+    /// probe stands still while no request is sent.
     pub(super) fn probe_rate(&self, now: Timestamp) -> f64 {
         let scale = (PROBE_SCALE / self.ceiling)
             .max(PROBE_SCALE)
@@ -131,7 +152,8 @@ impl Learning {
         (self.ceiling * (1.0 + x * x * x)).min(RATE_MAX)
     }
 
-    /// What it has kept to for so many requests, and for two of the window's lengths, is allowed.
+    /// Records the current rate as proven after [`PROOF`] requests and two window lengths without a
+    /// refusal.
     pub(super) fn prove(&mut self, now: Timestamp) {
         let long = now.since(self.stage_began) >= self.window.length * 2;
         if self.stage_served >= PROOF && long && !self.held_back(now) {
@@ -139,7 +161,7 @@ impl Learning {
         }
     }
 
-    /// Something else than the rate held requests back: the demand, or the cap in flight.
+    /// Returns whether the demand or the cap in flight, instead of the rate, held requests back.
     pub(super) fn held_back(&self, now: Timestamp) -> bool {
         let elapsed = now.since(self.stage_began).as_secs_f64() - self.round_trip.as_secs_f64();
         f64::from(self.stage_served) < 0.6 * self.rate * elapsed
@@ -213,7 +235,8 @@ impl Learning {
     }
 }
 
-/// From one stage of the start to the next: boldly while little is at stake.
+/// Returns the factor from one step of the start to the next. It is large while the rate is low,
+/// because little is at stake then.
 fn stride(rate: f64) -> f64 {
     match rate {
         ..4.0 => 2.0,

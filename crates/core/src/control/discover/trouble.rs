@@ -1,7 +1,8 @@
 //! A host in trouble is none with a lower limit: the ceiling stays where it was.
 //!
-//! In an *outage* nothing passes. In a *brown-out* some fail, however few are sent; what tells it from a limit is that the very
-//! next request is served, far below what was served well a short while ago.
+//! In an *outage* nothing passes. In a *brown-out* some fail, however few are sent; what tells it
+//! from a limit is that the very next request is served, far below what was served well a short
+//! while ago.
 
 use std::time::Duration;
 
@@ -48,7 +49,8 @@ impl Learning {
         true
     }
 
-    /// So many are to be served before the next step on the way back; from an outage it begins no lower than [`FAR_BELOW`].
+    /// So many are to be served before the next step on the way back; from an outage it begins no
+    /// lower than [`FAR_BELOW`].
     pub(super) fn recovery_served(&self) -> u32 {
         if self.rate < self.ceiling * FAR_BELOW {
             CLEAR

@@ -1,7 +1,8 @@
 //! What a block that has ended tells of the limit.
 //!
-//! A canary was served again. How long the block lasted, how much had been served before it and in which stage
-//! it came decide what it was: an outage, noise, a cap on requests at once, a window, or a bucket that ran dry.
+//! A canary was served again. How long the block lasted, how much had been served before it and in
+//! which stage it came decide what it was: an outage, noise, a cap on requests at once, a window,
+//! or a bucket that ran dry.
 
 use std::time::Duration;
 
@@ -16,10 +17,12 @@ use crate::Timestamp;
 /// A block is *hard*, not a bucket that fills again, if it outlasts this and so many intervals, …
 const HARD: Duration = Duration::from_millis(1_200);
 const HARD_INTERVALS: f64 = 3.0;
-/// … and, while nothing is known, so many and at least so many in all: the slower the start, the slower a bucket it may have met.
+/// … and, while nothing is known, so many and at least so many in all: the slower the start, the
+/// slower a bucket it may have met.
 const HARD_INTERVALS_FIRST: f64 = 0.5;
 const HARD_INTERVALS_LEAST: f64 = 5.0;
-/// A canary that goes later than its time by this share of it, and this much, was kept back by us: nobody asked meanwhile.
+/// A canary that goes later than its time by this share of it, and this much, was kept back by us:
+/// nobody asked meanwhile.
 const LATE: f64 = 1.1;
 const LATE_BY: Duration = Duration::from_millis(300);
 /// A told wait is over up to so much later than the block remembers, since servers round.
@@ -32,9 +35,11 @@ const USED_UP: f64 = 0.8;
 const TELLING: f64 = 4.0;
 /// … and, in the first bracket, for so long, of the time since the first request.
 const TELLING_AGE: f64 = 0.125;
-/// What a cap on requests at once leaves the rate: room enough to be no limit, nor a wait for each slot that is free.
+/// What a cap on requests at once leaves the rate: room enough to be no limit, nor a wait for each
+/// slot that is free.
 const NO_LIMIT: f64 = 6.0;
-/// What a first refusal in the cruise leaves of the ceiling; a second one soon after is no accident.
+/// What a first refusal in the cruise leaves of the ceiling; a second one soon after is no
+/// accident.
 const LITTLE_LESS: f64 = 0.98;
 /// The trial after the first, if that was refused although the start had served some at its rate.
 const HARDLY_LESS: f64 = 0.95;
@@ -120,8 +125,8 @@ impl Learning {
     /// Tokens flowed in for what was served, and less than one was there at either end.
     fn bracket(&self, block: &Block, canary: &Sample<'_>, n: f64) -> Bracket {
         let low = (n - 1.0) / span(self.anchor, block.began);
-        // A bucket that rests may overflow: only the time at the rate that was refused bounds it from above,
-        // and of few requests nothing can be told but that their rate was refused.
+        // A bucket that rests may overflow: only the time at the rate that was refused bounds it
+        // from above, and of few requests nothing can be told but that their rate was refused.
         let after = self.ledger.between(self.stage_began, block.began);
         let lasted = span(self.stage_began, block.refused.min(canary.sent));
         let first = self.ledger.first().unwrap_or(block.began);
@@ -132,7 +137,8 @@ impl Learning {
         } else if known {
             block.rate
         } else {
-            // In a window that slides, what was sent before counts too: the limit may be as high as the average so far.
+            // In a window that slides, what was sent before counts too: the limit may be as high as
+            // the average so far.
             let average = (self.ledger.between(first, block.began) + 1.0) / age;
             block.rate.max(average)
         };
@@ -142,7 +148,8 @@ impl Learning {
         }
     }
 
-    /// The block began with the first refusal, which told of no window, and something slipped through meanwhile: `n` requests.
+    /// The block began with the first refusal, which told of no window, and something slipped
+    /// through meanwhile: `n` requests.
     fn is_first_again(&self, n: f64) -> bool {
         self.cuts == 2 && n < WINDOW_SERVED && self.ceiling == 0.0
     }
@@ -162,7 +169,8 @@ impl Learning {
         hard && learnable && (n >= WINDOW_SERVED || first)
     }
 
-    /// How long the host was shut, as far as it was asked: who comes back from a crash or had nothing to send asks late.
+    /// How long the host was shut, as far as it was asked: who comes back from a crash or had
+    /// nothing to send asks late.
     fn lasted(&self, block: &Block, canary: &Sample<'_>) -> Duration {
         let told = if block.told {
             TOLD_WITHIN
@@ -225,7 +233,8 @@ impl Learning {
     fn probe_over(&mut self, block: &Block, now: Timestamp) {
         let lasted = block.began.since(self.stage_began).as_secs_f64();
         let served = self.ledger.between(self.stage_began, block.began);
-        // The refused one would have been one more: without it, a few slow requests never exceed anything.
+        // The refused one would have been one more: without it, a few slow requests never exceed
+        // anything.
         self.excess = served + 1.0 - self.ceiling * lasted;
         if self.excess <= AS_BEFORE.0 * self.bank + AS_BEFORE.1 {
             self.probing.found_nothing(now);
@@ -331,7 +340,8 @@ pub(super) mod tests {
         live(law, length, admits, |law, _, _| learned(law));
     }
 
-    /// nginx at 2 a second: a request half a millisecond early was refused, and ten seconds at half the limit followed.
+    /// nginx at 2 a second: a request half a millisecond early was refused, and ten seconds at half
+    /// the limit followed.
     #[test]
     fn where_nothing_was_lent_the_first_trial_counts_what_the_start_served() {
         let mut answers = 0;
@@ -346,7 +356,8 @@ pub(super) mod tests {
         Timestamp::from_secs_f64(1.8e9 + secs)
     }
 
-    /// A canary that is refused too did not just come early; and of a rate that the start had not served nothing is known.
+    /// A canary that is refused too did not just come early; and of a rate that the start had not
+    /// served nothing is known.
     #[test]
     fn a_first_trial_that_came_early_is_followed_by_one_hardly_lower() {
         for (canaries, lent, early) in [
@@ -395,8 +406,9 @@ pub(super) mod tests {
         assert!(law.rate < 6.0 && law.high <= 8.0, "{law:?}");
     }
 
-    /// Before this, a coordinator that was killed after a key's first refusal took the time it was away for a block of a window as long
-    /// as the key was old: a host of five a second was asked once in half a minute.
+    /// Before this, a coordinator that was killed after a key's first refusal took the time it was
+    /// away for a block of a window as long as the key was old: a host of five a second was asked
+    /// once in half a minute.
     #[test]
     fn a_canary_that_comes_late_tells_of_no_window() {
         for (age, after, told) in [
@@ -454,8 +466,9 @@ pub(super) mod tests {
         assert!((law.ceiling - 2.0).abs() < 0.11, "{law:?}");
     }
 
-    /// Twenty in ten seconds, with the start doubling from one a second: a canary as late as the window ends, 1.33 s after
-    /// the first refusal, was taken for a bucket's, and half a minute went by at half the limit.
+    /// Twenty in ten seconds, with the start doubling from one a second: a canary as late as the
+    /// window ends, 1.33 s after the first refusal, was taken for a bucket's, and half a minute
+    /// went by at half the limit.
     #[test]
     fn at_a_fast_pace_a_short_block_is_a_window_and_at_a_slow_one_it_is_not() {
         for (rate, lasted, window) in [(9.0, 1.33, true), (3.0, 1.5, false)] {
@@ -481,7 +494,8 @@ pub(super) mod tests {
         }
     }
 
-    /// One slips through a counter that slides, and then none for long: that window began with the first refusal.
+    /// One slips through a counter that slides, and then none for long: that window began with the
+    /// first refusal.
     #[test]
     fn what_slips_through_hides_no_window() {
         let mut law = fresh();

@@ -1,8 +1,9 @@
-//! A limit per window is learned from its blocks: so many were served, then nothing until the window ended.
+//! Learns a limit per window from its blocks: some requests are served, then none until the window
+//! ends.
 //!
-//! Each hard block's end is known to lie between its last refusal and the canary that was served. From one
-//! start of a window (the first request of all, or a block's end) to the next such end a whole number of
-//! windows has passed; windows are round numbers, so one block often leaves a single choice.
+//! The end of each hard block lies between its last refusal and the served canary. A whole number
+//! of windows lies between two such ends, or between the first request and an end. Windows have
+//! round lengths, so one block often leaves a single candidate.
 
 use std::time::Duration;
 
@@ -11,41 +12,43 @@ use serde::{Deserialize, Serialize};
 use super::ledger::Ledger;
 use crate::Timestamp;
 
-/// Windows people configure, seconds.
+/// Lengths of windows that operators configure, in seconds.
 pub(super) const ROUND_S: [u64; 17] = [
     1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 43_200, 86_400,
 ];
 
-/// … of which hardly anybody chooses these.
+/// Round lengths that are rarely configured, in seconds.
 const UNUSUAL_S: [u64; 3] = [2, 15, 20];
 
-/// Between these two moments.
+/// An interval that contains one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Between {
     pub(super) from: Timestamp,
     pub(super) to: Timestamp,
 }
 
-/// An end known to within this share of the length tells it, …
+/// An end known to within this share of the length identifies the length.
 const TOLD: f64 = 0.4;
-/// … and to within this share, that it is the next round number if it is none.
+/// An end known to within this share of the time since the first request allows the next round
+/// length, even one that ends later.
 const NARROW: f64 = 0.1;
 
-/// No window is shorter than this, …
+/// The shortest window.
 const LENGTH_MIN: Duration = Duration::from_secs(1);
-/// … nor longer than this.
+/// The longest window that is plausible.
 const LENGTH_MAX: Duration = Duration::from_hours(24 * 400);
-/// A window that is no round number must fit this much better, in octaves of the count.
+/// Penalty of a length that is not round, in octaves of the count. Such a length must fit this much
+/// better.
 const ODD: f64 = 0.1;
-/// Counts this far apart, in octaves, are the same.
+/// Counts that differ by less than this, in octaves, are the same.
 const SAME: f64 = 0.15;
 
-/// What is known of a window.
+/// The learned window of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Window {
-    /// Its length; zero: unknown, or none.
+    /// Length of the window. Zero: unknown, or no window.
     pub(super) length: Duration,
-    /// Requests it holds.
+    /// Requests that the window holds.
     pub(super) count: f64,
     /// When a window has ended.
     pub(super) reset: Option<Between>,
@@ -54,11 +57,13 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// A block from `began` on has ended somewhere in `end`: narrows down length, count and phase.
+    /// Narrows down length, count and phase by a block that began at `began` and ended somewhere in
+    /// `end`.
     pub(super) fn learn(&mut self, ledger: &Ledger, began: Timestamp, end: Between, rate: f64) {
         let blocked = end.from.since(began);
         let Some(reset) = self.reset else {
-            // It began with the first request, or before it; by the clock, it may as well have begun after it.
+            // A window that begins with a request began at the first request or before it. A window
+            // aligned to the clock may also have begun after it.
             let first = ledger.first().unwrap_or(began);
             let (least, most) = (end.from.since(first), end.to.since(first));
             let narrow = end.to.since(end.from) < most.mul_f64(NARROW);
@@ -95,7 +100,7 @@ impl Window {
             .min_by(|a, b| a.4.total_cmp(&b.4));
         if let Some((length, count, end, off, _)) = best {
             let fits = off <= SAME && length == self.length;
-            // A canary that waited for the end it expected proves nothing.
+            // A canary that waited for the expected end proves nothing.
             let told = end.to.since(end.from) < length / 5;
             self.fitted = match (fits, told) {
                 (true, true) => self.fitted.saturating_add(1),
@@ -104,7 +109,7 @@ impl Window {
             };
             (self.length, self.count, self.reset) = (length, count, Some(end));
         } else {
-            // Blocked for longer than any: a new beginning.
+            // The block lasted longer than every candidate, so the learning starts again.
             *self = Self {
                 length: blocked,
                 count: self.count,
@@ -128,12 +133,14 @@ impl Window {
             && (!known || self.reset.is_some_and(|reset| reset.from <= reset.to))
     }
 
-    /// A refusal came and went after `served` requests: perhaps a window was used up just before its end.
+    /// Records a possible end of a window: a block ended after `served` requests, perhaps because
+    /// its window was used up just before its end.
     pub(super) fn maybe_ended(&mut self, end: Between, served: f64) {
         (self.reset, self.count) = (Some(end), served.max(1.0));
     }
 
-    /// It was used up a moment before a request could leave again at `end`.
+    /// Corrects the count of a window that was used up a moment before `end`, when a request could
+    /// leave again.
     pub(super) fn used_up(&mut self, ledger: &Ledger, began: Timestamp, end: Timestamp) {
         let count = ledger.between(end - self.length, began).round().max(1.0);
         if libm::fabs(libm::log2(count / self.count)) > SAME {
@@ -142,12 +149,13 @@ impl Window {
         self.count = count;
     }
 
-    /// The rate it allows, if it is known.
+    /// Returns the rate that the window allows, in requests per second. Call it only for a known
+    /// window.
     pub(super) fn rate(&self) -> f64 {
         self.count / self.length.as_secs_f64()
     }
 
-    /// One block told of it, and other lengths fit as well, or no round one.
+    /// Returns whether the window rests on one block that also fits other lengths, or no round one.
     pub(super) fn is_guess(&self, ledger: &Ledger) -> bool {
         let (Some(first), Some(end)) = (ledger.first(), self.reset) else {
             return false;
@@ -157,7 +165,7 @@ impl Window {
         self.is_known() && self.fitted == 0 && !(told && self.is_round())
     }
 
-    /// It is as long as people configure them.
+    /// Returns whether the length is one that operators configure.
     pub(super) fn is_round(&self) -> bool {
         rounds().any(|round| round == self.length)
     }
@@ -175,12 +183,14 @@ fn middle_of(span: Between) -> Timestamp {
     span.from + span.to.since(span.from) / 2
 }
 
-/// If a whole number of windows lies between two ends: when within the second it was.
+/// Returns the intersection of two ends, modulo the length, if a whole number of windows lies
+/// between them.
 fn same_phase(before: Between, length: Duration, end: Between, drift: Duration) -> Option<Between> {
     let micros = length.as_micros() as u64;
     let windows = end.to.micros_since(before.from).checked_div(micros)?;
     let gone = Duration::from_micros(windows * micros);
-    // Windows that begin with a request begin up to an interval after the last has ended.
+    // A window that begins with a request begins up to one interval after the previous one has
+    // ended.
     let drift = drift * windows.min(1_000) as u32;
     let both = Between {
         from: end.from.max(before.from + gone),
@@ -193,7 +203,7 @@ fn same_phase(before: Between, length: Duration, end: Between, drift: Duration) 
 mod tests {
     use super::*;
 
-    /// Asks again this often while blocked, seconds.
+    /// Interval between requests while blocked, in seconds.
     const CANARY_S: f64 = 0.3;
 
     fn at(secs: f64) -> Timestamp {
@@ -207,8 +217,9 @@ mod tests {
         }
     }
 
-    /// What is learned from `blocks` blocks of a host with `count` per `length_s`, aligned to the clock, by a
-    /// client that first comes `from_s` into a window.
+    /// Returns the window learned from `blocks` blocks. The host allows `count` requests per
+    /// `length_s`, aligned to the clock. The client's first request comes `from_s` seconds into a
+    /// window.
     fn learned(count: u32, length_s: f64, rate: f64, from_s: f64, blocks: u32) -> Window {
         let (mut window, mut ledger) = (Window::default(), Ledger::default());
         let mut now = 20.0 * length_s + from_s;
@@ -283,7 +294,7 @@ mod tests {
         let half = Duration::from_millis(500);
         assert!(same_phase(before, length, third, half).is_some());
         assert_eq!(same_phase(before, length, third, Duration::ZERO), None);
-        // Three windows drift by three intervals, not more.
+        // Three windows drift by at most three intervals.
         assert_eq!(
             same_phase(before, length, between(131.7, 131.9), half),
             None
