@@ -25,8 +25,9 @@ pub struct Config {
     pub limits: Limits,
     /// The law and its constants.
     pub law: LawConfig,
-    /// A permit's slot returns by itself after this long. Default 120 s; longer than the longest request, or renewed as long as
-    /// it takes, since what outlives its lease is no longer counted in flight.
+    /// A permit's slot returns by itself after this long. Default 120 s; longer than the longest
+    /// request, or renewed as long as it takes, since what outlives its lease is no longer counted
+    /// in flight.
     pub lease: Duration,
     /// The longest hold after a refusal that named no time; holds grow from two request intervals,
     /// doubling with each refusal in a row. Default 60 s.
@@ -47,13 +48,13 @@ pub struct Limits {
     pub rate_start: f64,
     /// Never more, requests per second. Crawler 10, API unbounded.
     pub rate_max: f64,
-    /// Requests that may leave back to back after a rest. Default 1: a server's own burst is its reserve,
-    /// not ours.
+    /// Requests that may leave back to back after a rest. Default 1: a server's own burst is its
+    /// reserve, not ours.
     pub burst: f64,
     /// When the bucket fills. Default continuously.
     pub refill: Refill,
-    /// Requests under way at once, at most. Crawler 4; API 64, of which [`crate::control::Discover`] takes as
-    /// many as the host bears.
+    /// Requests under way at once, at most. Crawler 4; API 64, of which
+    /// [`crate::control::Discover`] takes as many as the host bears.
     pub in_flight: u32,
     /// The share of a host's time we may keep it busy: rate x median latency stays at or below it.
     /// Crawler 1, API unbounded.
@@ -84,8 +85,8 @@ impl InvalidConfig {
 }
 
 impl Config {
-    /// Polite to strangers: 1 request/s at first, never more than 10, four in flight, and never busier
-    /// with us than with everybody else.
+    /// Polite to strangers: 1 request/s at first, never more than 10, four in flight, and never
+    /// busier with us than with everybody else.
     pub fn crawler() -> Self {
         Self {
             limits: Limits {
@@ -127,8 +128,8 @@ impl Config {
         Self { limits, ..crawler }
     }
 
-    /// Under another law, with as many in flight as suit it: one that does not learn how many a host takes
-    /// at once is held to four.
+    /// Under another law, with as many in flight as suit it: one that does not learn how many a
+    /// host takes at once is held to four.
     #[must_use]
     pub fn with_law(mut self, law: LawConfig) -> Self {
         if !matches!(law, LawConfig::Discover(_)) {

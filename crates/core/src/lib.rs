@@ -1,8 +1,8 @@
 //! The decisions of politely, as pure state machines: no I/O, no clock, no thread, no global.
 //!
 //! Time comes in as a [`Timestamp`] with every call and randomness as an [`Rng`]; the same seed and
-//! events leave the same bytes of state on every machine. The heart is [`host::Host`]: one key's whole
-//! state, fed with *may I send?* ([`host::Host::request`]) and *this is what happened*
+//! events leave the same bytes of state on every machine. The heart is [`host::Host`]: one key's
+//! whole state, fed with *may I send?* ([`host::Host::request`]) and *this is what happened*
 //! ([`host::Host::report`]).
 //!
 //! | room | the question it answers |

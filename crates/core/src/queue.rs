@@ -1,23 +1,23 @@
 //! Which host is next?
 //!
-//! A crawler holds millions of hosts and at any moment needs the one whose next request is due first. A
-//! binary heap answers in O(log n), and every level of it is a cache miss once the heap has outgrown the
-//! cache. But time only moves forward: no host is ever asked for at an earlier time than the last one handed
-//! out, and such a *monotone* queue need not compare entries at all (radix heap, Ahuja, Mehlhorn, Orlin and
-//! Tarjan 1990).
+//! A crawler holds millions of hosts and at any moment needs the one whose next request is due
+//! first. A binary heap answers in O(log n), and every level of it is a cache miss once the heap
+//! has outgrown the cache. But time only moves forward: no host is ever asked for at an earlier
+//! time than the last one handed out, and such a *monotone* queue need not compare entries at all
+//! (radix heap, Ahuja, Mehlhorn, Orlin and Tarjan 1990).
 //!
-//! An entry lies in the slot named by the highest base-64 digit in which its due time differs from the last
-//! one popped. When the lowest slot's earliest entry falls due, the slot is dealt out to lower slots, front
-//! to back. Dealing keeps the order of arrival and equal due times always share a slot, so ties leave first
-//! in, first out without a sequence number.
+//! An entry lies in the slot named by the highest base-64 digit in which its due time differs from
+//! the last one popped. When the lowest slot's earliest entry falls due, the slot is dealt out to
+//! lower slots, front to back. Dealing keeps the order of arrival and equal due times always share
+//! a slot, so ties leave first in, first out without a sequence number.
 //!
-//! The order is exact to the microsecond. A push is O(1); an entry is dealt at most once per digit of its
-//! delay, about four times for a minute. The price is unevenness: the pop that enters a new slot pays for
-//! all of it, milliseconds at a million hosts and tens of milliseconds at ten million, once every 16.8 s
-//! (2^24 µs) at the most.
+//! The order is exact to the microsecond. A push is O(1); an entry is dealt at most once per digit
+//! of its delay, about four times for a minute. The price is unevenness: the pop that enters a new
+//! slot pays for all of it, milliseconds at a million hosts and tens of milliseconds at ten
+//! million, once every 16.8 s (2^24 µs) at the most.
 //!
-//! Entries are not removed or moved: a caller whose host changed its due time pushes it again and skips
-//! what it no longer knows when it is popped.
+//! Entries are not removed or moved: a caller whose host changed its due time pushes it again and
+//! skips what it no longer knows when it is popped.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -28,12 +28,13 @@ use crate::Timestamp;
 const DIGIT_BITS: u32 = 6;
 /// Digits of a 64-bit due time.
 const LEVELS: u32 = u64::BITS.div_ceil(DIGIT_BITS);
-/// Entries per chunk. Slots grow by whole chunks and hand them back when dealt out, so a million entries
-/// cost little more than their own size; doubling vectors that kept their peak took 157 bytes each.
+/// Entries per chunk. Slots grow by whole chunks and hand them back when dealt out, so a million
+/// entries cost little more than their own size; doubling vectors that kept their peak took 157
+/// bytes each.
 const CHUNK: usize = 256;
 
-/// Items ordered by due time; equal due times in order of insertion. Memory: 16 bytes per entry for items
-/// of 4 or 8 bytes, at most 3 MB more for partly filled chunks, never less than at the peak.
+/// Items ordered by due time; equal due times in order of insertion. Memory: 16 bytes per entry for
+/// items of 4 or 8 bytes, at most 3 MB more for partly filled chunks, never less than at the peak.
 #[derive(Clone, Debug)]
 pub struct NextQueue<T> {
     /// Items due at `last`, in order of insertion.
@@ -78,8 +79,8 @@ impl<T> NextQueue<T> {
         }
     }
 
-    /// Adds `item`, to be popped at `due` or later. A `due` before the last one popped counts as that one:
-    /// the item is overdue anyway and goes behind what is due at that very time.
+    /// Adds `item`, to be popped at `due` or later. A `due` before the last one popped counts as
+    /// that one: the item is overdue anyway and goes behind what is due at that very time.
     pub fn push(&mut self, due: Timestamp, item: T) {
         self.len += 1;
         self.place(due.as_micros(), item);
@@ -125,8 +126,8 @@ impl<T> NextQueue<T> {
         Some((level as u32, self.occupied[level].trailing_zeros()))
     }
 
-    /// Moves `last` on to the earliest due time, which must be about to be popped: until then an earlier
-    /// push is possible and must not be late.
+    /// Moves `last` on to the earliest due time, which must be about to be popped: until then an
+    /// earlier push is possible and must not be late.
     fn deal_lowest_slot(&mut self) {
         let Some((level, digit)) = self.lowest_slot() else {
             return;
@@ -207,7 +208,8 @@ mod tests {
         assert_eq!(popped, expected);
     }
 
-    /// A queue that advances when it is only asked makes everything pushed afterwards as late as its head.
+    /// A queue that advances when it is only asked makes everything pushed afterwards as late as
+    /// its head.
     #[test]
     fn asking_does_not_make_a_later_push_late() {
         let mut queue = NextQueue::new();

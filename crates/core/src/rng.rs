@@ -2,8 +2,8 @@
 
 use crate::gate::LeaseId;
 
-/// A seeded generator (`SplitMix64`, Steele et al. 2014): one word of state, the same stream on every
-/// machine and in every version. Not for secrets.
+/// A seeded generator (`SplitMix64`, Steele et al. 2014): one word of state, the same stream on
+/// every machine and in every version. Not for secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rng(u64);
 
@@ -15,8 +15,8 @@ impl Rng {
 
     /// Returns the generator of the jitter of one lease's report.
     ///
-    /// A report gets the same jitter in every process and at every repetition, so all of them come to
-    /// the same state.
+    /// A report gets the same jitter in every process and at every repetition, so all of them come
+    /// to the same state.
     pub const fn of_lease(seed: u64, lease: LeaseId) -> Self {
         // The bits above these hold the epoch and the maker of a shared key's leases.
         Self::new(seed ^ (lease.0 & 0xfff))

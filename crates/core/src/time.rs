@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 /// A point in time: microseconds since an origin only its holder knows.
 ///
-/// Every state is read and written with one clock. Arithmetic saturates: a clock that steps back makes
-/// elapsed time zero, never negative, and no sum overflows.
+/// Every state is read and written with one clock. Arithmetic saturates: a clock that steps back
+/// makes elapsed time zero, never negative, and no sum overflows.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]

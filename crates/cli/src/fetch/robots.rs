@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use politely::CrawlDelay;
 use politely::core::Timestamp;
-use politely::robots::{Answer, Robots};
+use politely::robots::{Availability, Robots};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
@@ -151,12 +151,12 @@ impl Rules {
     /// (5xx, 429, no answer).
     pub(crate) fn of(status: Option<u16>, body: &[u8], agent: &str) -> Option<Self> {
         let robots = Robots::from_response(status, body, agent);
-        (robots.answer() != Answer::Unreachable).then_some(Self(robots))
+        (robots.availability() != Availability::Unreachable).then_some(Self(robots))
     }
 
     /// Returns whether the rules could forbid a URL. Without a file, no URL must be checked.
     pub(crate) fn has_any(&self) -> bool {
-        self.0.answer() == Answer::Rules
+        self.0.availability() == Availability::Rules
     }
 
     /// Returns the line that forbids `url`, in words.

@@ -118,8 +118,8 @@ fn wrong_usage_is_exit_code_2() {
     }
 }
 
-/// Before this, `--rate -1` was "unexpected argument '-1' found", `--save FILE` "file exists", an empty argument no URL and no
-/// failure, and a packed list a thousand failed URLs.
+/// Before this, `--rate -1` was "unexpected argument '-1' found", `--save FILE` "file exists", an
+/// empty argument no URL and no failure, and a packed list a thousand failed URLs.
 #[test]
 fn what_is_wrong_is_said_in_the_first_line() {
     let dir = tempfile::tempdir().unwrap();

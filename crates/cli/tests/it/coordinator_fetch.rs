@@ -1,5 +1,5 @@
-//! Several `politely fetch` processes share hosts through one `politely serve`: together they are as polite as one, and
-//! nothing is lost when the coordinator is killed.
+//! Several `politely fetch` processes share hosts through one `politely serve`: together they are
+//! as polite as one, and nothing is lost when the coordinator is killed.
 //!
 //! The truth is what the hosts saw.
 

@@ -1,5 +1,6 @@
-//! A coordinator that speaks TLS with a certificate of the fleet's own authority: workers that know the authority are served,
-//! others are told what is wrong. The Python client's part is in `clients/python/tests/test_tls.py`.
+//! A coordinator that speaks TLS with a certificate of the fleet's own authority: workers that know
+//! the authority are served, others are told what is wrong. The Python client's part is in
+//! `clients/python/tests/test_tls.py`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

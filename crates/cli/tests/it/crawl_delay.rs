@@ -1,5 +1,5 @@
-//! A Crawl-delay in robots.txt is kept by all processes together, whoever keeps the limits they share: judged by what the
-//! host saw.
+//! A Crawl-delay in robots.txt is kept by all processes together, whoever keeps the limits they
+//! share: judged by what the host saw.
 
 use std::fs;
 use std::path::Path;
@@ -27,7 +27,8 @@ const QUICK: [&str; 8] = [
     "8",
 ];
 
-/// One host that asks for a second, and answers slowly: whoever does not know of a request under way comes too early.
+/// One host that asks for a second, and answers slowly: whoever does not know of a request under
+/// way comes too early.
 struct Host(Hosts);
 
 impl Host {
@@ -49,7 +50,8 @@ impl Host {
         }
     }
 
-    /// The first of two processes has read robots.txt before the second begins, which has still to read it.
+    /// The first of two processes has read robots.txt before the second begins, which has still to
+    /// read it.
     fn two_fetch(&self, folder: &Path, sharing: &[String]) -> [Child; 2] {
         let first = self.fetch(folder, 0, sharing);
         self.until_arrivals(2);

@@ -1,4 +1,5 @@
-//! An HTTP/2 server that misbehaves on purpose: GOAWAY, `REFUSED_STREAM`, `HTTP_1_1_REQUIRED`, `ENHANCE_YOUR_CALM`.
+//! An HTTP/2 server that misbehaves on purpose: GOAWAY, `REFUSED_STREAM`, `HTTP_1_1_REQUIRED`,
+//! `ENHANCE_YOUR_CALM`.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -38,7 +39,8 @@ enum Does {
     GoesAway(u32),
 }
 
-/// A server that does with each request what `script` says, by its number on its connection, from 1.
+/// A server that does with each request what `script` says, by its number on its connection, from
+/// 1.
 struct Server {
     url: String,
     folder: tempfile::TempDir,

@@ -1,5 +1,5 @@
-//! What servers send that browsers and curl take: content codings, stale connections, malformed header lines, redirects
-//! to where they came from, cookies.
+//! What servers send that browsers and curl take: content codings, stale connections, malformed
+//! header lines, redirects to where they came from, cookies.
 
 use std::fs;
 use std::io::Write as _;
@@ -15,7 +15,8 @@ use crate::misbehaving::{Server, Then, respond};
 use crate::run::{fast, politely, run};
 
 const PAGE: &[u8] = b"<p>a page a page a page a page</p>";
-/// `PAGE` as Zstandard: one raw block in a frame of a single segment (RFC 8878, sections 3.1.1.1 and 3.1.1.2).
+/// `PAGE` as Zstandard: one raw block in a frame of a single segment (RFC 8878, sections 3.1.1.1
+/// and 3.1.1.2).
 fn zstd() -> Vec<u8> {
     let length = u8::try_from(PAGE.len()).unwrap();
     let block = u32::from(length) << 3 | 1;
@@ -167,7 +168,8 @@ fn a_robots_txt_in_any_coding_is_obeyed() {
             .stderr(std::process::Stdio::null())
             .spawn()
             .unwrap();
-        // One that cannot be decoded is asked for again: the second time tells that the page was not.
+        // One that cannot be decoded is asked for again: the second time tells that the page was
+        // not.
         let began = std::time::Instant::now();
         loop {
             let is_over = child.try_wait().unwrap().is_some();
@@ -245,7 +247,8 @@ fn a_stale_connection_through_a_proxy_costs_no_attempt() {
     assert_eq!(said.code, 0, "{}", said.err);
 }
 
-/// A connection without an earlier answer is not stale: its close is a failure, and nobody repeats it for ever.
+/// A connection without an earlier answer is not stale: its close is a failure, and nobody repeats
+/// it for ever.
 #[test]
 fn a_fresh_connection_that_closes_is_a_failure() {
     let server = Server::start(|_, _| Ok(Then::Close));

@@ -60,7 +60,9 @@ fn comments_are_short_lines_that_begin_with_a_subject() {
         for (number, line) in (1..).zip(text.lines()) {
             let now = comment(line);
             if now.is_some() && line.chars().count() > COLUMNS_MAX {
-                wrong.push(format!("{path}:{number}: longer than {COLUMNS_MAX} columns"));
+                wrong.push(format!(
+                    "{path}:{number}: longer than {COLUMNS_MAX} columns"
+                ));
             }
             let begins_block = before.is_none_or(str::is_empty);
             if begins_block && let Some(text) = now.filter(|text| begins_badly(text)) {

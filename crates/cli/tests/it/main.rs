@@ -1,5 +1,5 @@
-//! The one integration-test binary of the command line: everything here runs against real processes and real sockets.
-//! What they need beside Rust is installed by `scripts/setup`.
+//! The one integration-test binary of the command line: everything here runs against real processes
+//! and real sockets. What they need beside Rust is installed by `scripts/setup`.
 
 #![expect(clippy::disallowed_methods, reason = "real servers run in real time")]
 
@@ -17,6 +17,7 @@ mod fleet_store;
 mod h2_trouble;
 mod hosts;
 mod http_oddities;
+mod language;
 mod misbehaving;
 mod no_effect;
 mod python_client;

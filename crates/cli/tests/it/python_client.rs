@@ -1,4 +1,5 @@
-//! The Python client with the built binary: its own tests and types, and Scrapy directed over sixteen limited hosts.
+//! The Python client with the built binary: its own tests and types, and Scrapy directed over
+//! sixteen limited hosts.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,7 +16,8 @@ use crate::servers::repository;
 /// In each host of the town `demo`.
 const PAGES: u32 = 45;
 const HOSTS: usize = 16;
-/// Refused requests, as a share of all: seen were 1.6 to 2.4 %, as of `politely demo` (1.9). A host of 45 pages is hardly learned.
+/// Refused requests, as a share of all: seen were 1.6 to 2.4 %, as of `politely demo` (1.9). A host
+/// of 45 pages is hardly learned.
 const REFUSED_SHARE_MAX: f64 = 0.035;
 
 /// A `politely` that runs until it is interrupted, and the first lines it said.

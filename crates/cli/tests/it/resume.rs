@@ -1,4 +1,5 @@
-//! Killed with -9 and started again: every page ends fetched, only those in flight twice, no torn line.
+//! Killed with -9 and started again: every page ends fetched, only those in flight twice, no torn
+//! line.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -224,8 +225,8 @@ fn what_was_learned_survives_a_kill() {
     while server.counts().is_empty() {
         std::thread::yield_now();
     }
-    // What was learned is at most a second old, and the hold lasts six: whatever else is written to the store in
-    // between, by now it is there.
+    // What was learned is at most a second old, and the hold lasts six: whatever else is written to
+    // the store in between, by now it is there.
     std::thread::sleep(Duration::from_millis(2_500));
     child.kill().unwrap();
     child.wait().unwrap();

@@ -10,7 +10,8 @@ pub(crate) fn politely() -> Command {
     command
 }
 
-/// `politely fetch` as fast as the test's own server allows; no robots.txt unless the test is about it.
+/// `politely fetch` as fast as the test's own server allows; no robots.txt unless the test is about
+/// it.
 pub(crate) fn fast() -> Command {
     let mut command = politely();
     command.args([

@@ -1,6 +1,8 @@
-//! The judge is judged first: each server limits as `Kind` says, and its log tells what a client saw.
+//! The judge is judged first: each server limits as `Kind` says, and its log tells what a client
+//! saw.
 //!
-//! No assertion depends on how fast this machine is: what a host may have accepted follows from the times in its log.
+//! No assertion depends on how fast this machine is: what a host may have accepted follows from the
+//! times in its log.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -246,13 +248,14 @@ fn robots_txt_is_missing_and_counts() {
     }
 }
 
-/// What each host tells its clients in a 200 and in a refusal. A new version of a server that changes its dialect
-/// fails here and not as a mysterious refused share elsewhere.
+/// What each host tells its clients in a 200 and in a refusal. A new version of a server that
+/// changes its dialect fails here and not as a mysterious refused share elsewhere.
 #[test]
 fn hosts_speak_the_dialects_they_are_here_for() {
     let town = RealTown::start(Set::Crawler);
     let quota = RealTown::start(Set::Api);
-    // The first answer, and the first refusal: far fewer than 200 requests lead there, at any speed of this machine.
+    // The first answer, and the first refusal: far fewer than 200 requests lead there, at any speed
+    // of this machine.
     let dialect = |host: &RealHost| {
         let told = |answer: &Answer| {
             let names = answer.headers.keys().map(String::as_str);
@@ -391,7 +394,8 @@ fn no_server_outlives_a_killed_test() {
     test.kill().expect("it runs");
     test.wait().expect("it ends");
     let deadline = Instant::now() + Duration::from_secs(30);
-    // Whoever adopts the orphans may be slow to bury them: a zombie has no command line and holds no port.
+    // Whoever adopts the orphans may be slow to bury them: a zombie has no command line and holds
+    // no port.
     let alive = |pid: &String| {
         fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|command| !command.is_empty())
     };

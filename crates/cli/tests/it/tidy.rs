@@ -1,4 +1,5 @@
-//! What a reader may rely on in every file: nothing is half done, nothing is too long, no document points nowhere.
+//! What a reader may rely on in every file: nothing is half done, nothing is too long, no document
+//! points nowhere.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +11,8 @@ use crate::servers::repository;
 /// Longer files have more than one idea.
 const LINES_MAX: usize = 600;
 
-/// What must not be in a source file, and what to do instead. In halves, so that this file may be read too.
+/// What must not be in a source file, and what to do instead. In halves, so that this file may be
+/// read too.
 const BANNED: [(&str, &str, &str); 5] = [
     ("todo", "!(", "write it, or open an issue"),
     ("unimplemented", "!(", "write it, or open an issue"),

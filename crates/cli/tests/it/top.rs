@@ -145,7 +145,8 @@ fn without_a_terminal_it_says_what_to_do_instead() {
     assert_eq!(said.lines("politely top --once").len(), 1, "{}", said.err);
 }
 
-/// `politely top` on a pseudo terminal of 80 columns and 24 lines, which `script` (util-linux) makes.
+/// `politely top` on a pseudo terminal of 80 columns and 24 lines, which `script` (util-linux)
+/// makes.
 struct Screen {
     child: Child,
     seen: std::path::PathBuf,
@@ -174,7 +175,8 @@ impl Screen {
         stdin.write_all(keys.as_bytes()).expect("it reads");
     }
 
-    /// Waits until `word` was drawn over a blank. Only what changes is drawn, so words that replace others come in parts.
+    /// Waits until `word` was drawn over a blank. Only what changes is drawn, so words that replace
+    /// others come in parts.
     fn shows(&mut self, word: &str) {
         let deadline = Instant::now() + DEADLINE;
         while !self.all().contains(word) {

@@ -20,11 +20,13 @@ struct Bars {
     refused_share_max: f64,
     /// Times the best possible time of the slowest host.
     time_max: f64,
-    /// How far above a hidden cap on requests at once it may go to learn it, where the profile lets it.
+    /// How far above a hidden cap on requests at once it may go to learn it, where the profile lets
+    /// it.
     over_slots: usize,
 }
 
-/// What the default law keeps. Its aim is 1 % and 1.15; seen were 0.8 and 1.0 %, 1.35 (crawler; 1.71 once) and 1.18 (api).
+/// What the default law keeps. Its aim is 1 % and 1.15; seen were 0.8 and 1.0 %, 1.35 (crawler;
+/// 1.71 once) and 1.18 (api).
 const DISCOVER: Bars = Bars {
     law: &[],
     refused_share_max: 0.015,

@@ -1,8 +1,8 @@
 //! Advice only: computes the rate it would suggest and applies nothing.
 //!
 //! For operators who want to see a law's opinion in their telemetry before they let it steer. The
-//! suggestion is the job scraper's: one more per success up to a maximum, one less per refusal or block
-//! page, at least one.
+//! suggestion is the job scraper's: one more per success up to a maximum, one less per refusal or
+//! block page, at least one.
 
 use std::sync::Arc;
 

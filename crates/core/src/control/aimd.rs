@@ -1,22 +1,25 @@
 //! Additive increase, multiplicative decrease, on the *rate*.
 //!
-//! On the rate, because that is what servers meter: a crawler steering its concurrency overshot a
-//! 4 requests/s site threefold, and cannot express less than one request per round trip at all.
+//! On the rate, because that is what servers meter: a crawler steering its concurrency overshot a 4
+//! requests/s site threefold, and cannot express less than one request per round trip at all.
 //!
-//! * **Start** multiplies the rate every interval until the first refusal, so that a generous host is not
-//!   crawled at a stranger's pace for an hour (TCP's slow start, RFC 5681, in smaller strides).
-//! * **Climb** adds one step per interval. The step is a share of the rate after the last cut, so a cycle
-//!   takes the same number of requests (about fifty) on a slow host as on a fast one.
-//! * **Cut** multiplies, once per congestion event: a refusal, a 503 or a time-out of a request sent after
-//!   the last event was noticed. What was under way before tells nothing new; reacting to each refusal of
-//!   one burst is how a shipped law falls to 56 % of a limit it had already found. Refusals in a row are one
-//!   event too: the single requests that ask whether a block is over are no reason to go slower after it.
-//! * **Goodput** deepens the cut: what the host served between two events is about what it allows (TCP
-//!   Westwood, Mascolo et al. 2001), a little less where a window was already spent. A rate above it falls
-//!   halfway to it, so that one far above gets there in a few events instead of cut by cut.
-//! * **Early signal**: while the median latency stands at twice its normal and clearly above it, the law
-//!   climbs no further and yields a little; the 95th percentile must have risen too, so that noise alone
-//!   does not count.
+//! * **Start** multiplies the rate every interval until the first refusal, so that a generous host
+//!   is not crawled at a stranger's pace for an hour (TCP's slow start, RFC 5681, in smaller
+//!   strides).
+//! * **Climb** adds one step per interval. The step is a share of the rate after the last cut, so a
+//!   cycle takes the same number of requests (about fifty) on a slow host as on a fast one.
+//! * **Cut** multiplies, once per congestion event: a refusal, a 503 or a time-out of a request
+//!   sent after the last event was noticed. What was under way before tells nothing new; reacting
+//!   to each refusal of one burst is how a shipped law falls to 56 % of a limit it had already
+//!   found. Refusals in a row are one event too: the single requests that ask whether a block is
+//!   over are no reason to go slower after it.
+//! * **Goodput** deepens the cut: what the host served between two events is about what it allows
+//!   (TCP Westwood, Mascolo et al. 2001), a little less where a window was already spent. A rate
+//!   above it falls halfway to it, so that one far above gets there in a few events instead of cut
+//!   by cut.
+//! * **Early signal**: while the median latency stands at twice its normal and clearly above it,
+//!   the law climbs no further and yields a little; the 95th percentile must have risen too, so
+//!   that noise alone does not count.
 //!
 //! A key that nobody presses (demand below the limit) learns nothing and keeps its rate.
 
@@ -41,9 +44,11 @@ pub struct AimdConfig {
     pub step_accepts: u16,
     /// Grow by half per interval until the first cut. Default true.
     pub slow_start: bool,
-    /// The median at this many times its normal value is an early signal. Default 2; 0 switches it off.
+    /// The median at this many times its normal value is an early signal. Default 2; 0 switches it
+    /// off.
     pub latency_rise: f64,
-    /// … if it is also this much above it. Default 50 ms: a millisecond that becomes three is noise.
+    /// … if it is also this much above it. Default 50 ms: a millisecond that becomes three is
+    /// noise.
     pub latency_excess: Duration,
     /// The least rate a cut leaves, requests per second. Default 0.02 (one request in 50 s).
     pub rate_min: f64,
@@ -78,8 +83,8 @@ const EARLY_CUT: f64 = 0.95;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Aimd {
     rate: f64,
-    /// What the last cut alone left of the rate; a step is a share of it, so that a deep fall to the
-    /// goodput is climbed out of in as many steps as a shallow one.
+    /// What the last cut alone left of the rate; a step is a share of it, so that a deep fall to
+    /// the goodput is climbed out of in as many steps as a shallow one.
     base: f32,
     interval_began: Timestamp,
     /// Requests served since the last event.

@@ -1,13 +1,13 @@
 //! A key's latencies in sixteen bytes: median, 95th percentile, and what is normal.
 //!
-//! A histogram per host would cost kilobytes. Each quantile is tracked by stochastic approximation on
-//! a logarithmic scale instead (Robbins and Monro 1951; "frugal" quantiles, Ma et al. 2013): up by
-//! `step x q` when a sample lies above, down by `step x (1 - q)` when below. Within about ten per cent of
-//! the truth after a few dozen samples, which is enough to see a doubling.
+//! A histogram per host would cost kilobytes. Each quantile is tracked by stochastic approximation
+//! on a logarithmic scale instead (Robbins and Monro 1951; "frugal" quantiles, Ma et al. 2013): up
+//! by `step x q` when a sample lies above, down by `step x (1 - q)` when below. Within about ten
+//! per cent of the truth after a few dozen samples, which is enough to see a doubling.
 //!
-//! The scale is the bits of a float read as a number: its exponent is the logarithm to base two, its
-//! mantissa a straight line in between. It grows with the latency, has an exact inverse, costs nothing and
-//! is the same on every machine.
+//! The scale is the bits of a float read as a number: its exponent is the logarithm to base two,
+//! its mantissa a straight line in between. It grows with the latency, has an exact inverse, costs
+//! nothing and is the same on every machine.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -66,7 +66,8 @@ impl Latency {
         (self.samples > 0).then(|| micros(self.p95))
     }
 
-    /// How many times its normal value the median is; 1 until enough is known, and for what noise alone may do.
+    /// How many times its normal value the median is; 1 until enough is known, and for what noise
+    /// alone may do.
     pub fn rise(&self) -> f64 {
         if self.samples < WARM_UP || self.p50 - self.normal < NOISE {
             return 1.0;

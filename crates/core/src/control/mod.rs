@@ -1,7 +1,8 @@
 //! What should the limits be?
 //!
-//! A [`Law`] hears of every outcome ([`Sample`]) and asks for a [`Setpoint`]. It never sends, waits or
-//! looks at a clock; whether its wish is granted is for the gates, the profile and the operator to say.
+//! A [`Law`] hears of every outcome ([`Sample`]) and asks for a [`Setpoint`]. It never sends, waits
+//! or looks at a clock; whether its wish is granted is for the gates, the profile and the operator
+//! to say.
 //!
 //! | law | what it does |
 //! | --- | --- |
@@ -49,18 +50,20 @@ pub struct Setpoint {
 pub struct Sample<'a> {
     /// When the outcome became known.
     pub now: Timestamp,
-    /// When its request was sent. A law that reacts to an event ignores what was sent before its reaction.
+    /// When its request was sent. A law that reacts to an event ignores what was sent before its
+    /// reaction.
     pub sent: Timestamp,
     /// What it means.
     pub signal: Signal,
-    /// The first outcome of its congestion event: its permit was granted after the last one was noticed.
+    /// The first outcome of its congestion event: its permit was granted after the last one was
+    /// noticed.
     pub fresh: bool,
     /// When the last event was noticed.
     pub last_event: Timestamp,
     /// Events just before this one with no success in between.
     pub refused_in_a_row: u16,
-    /// Somebody was waiting for this key since it was sent, so the limit, not the demand, set the pace.
-    /// A key that idles learns nothing.
+    /// Somebody was waiting for this key since it was sent, so the limit, not the demand, set the
+    /// pace. A key that idles learns nothing.
     pub pressed: bool,
     /// From sending to the response's head.
     pub latency: Duration,
@@ -93,8 +96,8 @@ pub trait Law: fmt::Debug + Send {
     /// What it asks for at `now`. What it has no opinion of is what `limits` starts with.
     fn setpoint(&mut self, now: Timestamp, limits: &Limits) -> Setpoint;
 
-    /// After a refusal that named no time: when the one request goes that asks whether it is over. `None`
-    /// leaves it to the host's backoff.
+    /// After a refusal that named no time: when the one request goes that asks whether it is over.
+    /// `None` leaves it to the host's backoff.
     fn rest_until(&self) -> Option<Timestamp> {
         None
     }
@@ -211,8 +214,8 @@ impl FromStr for LawChoice {
 #[error("unknown law {0:?}: choose discover, aimd, fixed or advice")]
 pub struct UnknownLaw(String);
 
-/// The law of one key, with its state inline: a million keys are a million small values, not a million
-/// allocations.
+/// The law of one key, with its state inline: a million keys are a million small values, not a
+/// million allocations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum KeyLaw {
     /// See [`Fixed`].
@@ -257,8 +260,8 @@ impl KeyLaw {
         }
     }
 
-    /// Whether a quota of requests stops the key until its reset, with so many requests under way that the
-    /// server may not have counted yet.
+    /// Whether a quota of requests stops the key until its reset, with so many requests under way
+    /// that the server may not have counted yet.
     pub(crate) fn stops_at(&self, quota: &Quota, under_way: u64) -> bool {
         match self {
             Self::Discover(law) => law.stops_at(quota, under_way),
@@ -266,8 +269,8 @@ impl KeyLaw {
         }
     }
 
-    /// After a restore: what was learned stands under today's constants, which are no part of the state;
-    /// a state of another law than the configured one, or an impossible one, is of no use.
+    /// After a restore: what was learned stands under today's constants, which are no part of the
+    /// state; a state of another law than the configured one, or an impossible one, is of no use.
     pub fn adopt(
         &mut self,
         config: &LawConfig,

@@ -1,10 +1,10 @@
 //! A host that fails again and again is left alone for a while, then asked once.
 //!
-//! It trips after a run of failures, not after a share of them: a crawler's host sees five requests where
-//! a service mesh sees five hundred, so a minimum throughput of 100 would never be reached. A refusal
-//! (429) is not a failure here: it lowers the rate, and only fails a probe. Open, it doubles its rest with
-//! every failed probe, jittered so that a fleet does not come back in step. A probe that is never heard of
-//! again is simply asked for anew.
+//! It trips after a run of failures, not after a share of them: a crawler's host sees five requests
+//! where a service mesh sees five hundred, so a minimum throughput of 100 would never be reached. A
+//! refusal (429) is not a failure here: it lowers the rate, and only fails a probe. Open, it
+//! doubles its rest with every failed probe, jittered so that a fleet does not come back in step. A
+//! probe that is never heard of again is simply asked for anew.
 //!
 //! The same mechanism serves as the quarantine of a host that shows us block pages: there the first
 //! rests are long and the run short. We do not evade; we stop, say so, and look again much later.
@@ -39,8 +39,8 @@ pub struct Breaker {
 }
 
 impl Breaker {
-    /// May a request pass? `Ok(true)`: yes, as the single probe; call [`Breaker::probe_sent`] when it is
-    /// really granted.
+    /// May a request pass? `Ok(true)`: yes, as the single probe; call [`Breaker::probe_sent`] when
+    /// it is really granted.
     ///
     /// # Errors
     /// The end of the rest, or `now` while the probe is under way (its report will tell).
@@ -53,8 +53,8 @@ impl Breaker {
         }
     }
 
-    /// Does an outcome tell it anything? While it rests only its own probe does: what left before says
-    /// nothing new, and must neither lengthen the rest nor make room for a second probe.
+    /// Does an outcome tell it anything? While it rests only its own probe does: what left before
+    /// says nothing new, and must neither lengthen the rest nor make room for a second probe.
     pub const fn listens(&self, probe: bool) -> bool {
         self.rests == 0 || (probe && self.probing)
     }

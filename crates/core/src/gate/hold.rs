@@ -1,6 +1,7 @@
 //! Not before: the latest of all reasons to leave a host alone.
 //!
-//! A hold only ever extends, whatever the order in which reasons arrive; only an operator may lift it.
+//! A hold only ever extends, whatever the order in which reasons arrive; only an operator may lift
+//! it.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -120,7 +121,8 @@ pub(crate) const HOLD_JITTER: f64 = 0.05;
 /// … but no more than this.
 const HOLD_JITTER_MAX: Duration = Duration::from_secs(2);
 
-/// A little later than the server asked; what is within `hold_max`, and so waited for, is not set aside for that.
+/// A little later than the server asked; what is within `hold_max`, and so waited for, is not set
+/// aside for that.
 pub(crate) fn jittered(length: Duration, hold_max: Duration, rng: &mut Rng) -> Duration {
     let jitter = length.mul_f64(rng.between(0.0, HOLD_JITTER));
     let later = length.saturating_add(jitter.min(HOLD_JITTER_MAX));

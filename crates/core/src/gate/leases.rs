@@ -1,8 +1,8 @@
 //! How many at once: leases on in-flight slots.
 //!
-//! A counter leaks when its holder dies (four separate bugs in one peer alone); a lease has an id and an
-//! end. Each grant takes one, its report or cancellation returns it, and what is never heard of again
-//! expires. The books always balance: granted = reported + cancelled + expired + live.
+//! A counter leaks when its holder dies (four separate bugs in one peer alone); a lease has an id
+//! and an end. Each grant takes one, its report or cancellation returns it, and what is never heard
+//! of again expires. The books always balance: granted = reported + cancelled + expired + live.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -94,7 +94,8 @@ pub struct Tally {
     pub live: u64,
 }
 
-/// The last generation there can be has half its ids left: no state that is read back runs out of them.
+/// The last generation there can be has half its ids left: no state that is read back runs out of
+/// them.
 const NEXT_MAX: u64 = u64::MAX - (1 << 31);
 /// Three counts below this, and the live ones, add up to a number.
 const ENDED_MAX: u64 = 1 << 62;
@@ -103,7 +104,8 @@ const ENDED_MAX: u64 = 1 << 62;
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leases {
     live: SmallVec<[Lease; 1]>,
-    /// The next id. It runs ahead of what was granted where state was lost: see [`Leases::generation`].
+    /// The next id. It runs ahead of what was granted where state was lost: see
+    /// [`Leases::generation`].
     next: u64,
     reported: u64,
     cancelled: u64,
@@ -120,12 +122,14 @@ impl Leases {
         lease
     }
 
-    /// [`Leases::take`] where no slot is taken, which is most grants' way: in its place, without a call.
+    /// [`Leases::take`] where no slot is taken, which is most grants' way: in its place, without a
+    /// call.
     #[inline(always)]
     pub(crate) fn take_first(&mut self, start: Timestamp, lasts: Duration, pressed: bool) -> Lease {
         debug_assert!(self.live.is_empty() && !self.live.spilled());
         let lease = self.make(start, lasts, 0, Stage::Sent, pressed);
-        // None are in place and own no memory (`shrink_if_empty`): not dropped, they leave no call to give it back in a grant's way.
+        // None are in place and own no memory (`shrink_if_empty`): not dropped, they leave no call
+        // to give it back in a grant's way.
         std::mem::forget(std::mem::replace(
             &mut self.live,
             SmallVec::from_buf([lease]),
@@ -163,7 +167,8 @@ impl Leases {
         Some(lease)
     }
 
-    /// The outcome is known, the slot stays taken until [`Leases::report`]. `None`: late, or a repetition.
+    /// The outcome is known, the slot stays taken until [`Leases::report`]. `None`: late, or a
+    /// repetition.
     pub fn hear(&mut self, id: LeaseId) -> Option<Lease> {
         let at = self.find(id)?;
         let lease = &mut self.live[at];
@@ -182,7 +187,8 @@ impl Leases {
         Some(lease)
     }
 
-    /// Extends a lease to `until`, or up to a millisecond longer. `false`: there is no such lease any more.
+    /// Extends a lease to `until`, or up to a millisecond longer. `false`: there is no such lease
+    /// any more.
     pub fn renew(&mut self, id: LeaseId, until: Timestamp) -> bool {
         let Some(at) = self.find(id) else {
             return false;
@@ -234,9 +240,10 @@ impl Leases {
         }
     }
 
-    /// Ids from now on are at least `number << 32`, and never lower than before. Whoever goes on from a state
-    /// of which the latest may be lost calls this with a number above any before it (the seconds of its
-    /// clock): what was granted and is forgotten then shares its id with nothing.
+    /// Ids from now on are at least `number << 32`, and never lower than before. Whoever goes on
+    /// from a state of which the latest may be lost calls this with a number above any before it
+    /// (the seconds of its clock): what was granted and is forgotten then shares its id with
+    /// nothing.
     pub fn generation(&mut self, number: u32) {
         self.ids_from(LeaseId(u64::from(number) << 32));
     }
@@ -298,9 +305,9 @@ impl Leases {
         }
     }
 
-    /// Those of either of two states that were one. A lease that both know ends when the later does, and has come
-    /// as far as on the side that knows less: a probe is lost to nobody who waits for it. What ended on one
-    /// side only is still live, and in the books as both.
+    /// Those of either of two states that were one. A lease that both know ends when the later
+    /// does, and has come as far as on the side that knows less: a probe is lost to nobody who
+    /// waits for it. What ended on one side only is still live, and in the books as both.
     pub(crate) fn join(&mut self, other: &Self) {
         for theirs in &other.live {
             match self.place(theirs.id) {
@@ -314,7 +321,8 @@ impl Leases {
         self.expired = self.expired.max(other.expired);
     }
 
-    /// When nothing is out, the memory of a rush goes back: a state that keeps it waits for it ever after, one cold line more.
+    /// When nothing is out, the memory of a rush goes back: a state that keeps it waits for it ever
+    /// after, one cold line more.
     #[inline]
     fn shrink_if_empty(&mut self) {
         if self.live.is_empty() && self.live.spilled() {
@@ -345,8 +353,9 @@ impl Leases {
     }
 }
 
-/// A time before which no lease ends: until then [`Leases::expire`] finds nothing, however many are out. Counted in steps of 2^20 us,
-/// so that it has room in a host; it follows from the leases, so any two are equal, and zero is always true.
+/// A time before which no lease ends: until then [`Leases::expire`] finds nothing, however many are
+/// out. Counted in steps of 2^20 us, so that it has room in a host; it follows from the leases, so
+/// any two are equal, and zero is always true.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FirstEnd(u32);
 
@@ -511,7 +520,8 @@ mod tests {
         assert_eq!((tally.granted, tally.reported, tally.live), (1, 1, 0));
     }
 
-    /// Before this, an id given and lost with the state was given a second time, and one report ended both.
+    /// Before this, an id given and lost with the state was given a second time, and one report
+    /// ended both.
     #[test]
     fn a_lost_state_gives_no_id_twice() {
         let mut leases = Leases::default();

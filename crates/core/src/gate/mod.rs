@@ -1,8 +1,8 @@
 //! May this leave now?
 //!
 //! Five gates, each a small state of its own: [`Pace`] (how often), [`Leases`] (how many at once),
-//! [`Hold`] (not before), and [`Breaker`] twice, once for a host in trouble and once, as the quarantine,
-//! for a host that blocks us. [`crate::host::Host`] asks them in order.
+//! [`Hold`] (not before), and [`Breaker`] twice, once for a host in trouble and once, as the
+//! quarantine, for a host that blocks us. [`crate::host::Host`] asks them in order.
 
 mod breaker;
 mod hold;

@@ -1,9 +1,10 @@
 //! How often: a token bucket, refilled when somebody looks.
 //!
-//! The bucket is two numbers (tokens, and when they were counted), so an idle key costs nothing and a
-//! clock that stands still, jumps or steps back does no harm: elapsed time is clamped at zero and the
-//! level at the burst. Tokens may go below zero: that is a *reservation*, the departure slot of somebody
-//! who will leave later. A hundred waiters get a hundred different start times from a hundred calls.
+//! The bucket is two numbers (tokens, and when they were counted), so an idle key costs nothing and
+//! a clock that stands still, jumps or steps back does no harm: elapsed time is clamped at zero and
+//! the level at the burst. Tokens may go below zero: that is a *reservation*, the departure slot of
+//! somebody who will leave later. A hundred waiters get a hundred different start times from a
+//! hundred calls.
 //!
 //! A leaky bucket is the same bucket with a burst of one.
 
@@ -15,8 +16,9 @@ use crate::Timestamp;
 
 /// Two sums of the same refills may differ in the last bits; a token short by this much is a token.
 const ROUNDING: f64 = 1e-9;
-/// Timers wake late by a millisecond or so. What flows in during this long is kept beyond the burst, so
-/// that a late departure does not delay all that follow: the rate holds, a gap may be this much shorter.
+/// Timers wake late by a millisecond or so. What flows in during this long is kept beyond the
+/// burst, so that a late departure does not delay all that follow: the rate holds, a gap may be
+/// this much shorter.
 const TIMER_SLACK_S: f64 = 0.002;
 
 /// How a bucket is refilled.
@@ -25,9 +27,9 @@ pub enum Refill {
     /// Little by little, all the time.
     #[default]
     Continuous,
-    /// At once every so often (counted from the bucket's first use): what the rate yields in that time, at
-    /// most the burst. Two bursts may meet where one interval ends and the next begins, as with every
-    /// fixed window.
+    /// At once every so often (counted from the bucket's first use): what the rate yields in that
+    /// time, at most the burst. Two bursts may meet where one interval ends and the next begins, as
+    /// with every fixed window.
     Interval(Duration),
 }
 
@@ -153,9 +155,9 @@ impl Pace {
         self.settle(now, new);
     }
 
-    /// Takes `cost` tokens for a departure no later than `now + horizon` and answers its start; otherwise
-    /// takes nothing and answers when to ask again. A cost above the burst waits for a full bucket and
-    /// leaves a debt.
+    /// Takes `cost` tokens for a departure no later than `now + horizon` and answers its start;
+    /// otherwise takes nothing and answers when to ask again. A cost above the burst waits for a
+    /// full bucket and leaves a debt.
     ///
     /// # Errors
     /// The time at which the same call will succeed, if nobody else calls in between;
@@ -180,8 +182,9 @@ impl Pace {
         Ok(start)
     }
 
-    /// [`Pace::reserve`] of one token for `now` or not at all, out of a bucket that is refilled continuously: `per_s` tokens per
-    /// second, at most `burst`. Written once, and nothing if it is not there; that both grant the same is a test of the host's.
+    /// [`Pace::reserve`] of one token for `now` or not at all, out of a bucket that is refilled
+    /// continuously: `per_s` tokens per second, at most `burst`. Written once, and nothing if it is
+    /// not there; that both grant the same is a test of the host's.
     #[inline(always)]
     pub(crate) fn take_one(&mut self, now: Timestamp, per_s: f64, burst: f64) -> bool {
         let (came, at) = if now > self.at {
@@ -226,10 +229,11 @@ impl Pace {
         (self.at + rate.time_for(missing)).max(now)
     }
 
-    /// Gives back `cost` tokens taken for a departure at `start` that did not happen, if it is the newest.
+    /// Gives back `cost` tokens taken for a departure at `start` that did not happen, if it is the
+    /// newest.
     ///
-    /// An older one is lost: those behind a reservation have their times already, and a bucket that was
-    /// nearly full would have overflowed without it, so that its token is nobody's to give.
+    /// An older one is lost: those behind a reservation have their times already, and a bucket that
+    /// was nearly full would have overflowed without it, so that its token is nobody's to give.
     /// Says whether it is.
     pub fn give_back(&mut self, now: Timestamp, rate: &Rate, cost: f64, start: Timestamp) -> bool {
         let newest = start == self.newest;
@@ -276,14 +280,16 @@ impl Pace {
         self.tokens -= cost;
     }
 
-    /// After a restart with a clock that was set back: what was counted in the future is counted now.
+    /// After a restart with a clock that was set back: what was counted in the future is counted
+    /// now.
     pub fn rebase(&mut self, now: Timestamp) {
         let set_back = self.at.since(now);
         self.at = self.at - set_back;
         self.newest = self.newest - set_back;
     }
 
-    /// The emptier of two that were counted at the same time and fill at the same rate from here on.
+    /// The emptier of two that were counted at the same time and fill at the same rate from here
+    /// on.
     pub(crate) fn join(&mut self, other: &Self) {
         self.tokens = self.tokens.min(other.tokens);
         self.at = self.at.max(other.at);
@@ -307,13 +313,14 @@ impl Pace {
     }
 }
 
-/// How much later than its start a departure may be, its delivery included: half an `interval`, from 50 to 500 ms. What is later
-/// would leave with those behind it.
+/// How much later than its start a departure may be, its delivery included: half an `interval`,
+/// from 50 to 500 ms. What is later would leave with those behind it.
 pub fn grace(interval: Duration) -> Duration {
     (interval / 2).clamp(Duration::from_millis(50), Duration::from_millis(500))
 }
 
-/// What flowed in since `at`, and when the last of it did. All by value: a reference would have every call write to memory, for this.
+/// What flowed in since `at`, and when the last of it did. All by value: a reference would have
+/// every call write to memory, for this.
 #[cold]
 fn whole_periods(at: Timestamp, now: Timestamp, rate: Rate, period: Duration) -> (f64, Timestamp) {
     let periods = now.micros_since(at) / micros(period);
@@ -330,7 +337,8 @@ fn micros(period: Duration) -> u64 {
     (period.as_micros() as u64).max(1)
 }
 
-/// [`f64::min`] of a number and a bound that is one: an instruction, where it takes six if either may be none.
+/// [`f64::min`] of a number and a bound that is one: an instruction, where it takes six if either
+/// may be none.
 #[inline]
 pub(crate) fn lesser(a: f64, bound: f64) -> f64 {
     if a < bound { a } else { bound }
@@ -396,7 +404,8 @@ mod tests {
         assert_eq!(starts, [0.5, 0.5, 0.5, 0.5, 2.0, 2.0, 2.0, 2.0, 4.0]);
     }
 
-    /// Before this, half of a rate whose intervals brought no more than the burst halved what was owed.
+    /// Before this, half of a rate whose intervals brought no more than the burst halved what was
+    /// owed.
     #[test]
     fn a_debt_by_intervals_is_as_long_as_it_was() {
         let rate = |per_s| Rate {
@@ -524,8 +533,8 @@ mod tests {
     }
 
     proptest! {
-        /// P1 for one bucket: what really leaves never exceeds burst + rate x W in any window, whatever
-        /// is reserved ahead, given back or asked at odd times.
+        /// P1 for one bucket: what really leaves never exceeds burst + rate x W in any window,
+        /// whatever is reserved ahead, given back or asked at odd times.
         #[test]
         fn no_window_sees_more_than_burst_plus_rate(
             per_s in 0.05_f64..500.0, burst in 1_u8..20, steps in steps(),
@@ -548,7 +557,8 @@ mod tests {
                     Step::GiveBack(which) => {
                         if which < taken.len() {
                             let (start, cost) = taken.remove(taken.len() - 1 - which);
-                            // A departure that has happened cannot be undone; its holder would not try.
+                            // A departure that has happened cannot be undone; its holder would not
+                            // try.
                             pace.give_back(now, &rate, f64::from(cost), start);
                         }
                     }

@@ -411,9 +411,9 @@ fn a_page_that_is_gone_holds_nobody() {
 
 /// P11 over a hundred mixes: of 3 to 60 pages one is bad on average, each in a way of its own.
 ///
-/// A run of failures that is rarer than one in a thousand is taken for the host's. The cut is undone when
-/// a page of that run is asked again, which takes long behind a thousand bad pages. So one mix in a
-/// hundred may be slower, and no more than a quarter.
+/// A run of failures that is rarer than one in a thousand is taken for the host's. The cut is
+/// undone when a page of that run is asked again, which takes long behind a thousand bad pages. So
+/// one mix in a hundred may be slower, and no more than a quarter.
 #[test]
 fn any_mix_of_bad_pages_leaves_the_good_ones_their_pace() {
     let mut slow = Vec::new();

@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 use politely_core::Timestamp;
 
 use super::pattern::Rule;
-use super::{Answer, Origin, Robots};
+use super::{Availability, Origin, Robots};
 
 /// Longest time for which a copy is used without another fetch: 24 h (RFC 9309, 2.4).
 pub const MAX_TTL: Duration = Duration::from_hours(24);
@@ -120,7 +120,7 @@ impl RobotsCache {
         let robots = Robots::from_response(status, body, &self.agent);
         let mut entry = self.take(origin).unwrap_or_default();
         entry.fetching = false;
-        if robots.answer() == Answer::Unreachable {
+        if robots.availability() == Availability::Unreachable {
             entry.failures = entry.failures.saturating_add(1);
             entry.due = now + retry_after(entry.failures);
         } else {

@@ -72,7 +72,7 @@ pub const MAX_REDIRECTS: u32 = 5;
 
 /// The result of an attempt to fetch robots.txt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum Availability {
     /// There is a file, and its rules apply.
     Rules,
     /// There is no file (4xx, too many redirects): everything is allowed.
@@ -81,7 +81,7 @@ pub enum Answer {
     Unreachable,
 }
 
-impl Answer {
+impl Availability {
     /// Returns the meaning of `status` for robots.txt. `None` means no response: a failed
     /// connection, a timeout, or a body that broke off.
     pub const fn of_status(status: Option<u16>) -> Self {
@@ -97,7 +97,7 @@ impl Answer {
 /// The rules of one origin's robots.txt for one product token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Robots {
-    answer: Answer,
+    availability: Availability,
     /// The rules, most specific first, so that the first match decides.
     rules: Vec<Rule>,
     crawl_delay: Option<Duration>,
@@ -110,7 +110,7 @@ pub struct Verdict<'r> {
     pub allowed: bool,
     /// The line that decided, with its path normalised to ASCII (safe to print):
     /// `Disallow: /b%C3%BCcher/`. `None` if no line did: there was none that matched, or no file at
-    /// all ([`Robots::answer`]).
+    /// all ([`Robots::availability`]).
     pub rule: Option<&'r str>,
 }
 
@@ -121,10 +121,10 @@ impl Robots {
     /// empty one is bound by the `*` group only. `body` is decoded ([`mod@crate::coding`]); for one
     /// that cannot be decoded pass `None` as the status.
     pub fn from_response(status: Option<u16>, body: &[u8], agent: &str) -> Self {
-        match Answer::of_status(status) {
-            Answer::Rules => parse::parse(body, agent),
-            answer => Self {
-                answer,
+        match Availability::of_status(status) {
+            Availability::Rules => parse::parse(body, agent),
+            availability => Self {
+                availability,
                 rules: Vec::new(),
                 crawl_delay: None,
             },
@@ -132,8 +132,8 @@ impl Robots {
     }
 
     /// Returns the result of the fetch.
-    pub fn answer(&self) -> Answer {
-        self.answer
+    pub fn availability(&self) -> Availability {
+        self.availability
     }
 
     /// Returns whether `url` may be fetched. Its scheme, host and port must be those of this file.
@@ -158,7 +158,7 @@ impl Robots {
         }
         if self.rules.is_empty() {
             return Verdict {
-                allowed: self.answer != Answer::Unreachable,
+                allowed: self.availability != Availability::Unreachable,
                 rule: None,
             };
         }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::pattern::Rule;
 use super::product::{leading, token_of};
-use super::{Answer, MAX_BYTES, Robots, delay};
+use super::{Availability, MAX_BYTES, Robots, delay};
 
 /// Reads the body of a successful response.
 pub(super) fn parse(body: &[u8], agent: &str) -> Robots {
@@ -55,7 +55,7 @@ pub(super) fn parse_text(text: &[u8], agent: &str) -> Robots {
         .sort_unstable_by(|a, b| a.precedence().cmp(&b.precedence()));
     group.rules.dedup();
     Robots {
-        answer: Answer::Rules,
+        availability: Availability::Rules,
         rules: group.rules,
         crawl_delay: group.delay,
     }

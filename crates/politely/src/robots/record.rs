@@ -13,7 +13,7 @@ use politely_core::Timestamp;
 use thiserror::Error;
 
 use super::cache::{Entry, RETRY_MAX};
-use super::{Answer, Origin, Robots, RobotsCache, parse};
+use super::{Availability, Origin, Robots, RobotsCache, parse};
 
 /// First word of a record. The number changes when the same file would be read differently.
 const HEAD: &str = "politely-robots/1";
@@ -39,8 +39,8 @@ impl RobotsCache {
     pub fn save(&self, origin: &Origin, now: Timestamp, unix_secs: u64) -> Option<String> {
         let entry = self.entries.get(origin)?;
         let copy = entry.copy.as_deref();
-        let kind = match copy.map(Robots::answer) {
-            Some(Answer::Rules) => "rules",
+        let kind = match copy.map(Robots::availability) {
+            Some(Availability::Rules) => "rules",
             Some(_) => "unavailable",
             None if entry.failures > 0 => "unreachable",
             None => return None,

@@ -2,8 +2,8 @@
 //!
 //! A step writes if events are due, if a commit is in doubt, or if a caller may be served. Before a
 //! write it makes sure that the state and the time are known well enough: it reads the cell or asks
-//! for a heartbeat first. A new cell waits while the epoch is quiet, since another node may remember
-//! the key.
+//! for a heartbeat first. A new cell waits while the epoch is quiet, since another node may
+//! remember the key.
 
 use std::sync::Arc;
 use std::time::Duration;

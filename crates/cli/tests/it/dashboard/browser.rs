@@ -30,7 +30,8 @@ pub(super) struct Page {
     address: String,
 }
 
-/// Runs `body` with a coordinator and its dashboard opened; the browser is closed however `body` ends.
+/// Runs `body` with a coordinator and its dashboard opened; the browser is closed however `body`
+/// ends.
 pub(super) fn browse<B, F>(screen: Screen, body: B)
 where
     B: FnOnce(Page, Coordinator) -> F,
@@ -39,7 +40,8 @@ where
     browse_with(screen, None, body);
 }
 
-/// chromedriver and its port. It takes a free one of IPv6 and wants the same of IPv4, which somebody else may have: then another.
+/// chromedriver and its port. It takes a free one of IPv6 and wants the same of IPv4, which
+/// somebody else may have: then another.
 fn driver(folder: &Path) -> (Server, String) {
     const TAKEN: &str = "port not available";
     loop {
@@ -110,7 +112,8 @@ impl Page {
         self.client.goto(&url).await.expect("the page");
     }
 
-    /// Gives the browser a name and a password, as a person does whom it asks for them; then the page.
+    /// Gives the browser a name and a password, as a person does whom it asks for them; then the
+    /// page.
     pub(super) async fn log_in(&mut self, password: &str) {
         let host = self.address.trim_start_matches("http://").to_owned();
         let url = format!("http://me:{password}@{host}/");

@@ -294,7 +294,8 @@ fn with_a_token_it_is_the_password() {
             let visited = ["a.example"];
             coordinator.visit("worker", &visited, 200, json!({})).await;
             page.until_rows(&visited).await;
-            // What the page asks by itself carries the password too: changes, and the stream of events.
+            // What the page asks by itself carries the password too: changes, and the stream of
+            // events.
             page.open("#/key/a.example").await;
             page.fill("input[name=rate]", "0.5").await;
             page.click("form[aria-label=Limits] button").await;

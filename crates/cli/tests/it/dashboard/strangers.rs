@@ -51,7 +51,8 @@ fn what_strangers_name_is_text() {
             .await;
         assert_eq!(page.js(no_harm).await, json!([null, 0]));
 
-        // Nothing of that was stopped by the policy: there was nothing to stop. Now there is, and it is stopped.
+        // Nothing of that was stopped by the policy: there was nothing to stop. Now there is, and
+        // it is stopped.
         assert_eq!(page.js("return window.blocked").await, json!(0));
         page.js(
             "document.querySelector('main').innerHTML = '<img src=x onerror=\"window.pwned=7\">'",

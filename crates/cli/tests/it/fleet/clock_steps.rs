@@ -1,8 +1,9 @@
 //! The machine's clock is set back by an hour while the coordinator is down.
 //!
-//! While it runs, a step moves nothing: all its times come from `politely::Clock`, which reads the wall clock once, at the start,
-//! and is monotonic from there; only dates in Retry-After are compared with the wall clock, since servers mean that one. What is
-//! left is a start with a state that an earlier start wrote "in the future". No faked library is needed for it: the first
+//! While it runs, a step moves nothing: all its times come from `politely::Clock`, which reads the
+//! wall clock once, at the start, and is monotonic from there; only dates in Retry-After are
+//! compared with the wall clock, since servers mean that one. What is left is a start with a state
+//! that an earlier start wrote "in the future". No faked library is needed for it: the first
 //! coordinator runs in this process with a clock of its own, an hour ahead.
 
 use std::path::Path;

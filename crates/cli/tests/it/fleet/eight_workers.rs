@@ -1,4 +1,5 @@
-//! Eight workers, two of them in Python, over the sixteen limited hosts: together they are as good as one process.
+//! Eight workers, two of them in Python, over the sixteen limited hosts: together they are as good
+//! as one process.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,10 +12,12 @@ use super::Fleet;
 use super::verdict::used;
 use crate::run::{politely, run};
 
-/// When it is known how many each host allows, and until when that is used: seconds from its first request.
+/// When it is known how many each host allows, and until when that is used: seconds from its first
+/// request.
 const STEADY_S: Range<u64> = 70..130;
-/// Requests per second that a polite fleet may use of these hosts, of which this share must be used then. At the slots a request
-/// takes 200 ms, and the profile asks for no more than one's time in any time.
+/// Requests per second that a polite fleet may use of these hosts, of which this share must be used
+/// then. At the slots a request takes 200 ms, and the profile asks for no more than one's time in
+/// any time.
 const KNOWN: [(&str, f64); 11] = [
     ("slow-bucket", 2.0),
     ("steps-down", 3.0),
@@ -31,8 +34,9 @@ const KNOWN: [(&str, f64); 11] = [
 const USED_SHARE_MIN: f64 = 0.95;
 /// Pages of a host beside what it allows until then.
 const PAGES_MORE: u32 = 10;
-/// Pages of the others: two windows, two that slide, and two limits at once. Where they stand after two minutes is luck, in one process as in
-/// eight; what real hosts of these kinds come to in five is in `docs/explanation/fleet.md`.
+/// Pages of the others: two windows, two that slide, and two limits at once. Where they stand after
+/// two minutes is luck, in one process as in eight; what real hosts of these kinds come to in five
+/// is in `docs/explanation/fleet.md`.
 const PAGES: u32 = 100;
 /// The crawler profile's.
 const RATE_MAX: f64 = 10.0;
@@ -40,7 +44,8 @@ const BURST: f64 = 1.0;
 const IN_FLIGHT: u64 = 4;
 /// A host of which half is used takes that long.
 const PATIENCE: Duration = Duration::from_mins(5);
-/// Refused of all, beside what one process had in the same minute: a fifth more, and what a few unlucky probes cost.
+/// Refused of all, beside what one process had in the same minute: a fifth more, and what a few
+/// unlucky probes cost.
 const REFUSED_TIMES_MAX: f64 = 1.2;
 const REFUSED_MORE: f64 = 0.002;
 

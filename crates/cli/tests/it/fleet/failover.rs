@@ -1,5 +1,5 @@
-//! Two coordinators over one Redis, and the one that all workers call is killed in the middle: they go on with the other, and bring
-//! it the permits that the dead one granted.
+//! Two coordinators over one Redis, and the one that all workers call is killed in the middle: they
+//! go on with the other, and bring it the permits that the dead one granted.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -88,7 +88,8 @@ fn shares(fleet: &Fleet) -> [Vec<String>; 3] {
     shares
 }
 
-/// Requests that were under way when the coordinator was killed: what came of them was heard by the other, and in time.
+/// Requests that were under way when the coordinator was killed: what came of them was heard by the
+/// other, and in time.
 fn demand_brought(notes: &[Note], killed_us: u64) -> usize {
     let of = |what: What| {
         let of = notes.iter().filter(move |note| note.what == what);
@@ -110,8 +111,9 @@ fn demand_brought(notes: &[Note], killed_us: u64) -> usize {
     under_way.len()
 }
 
-/// Each host's books add up once the last lease is over. Only what the dead one had not written yet, or had granted in an answer that
-/// was lost, expired: no more than slots. Returns how many that were.
+/// Each host's books add up once the last lease is over. Only what the dead one had not written
+/// yet, or had granted in an answer that was lost, expired: no more than slots. Returns how many
+/// that were.
 fn demand_books(fleet: &mut Fleet) -> u64 {
     let keys: Vec<String> = fleet
         .target
@@ -196,7 +198,8 @@ impl Held {
 
         report(other, &ok(heard));
 
-        // Said again under the same id, since the answer was lost: another permit, beside the one that nobody has.
+        // Said again under the same id, since the answer was lost: another permit, beside the one
+        // that nobody has.
         let again = permit(acquire(other, "custom/answer-lost", "custom/answer-lost"));
         assert_ne!(again, *lost);
         let third = acquire(other, "custom/answer-lost", "another");

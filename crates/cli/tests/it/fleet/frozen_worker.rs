@@ -1,4 +1,5 @@
-//! A worker is stopped (SIGSTOP) for longer than its lease, at each point where it holds something, and let go on.
+//! A worker is stopped (SIGSTOP) for longer than its lease, at each point where it holds something,
+//! and let go on.
 
 use super::notes::What;
 use super::verdict::Numbers;
@@ -36,7 +37,8 @@ fn frozen_before_it_read_its_page() {
     assert!(heard.is_some(), "its report counted\n{}", fleet.story());
 }
 
-/// One worker is frozen until its lease has expired and others have used its slot; in flight at the host never are more than the cap.
+/// One worker is frozen until its lease has expired and others have used its slot; in flight at the
+/// host never are more than the cap.
 fn freeze(at: Freeze) -> Fleet {
     let args = NUMBERS.args();
     let mut serve: Vec<&str> = args.iter().map(String::as_str).collect();

@@ -1,5 +1,6 @@
-//! HTTP/1.1 as a worker needs it: one connection, one call at a time, a deadline. Its process must start in no time, because it
-//! is killed two hundred times; and a call can be left half done, which no client library offers.
+//! HTTP/1.1 as a worker needs it: one connection, one call at a time, a deadline. Its process must
+//! start in no time, because it is killed two hundred times; and a call can be left half done,
+//! which no client library offers.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};

@@ -38,7 +38,8 @@ fn killed_workers_cost_nothing_but_their_leases() {
     let mut fleet = Fleet::start(hosts, &serve);
     fleet.start_workers(WORKERS, 3);
 
-    // Spread over the work rather than over time, so that they come under load however slow the machine is.
+    // Spread over the work rather than over time, so that they come under load however slow the
+    // machine is.
     let mut chance = Rng::new(4);
     let wanted = fleet.pages_wanted();
     let mut kills = 0;

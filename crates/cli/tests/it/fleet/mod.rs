@@ -1,7 +1,9 @@
-//! A fleet of worker processes under `politely serve`, over hosts with known limits, while things go wrong.
+//! A fleet of worker processes under `politely serve`, over hosts with known limits, while things
+//! go wrong.
 //!
-//! Everything is a process of its own but the hosts, which live here so that their log of every request can be read. What is
-//! safe is judged by that log; what workers say they did is used to know which pages and permits they had.
+//! Everything is a process of its own but the hosts, which live here so that their log of every
+//! request can be read. What is safe is judged by that log; what workers say they did is used to
+//! know which pages and permits they had.
 
 mod clock_steps;
 mod eight_workers;
@@ -273,7 +275,8 @@ impl Fleet {
         self.until("no permit is out", |fleet| fleet.ask("stats")["live"] == 0);
     }
 
-    /// granted = reported + cancelled + expired + live. Waits: an answer leaves before it is counted everywhere.
+    /// granted = reported + cancelled + expired + live. Waits: an answer leaves before it is
+    /// counted everywhere.
     fn demand_balance(&self) -> Value {
         let stats = self.ask("stats");
         let count = |field: &str| stats[field].as_u64().expect("a count");

@@ -1,4 +1,5 @@
-//! What workers write down while they work, one JSON object a line: a killed worker's file says what it had done.
+//! What workers write down while they work, one JSON object a line: a killed worker's file says
+//! what it had done.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;

@@ -32,7 +32,8 @@ impl Numbers {
 }
 
 impl Fleet {
-    /// P1: no window of any length saw more than burst + rate x length + 1. P2: no more in flight than the cap.
+    /// P1: no window of any length saw more than burst + rate x length + 1. P2: no more in flight
+    /// than the cap.
     pub(super) fn demand_limits(&self, numbers: Numbers) {
         let judge = self.target.judge();
         let mut worst = 0.0_f64;
@@ -67,8 +68,9 @@ impl Fleet {
         entries
     }
 
-    /// P4: once the coordinator has heard a Retry-After, only permits granted before may still be used, and those only within
-    /// the time they are good for; then nothing arrives before the hold's end. Returns how many holds were heard.
+    /// P4: once the coordinator has heard a Retry-After, only permits granted before may still be
+    /// used, and those only within the time they are good for; then nothing arrives before the
+    /// hold's end. Returns how many holds were heard.
     pub(super) fn demand_holds(&self, good_for_us: u64) -> usize {
         let mut holds = 0;
         let heard = self.refusals_heard();

@@ -1,9 +1,11 @@
-//! A worker in a process of its own: exchange (report the last, acquire any next), get the page, and so on until it has all.
+//! A worker in a process of its own: exchange (report the last, acquire any next), get the page,
+//! and so on until it has all.
 //!
-//! It keeps the client's side of the contract to the letter. A call that was not answered is repeated under the same ids.
-//! A request leaves within its permit's time or not at all. It is aborted when its lease ends, and that is counted from
-//! when the permit was *asked for*, which is before it was granted: a process that was frozen between the coordinator's answer
-//! and its own reading of it must not believe that the lease has just begun.
+//! It keeps the client's side of the contract to the letter. A call that was not answered is
+//! repeated under the same ids. A request leaves within its permit's time or not at all. It is
+//! aborted when its lease ends, and that is counted from when the permit was *asked for*, which is
+//! before it was granted: a process that was frozen between the coordinator's answer and its own
+//! reading of it must not believe that the lease has just begun.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::env;
@@ -27,8 +29,9 @@ use super::notes::{self, Notes, What};
 pub(super) const ORDERS: &str = "POLITELY_TEST_WORKER";
 /// Between two looks of a lane that has nothing to ask for.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Until an unanswered call is repeated. Longer than an interval of these towns, so that another of the keys asked for has come
-/// free meanwhile: it must not be granted beside the one whose answer was lost.
+/// Until an unanswered call is repeated. Longer than an interval of these towns, so that another of
+/// the keys asked for has come free meanwhile: it must not be granted beside the one whose answer
+/// was lost.
 const AGAIN_AFTER: Duration = Duration::from_millis(300);
 /// A call may take so long beyond the time it is held open.
 const ANSWER_TAKES_MAX: Duration = Duration::from_secs(5);
@@ -116,7 +119,8 @@ struct Worker<'a> {
 #[derive(Clone)]
 struct Job {
     url: String,
-    /// Its wish's name. Of this life of the worker: what a killed one was granted, it may have used.
+    /// Its wish's name. Of this life of the worker: what a killed one was granted, it may have
+    /// used.
     id: String,
     attempt: u16,
     refused: u16,
@@ -412,7 +416,8 @@ impl<'a> Lane<'a> {
 }
 
 impl Worker<'_> {
-    /// Stops the process, if the orders say so and it has not been stopped before; until somebody lets it go on.
+    /// Stops the process, if the orders say so and it has not been stopped before; until somebody
+    /// lets it go on.
     fn freeze(&self, at: Freeze) -> bool {
         let mut freeze = self.freeze.lock().expect("no lane panicked");
         if *freeze != Some(at) {
@@ -423,7 +428,8 @@ impl Worker<'_> {
             .args(["-STOP", &process::id().to_string()])
             .status();
         assert!(stopped.is_ok_and(|status| status.success()), "kill -STOP");
-        // The signal may take effect a moment later: nothing goes on before whoever lets us go on has said so.
+        // The signal may take effect a moment later: nothing goes on before whoever lets us go on
+        // has said so.
         while !thawed(&self.orders.notes).exists() {
             thread::sleep(Duration::from_millis(1));
         }

@@ -57,7 +57,8 @@ impl Crew {
         }
     }
 
-    /// As many processes as there are stores' URLs, each with its share of every host's pages. `args`: what else they are told.
+    /// As many processes as there are stores' URLs, each with its share of every host's pages.
+    /// `args`: what else they are told.
     pub(super) fn hire(&mut self, stores: &[String], args: &[String]) {
         self.hire_for(stores, args, |url| url);
     }

@@ -1,4 +1,5 @@
-//! F4: Redis is killed and started again, with what it had on disk: nothing, a snapshot, or every write.
+//! F4: Redis is killed and started again, with what it had on disk: nothing, a snapshot, or every
+//! write.
 
 use std::time::{Duration, Instant};
 

@@ -1,9 +1,11 @@
-//! A fleet of `politely fetch --store` processes over hosts with known limits, while things go wrong with them or with Redis.
+//! A fleet of `politely fetch --store` processes over hosts with known limits, while things go
+//! wrong with them or with Redis.
 //!
-//! Each process is its own coordinator; all they share is a real redis-server. What is safe is judged by what the hosts,
-//! which live in this process, logged.
+//! Each process is its own coordinator; all they share is a real redis-server. What is safe is
+//! judged by what the hosts, which live in this process, logged.
 //!
-//! Three of these run with all tests; the others take minutes and are behind the feature `faults` (`scripts/faults`).
+//! Three of these run with all tests; the others take minutes and are behind the feature `faults`
+//! (`scripts/faults`).
 
 #[cfg_attr(
     not(feature = "faults"),

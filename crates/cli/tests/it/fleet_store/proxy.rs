@@ -1,4 +1,5 @@
-//! What stands between processes and a server: it can be led elsewhere, stalled, made slow, and made to lose answers.
+//! What stands between processes and a server: it can be led elsewhere, stalled, made slow, and
+//! made to lose answers.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

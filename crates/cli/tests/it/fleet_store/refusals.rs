@@ -1,4 +1,5 @@
-//! F13: a host that took all there came says "too many" to a whole fleet at once, and for how long to stay away.
+//! F13: a host that took all there came says "too many" to a whole fleet at once, and for how long
+//! to stay away.
 
 use politely::core::config::Config;
 use politely_target::{Headers, HostSpec, Kind, LimitSpec, RetryAfter, Service, Signals};

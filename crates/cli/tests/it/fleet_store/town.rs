@@ -14,9 +14,11 @@ use crate::run::{politely, run};
 use crate::servers::redis::RedisServer;
 use crate::servers::{RealHost, RealTown, Set, Truth};
 
-/// When it is known how many each host allows, and until when that is used: seconds from its first request.
+/// When it is known how many each host allows, and until when that is used: seconds from its first
+/// request.
 const STEADY_S: Range<u64> = 60..120;
-/// The hosts of whose limit this share must be used then. The others take longer to be known, or are luck: `docs/explanation/fleet.md`.
+/// The hosts of whose limit this share must be used then. The others take longer to be known, or
+/// are luck: `docs/explanation/fleet.md`.
 const KNOWN: [&str; 8] = [
     "express-20in10-draft8",
     "express-20in10-draft7",
@@ -35,7 +37,8 @@ const PAGES: u32 = 90;
 /// None has more.
 const PAGES_MAX: u32 = 1_300;
 const PROCESSES: usize = 4;
-/// Refused of all, beside what one process had in the same time: a fifth more, and what a few unlucky probes cost.
+/// Refused of all, beside what one process had in the same time: a fifth more, and what a few
+/// unlucky probes cost.
 const REFUSED_TIMES_MAX: f64 = 1.2;
 const REFUSED_MORE: f64 = 0.002;
 

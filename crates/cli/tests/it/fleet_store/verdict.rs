@@ -18,8 +18,8 @@ impl Crew {
         entries
     }
 
-    /// P1: no window of any length saw more than burst + rate x length + 1, and at most `again` more: what an engine forgot and
-    /// granted twice (P7).
+    /// P1: no window of any length saw more than burst + rate x length + 1, and at most `again`
+    /// more: what an engine forgot and granted twice (P7).
     pub(super) fn demand_pace(&self, numbers: Numbers, again: f64) {
         let most = numbers.burst + 1.0 + again;
         let mut worst = 0.0_f64;
@@ -72,7 +72,8 @@ impl Crew {
         }
     }
 
-    /// No slot was charged twice and none is lost: each request that came is in the cell as one report, and nothing else is.
+    /// No slot was charged twice and none is lost: each request that came is in the cell as one
+    /// report, and nothing else is.
     pub(super) fn demand_books(&self, url: &str, numbers: Numbers) {
         for (row, known) in self
             .target

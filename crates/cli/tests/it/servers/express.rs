@@ -1,4 +1,5 @@
-//! The hosts of one node process: express-rate-limit in each dialect of headers, a noisy host, one that blocks.
+//! The hosts of one node process: express-rate-limit in each dialect of headers, a noisy host, one
+//! that blocks.
 
 use std::path::Path;
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// The limit a host was configured with. The numbers repeat what `tests/servers/` says; the self-tests compare both.
+/// The limit a host was configured with. The numbers repeat what `tests/servers/` says; the
+/// self-tests compare both.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Kind {
     /// nginx `limit_req`: one request per `1 / per_second`, and `burst` more at once.
@@ -10,7 +11,8 @@ pub(crate) enum Kind {
         per_second: u32,
         burst: u32,
     },
-    /// nginx `limit_req` without `nodelay`: the burst waits at the server instead of leaving at once.
+    /// nginx `limit_req` without `nodelay`: the burst waits at the server instead of leaving at
+    /// once.
     LeakyQueue {
         per_second: u32,
         burst: u32,
@@ -30,7 +32,8 @@ pub(crate) enum Kind {
         requests: u32,
         window_ms: u32,
     },
-    /// The current window's count plus what still overlaps of the last one's; windows are cut by the wall clock.
+    /// The current window's count plus what still overlaps of the last one's; windows are cut by
+    /// the wall clock.
     SlidingCounter {
         requests: u32,
         window_ms: u32,
@@ -55,7 +58,8 @@ impl Kind {
         }
     }
 
-    /// What it allows in the long run, requests per second; none if that is as much as anybody likes.
+    /// What it allows in the long run, requests per second; none if that is as much as anybody
+    /// likes.
     pub(crate) fn per_second(self) -> Option<f64> {
         match self {
             Self::Leaky { per_second, .. }
@@ -80,8 +84,9 @@ impl Kind {
         }
     }
 
-    /// The least time from the first request to the last answer, if nothing but the limit takes time.
-    /// A lower bound: nobody is faster, and a client that knows the limit comes as close as its jitter allows.
+    /// The least time from the first request to the last answer, if nothing but the limit takes
+    /// time. A lower bound: nobody is faster, and a client that knows the limit comes as close as
+    /// its jitter allows.
     pub(crate) fn best_time(self, requests: u32) -> Duration {
         let after_the_first = requests.saturating_sub(1);
         let millis = match self {
@@ -100,7 +105,8 @@ impl Kind {
                 requests: limit,
                 window_ms,
             } => after_the_first / limit * window_ms,
-            // A full count at the end of one window; from then on the overlap frees places evenly, the first at once.
+            // A full count at the end of one window; from then on the overlap frees places evenly,
+            // the first at once.
             Self::SlidingCounter {
                 requests: limit,
                 window_ms,

@@ -1,7 +1,7 @@
 //! The truth: what a host logged, and what a test wants to know of it.
 //!
-//! Times are microseconds since the epoch by the server's clock. nginx knows only milliseconds, so gaps and windows of
-//! its hosts are rounded by up to one.
+//! Times are microseconds since the epoch by the server's clock. nginx knows only milliseconds, so
+//! gaps and windows of its hosts are rounded by up to one.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -39,7 +39,8 @@ struct Request {
 /// A request that arrived although the server had asked for quiet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeldArrival {
-    /// Since the refusal that began the hold. Small ones were under way when the refusal was: permits already granted.
+    /// Since the refusal that began the hold. Small ones were under way when the refusal was:
+    /// permits already granted.
     pub(crate) since_refusal_us: u64,
     /// How much of the hold was left.
     pub(crate) left_us: u64,

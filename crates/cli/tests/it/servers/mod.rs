@@ -1,11 +1,13 @@
-//! A town of really limited hosts: nginx, express-rate-limit and Flask-Limiter as their users configure them.
+//! A town of really limited hosts: nginx, express-rate-limit and Flask-Limiter as their users
+//! configure them.
 //!
-//! A limiter tested against its own model of a server proves that two of our files agree. These servers are other
-//! people's, with other people's rounding, and each keeps its own log of what arrived: that log is the truth a test
-//! judges by, not what the client believes it did.
+//! A limiter tested against its own model of a server proves that two of our files agree. These
+//! servers are other people's, with other people's rounding, and each keeps its own log of what
+//! arrived: that log is the truth a test judges by, not what the client believes it did.
 //!
-//! Each host listens on a loopback address and a free port of its own, so whatever a limit attaches to (host, address)
-//! keeps the hosts apart, and several towns can run at once. What the hosts are: `tests/servers/README.md`.
+//! Each host listens on a loopback address and a free port of its own, so whatever a limit attaches
+//! to (host, address) keeps the hosts apart, and several towns can run at once. What the hosts are:
+//! `tests/servers/README.md`.
 
 mod express;
 mod flask;
@@ -38,7 +40,8 @@ pub(crate) use process::repository;
 pub(crate) enum Set {
     /// With a host that blocks whoever is too fast: profile `crawler` stays below, by its ceiling.
     Crawler,
-    /// With one more quota instead: profile `api` rides limits, which a blocking host answers with a ban.
+    /// With one more quota instead: profile `api` rides limits, which a blocking host answers with
+    /// a ban.
     Api,
 }
 
@@ -49,7 +52,8 @@ const PAGES: u32 = 150;
 #[derive(Clone, Debug)]
 pub(crate) struct RealHost {
     pub(crate) name: &'static str,
-    /// `http://127.x.y.z:port`, without a slash at the end. Pages are `/page/1` to `/page/150`, or to the number the town was started with.
+    /// `http://127.x.y.z:port`, without a slash at the end. Pages are `/page/1` to `/page/150`, or
+    /// to the number the town was started with.
     pub(crate) url_prefix: String,
     pub(crate) kind: Kind,
 }
@@ -63,7 +67,8 @@ impl RealHost {
         self.kind.in_flight_cap()
     }
 
-    /// The least time in which anybody can get so many answers; count `robots.txt` in, the hosts do.
+    /// The least time in which anybody can get so many answers; count `robots.txt` in, the hosts
+    /// do.
     pub(crate) fn best_time(&self, requests: u32) -> Duration {
         self.kind.best_time(requests)
     }
@@ -90,7 +95,8 @@ fn as_json(places: &[Place]) -> String {
     serde_json::Value::Object(entries.collect()).to_string()
 }
 
-/// The running servers. Dropping it ends them; so does the end of the test process, however that comes.
+/// The running servers. Dropping it ends them; so does the end of the test process, however that
+/// comes.
 pub(crate) struct RealTown {
     pub(crate) hosts: Vec<RealHost>,
     barrier: SocketAddr,
@@ -105,7 +111,8 @@ impl RealTown {
         Self::with_pages(set, PAGES)
     }
 
-    /// The same with so many pages on the hosts that keep them as files; those that make them up have any number.
+    /// The same with so many pages on the hosts that keep them as files; those that make them up
+    /// have any number.
     pub(crate) fn with_pages(set: Set, pages: u32) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder for the town");
         let place = |name: &'static str| Place {
@@ -172,7 +179,8 @@ impl RealTown {
         found.unwrap_or_else(|| panic!("no host is called {name}"))
     }
 
-    /// So many pages of each host, dealt out to `processes`; one a line, and the hosts take turns, as a crawler comes across them.
+    /// So many pages of each host, dealt out to `processes`; one a line, and the hosts take turns,
+    /// as a crawler comes across them.
     pub(crate) fn lists(&self, processes: usize, pages: impl Fn(&RealHost) -> u32) -> Vec<String> {
         let mut lists = vec![String::new(); processes];
         for page in 1..=self.hosts.iter().map(&pages).max().unwrap_or(0) {
@@ -185,7 +193,8 @@ impl RealTown {
         lists
     }
 
-    /// What the servers logged so far, by host name. Every request that was answered before this call is in it.
+    /// What the servers logged so far, by host name. Every request that was answered before this
+    /// call is in it.
     pub(crate) fn truth(&self) -> BTreeMap<&'static str, Truth> {
         self.wait_for_the_logs();
         let truth_of = |host: &RealHost| log::read(&self.log_of(host.name));
@@ -200,8 +209,8 @@ impl RealTown {
         self.folder.path().join(format!("{name}.log"))
     }
 
-    /// Express and Flask write before they answer. nginx writes just after, within the same turn of its only event
-    /// loop: an answer to one more request comes from a later turn.
+    /// Express and Flask write before they answer. nginx writes just after, within the same turn of
+    /// its only event loop: an answer to one more request comes from a later turn.
     fn wait_for_the_logs(&self) {
         let mut stream = TcpStream::connect(self.barrier).expect("nginx is there");
         stream

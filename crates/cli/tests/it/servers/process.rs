@@ -1,4 +1,5 @@
-//! Server processes: finding their tools and ports, waiting until they listen, and never leaving one behind.
+//! Server processes: finding their tools and ports, waiting until they listen, and never leaving
+//! one behind.
 
 use std::env;
 use std::ffi::OsStr;
@@ -10,14 +11,16 @@ use std::process::{self, Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-/// A loaded machine starts node and Python in a few seconds; a server that has not come by now will not.
+/// A loaded machine starts node and Python in a few seconds; a server that has not come by now will
+/// not.
 const START_DEADLINE: Duration = Duration::from_mins(1);
 
 /// One server process, ended when dropped.
 pub(crate) struct Server {
     name: &'static str,
     child: Child,
-    /// Ends the server if this process ends without dropping it: it waits for the end of its input, which only we hold.
+    /// Ends the server if this process ends without dropping it: it waits for the end of its input,
+    /// which only we hold.
     watchdog: Child,
     talk: PathBuf,
 }
@@ -137,7 +140,8 @@ impl Drop for Server {
     }
 }
 
-/// Returns when every address accepts a connection; says which server failed, and what it said, if one does not.
+/// Returns when every address accepts a connection; says which server failed, and what it said, if
+/// one does not.
 pub(super) fn wait_until_ready(
     servers: &mut [Server],
     addresses: impl Iterator<Item = SocketAddr>,
@@ -154,10 +158,11 @@ pub(super) fn wait_until_ready(
     }
 }
 
-/// A free port, on a loopback address that no other host has: not in this town, nor in the towns of other tests.
+/// A free port, on a loopback address that no other host has: not in this town, nor in the towns of
+/// other tests.
 ///
-/// The port is free when this returns. Nobody takes it before the server does: the address follows from this process
-/// and a count, and connections made meanwhile leave from 127.0.0.1.
+/// The port is free when this returns. Nobody takes it before the server does: the address follows
+/// from this process and a count, and connections made meanwhile leave from 127.0.0.1.
 pub(crate) fn free_place() -> SocketAddr {
     static PICKED: AtomicU8 = AtomicU8::new(0);
     let last = 1 + PICKED.fetch_add(1, Ordering::Relaxed) % 254; // neither 0 nor 255; fourteen towns before it repeats
@@ -178,7 +183,8 @@ pub(crate) fn tool(name: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("{name} is not installed: run scripts/setup"))
 }
 
-/// The root of the repository: the servers' files and the environments `scripts/setup` made are below it.
+/// The root of the repository: the servers' files and the environments `scripts/setup` made are
+/// below it.
 pub(crate) fn repository() -> &'static Path {
     let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     folders

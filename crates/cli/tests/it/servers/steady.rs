@@ -14,11 +14,13 @@ pub(crate) struct Steady {
 }
 
 impl Truth {
-    /// What was used of `per_second` between two moments after the first arrival; none if nobody came then.
+    /// What was used of `per_second` between two moments after the first arrival; none if nobody
+    /// came then.
     ///
-    /// A limiter that counts from a request on is looked at from the beginning of one of its windows to the beginning of
-    /// another: anything else might have one window more in it or less. One that counts continuously may give `burst` more
-    /// than its rate, or less, depending on what had been saved.
+    /// A limiter that counts from a request on is looked at from the beginning of one of its
+    /// windows to the beginning of another: anything else might have one window more in it or less.
+    /// One that counts continuously may give `burst` more than its rate, or less, depending on what
+    /// had been saved.
     pub(crate) fn steady(&self, kind: Kind, per_second: f64, secs: Range<u64>) -> Option<Steady> {
         let (first, _) = *self.arrivals.first()?;
         let mut ends = [secs.start, secs.end].map(|end| first + end * SECOND_US);

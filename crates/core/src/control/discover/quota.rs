@@ -32,8 +32,8 @@ const EARLY: Duration = Duration::from_millis(20);
 /// Resets are told in whole seconds; a shorter one is too rough to count with.
 const TELLING: Duration = Duration::from_secs(3);
 
-/// Windows up to this length are followed evenly. A reset is told in whole seconds, so spending a short
-/// window at once would lose the rest of a second of each.
+/// Windows up to this length are followed evenly. A reset is told in whole seconds, so spending a
+/// short window at once would lose the rest of a second of each.
 const EVEN_UP_TO: Duration = Duration::from_mins(1);
 /// How much faster than its policy a long window is spent, at most.
 const SPEED_UP: f64 = 4.0;

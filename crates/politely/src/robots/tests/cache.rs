@@ -7,7 +7,7 @@ use politely_core::Timestamp;
 use url::Url;
 
 use crate::robots::{
-    Answer, Lookup, MAX_TTL, Origin, RETRY_FIRST, RETRY_MAX, RecordError, Robots, RobotsCache,
+    Availability, Lookup, MAX_TTL, Origin, RETRY_FIRST, RETRY_MAX, RecordError, Robots, RobotsCache,
 };
 
 const RULES: &[u8] =
@@ -81,8 +81,8 @@ fn a_copy_lasts_a_day_and_no_longer() {
     let (mut cache, origin) = (RobotsCache::new("foobot", 10, Duration::MAX), host(1));
     cache.insert(&origin, Some(404), b"", at(0));
     assert_eq!(
-        fresh(cache.lookup(&origin, at(86_399))).answer(),
-        Answer::Unavailable
+        fresh(cache.lookup(&origin, at(86_399))).availability(),
+        Availability::Unavailable
     );
     assert_eq!(cache.lookup(&origin, at(86_400)), Lookup::Fetch);
     assert_eq!(cache.lookup(&origin, at(86_400)), Lookup::Pending);
@@ -160,7 +160,7 @@ fn an_older_copy_serves_while_unreachable() {
     assert_eq!(cache.lookup(&origin, at(90_059)), Lookup::Fresh(copy));
     assert_eq!(cache.lookup(&origin, at(90_060)), Lookup::Fetch);
     let gone = fresh(cache.insert(&origin, Some(404), b"", at(90_061)));
-    assert_eq!(gone.answer(), Answer::Unavailable);
+    assert_eq!(gone.availability(), Availability::Unavailable);
 }
 
 #[test]
@@ -243,8 +243,8 @@ fn a_killed_run_resumes_with_what_it_had_asked() {
     }
     assert_eq!(after.lookup(&rules, at(5)), Lookup::Fresh(copy));
     assert_eq!(
-        fresh(after.lookup(&none, at(5))).answer(),
-        Answer::Unavailable
+        fresh(after.lookup(&none, at(5))).availability(),
+        Availability::Unavailable
     );
     assert_eq!(
         after.lookup(&down, at(5)),

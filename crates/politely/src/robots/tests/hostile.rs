@@ -1,45 +1,45 @@
 //! Tests of hostile sizes and bytes, and of responses that are not a robots.txt.
 
 use super::{check, robots};
-use crate::robots::{Answer, MAX_BYTES, Robots};
+use crate::robots::{Availability, MAX_BYTES, Robots};
 
 #[test]
 fn statuses() {
     for (status, answer) in [
-        (Some(200), Answer::Rules),
-        (Some(204), Answer::Rules),
-        (Some(301), Answer::Unavailable),
-        (Some(401), Answer::Unavailable),
-        (Some(403), Answer::Unavailable),
-        (Some(404), Answer::Unavailable),
-        (Some(410), Answer::Unavailable),
-        (Some(429), Answer::Unreachable),
-        (Some(500), Answer::Unreachable),
-        (Some(503), Answer::Unreachable),
-        (Some(999), Answer::Unreachable),
-        (Some(100), Answer::Unreachable),
-        (Some(0), Answer::Unreachable),
-        (None, Answer::Unreachable),
+        (Some(200), Availability::Rules),
+        (Some(204), Availability::Rules),
+        (Some(301), Availability::Unavailable),
+        (Some(401), Availability::Unavailable),
+        (Some(403), Availability::Unavailable),
+        (Some(404), Availability::Unavailable),
+        (Some(410), Availability::Unavailable),
+        (Some(429), Availability::Unreachable),
+        (Some(500), Availability::Unreachable),
+        (Some(503), Availability::Unreachable),
+        (Some(999), Availability::Unreachable),
+        (Some(100), Availability::Unreachable),
+        (Some(0), Availability::Unreachable),
+        (None, Availability::Unreachable),
     ] {
         let robots = Robots::from_response(
             status,
             b"User-agent: *\nDisallow: /x\nCrawl-delay: 5\n",
             "foobot",
         );
-        assert_eq!(robots.answer(), answer, "{status:?}");
+        assert_eq!(robots.availability(), answer, "{status:?}");
         assert_eq!(
             robots.allows_path("/y").allowed,
-            answer != Answer::Unreachable,
+            answer != Availability::Unreachable,
             "{status:?}"
         );
         assert_eq!(
             robots.allows_path("/x").allowed,
-            answer == Answer::Unavailable,
+            answer == Availability::Unavailable,
             "{status:?}"
         );
         assert_eq!(
             robots.crawl_delay().is_some(),
-            answer == Answer::Rules,
+            answer == Availability::Rules,
             "an error page holds no rules"
         );
         assert!(robots.allows_path("/robots.txt").allowed, "{status:?}");

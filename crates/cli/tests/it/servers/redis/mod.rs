@@ -1,7 +1,8 @@
 //! Real Redis servers for tests: one, a master with Sentinels, a cluster.
 //!
-//! Each has an address of its own and keeps it when it is killed and started again; all end when dropped, or with the
-//! test process. Everything about them is done as an operator would, with `redis-cli`.
+//! Each has an address of its own and keeps it when it is killed and started again; all end when
+//! dropped, or with the test process. Everything about them is done as an operator would, with
+//! `redis-cli`.
 
 mod cluster;
 mod sentinel;
@@ -18,7 +19,8 @@ use super::process::{Server, demand, free_place, repository, tool};
 pub(crate) use cluster::Cluster;
 pub(crate) use sentinel::Sentineled;
 
-/// What a loaded machine needs for a failover, with room; a condition that has not come by now will not.
+/// What a loaded machine needs for a failover, with room; a condition that has not come by now will
+/// not.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One server. Keeps nothing on disk unless its configuration says so.
@@ -169,8 +171,8 @@ impl RedisServer {
         });
     }
 
-    /// Returns when its replica acknowledges what it is sent: until the first time, which comes a second after it is in sync,
-    /// it is sent nothing.
+    /// Returns when its replica acknowledges what it is sent: until the first time, which comes a
+    /// second after it is in sync, it is sent nothing.
     fn wait_for_acknowledgements(&self) {
         wait_for("the replica acknowledges", || {
             let info = self.cli(&["info", "replication"]);

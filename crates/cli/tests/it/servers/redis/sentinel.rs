@@ -1,5 +1,5 @@
-//! A master, its replica, and the Sentinel that watches them. One decides alone, and at once: of several, none may win an
-//! election for seconds.
+//! A master, its replica, and the Sentinel that watches them. One decides alone, and at once: of
+//! several, none may win an election for seconds.
 
 use super::{RedisServer, Role, free_place, wait_for};
 
@@ -30,7 +30,8 @@ sentinel failover-timeout {NAME} 2000
         sentinel.wait_for_info(&format!(
             "master0:name={NAME},status=ok,address={ip}:{port},slaves=1,sentinels=1"
         ));
-        // It looks every ten seconds otherwise, and turns a master that came back into a replica after eight.
+        // It looks every ten seconds otherwise, and turns a master that came back into a replica
+        // after eight.
         for period in ["info-period", "publish-period"] {
             sentinel.order(&["sentinel", "debug", period, "100"]);
         }
