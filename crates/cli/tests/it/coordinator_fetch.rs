@@ -58,7 +58,7 @@ impl Coordinator {
         Self::start_with(folder, bind, &[])
     }
 
-    /// … that is told `args` as well.
+    /// Starts a coordinator with further arguments.
     pub(crate) fn start_with(folder: &Path, bind: &str, args: &[&str]) -> Self {
         let token = folder.join("token");
         write_secret(&token, TOKEN);
@@ -126,7 +126,7 @@ fn alone() -> Report {
     hosts.end()
 }
 
-/// … and of so many that share a coordinator.
+/// Runs `processes` that share a coordinator.
 fn together(processes: usize) -> Report {
     let (hosts, folder) = (Hosts::start(hosts()), folder());
     let coordinator = Coordinator::start(folder.path(), "127.0.0.1:0");

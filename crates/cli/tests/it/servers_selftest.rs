@@ -307,7 +307,7 @@ fn hosts_speak_the_dialects_they_are_here_for() {
     let by_date = get(host("flask-20in10-moving"), "/page/1");
     let retry_after = by_date.header("retry-after").expect("a Retry-After");
     assert!(retry_after.ends_with(" GMT"), "{retry_after}");
-    // Whoever ignores a Retry-After is found out: the request above did.
+    // The log shows the request above, which ignored a Retry-After.
     assert!(!town.truth()["flask-20in10-moving"].held.is_empty());
     assert!(town.truth()["flask-20in10-counter"].held.is_empty());
 }
@@ -394,8 +394,8 @@ fn no_server_outlives_a_killed_test() {
     test.kill().expect("it runs");
     test.wait().expect("it ends");
     let deadline = Instant::now() + Duration::from_secs(30);
-    // Whoever adopts the orphans may be slow to bury them: a zombie has no command line and holds
-    // no port.
+    // The process that adopts the orphans may be slow to reap them. A zombie has no command line
+    // and holds no port.
     let alive = |pid: &String| {
         fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|command| !command.is_empty())
     };

@@ -208,7 +208,7 @@ fn a_terminal_shows_the_keys_and_is_put_back() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let place = free_place();
     let mut screen = Screen::start(folder.path(), &format!("http://{place}"));
-    // Nobody is there yet: that is said, and it goes on trying.
+    // No coordinator listens yet: the screen says so, and `top` keeps trying.
     screen.shows("refused;");
     let coordinator = Coordinator::start_at(place, folder.path(), &[]);
     coordinator.patch("held.example", r#"{"hold_ms": 60000}"#);

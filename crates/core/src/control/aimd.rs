@@ -47,8 +47,8 @@ pub struct AimdConfig {
     /// The median at this many times its normal value is an early signal. Default 2; 0 switches it
     /// off.
     pub latency_rise: f64,
-    /// … if it is also this much above it. Default 50 ms: a millisecond that becomes three is
-    /// noise.
+    /// The median must also exceed its normal value by this much. Default 50 ms: a millisecond that
+    /// becomes three is noise.
     pub latency_excess: Duration,
     /// The least rate a cut leaves, requests per second. Default 0.02 (one request in 50 s).
     pub rate_min: f64,

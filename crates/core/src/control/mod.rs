@@ -62,8 +62,8 @@ pub struct Sample<'a> {
     pub last_event: Timestamp,
     /// Events just before this one with no success in between.
     pub refused_in_a_row: u16,
-    /// Somebody was waiting for this key since it was sent, so the limit, not the demand, set the
-    /// pace. A key that idles learns nothing.
+    /// Whether the key was not application-limited since the request was sent: the limit, not the
+    /// demand, set the pace. A key that idles learns nothing.
     pub pressed: bool,
     /// From sending to the response's head.
     pub latency: Duration,

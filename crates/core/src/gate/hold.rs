@@ -118,7 +118,7 @@ impl Hold {
 
 /// Holds end up to this share later than the server asked, so that a fleet does not return in step.
 pub(crate) const HOLD_JITTER: f64 = 0.05;
-/// … but no more than this.
+/// The jitter of a hold is at most this long.
 const HOLD_JITTER_MAX: Duration = Duration::from_secs(2);
 
 /// A little later than the server asked; what is within `hold_max`, and so waited for, is not set

@@ -35,7 +35,7 @@ pub struct Lease {
     /// Leases live beside it when it was granted.
     pub beside: u16,
     stage: Stage,
-    /// Somebody was waiting for it: the limit, not the demand, set its time.
+    /// Whether the key was not application-limited: the limit, not the demand, set the time.
     pub pressed: bool,
 }
 
@@ -84,13 +84,13 @@ impl Lease {
 pub struct Tally {
     /// Permits given.
     pub granted: u64,
-    /// … whose outcome was reported in time.
+    /// Permits whose outcome was reported in time.
     pub reported: u64,
-    /// … given back unused or abandoned.
+    /// Permits that were given back unused, or abandoned.
     pub cancelled: u64,
-    /// … never heard of again.
+    /// Permits whose lease expired.
     pub expired: u64,
-    /// … still out.
+    /// Permits that are still live.
     pub live: u64,
 }
 
@@ -267,7 +267,7 @@ impl Leases {
             && self.live.last().is_none_or(|lease| lease.id < self.next())
     }
 
-    /// Those that take a slot, oldest first.
+    /// Returns the leases that take a slot, oldest first.
     pub fn live(&self) -> &[Lease] {
         &self.live
     }
@@ -305,9 +305,9 @@ impl Leases {
         }
     }
 
-    /// Those of either of two states that were one. A lease that both know ends when the later
-    /// does, and has come as far as on the side that knows less: a probe is lost to nobody who
-    /// waits for it. What ended on one side only is still live, and in the books as both.
+    /// Merges the leases of two states that were one. A lease that both know ends at the later
+    /// expiry, and is at the earlier of its two stages, so that no probe is lost. A lease that ended
+    /// on one side only is still live.
     pub(crate) fn join(&mut self, other: &Self) {
         for theirs in &other.live {
             match self.place(theirs.id) {

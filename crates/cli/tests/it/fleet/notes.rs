@@ -21,9 +21,9 @@ pub(crate) enum What {
     Got,
     /// The coordinator has heard what came of the permit.
     Heard,
-    /// … and knew it already, or no more.
+    /// The coordinator had heard it before, or does not know the permit any more.
     HeardLate,
-    /// Nobody will ask for the page again.
+    /// The page will not be requested again.
     GivenUp,
 }
 

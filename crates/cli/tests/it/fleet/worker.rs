@@ -83,7 +83,7 @@ fn worker_process() {
 fn work(orders: &Path) {
     let orders = fs::read_to_string(orders).expect("the orders can be read");
     let orders: Orders = serde_json::from_str(&orders).expect("orders are JSON");
-    // Whoever started it holds the other end.
+    // The process that started this one holds the other end.
     thread::spawn(|| {
         let _ = std::io::stdin().read(&mut [0]);
         process::exit(1);
@@ -389,7 +389,7 @@ impl<'a> Lane<'a> {
         }
         let after_ms = match next {
             Next::Retry { after_ms } => *after_ms,
-            // Who knows nothing of the permit cannot judge the request.
+            // A coordinator that does not know the permit cannot judge the request.
             _ if late => 0,
             Next::Done | Next::GiveUp { .. } => {
                 self.worker

@@ -63,7 +63,7 @@ impl Crew {
         self.hire_for(stores, args, |url| url);
     }
 
-    /// … and each page at another URL than the host has it at.
+    /// Starts processes that fetch each page at another URL than the host's own.
     pub(super) fn hire_for(
         &mut self,
         stores: &[String],

@@ -71,7 +71,7 @@ pub(super) fn replica_of(master: &RedisServer) -> RedisServer {
     replica_by(master, master.address)
 }
 
-/// … which reaches its master there.
+/// Starts a replica that reaches its master through `way`.
 pub(super) fn replica_by(master: &RedisServer, way: SocketAddr) -> RedisServer {
     let (ip, port) = (way.ip(), way.port());
     let replica = RedisServer::start(&format!("replicaof {ip} {port}\n"));

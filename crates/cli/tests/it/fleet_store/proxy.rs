@@ -60,7 +60,7 @@ impl Proxy {
         format!("redis://{}", self.address)
     }
 
-    /// Whoever connects from now on meets that server; who is connected is cut.
+    /// Leads new connections to that server, and cuts the existing ones.
     pub(super) fn lead_to(&self, to: SocketAddr) {
         *self.inner.to.lock().expect("no thread panicked") = to;
         self.inner.cut();

@@ -110,7 +110,7 @@ impl Crew {
             .collect()
     }
 
-    /// … of the host of one URL.
+    /// Returns what the engine at `url` knows of the host of one URL.
     pub(super) fn look_at(&self, url: &str, config: &Config, page: &str) -> Explanation {
         let _inside = self.runtime.enter();
         let engine = Redis::connect(url).expect("the URL is fine");

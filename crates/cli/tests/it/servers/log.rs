@@ -158,7 +158,8 @@ fn most_within(times: &[u64], window: u64) -> usize {
     most
 }
 
-/// Who left in the very tick in which another came made room for it.
+/// Returns the most requests in flight. A request that ended in the tick of an arrival made room
+/// for it.
 fn peak_in_flight(requests: &[Request]) -> usize {
     let mut ends = BinaryHeap::new();
     let at_arrival = requests.iter().map(|request| {

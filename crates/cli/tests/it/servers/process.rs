@@ -100,7 +100,7 @@ impl Server {
         self.says_one_of(&[text])
     }
 
-    /// … that contains one of `texts`.
+    /// Waits for a line that contains one of `texts`.
     pub(crate) fn says_one_of(&mut self, texts: &[&str]) -> String {
         let deadline = Instant::now() + START_DEADLINE;
         loop {

@@ -19,10 +19,10 @@ pub(super) const PROOF: u32 = 40;
 const PROOF_LASTS: Duration = Duration::from_mins(15);
 /// Below this share of a proven rate no limit refuses.
 const BELOW: f64 = 0.97;
-/// One refusal in fewer requests than this is no noise to live with …
+/// One refusal in fewer requests than this is too often for noise.
 const TOO_OFTEN: f64 = 30.0;
-/// … once so many requests are missing in all: at one in a hundred hardly ever, after a step down
-/// at the fourth refusal.
+/// The number of missing requests from which that counts. At one refusal in a hundred it is hardly
+/// ever reached; after a step down it is reached at the fourth refusal.
 const PATIENCE: f64 = 90.0;
 
 /// What is known of noise.
@@ -125,7 +125,7 @@ impl Noise {
         };
     }
 
-    /// … and no trouble: what was proven is no more.
+    /// Forgets what was proven before a change that was no trouble.
     pub(super) fn forget_past(&mut self) {
         if self.past {
             (self.proven, self.proven_at, self.past) = (0.0, Timestamp::ZERO, false);

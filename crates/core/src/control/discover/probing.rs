@@ -14,7 +14,7 @@ use crate::Timestamp;
 
 /// Earned by each served request: what share of requests may be refused in the long run.
 const EARNED: f32 = 0.002;
-/// … and where the limit changes so often that asking pays.
+/// The share on a host whose limit changes so often that probing pays.
 const EARNED_RESTLESS: f32 = 0.006;
 /// What comes sooner after another is part of the same change.
 const CHANGE: Duration = Duration::from_mins(2);
@@ -25,7 +25,7 @@ const CREDIT_MAX: f32 = 6.0;
 const CREDIT_MIN: f32 = -6.0;
 /// The shortest wait, in requests and in seconds.
 const WAIT_MIN: Duration = Duration::from_secs(20);
-/// … and after a first window that is known well.
+/// The shortest wait after a first window that is known well.
 const WAIT_FIRST: Duration = Duration::from_mins(1);
 /// The longest wait while nothing ever changed.
 const WAIT_MAX: Duration = Duration::from_hours(2);

@@ -172,7 +172,7 @@ mod tests {
         }
     }
 
-    /// Nobody can tell from what it does whether a key was quiet at first.
+    /// The behaviour of a key does not depend on whether it was quiet at first.
     #[test]
     fn after_one_quiet_request_it_knows_what_it_would_have_learned() {
         let mut whole = Learning::new(Arc::default(), 1.0, Timestamp::ZERO);

@@ -19,11 +19,11 @@ const AHEAD_REQUESTS: f64 = 4.0;
 const LATER: f64 = 0.03;
 /// The least rate on the way back, of the ceiling.
 const LEAST: f64 = 0.01;
-/// Refusals on the way back until the ceiling is doubted: by doublings, …
+/// Refusals on the way back by doublings until the ceiling is doubted.
 const DOUBLING_BEARS: u8 = 3;
-/// … from a window that was guessed, …
+/// The same from a window that was guessed.
 const GUESS_BEARS: u8 = 2;
-/// … and from one that is known.
+/// The same from a window that is known.
 const KNOWN_BEARS: u8 = 6;
 
 impl Learning {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 const EXACT: usize = 24;
 /// Refusals with `x` or more under way before the number is believed.
 const REFUSALS: u16 = 3;
-/// … and this share of those was refused.
+/// The share of those requests that must be refused.
 const SHARE: f64 = 0.25;
 
 /// A cap that was none is remembered as so many served with the most under way, twice as many each

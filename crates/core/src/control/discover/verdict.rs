@@ -14,11 +14,11 @@ use super::window::{Between, Window};
 use super::{Mechanism, RATE_MIN, Sample};
 use crate::Timestamp;
 
-/// A block is *hard*, not a bucket that fills again, if it outlasts this and so many intervals, …
+/// A block is *hard*, and not a bucket that fills again, if it lasts longer than this time and this
+/// number of intervals.
 const HARD: Duration = Duration::from_millis(1_200);
 const HARD_INTERVALS: f64 = 3.0;
-/// … and, while nothing is known, so many and at least so many in all: the slower the start, the
-/// slower a bucket it may have met.
+/// The numbers of intervals while nothing is known. A slow start may have met a slow bucket.
 const HARD_INTERVALS_FIRST: f64 = 0.5;
 const HARD_INTERVALS_LEAST: f64 = 5.0;
 /// A canary that goes later than its time by this share of it, and this much, was kept back by us:
@@ -33,7 +33,7 @@ const WINDOW_SERVED: f64 = 3.0;
 const USED_UP: f64 = 0.8;
 /// Requests at one rate that bound the limit from above.
 const TELLING: f64 = 4.0;
-/// … and, in the first bracket, for so long, of the time since the first request.
+/// In the first bracket they must last for this share of the time since the first request.
 const TELLING_AGE: f64 = 0.125;
 /// What a cap on requests at once leaves the rate: room enough to be no limit, nor a wait for each
 /// slot that is free.
@@ -49,7 +49,7 @@ const SECOND_LOOK: f64 = 1.04;
 const AS_BEFORE: (f64, f64) = (1.15, 0.3);
 /// A window's rate this close to the one before is the same.
 const SAME_RATE: f64 = 0.06;
-/// … and this far from it, what is sent must grow to it again.
+/// At a window's rate this far from the one before, the pace must grow to it again.
 const OTHER_RATE: f64 = 0.5;
 
 /// Seconds from one moment to another, never zero.
@@ -480,7 +480,7 @@ pub(super) mod tests {
         }
     }
 
-    /// … but one of no round length, which may be none, is a guess and asked at once.
+    /// A window without a round length may be none. It is a guess, and a canary goes at once.
     #[test]
     fn a_first_window_that_is_told_is_left_alone_for_a_minute() {
         for (refused, ends, round) in [(2.9, 3.1, true), (4.0, 6.0, false)] {
@@ -506,7 +506,7 @@ pub(super) mod tests {
         assert_eq!(law.window.length, Duration::from_secs(10), "{law:?}");
     }
 
-    /// … since a window that slides refuses for what was sent before.
+    /// A window that slides refuses because of requests that were sent before.
     #[test]
     fn a_refusal_soon_after_the_first_does_not_put_the_limit_below_the_average() {
         let mut law = fresh();

@@ -60,7 +60,7 @@ impl Cluster {
         replica
     }
 
-    /// Whose slot a cell is in.
+    /// Returns the node that owns the slot of a cell.
     pub(crate) fn owner(&self, cell: &str) -> usize {
         let slot: u32 = self.slot(cell).parse().expect("a slot");
         let nodes = u32::try_from(self.nodes.len()).expect("a few");

@@ -74,7 +74,7 @@ impl RedisServer {
         }
         if role != Role::Sentinel {
             writeln!(whole, "save \"\"\nappendonly no\nreplica-announce-ip {ip}").expect("memory");
-            // Nobody waits for more replicas to come, or for the first word to them.
+            // A replica starts at once, and is pinged every second.
             whole.push_str("repl-diskless-sync-delay 0\nrepl-ping-replica-period 1\n");
         }
         whole.push_str(config);
