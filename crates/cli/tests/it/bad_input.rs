@@ -8,6 +8,9 @@ use std::process::Stdio;
 use crate::misbehaving::Server;
 use crate::run::{fast, politely, rows_of, run};
 
+/// The reason for refusing a path.
+const A_FILE: &str = "expected a directory, found a file";
+
 #[test]
 fn a_malformed_url_in_line_40012_is_told_with_its_place() {
     let server = Server::bad();
@@ -150,14 +153,8 @@ fn what_is_wrong_is_said_in_the_first_line() {
             vec!["fetch", "--retries", "-1", url],
             "must be a whole number",
         ),
-        (
-            vec!["fetch", "--save", &text, url],
-            "expected a directory, found a file",
-        ),
-        (
-            vec!["fetch", "--state", &text, url],
-            "expected a directory, found a file",
-        ),
+        (vec!["fetch", "--save", &text, url], A_FILE),
+        (vec!["fetch", "--state", &text, url], A_FILE),
         (vec!["fetch", "--output", &folder, url], "is a directory"),
         (
             vec!["fetch", "--output", &text, "-i", &text],
@@ -189,10 +186,7 @@ fn what_is_wrong_is_said_in_the_first_line() {
             vec!["top", "--coordinator", "nonsense"],
             "must begin with http:// or https://",
         ),
-        (
-            vec!["serve", "--state", &text],
-            "expected a directory, found a file",
-        ),
+        (vec!["serve", "--state", &text], A_FILE),
         (
             vec!["serve", "--memory", "--tls-cert", &text, "--tls-key", &text],
             "has no certificate in PEM form",
@@ -205,10 +199,7 @@ fn what_is_wrong_is_said_in_the_first_line() {
             vec!["simulate", "suite", "--seeds", "-1"],
             "-1 is not in 1..=10000",
         ),
-        (
-            vec!["simulate", "suite", "--plot", &text],
-            "expected a directory, found a file",
-        ),
+        (vec!["simulate", "suite", "--plot", &text], A_FILE),
         (
             vec!["simulate", &object],
             "a JSON array of scenarios is needed",

@@ -6,14 +6,14 @@
 //! 1. waits for a permit of all the request's keys ([`Limiter::acquire`]),
 //! 2. is sent, and timed by the limiter's clock up to the response's head,
 //! 3. is classified. If a block page is possible, the beginning of its body is read too; the caller
-//! still reads the body from the start,
+//!    still reads the body from the start,
 //! 4. is reported at once, so that the next request uses the outcome. The in-flight slot stays
-//! taken until the body has arrived or is dropped, because servers count a request until it has
-//! ended,
+//!    taken until the body has arrived or is dropped, because servers count a request until it has
+//!    ended,
 //! 5. is judged by the [`Policy`]. A refused request goes back to its key's queue, and a failed one
-//! waits for its backoff. If another attempt is hopeless, the caller gets the response or error
-//! unchanged. If a request's URL alone is refused, while others of its key are served, the request
-//! waits by itself and delays no other.
+//!    waits for its backoff. If another attempt is hopeless, the caller gets the response or error
+//!    unchanged. If a request's URL alone is refused, while others of its key are served, the
+//!    request waits by itself and delays no other.
 //!
 //! # Requests that are sent again
 //! The policy decides. By default it allows GET, HEAD, OPTIONS and TRACE that were refused or
