@@ -50,6 +50,8 @@ const PRIOR: (f64, f64) = (0.5, 5.5);
 const TRIES_MAX: u8 = 200;
 /// The record at which a URL has proved to be at fault itself, and none has recovered since.
 const OWN_FAULTS: i8 = 1;
+/// The record at which a Retry-After for a URL that was not refused before holds the host no more.
+const OWN_REFUSALS: i8 = 2;
 /// The record of a host whose failed URLs were served later.
 const TRANSIENTS: i8 = -2;
 /// The bounds of the record. They let it follow a host that changes.
@@ -135,9 +137,6 @@ enum Standing {
     Unclear,
     /// Another URL was served since.
     Suspect,
-    /// The host refused the URL again. Other URLs that it had refused were served later, so a limit
-    /// is as likely as a fault of the URL.
-    Doubtful,
     /// The URL failed again after another was served.
     Proven,
 }
@@ -219,9 +218,8 @@ impl Host {
         }
     }
 
-    /// Returns whether `report` refuses a URL for the second time, and no URL has proved to be at
-    /// fault yet. Such a refusal may still be a limit of the host, so its Retry-After holds the
-    /// host (P4).
+    /// Returns whether `report` is a refusal that may still be a limit of the host: its URL has not
+    /// proved to be at fault, and few others have. Its Retry-After holds the host then (P4).
     pub(super) fn may_be_a_limit(&self, report: &Report) -> bool {
         let evidence = self.rare.as_ref().and_then(|rare| rare.evidence.as_ref());
         let (Some(url), Some(evidence)) = (report.resource.map(Resource::short), evidence) else {
@@ -229,8 +227,8 @@ impl Host {
         };
         report.retry_after.is_some()
             && Kind::of(report) == Kind::Refusal
-            && evidence.record < OWN_FAULTS
-            && evidence.has_standing(url, Standing::Suspect)
+            && evidence.record < OWN_REFUSALS
+            && !evidence.is_proven(url)
     }
 
     /// Saves the law before it cuts the rate for `report`, in case the URL proves to be at fault.
@@ -330,7 +328,11 @@ impl Evidence {
                     && kind == Kind::Refusal
                     && self.record < 0
                 {
-                    failed.standing = Standing::Doubtful;
+                    // URLs that this host refused were served later, so a limit is more likely than
+                    // a fault of the URL.
+                    failed.since = next.0;
+                    self.record += 1;
+                    self.failed.sort_unstable();
                     return Fault::Host;
                 }
                 if failed.standing != Standing::Proven && is_again {
