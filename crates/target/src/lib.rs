@@ -4,11 +4,11 @@
 //! three parts, and each is usable without the next:
 //!
 //! ```text
-//!   model   a limit as servers enforce it: time in, verdict out. No clock, no I/O; the simulator runs these too
+//!   model   a limit as servers enforce it: time in, verdict out; also run by the simulator
 //!     |
 //!   server  a town of such hosts over HTTP/1.1, each on its own loopback address, in this process
 //!     |
-//!   judge   what each host saw: accepted, refused, peak in flight, requests during a hold, the best possible time
+//!   judge   what each host saw: accepted, refused, peak in flight, requests in holds, best time
 //! ```
 //!
 //! ```no_run

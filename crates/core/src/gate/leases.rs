@@ -306,8 +306,8 @@ impl Leases {
     }
 
     /// Merges the leases of two states that were one. A lease that both know ends at the later
-    /// expiry, and is at the earlier of its two stages, so that no probe is lost. A lease that ended
-    /// on one side only is still live.
+    /// expiry, and is at the earlier of its two stages, so that no probe is lost. A lease that
+    /// ended on one side only is still live.
     pub(crate) fn join(&mut self, other: &Self) {
         for theirs in &other.live {
             match self.place(theirs.id) {
