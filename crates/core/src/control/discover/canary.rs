@@ -291,7 +291,7 @@ mod tests {
             let most = if early { OUTAGE_SOON } else { OUTAGE_MAX };
             assert!(apart <= most + ROUND_TRIP, "{apart:?}");
         }
-        // An outage of five minutes costs at most fifteen canaries with the first refusal. Later
+        // An outage of five minutes costs the first refusal and at most fourteen canaries. Later
         // there is hardly more than one per minute.
         assert!(asked[14] > at(300.0), "{asked:?}");
         assert!(asked[39] > at(25.0 * 60.0), "{asked:?}");

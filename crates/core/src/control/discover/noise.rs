@@ -13,7 +13,7 @@ use crate::Timestamp;
 
 /// A refusal is alone if so many were served since the one before.
 const ALONE: f64 = 4.0;
-/// Requests served without a refusal that prove their rate.
+/// Requests served within one stage that prove their rate.
 pub(super) const PROOF: u32 = 40;
 /// A proof is worth nothing after this long: limits change.
 const PROOF_LASTS: Duration = Duration::from_mins(15);
