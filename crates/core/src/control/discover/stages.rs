@@ -152,8 +152,8 @@ impl Learning {
         (self.ceiling * (1.0 + x * x * x)).min(RATE_MAX)
     }
 
-    /// Records the current rate as proven once the stage has served [`PROOF`] requests and lasted two
-    /// window lengths. The rate must have set the pace, not the demand or the cap in flight. A
+    /// Records the current rate as proven once the stage has served [`PROOF`] requests and lasted
+    /// two window lengths. The rate must have set the pace, not the demand or the cap in flight. A
     /// refusal that counts as noise does not restart the stage.
     pub(super) fn prove(&mut self, now: Timestamp) {
         let long = now.since(self.stage_began) >= self.window.length * 2;
