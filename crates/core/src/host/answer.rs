@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::crawl_delay::CrawlDelay;
 use crate::Timestamp;
 use crate::gate::{HoldReason, LeaseId, Rate};
 
@@ -26,6 +27,9 @@ pub struct Ask {
     pub bytes: u64,
     /// Whether another key learns from the outcome, and this key is only a limit of the request.
     pub is_limit_only: bool,
+    /// The Crawl-delay that the caller read in the host's robots.txt. The request respects it, and
+    /// it applies to the key once the request is granted. A request that waits changes nothing.
+    pub crawl_delay: Option<CrawlDelay>,
 }
 
 impl Ask {
@@ -76,6 +80,7 @@ impl Default for Ask {
             cost: 1,
             bytes: 0,
             is_limit_only: false,
+            crawl_delay: None,
         }
     }
 }

@@ -69,6 +69,10 @@ impl Host {
         if !ask.is_limit_only {
             self.expect_outcomes(now, config);
         }
+        let crawl_delay = ask.crawl_delay.filter(|_| !ask.is_limit_only);
+        if let Some(wait) = crawl_delay.and_then(|told| self.rest_before(now, told)) {
+            return Decision::Wait(wait);
+        }
         let Bounds { rate, cap, .. } = self.bounds(now, config);
         let (probe, free) = match self.closed_gate(now, cap, config) {
             Err(wait) => return Decision::Wait(wait),
@@ -106,6 +110,9 @@ impl Host {
         }
         if ask.bytes > 0 {
             self.charge_bytes(now, ask.bytes, config);
+        }
+        if let Some(told) = crawl_delay {
+            self.crawl_delay(now, told, config);
         }
         Decision::Granted(Grant {
             lease: lease.id,

@@ -300,10 +300,6 @@ impl Call<'_> {
         let name = inner.signer.sign(self.worker.name(), name);
         let wish = wanted.claim.as_ref().map_or(0, Claim::wish);
         let key = &wanted.keys[0];
-        if let Some(delay) = wanted.crawl_delay {
-            // This cannot fail, because the key exists: it has just granted a permit.
-            let _ = inner.limiter.crawl_delay(key, delay);
-        }
         for (i, permit) in permit.split().enumerate() {
             let number = Number(number.0 + i as u64);
             let start = permit.start().max(now);
