@@ -74,7 +74,7 @@ impl Host {
         }
     }
 
-    /// Returns the wait of a request whose caller read a Crawl-delay that the key does not know yet.
+    /// Returns the wait of a request whose caller read a Crawl-delay that the key does not know.
     ///
     /// It counts from the start of the last request.
     pub(super) fn rest_before(&self, now: Timestamp, told: CrawlDelay) -> Option<Wait> {
