@@ -140,7 +140,7 @@ impl Host {
             report.signal,
             Signal::RateLimited | Signal::Overloaded | Signal::Unreachable | Signal::Blocked
         );
-        let may_be_a_limit = self.may_be_a_limit(report);
+        let may_be_a_limit = bad && self.may_be_a_limit(report);
         let fault = self.weigh(lease.as_ref(), report);
         let fresh =
             bad && fault == Fault::Host && lease.is_some_and(|lease| lease.id.0 >= self.knowing);
@@ -148,10 +148,14 @@ impl Host {
             self.before_cut(report);
         }
         if let Some(lease) = lease {
-            match fault {
-                Fault::Host => self.learn(now, &lease, report, report.signal, fresh, &old),
-                Fault::Page => self.learn(now, &lease, report, Signal::Ok, false, &old),
-                Fault::Outage | Fault::Url => {}
+            let signal = match fault {
+                Fault::Host => Some(report.signal),
+                Fault::Page => Some(Signal::Ok),
+                Fault::Outage | Fault::Url => None,
+            };
+            // One call, which the compiler moves in here.
+            if let Some(signal) = signal {
+                self.learn(now, &lease, report, signal, fresh, &old);
             }
             self.judge(now, &lease, report, fault, config, rng);
         }

@@ -12,6 +12,7 @@
 //! | `span.rs` | the time from now to the time that a header names |
 //! | `block.rs` | challenge and block pages |
 //! | `limit_text.rs` | limits stated in the words of an error page |
+//! | `words.rs` | a search for many words in one pass |
 //! | `resource.rs` | the URL that a report is about |
 //! | `clock.rs` | the server's clock |
 //!
@@ -27,6 +28,7 @@ mod quota;
 mod resource;
 mod retry_after;
 mod span;
+mod words;
 
 use std::time::Duration;
 
