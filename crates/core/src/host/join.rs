@@ -7,7 +7,7 @@
 //! | counts, refusals, strikes, last grant | the larger number of each |
 //! | hold, event | the later |
 //! | breaker, quarantine | open as long as either is |
-//! | law, latencies | those of the slower side; a probe for a higher rate ends; a learned in-flight cap stays |
+//! | law, latencies | those of the slower side, without its probe; the lower in-flight caps |
 //! | URLs that failed | the latest of both; a cut stays even if one side would undo it |
 //! | operator's numbers, busy share | the tighter |
 //! | Crawl-delay | the longer length and the later end |
