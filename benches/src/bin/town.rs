@@ -8,7 +8,7 @@
 //! | option | effect |
 //! | --- | --- |
 //! | `--api` | uses the set without the host that blocks |
-//! | `--seconds N` | gives each host pages for N seconds; *steady* is the use in their second half |
+//! | `--seconds N` | gives each host pages for N seconds; *steady* is the use in the last half |
 //! | `--processes N` | runs COMMAND N times at once, each with its share of the list |
 //! | `--logs DIR` | keeps the hosts' logs in DIR |
 

@@ -426,7 +426,7 @@ fn no_beginning(shared_by: &str, why: &str) -> String {
         // The engine errors that this project knows contain their own hint.
         _ if why.contains("; ") => "",
         STORE => {
-            "; start it, or correct the URL (docs/explanation/fleet.md says what it must allow)"
+            "; start it, or correct the URL (docs/how-to/run-a-fleet.md says what it must allow)"
         }
         _ => token::advice(why),
     };
