@@ -93,7 +93,7 @@ pub(crate) struct Replica {
     pub(crate) is_subscribed: bool,
 }
 
-/// What a replica does with its cell.
+/// The state of a replica's work on its cell.
 enum Phase {
     /// No write is in flight, and one may start.
     Idle,
@@ -142,7 +142,7 @@ impl ReadState {
     }
 }
 
-/// What happens at [`Timer::Attempt`].
+/// The step that a replica takes at [`Timer::Attempt`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attempt {
     /// The queue is served.

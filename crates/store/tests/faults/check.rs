@@ -35,9 +35,8 @@ impl Books {
         of.copied().collect()
     }
 
-    /// P1. The starts in shared time are those of a token bucket. A window W holds at most
-    /// burst + rate x (W + 2 ms). [`politely_core::gate::Pace`] keeps the 2 ms beyond the burst
-    /// for timers.
+    /// P1. The starts in shared time are those of a token bucket. A window W holds at most burst +
+    /// rate x (W + 2 ms). [`politely_core::gate::Pace`] keeps the 2 ms beyond the burst for timers.
     ///
     /// A request may be sent before its start by the drift of its clock over 5 s: 2 s of readings,
     /// 1 s until they are stale, and a horizon of 2 s. It may be sent after its start by `late`,

@@ -1,4 +1,4 @@
-//! What a seed stands for: the nodes, their work, and the faults.
+//! The schedule that a seed stands for: the nodes, their work, and the faults.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub(super) const WIDER: u64 = 1_000_000;
 /// write and its answer, and their background tasks end.
 pub(super) const OPERATED: u64 = 5_000_000;
 
-/// What a restarted engine remembers.
+/// The writes that an engine still has after a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Memory {
     Nothing,
