@@ -153,7 +153,7 @@ fn the_example_shows_every_key_and_is_valid() {
         (as_it_is.timeout, as_it_is.max_body),
         (TIMEOUT_DEFAULT, MAX_BODY_DEFAULT)
     );
-    // With what is commented out as well.
+    // The example must also be valid with all its commented-out settings.
     let whole: String = example
         .lines()
         .map(|line| {

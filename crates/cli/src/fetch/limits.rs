@@ -212,7 +212,7 @@ impl Limits {
                 Err(refusal) => Err(self.refused(refusal)),
             };
         }
-        // Asks the egress whose turn it is, then the others.
+        // This asks the egress that is next in turn, and then the others.
         let mut soonest: Option<Refusal> = None;
         let count = lane.keys.len();
         for egress in (0..count).map(|i| (turn + i) % count) {

@@ -25,10 +25,10 @@ const RETRY_FIRST: Duration = Duration::from_secs(2);
 /// The state of an origin's robots.txt.
 #[derive(Clone, Debug)]
 pub(crate) enum Standing {
-    /// Not fetched: `--no-robots`, or profile `api`.
+    /// The robots.txt is not fetched: `--no-robots`, or profile `api`.
     Off,
     Unknown,
-    /// On its way. `old` is used if it fails.
+    /// A request for the robots.txt is in flight. `old` is used if it fails.
     Asking {
         tries: u32,
         old: Option<Arc<Rules>>,

@@ -25,11 +25,11 @@ const ROBOTS_MAX: usize = 500 * 1024;
 
 /// The next step for a request that came back.
 pub(super) enum After {
-    /// It is retried, but not before this delay.
+    /// The request is retried, but not before this delay.
     Again(Duration),
-    /// It continues at this URL.
+    /// A redirect: the request continues at this URL.
     Onward(Url),
-    /// It is over. With an error, it failed.
+    /// The request is finished. With an error, it failed.
     Over(Option<String>),
 }
 
@@ -166,7 +166,7 @@ struct Last<'a> {
     learned: bool,
     /// The answer shows that the host works.
     served: bool,
-    /// The page never failed before.
+    /// Whether the page never failed before.
     first_try: bool,
 }
 

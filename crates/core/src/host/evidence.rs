@@ -30,7 +30,7 @@ use crate::control::{KeyLaw, Law};
 use crate::gate::{Lease, LeaseId};
 use crate::signal::{Report, Resource, Signal};
 
-/// Number of URLs whose failures are remembered, per host.
+/// Number of failed URLs that are remembered, per host.
 const URLS_MAX: usize = 16;
 /// Number of later requests after which a URL that failed counts as abandoned.
 const STALE_LEASES: u64 = 1_000;

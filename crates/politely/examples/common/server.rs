@@ -22,7 +22,7 @@ use tokio::net::TcpListener;
 
 /// The reqwest of this workspace comes without a TLS provider, and builds no client without one.
 pub(crate) fn tls_provider() {
-    // It may be there already.
+    // The call fails if a provider is already installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 

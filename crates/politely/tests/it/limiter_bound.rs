@@ -331,8 +331,8 @@ async fn who_is_shown_each_key_may_call() {
     assert_eq!(shown, 1);
 }
 
-/// Regression: the list of learned keys grew with every evicted key. It then named the next key in
-/// the same place of the registry as often.
+/// Regression: the list of learned keys grew with every evicted key. The registry reuses a key's
+/// place, and the list then named the new key once for each of its predecessors.
 #[tokio::test(start_paused = true)]
 async fn what_was_learned_is_listed_once() {
     let limiter = bounded(10, steady(10.0));

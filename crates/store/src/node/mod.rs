@@ -93,7 +93,7 @@ pub struct Node {
     unconfirmed: Vec<(Timestamp, usize, PendingGrant)>,
     /// The answers that are ready, with their replica.
     replies: Vec<(usize, Reply)>,
-    /// A replica must be called before the wakeup that the driver knows of.
+    /// Whether a replica must be called before the wakeup that the driver knows.
     has_news: bool,
     subscriptions: Subscriptions,
     last_ticket: Ticket,

@@ -92,8 +92,8 @@ impl Replica {
 
     /// Returns whether a heartbeat is needed before the next write.
     ///
-    /// Either another node knows a later epoch, or the engine has lost something that our epoch
-    /// does not tell of yet.
+    /// Either another node knows a later epoch, or the engine has lost something that this node's
+    /// epoch does not show yet.
     fn is_clock_in_doubt(&self, context: &NodeContext) -> bool {
         let doubted_at = if self.known.record.head.epoch > context.clock.number() {
             self.known.heard_at
@@ -229,8 +229,9 @@ impl Replica {
 
 /// Begins a cell that the engine does not hold.
 ///
-/// After a loss it may be a forgotten one, whose last permits have yet to start. `is_lost` tells
-/// that this one is, even if the epoch does not tell yet.
+/// After a loss, the engine may have forgotten the cell, and the last permits of that cell may have
+/// yet to start. `is_lost` is true if this cell was forgotten, even if the epoch does not show it
+/// yet.
 fn begin_cell(record: &mut Record, context: &NodeContext, now: Timestamp, is_lost: bool) {
     let lost_at = if is_lost { now } else { context.clock.began() };
     record.born = now;

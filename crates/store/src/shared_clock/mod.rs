@@ -289,8 +289,8 @@ impl SharedClock {
         })
     }
 
-    /// Returns whether this node has not seen the engine for so long that its clock may have done
-    /// anything.
+    /// Returns whether this node has not seen the engine for [`STALL`] or longer. The engine's
+    /// clock may then have been set to anything.
     fn was_away(&self, reading: &Reading) -> bool {
         self.last
             .is_none_or(|last| reading.sent.since(last.came) >= STALL)
@@ -359,8 +359,8 @@ impl SharedClock {
         } else {
             let left = step.saturating_add(absorbed);
             let hidden = self.last.map_or(0, |last| hidden(&last, reading));
-            // A node that had to put time back raised the number. Time stays put back, since
-            // permits granted afterwards follow it.
+            // If another node put time back, it raised the number. Time then stays put back,
+            // because permits that were granted afterwards follow it.
             let was_put_back = left < 0 && next.number > number(self.known.as_ref());
             let is_unseen =
                 absorbed == 0 || (left.abs() > as_micros(STEP) + hidden && !was_put_back);

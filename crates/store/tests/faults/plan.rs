@@ -33,7 +33,7 @@ pub(super) struct Lives {
 /// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// The engine stalls for this long and then carries out what it was asked.
+    /// The engine stalls for this long, and then carries out the calls that came meanwhile.
     Stall(Micros),
     /// The engine is killed and starts again after this long.
     Restart(Memory, Micros),
