@@ -89,7 +89,7 @@ fn speed(politely: &Path) {
     }
 }
 
-/// The minimal client: it sends a request, reads the body and repeats.
+/// Runs the minimal client, which sends a request, reads the body and repeats.
 fn bare(server: SocketAddr, threads: usize) -> Round {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)

@@ -111,7 +111,7 @@ pub struct Write {
     pub value: Vec<u8>,
     /// The engine may delete the cell if it is not changed for this long.
     pub keep: Duration,
-    /// The engine sends a notice to the subscribers of the cell.
+    /// Whether the engine sends a notice to the subscribers of the cell.
     pub notify: bool,
 }
 

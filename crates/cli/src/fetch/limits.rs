@@ -37,7 +37,7 @@ pub(crate) struct Limits {
     egresses: Vec<String>,
     turn: AtomicUsize,
     per_host: usize,
-    /// Each request is recorded before it leaves.
+    /// Whether each request is recorded before it leaves.
     is_kept: bool,
     /// The burst of a host's key, if nothing else is set.
     burst: f64,

@@ -133,9 +133,9 @@ impl Standing {
 pub(crate) struct Unusable<'a> {
     /// The reason in the result of each URL that fails because of it.
     pub(crate) why: &'a str,
-    /// Further fetches are useless.
+    /// Whether further fetches are useless.
     pub(crate) for_good: bool,
-    /// It is worth more tries than [`TRIES_MAX`], since its host may be down.
+    /// Whether the fetch is worth more tries than [`TRIES_MAX`], because the host may be down.
     pub(crate) patient: bool,
     /// The time before which the server wants no request.
     pub(crate) not_before: Timestamp,

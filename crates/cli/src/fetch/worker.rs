@@ -162,9 +162,9 @@ struct Last<'a> {
     report: &'a Report,
     came: &'a Came,
     url: &'a Url,
-    /// The key's state is worth storing.
+    /// Whether the key's state is worth storing.
     learned: bool,
-    /// The answer shows that the host works.
+    /// Whether the answer shows that the host works.
     served: bool,
     /// Whether the page never failed before.
     first_try: bool,

@@ -254,7 +254,7 @@ fn within_profile(wish: Setpoint, limits: &Limits) -> Setpoint {
 pub(super) struct Bounds {
     pub(super) rate: Rate,
     pub(super) cap: u32,
-    /// Profile, operator or busy share bind below the law's rate. Outcomes then teach the law
-    /// nothing about a higher one.
+    /// Whether profile, operator or busy share bound the rate below the law's. Outcomes then teach
+    /// the law nothing about a higher rate.
     pub(super) law_is_bound: bool,
 }

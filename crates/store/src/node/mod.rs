@@ -60,7 +60,7 @@ pub struct NodeOptions {
     pub config: Arc<Config>,
     /// The number of keys above which idle keys are dropped from memory.
     pub keys_max: usize,
-    /// While the engine is unavailable, every node goes on with its share of each key.
+    /// Whether every node goes on with its share of each key while the engine is unavailable.
     pub shares_when_unavailable: bool,
 }
 

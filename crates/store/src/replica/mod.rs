@@ -87,9 +87,9 @@ pub(crate) struct Replica {
     pace: WritePace,
     /// The state from before this process was restarted, for an engine that does not hold the key.
     pub(crate) remembered: Option<Box<Host>>,
-    /// The state has learned something since it was last saved.
+    /// Whether the state has learned something since it was last saved.
     pub(crate) has_learned: bool,
-    /// Notices of the cell are subscribed to.
+    /// Whether the node is subscribed to notices of the cell.
     pub(crate) is_subscribed: bool,
 }
 

@@ -84,7 +84,7 @@ pub(crate) struct SharedClock {
     last: Option<Reading>,
     /// The local time since when the epoch lists this node.
     listed_since: Option<Timestamp>,
-    /// The last heartbeat confirmed the known epoch.
+    /// Whether the last heartbeat confirmed the known epoch.
     is_settled: bool,
     writes: u64,
     /// The number of times that shared time was corrected.
@@ -107,9 +107,10 @@ struct Reading {
 pub(crate) struct Observation {
     /// A write of the epoch's cell. The next heartbeat shows whether it succeeded.
     pub(crate) write: Option<Write>,
-    /// The engine has lost writes, so all known records must be compared with the engine's.
+    /// Whether the engine has lost writes. All known records must then be compared with the
+    /// engine's.
     pub(crate) new_epoch: bool,
-    /// The next heartbeat must be sent at once, to confirm the write.
+    /// Whether the next heartbeat must be sent at once, to confirm the write.
     pub(crate) again: bool,
 }
 
