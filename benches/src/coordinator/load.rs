@@ -1,7 +1,7 @@
 //! A caller that measures a coordinator. It builds its requests once and fills in the permits of
 //! the previous answer. It searches answers for permits instead of parsing the JSON. It shares two
-//! cores with the server that it measures, so its own CPU time should be small, and it is the same
-//! for the peer.
+//! cores with the server that it measures, so its own CPU time should be small. It is the same for
+//! the peer.
 
 use std::io::Write;
 use std::net::SocketAddr;

@@ -7,8 +7,8 @@
 //! itself, from the same bytes.
 //!
 //! An adapter implements [`Engine`] and knows nothing else of this crate. The caller batches the
-//! calls, limits their time, finds out what a restarted engine may have lost, polls now and then in
-//! case a notice is lost, and subscribes again after a subscription failed or ended.
+//! calls and limits their time. It finds out what a restarted engine may have lost. It polls now
+//! and then in case a notice is lost, and subscribes again after a subscription failed or ended.
 //!
 //! | engine | where |
 //! | --- | --- |

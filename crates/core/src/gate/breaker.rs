@@ -17,7 +17,8 @@ use serde::{Deserialize, Serialize};
 use crate::{Rng, Timestamp};
 
 /// Upper bound of the factor that lengthens a rest. The lower bound is 1, so a rest is never
-/// shorter than configured, and the processes of a fleet do not return at the same moment.
+/// shorter than configured. The jitter keeps the processes of a fleet from returning at the same
+/// moment.
 const REST_JITTER: f64 = 1.1;
 
 /// When a breaker trips and how long it rests.

@@ -1,8 +1,8 @@
 //! The Crawl-delay of robots.txt: how long a host wants to rest after each request.
 //!
 //! A worker that has read the file reports the delay to the key. From then on the key has one
-//! request in flight at a time, and the next request of any worker waits for the delay after the
-//! end of the last one.
+//! request in flight at a time. The next request of any worker waits until the delay has passed
+//! since the end of the last one.
 //!
 //! Workers may have read different delays. The largest one that is still fresh counts. After that
 //! one is stale, a smaller one must be reported again. The delay is an upper bound beside those of

@@ -1,8 +1,8 @@
 //! The clock that all nodes of one engine agree on, and whether the engine has lost writes.
 //!
-//! One cell holds the *epoch*: a number that grows whenever writes may have been lost (the engine
-//! was restarted, another server took over, or the cell itself is gone), and the offset of shared
-//! time from the engine's clock. The offset absorbs what happens to the engine:
+//! One cell holds the *epoch*: a number, and the offset of shared time from the engine's clock. The
+//! number grows whenever writes may have been lost: the engine was restarted, another server took
+//! over, or the cell itself is gone. The offset absorbs what happens to the engine:
 //!
 //! - While the engine stalls, shared time stands still for all nodes. No lease expires and no token
 //!   is added meanwhile.
