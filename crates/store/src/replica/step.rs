@@ -184,7 +184,8 @@ impl Replica {
     fn write_nothing(&mut self, record: Record, moment: Moment) -> Action {
         self.pace.tried_since = None;
         if self.pending.is_empty() {
-            // The gates have counted tokens and leases up to now. That goes with the next write.
+            // The gates have counted tokens and leases up to now. The next write contains these
+            // counts.
             self.known.record = record;
             self.pending.clear_applied();
             self.known.time = moment.now;

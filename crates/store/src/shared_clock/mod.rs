@@ -369,7 +369,7 @@ impl SharedClock {
         };
         let Some(error) = error else { return };
         next.ahead = next.ahead.saturating_sub(error);
-        // Shared time is now another than a node thinks that does not know of this correction.
+        // A node that does not know of this correction now has a wrong shared time.
         if (was_away || absorbed != 0) && !is_new {
             next.number = above(next.number, reading.time);
         }
