@@ -86,7 +86,7 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) memory: bool,
     /// Share all keys with other coordinators, in cells of the engine at URL (redis://…;
-    /// docs/explanation/fleet.md); --state keeps what was learned in DIR too
+    /// docs/how-to/run-a-fleet.md); --state keeps what was learned in DIR too
     #[arg(long, value_name = "URL", conflicts_with = "memory")]
     pub(crate) store: Option<String>,
     /// While that engine is unavailable: grant nothing (closed), or let each process use its share
@@ -100,8 +100,8 @@ pub(crate) struct ServeArgs {
         conflicts_with = "memory"
     )]
     pub(crate) store_away: StoreAway,
-    /// What an answered call survives: kill -9 (kill), or also a power loss (power), which costs an
-    /// fsync per call that grants or ends permits
+    /// The failures that an answered call survives: kill -9 (kill), or also a power loss (power),
+    /// which costs an fsync per call that grants or ends permits
     #[arg(
         long,
         value_enum,

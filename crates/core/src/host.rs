@@ -90,10 +90,10 @@ impl Host {
         }
     }
 
-    /// Handles the outcome of a permit's request.
+    /// Handles the outcome of a permit's request and frees its slot.
     ///
-    /// A late or repeated report releases no slot and moves no rate. A server's Retry-After is kept
-    /// even then.
+    /// A late or repeated report frees no slot and does not change the rate. Its Retry-After still
+    /// counts.
     pub fn report(
         &mut self,
         now: Timestamp,
@@ -108,10 +108,10 @@ impl Host {
         self.teach(now, lease, report, config, rng)
     }
 
-    /// Handles the head of a response, and leaves the slot taken until [`Host::release`].
+    /// Handles the head of a response. The slot stays taken until [`Host::release`], because a
+    /// server counts a request until its body is sent.
     ///
-    /// The law learns at once. The slot stays taken because a server counts a request until its
-    /// body is sent. Otherwise this is [`Host::report`].
+    /// The law learns at once. Otherwise this is [`Host::report`].
     pub fn hear(
         &mut self,
         now: Timestamp,
@@ -386,7 +386,7 @@ impl Host {
         });
     }
 
-    /// Updates the strikes, the busy share, the breaker and the quarantine.
+    /// Updates the count of refusals, the busy share, the breaker and the quarantine.
     fn judge(
         &mut self,
         now: Timestamp,

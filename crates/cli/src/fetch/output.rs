@@ -40,7 +40,7 @@ pub(crate) struct Row<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
     Yes,
-    /// It could not be written. Standard error says so once.
+    /// The row could not be written. Standard error says so once.
     Lost,
     /// The row is written, but the journal does not record that the URL is finished.
     Unrecorded,

@@ -76,7 +76,7 @@ fn where_nothing_is_learned_an_operators_number_is_the_rate() {
         config.law = law;
         assert_eq!([tenths(&config, 5.0), tenths(&config, 0.5)], [50, 5]);
     }
-    // A learning law starts at 1 and may not pass 10.
+    // The rate of this law starts at 1 and is at most 10.
     let config = Config::crawler();
     assert_eq!([tenths(&config, 50.0), tenths(&config, 0.5)], [10, 5]);
 }

@@ -29,8 +29,8 @@ use super::wanted::{Quick, Wanted};
 use super::wishes::Claim;
 use crate::watch::Worker;
 
-/// The most items that wait at a time, over all calls. Each needs about 2 KB. Beyond the cap,
-/// callers are told when to retry.
+/// The most items that wait at a time, over all calls. Each needs about 2 KB. Beyond the cap, the
+/// answer is a time to retry.
 const WAITING_MAX: usize = 1 << 18;
 /// The time for the engine to answer. After that it counts as unavailable.
 pub(super) const ENGINE_TIME: Duration = Duration::from_secs(1);

@@ -498,7 +498,7 @@ pub(crate) enum NotSet {
     Wrong(wire::Error),
     /// The change was not made, because it could not have been kept.
     Refused(String),
-    /// The change may be in force, and may be lost.
+    /// The change may be in force, but it was not confirmed and may be lost.
     Unkept(String),
 }
 
