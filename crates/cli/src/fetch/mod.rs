@@ -69,7 +69,7 @@ const SENT: &str = "sent.log";
 pub(crate) fn run(args: FetchArgs) -> Result<Exit, Wrong> {
     let settings = Settings::layered(args.config.as_deref(), args.knobs)?;
     if args.urls.iter().any(|given| input::is_list(given)) {
-        eprintln!("hint: a list of URLs goes to --input FILE");
+        crate::log::say("hint: a list of URLs goes to --input FILE");
     }
     let sources = Sources::open(&args.urls, args.input.as_deref())?;
     Ok(fetch(settings, sources)?.exit)

@@ -251,10 +251,10 @@ impl Inner {
     /// Reports the error once per run, since a full disk would repeat it for every URL.
     fn complain(&mut self, name: &str, why: &io::Error) {
         if self.lost == 0 {
-            eprintln!(
+            crate::log::say(&format!(
                 "error: {name}: {}; the run goes on, these results are not kept",
                 io_words(why)
-            );
+            ));
         }
     }
 }
