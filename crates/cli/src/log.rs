@@ -79,8 +79,8 @@ pub(crate) fn say(message: &str) {
 /// Returns a message in the form of the log. The prefix `error: ` sets the level of a JSON line.
 pub(crate) fn line(message: &str) -> Cow<'_, str> {
     if is_json() {
-        let fields = serde_json::json!({ "message": plain(message).1 });
-        Cow::Owned(json_line(plain(message).0, &fields))
+        let (level, text) = plain(message);
+        Cow::Owned(json_line(level, &serde_json::json!({ "message": text })))
     } else {
         Cow::Borrowed(message)
     }

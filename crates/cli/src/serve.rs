@@ -27,6 +27,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         bind: args.bind,
         token: tokens(args.token_file.as_deref())?,
         certificate: certificate(args),
+        commit: crate::build::COMMIT,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -60,7 +61,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         let _ = coordinator.refresh_config().await;
         let server = Server::bind(coordinator, options).await;
         let server = server.map_err(|why| Wrong(why.to_string()))?;
-        let server = server.commit(crate::build::COMMIT).caps(Caps {
+        let server = server.caps(Caps {
             peer_connections: args.peer_connections as usize,
             waiting: args.waiting as usize,
             ..Caps::default()

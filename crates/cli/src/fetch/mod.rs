@@ -6,7 +6,7 @@
 //! | `frontier`, `lane`, `pending` | choose the next request |
 //! | `retry`, `outage` | decide what follows a request that failed |
 //! | `limits` | asks for permits |
-//! | `engine`, `worker`, `client`, `ways`, `connection`, `cookies`, `body` | send requests, read answers |
+//! | `engine`, `worker`, `client`, `ways`, `connection`, `cookies`, `body` | send and read |
 //! | `robots` | obeys each origin's robots.txt |
 //! | `output`, `journal`, `sent`, `recover`, `store`, `save` | write results and stored state |
 //! | `progress`, `summary`, `talk`, `failures` | tell the user about the run |

@@ -36,7 +36,8 @@ pub(super) async fn ready(State(api): State<Api>) -> Result<&'static str, Wrong>
 ))]
 pub(super) async fn metrics(State(api): State<Api>) -> Response {
     let coordinator = api.coordinator.clone();
-    match tokio::task::spawn_blocking(move || crate::watch::scrape(&coordinator)).await {
+    let scrape = move || crate::watch::scrape(&coordinator, api.commit);
+    match tokio::task::spawn_blocking(scrape).await {
         Ok(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
         Err(_) => Wrong::new(
             StatusCode::INTERNAL_SERVER_ERROR,

@@ -36,8 +36,8 @@ pub(super) struct Wanted<'a> {
     pub(super) claim: Option<Claim<'a>>,
     /// The latest start, from now.
     pub(super) patience: Duration,
-    /// The end of the item's own Crawl-delay after the key's last request. The key does not know
-    /// this delay yet.
+    /// The end of the item's own Crawl-delay after the key's last request. Until then the item is
+    /// not in the key's queue, because others do not have to keep a delay that no grant brought.
     pub(super) rests_until: Timestamp,
 }
 

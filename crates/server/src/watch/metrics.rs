@@ -20,7 +20,6 @@ use crate::coordinator::Coordinator;
 const TOP: usize = 10;
 
 static RECORDER: OnceLock<Option<(PrometheusHandle, Histograms)>> = OnceLock::new();
-static COMMIT: OnceLock<&'static str> = OnceLock::new();
 
 /// The help text of each counter and gauge.
 const HELP: [(&str, &str); 39] = [
@@ -180,20 +179,15 @@ pub(crate) fn install() {
     });
 }
 
-/// Sets the commit in `politely_build_info`. The first call decides.
-pub(crate) fn set_commit(commit: &'static str) {
-    let _ = COMMIT.set(commit);
-}
-
 /// Returns the text of a scrape. It is slow with a million keys, so it must not run on an async
 /// thread.
 ///
 /// The series of the process are missing if another recorder was installed before the server.
-pub(crate) fn scrape(coordinator: &Coordinator) -> String {
+pub(crate) fn scrape(coordinator: &Coordinator, commit: &'static str) -> String {
     let recorder = PrometheusBuilder::new().build_recorder();
     describe(&recorder);
     let handle = recorder.handle();
-    ::metrics::with_local_recorder(&recorder, || emit(coordinator));
+    ::metrics::with_local_recorder(&recorder, || emit(coordinator, commit));
     let mut text = handle.render();
     process::render_cpu(&mut text);
     if let Some((handle, histograms)) = RECORDER.get().and_then(Option::as_ref) {
@@ -218,9 +212,8 @@ fn describe(recorder: &impl Recorder) {
 }
 
 /// Hands the totals and the present state to the recorder.
-fn emit(coordinator: &Coordinator) {
+fn emit(coordinator: &Coordinator, commit: &'static str) {
     let (limiter, watch) = (coordinator.limiter(), coordinator.watch());
-    let commit = COMMIT.get().copied().unwrap_or("unknown");
     ::metrics::gauge!(
         "politely_build_info", "version" => env!("CARGO_PKG_VERSION"), "commit" => commit
     )

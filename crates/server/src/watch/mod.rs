@@ -22,7 +22,7 @@ use politely::wire::{Decision, Event, EventKind, KeyState, Point};
 use politely::{Directions, Limiter, Stats};
 use tokio::sync::broadcast;
 
-pub(crate) use metrics::{install, scrape, set_commit};
+pub(crate) use metrics::{install, scrape};
 use outcomes::Outcomes;
 use past::Pasts;
 pub(crate) use past::STEP;

@@ -18,10 +18,7 @@ pub(super) fn render_cpu(text: &mut String) {
 mod linux {
     use std::fmt::Write;
 
-    use procfs::process::{LimitValue, Process, Stat};
-
-    /// The unit of times in `/proc`: 100 ticks per second on all architectures of Linux.
-    const TICKS_PER_SECOND: f64 = 100.0;
+    use procfs::process::{LimitValue, Process};
 
     pub(super) fn emit() {
         let Ok(process) = Process::myself() else {
@@ -31,7 +28,8 @@ mod linux {
             let resident = stat.rss.saturating_mul(procfs::page_size());
             ::metrics::gauge!("process_resident_memory_bytes").set(resident as f64);
             ::metrics::gauge!("process_virtual_memory_bytes").set(stat.vsize as f64);
-            if let Some(start) = start_time_seconds(&stat) {
+            if let Ok(boot) = procfs::boot_time_secs() {
+                let start = boot as f64 + seconds(stat.starttime);
                 ::metrics::gauge!("process_start_time_seconds").set(start);
             }
         }
@@ -51,7 +49,7 @@ mod linux {
         let Ok(stat) = Process::myself().and_then(|process| process.stat()) else {
             return;
         };
-        let seconds = (stat.utime + stat.stime) as f64 / TICKS_PER_SECOND;
+        let seconds = seconds(stat.utime + stat.stime);
         // Writing to a `String` cannot fail.
         let _ = writeln!(
             text,
@@ -61,11 +59,8 @@ mod linux {
         );
     }
 
-    /// Returns the start of the process, in seconds since the Unix epoch.
-    fn start_time_seconds(stat: &Stat) -> Option<f64> {
-        let text = std::fs::read_to_string("/proc/stat").ok()?;
-        let boot = text.lines().find_map(|line| line.strip_prefix("btime "))?;
-        let boot: f64 = boot.trim().parse().ok()?;
-        Some(boot + stat.starttime as f64 / TICKS_PER_SECOND)
+    /// Returns the seconds of a time in `/proc`.
+    fn seconds(ticks: u64) -> f64 {
+        ticks as f64 / procfs::ticks_per_second() as f64
     }
 }

@@ -61,8 +61,8 @@ async fn told_by_one_it_holds_for_all() {
     assert_eq!(tenths(explained.rate), 10);
 }
 
-/// Regression: both rested after the same last request, then both left at once, because the key
-/// learned the delay only after the second grant.
+/// All of them rest after the same last request, and then wait in the key's queue. The grants of
+/// two coordinators are tested in `shared`.
 #[tokio::test(start_paused = true)]
 async fn two_that_read_it_at_the_same_time_do_not_leave_together() {
     let coordinator = coordinator(quick());
