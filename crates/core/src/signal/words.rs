@@ -6,6 +6,9 @@
 //! has a title, so the groups of a word that begins with a tag are taken behind the tag. A bit set
 //! tells whether a group of the text may be one of them, which costs an ordinary page about two
 //! instructions a byte. The tables are built by the compiler.
+//!
+//! An automaton of the crate `aho-corasick` would replace this file. With it, the row `classify` of
+//! `scripts/guard` counted 2,827 instructions instead of 932.
 
 /// Length of a group, and the distance of two positions that are looked at.
 const GROUP: usize = 4;
