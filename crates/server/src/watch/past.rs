@@ -14,6 +14,8 @@ use politely::core::key::Key;
 use politely::core::signal::{Report, Signal};
 use politely::wire::{Decision, Point};
 
+use super::table::largest;
+
 /// The length of a step.
 pub(crate) const STEP: Duration = Duration::from_secs(10);
 /// The number of steps that are kept.
@@ -142,18 +144,17 @@ impl Pasts {
 
     /// Returns the keys with the most grants per second in the last full step, at most `most`.
     pub(crate) fn busiest(&self, now: Timestamp, most: usize) -> Vec<(Key, f64)> {
-        let mut rates = Vec::new();
+        let mut grants = Vec::new();
         for shard in &self.shards {
             for (key, past) in &*shard.lock() {
                 let granted = past.granted_in_last_step(now);
                 if granted > 0 {
-                    rates.push((key.clone(), f64::from(granted) / STEP.as_secs_f64()));
+                    grants.push((granted, key.clone()));
                 }
             }
         }
-        rates.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-        rates.truncate(most);
-        rates
+        let per_second = |(granted, key)| (key, f64::from(granted) / STEP.as_secs_f64());
+        largest(grants, most).map(per_second).collect()
     }
 
     fn shard(&self, key: &Key) -> MutexGuard<'_, Shard> {

@@ -218,11 +218,11 @@ impl Table {
 }
 
 /// Returns the `most` largest values, the largest first.
-fn largest<T: Ord + Copy>(
-    mut values: Vec<(T, &Key)>,
+pub(super) fn largest<T: Ord, K: Ord>(
+    mut values: Vec<(T, K)>,
     most: usize,
-) -> impl Iterator<Item = (T, &Key)> {
-    let order = |a: &(T, &Key), b: &(T, &Key)| b.0.cmp(&a.0).then_with(|| a.1.cmp(b.1));
+) -> impl Iterator<Item = (T, K)> {
+    let order = |a: &(T, K), b: &(T, K)| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1));
     if most < values.len() {
         values.select_nth_unstable_by(most, order);
         values.truncate(most);
