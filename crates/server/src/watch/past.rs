@@ -12,7 +12,7 @@ use politely::core::Timestamp;
 use politely::core::control::Latency;
 use politely::core::key::Key;
 use politely::core::signal::{Report, Signal};
-use politely::wire::{Decision, Point};
+use politely_api::wire::{Decision, Point};
 
 /// The length of a step.
 pub(crate) const STEP: Duration = Duration::from_secs(10);
