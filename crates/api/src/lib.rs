@@ -32,8 +32,8 @@
 //!   unavailable.
 //! - To see how the coordinator answers a call, read `politely-server`: `api/calls.rs` answers
 //!   `acquire`.
-//! - For a worker in another language, read `docs/reference/coordinator.md` or the OpenAPI document
-//!   of a coordinator. The schemas in it come from this crate's feature `openapi`.
+//! - For a worker in another language, read `docs/reference/coordinator.md`, or
+//!   `/api/v1/openapi.json` of a coordinator. Its schemas come from this crate's feature `openapi`.
 
 #[cfg(feature = "client")]
 pub mod client;
