@@ -3,15 +3,15 @@
 
 use std::collections::VecDeque;
 
-use politely::wire::{
+use politely_api::wire::{
     FleetStats, KeyDetail, KeyPage, KeyPatch, KeyRow, KeyState, KeysQuery, SortBy,
 };
 use ratatui::crossterm::event::KeyEvent;
 use ratatui::layout::Size;
 
-use super::client::Fault;
 use super::columns;
 use super::draw;
+use super::fault::Fault;
 use super::poll::{Seen, Shown, Wanted};
 
 /// The number of samples of the fleet's rates for the small curves, one per second.

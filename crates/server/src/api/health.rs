@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use politely::wire::Problem;
+use politely_api::wire::Problem;
 
 use super::Api;
 use super::problem::Wrong;

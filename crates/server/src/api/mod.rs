@@ -27,7 +27,7 @@ use std::sync::Arc;
 use axum::body::Bytes;
 use axum::http::header;
 use axum::routing::get;
-use politely::wire::{KeyState, SortBy};
+use politely_api::wire::{KeyState, SortBy};
 use serde_json::Value;
 use tokio::sync::watch;
 use utoipa::OpenApi;

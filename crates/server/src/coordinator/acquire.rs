@@ -17,8 +17,8 @@ use futures_util::{FutureExt, StreamExt};
 use politely::core::Timestamp;
 use politely::core::gate::grace;
 use politely::core::key::Key;
-use politely::wire::{self, Answer, Item, RefusedCode, Want};
 use politely::{AcquireError, Permit, Reason, Refusal, RefusalReason, Turn};
+use politely_api::wire::{self, Answer, Item, RefusedCode, Want};
 
 use super::Coordinator;
 use super::keep::Leaving;

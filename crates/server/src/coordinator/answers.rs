@@ -6,7 +6,7 @@
 //! A hash table would cost a cache miss for each of them.
 
 use politely::core::Timestamp;
-use politely::wire::Next;
+use politely_api::wire::Next;
 
 /// Places per shard of the permits. With four answers each, the table has 64 k answers in all,
 /// which is enough for repeated reports.

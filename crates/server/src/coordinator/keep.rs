@@ -12,7 +12,7 @@ use std::time::Duration;
 use politely::core::Timestamp;
 use politely::core::host::Host;
 use politely::core::key::Key;
-use politely::wire::{self, Answer, ConfigPatch};
+use politely_api::wire::{self, Answer, ConfigPatch};
 
 use super::names::Number;
 use super::operate::NotSet;

@@ -37,8 +37,8 @@ use politely::core::key::{Key, KeyKind};
 use politely::core::retry::{BudgetRule, Policy};
 use politely::core::signal::Classifier;
 use politely::shared::Away;
-use politely::wire::ConfigPatch;
 use politely::{Budgets, Clock, Limiter};
+use politely_api::wire::ConfigPatch;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 

@@ -10,11 +10,11 @@ use politely::core::control::{LawChoice, LawConfig, UnknownLaw};
 use politely::core::gate::HoldReason;
 use politely::core::host::Source;
 use politely::core::key::Key;
-use politely::wire::{
+use politely::{Explanation, OperatorNumbers};
+use politely_api::wire::{
     self, Apply, Cancelled, Change, ConfigBody, ConfigPatch, Crawling, CrawlingPatch, EventKind,
     KeyPatch, LawInForce, NumberInForce, Outstanding, Renewed, RenewedPermit, SetBy,
 };
-use politely::{Explanation, OperatorNumbers};
 
 use super::names::Number;
 use super::permits::Entry;

@@ -10,7 +10,7 @@ use politely::core::signal::{
     BODY_SCANNED, COUNT_MAX, Failure, Outcome, Quota, Report, Resource, SPAN_MAX, Signal, WAIT_MAX,
 };
 use politely::wall_clock;
-use politely::wire::{self, Meaning, Next, Told, ToldAnswer};
+use politely_api::wire::{self, Meaning, Next, Told, ToldAnswer};
 
 use super::answers::Answered;
 use super::keep::Aftermath;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use politely::core::config::Config;
 use politely::core::key::Key;
-use politely::wire::{Answer, Grant, Item, KeyPatch, Next, Told, ToldAnswer, Want};
 use politely::{Clock, Explanation};
+use politely_api::wire::{Answer, Grant, Item, KeyPatch, Next, Told, ToldAnswer, Want};
 
 use super::{Aftermath, Coordinator, Settings};
 use crate::watch::Worker;

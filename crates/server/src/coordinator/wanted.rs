@@ -7,8 +7,8 @@ use politely::core::Timestamp;
 use politely::core::gate::HoldReason;
 use politely::core::host::CRAWL_DELAY_MAX;
 use politely::core::key::Key;
-use politely::wire::{self, Item};
 use politely::{Ask, CrawlDelay, Reason, Refusal, Turn};
+use politely_api::wire::{self, Item};
 use smallvec::SmallVec;
 use url::Url;
 

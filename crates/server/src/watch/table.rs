@@ -8,8 +8,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use politely::core::Timestamp;
 use politely::core::key::Key;
-use politely::wire::{KeyPage, KeyRow, KeyState, KeysQuery, SortBy};
 use politely::{Explanation, Limiter, Reason};
+use politely_api::wire::{KeyPage, KeyRow, KeyState, KeysQuery, SortBy};
 
 use crate::coordinator::{finite, ms_up};
 

@@ -15,7 +15,7 @@ use politely::Clock;
 use politely::core::Timestamp;
 use politely::core::config::Config;
 use politely::core::control::LawConfig;
-use politely::wire::{Acquired, Answer};
+use politely_api::wire::{Acquired, Answer};
 use politely_server::store::Store;
 use politely_server::{Coordinator, Options, Server, Settings};
 use serde_json::{Value, json};

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::process::{Child, Stdio};
 use std::time::Instant;
 
-use politely::wire::{Acquired, Answer, Cancelled, KeyDetail, KeyState, Renewed, Reported};
+use politely_api::wire::{Acquired, Answer, Cancelled, KeyDetail, KeyState, Renewed, Reported};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use parking_lot::Mutex;
 use politely::cells::{Engine, EngineError, Heartbeat, Memory, OnNotice, Pending, Write, Written};
 use politely::shared::Away;
-use politely::wire::{Change, ConfigPatch, CrawlingPatch};
+use politely_api::wire::{Change, ConfigPatch, CrawlingPatch};
 
 use super::super::operate::NotSet;
 use super::*;
