@@ -291,6 +291,10 @@ async fn a_refused_page_waits_alone() {
 }
 
 /// RFC 9110, section 10.2.3: the wait that a redirect names is for its target alone.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the clock of the runtime is virtual"
+)]
 #[tokio::test(start_paused = true)]
 async fn a_redirects_retry_after_delays_its_target() {
     let inner = tower::service_fn(|request: Request<Empty<Bytes>>| async move {
