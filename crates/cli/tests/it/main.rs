@@ -21,6 +21,7 @@ mod language;
 mod misbehaving;
 mod no_effect;
 mod python_client;
+mod real_peers;
 mod resume;
 mod run;
 mod secrets;

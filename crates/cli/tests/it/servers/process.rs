@@ -142,7 +142,7 @@ impl Drop for Server {
 
 /// Returns when every address accepts a connection; says which server failed, and what it said, if
 /// one does not.
-pub(super) fn wait_until_ready(
+pub(crate) fn wait_until_ready(
     servers: &mut [Server],
     addresses: impl Iterator<Item = SocketAddr>,
 ) {
