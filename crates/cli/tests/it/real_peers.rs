@@ -15,8 +15,9 @@ use crate::run::{Said, politely, run};
 use crate::servers::process::{Server, free_place, tool, wait_until_ready};
 use crate::servers::repository;
 
-/// Requests that the peer's limit is tested with.
-const PAGES: usize = 12;
+/// Requests that the peer's limit is tested with, at twelve a second. They take longer than the
+/// second in which Apache refuses nothing.
+const PAGES: usize = 24;
 
 struct Peer {
     name: &'static str,
@@ -167,7 +168,7 @@ fn check(peer: &Peer) {
         assert_eq!(row["attempts"], 1, "{}: {row}", peer.name);
     }
 
-    let said = fetch(&url("limited"), &["--rate", "20"], PAGES);
+    let said = fetch(&url("limited"), &["--rate", "12"], PAGES);
     let mut refused = 0;
     for row in rows(peer, &said, PAGES) {
         let count = |field: &str| row[field].as_u64().expect("a count");
