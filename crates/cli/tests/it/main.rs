@@ -24,6 +24,7 @@ mod metrics;
 mod misbehaving;
 mod no_effect;
 mod python_client;
+mod real_peers;
 mod resume;
 mod run;
 mod secrets;

@@ -314,6 +314,7 @@ impl Call<'_> {
                 until: start + lease,
                 interval,
                 slots,
+                resource: wanted.resource.filter(|_| slots == 1),
             };
             inner.permits.put(number, out);
             self.granted.push(Leaving {

@@ -196,6 +196,7 @@ impl Coordinator {
                 until: start + lease,
                 interval: Duration::ZERO,
                 slots: 1,
+                resource: None,
             };
             self.0.permits.put(number, out);
         }

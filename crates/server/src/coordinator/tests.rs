@@ -13,6 +13,7 @@ use super::{Aftermath, Coordinator, Settings};
 use crate::watch::Worker;
 
 mod adoption;
+mod bad_pages;
 mod crawl_delay;
 mod durable;
 mod given_up;

@@ -7,6 +7,7 @@ use politely::core::Timestamp;
 use politely::core::gate::HoldReason;
 use politely::core::host::CRAWL_DELAY_MAX;
 use politely::core::key::Key;
+use politely::core::signal::Resource;
 use politely::{Ask, CrawlDelay, Reason, Refusal, Turn};
 use politely_api::wire::{self, Item};
 use smallvec::SmallVec;
@@ -29,6 +30,8 @@ pub(super) struct Wanted<'a> {
     pub(super) item: u32,
     pub(super) keys: SmallVec<[Key; 1]>,
     pub(super) ask: Ask,
+    /// The URL that the item names.
+    pub(super) resource: Option<Resource>,
     /// Its arrival, which is its place in the queue. `None` if it is assigned when the item starts
     /// to wait.
     pub(super) turn: Option<Turn>,
@@ -123,6 +126,7 @@ impl Coordinator {
                 crawl_delay,
                 ..Ask::default()
             },
+            resource: asked.url.as_deref().map(Resource::of),
             turn,
             claim,
             patience,

@@ -141,7 +141,7 @@ impl Drop for Server {
 
 /// Waits until every address accepts a connection. Otherwise it fails with the server's name and
 /// output.
-pub(super) fn wait_until_ready(
+pub(crate) fn wait_until_ready(
     servers: &mut [Server],
     addresses: impl Iterator<Item = SocketAddr>,
 ) {
