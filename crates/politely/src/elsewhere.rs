@@ -70,6 +70,13 @@ pub(crate) trait Elsewhere: Send + Sync {
         Vec::new()
     }
 
+    fn knows(&self, key: &Key) -> bool {
+        self.explain(key).is_some()
+    }
+
+    /// Evicts the keys for which `may_go` returns true, if that loses nothing.
+    fn evict_idle(&self, _may_go: &mut dyn FnMut(&Key) -> bool) {}
+
     /// Returns the number of waiters for `key` that arrived before `turn`.
     fn position(&self, _key: &Key, _turn: Turn) -> usize {
         0

@@ -253,6 +253,20 @@ impl Registry {
         self.full_until.store(0, Ordering::Relaxed);
     }
 
+    /// Evicts the keys for which `may_go` returns true, if that loses nothing.
+    pub(crate) fn evict_idle(&self, now: Timestamp, may_go: &mut dyn FnMut(&Key) -> bool) {
+        for shared in &self.shards {
+            let mut shard = shared.lock();
+            for slot in 0..shard.slots.len() {
+                let known = shard.slots.get(slot).map(|slot| &slot.key);
+                if known.is_some_and(&mut *may_go) && shard.evict(slot, now, &self.hasher) {
+                    self.keys.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+        }
+        self.look_again();
+    }
+
     /// Checks and counts in one atomic step. Otherwise two new keys could take the last place.
     fn count_one_more(&self) -> bool {
         let one_more = |keys| (keys < self.capacity).then_some(keys + 1);
@@ -482,30 +496,39 @@ impl Shard {
             }
             self.hand = (self.hand + 1) % self.slots.len();
             tried += 1;
-            let Some(slot) = self.slots.get_mut(self.hand) else {
-                continue;
-            };
-            let forgettable = slot.saved || now.since(slot.host.last_grant()) >= LEARNED_KEPT;
-            let own = slot.own.then(|| self.own.get(&self.hand)).flatten();
-            let config = own.map_or(&self.config, |own| &own.config);
-            if slot.waiters.is_some()
-                || own.is_some_and(|own| !own.is_former)
-                || !slot.host.evictable(now, forgettable, config)
-            {
-                continue;
+            if self.evict(self.hand, now, hasher) {
+                return true;
             }
-            if slot.own {
-                self.own.remove(&self.hand);
-            }
-            let hash = hash_key(&slot.key, hasher);
-            let hash_of = |slot| hash_of(&self.slots, slot, hasher);
-            self.index.remove(hash, self.hand, hash_of);
-            self.slots.remove(self.hand);
-            self.stats.evicted += 1;
-            self.tidy();
-            return true;
         }
         false
+    }
+}
+
+impl Shard {
+    /// Evicts the key in `slot` if that loses nothing. Returns whether it did.
+    fn evict(&mut self, at: u32, now: Timestamp, hasher: &impl BuildHasher) -> bool {
+        let Some(slot) = self.slots.get_mut(at) else {
+            return false;
+        };
+        let forgettable = slot.saved || now.since(slot.host.last_grant()) >= LEARNED_KEPT;
+        let own = slot.own.then(|| self.own.get(&at)).flatten();
+        let config = own.map_or(&self.config, |own| &own.config);
+        if slot.waiters.is_some()
+            || own.is_some_and(|own| !own.is_former)
+            || !slot.host.evictable(now, forgettable, config)
+        {
+            return false;
+        }
+        if slot.own {
+            self.own.remove(&at);
+        }
+        let hash = hash_key(&slot.key, hasher);
+        let hash_of = |slot| hash_of(&self.slots, slot, hasher);
+        self.index.remove(hash, at, hash_of);
+        self.slots.remove(at);
+        self.stats.evicted += 1;
+        self.tidy();
+        true
     }
 }
 

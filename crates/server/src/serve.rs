@@ -55,6 +55,8 @@ pub struct Caps {
     pub peer_connections: usize,
     /// Items that wait in held-open calls, per client and per address. Default 65,536.
     pub waiting: usize,
+    /// Keys that one client creates. Default 524,288.
+    pub client_keys: usize,
 }
 
 impl Default for Caps {
@@ -63,6 +65,7 @@ impl Default for Caps {
             connections: 1 << 16,
             peer_connections: 1 << 12,
             waiting: 1 << 16,
+            client_keys: 1 << 19,
         }
     }
 }
@@ -160,6 +163,7 @@ impl Server {
             .map_err(|why| ServeError::Bind(bind, why))?;
         crate::watch::install();
         let caps = Caps::default();
+        coordinator.set_client_keys(caps.client_keys);
         Ok(Self {
             gate: Arc::new(api::routes(coordinator.clone(), access, caps.waiting)),
             listener,
@@ -179,6 +183,7 @@ impl Server {
     #[must_use]
     pub fn caps(mut self, caps: Caps) -> Self {
         self.gate.set_waiting(caps.waiting);
+        self.coordinator.set_client_keys(caps.client_keys);
         self.caps = caps;
         self
     }

@@ -230,6 +230,26 @@ impl Limiter {
         Some(entry.host.look(now, entry.config))
     }
 
+    /// Returns whether `key` is known.
+    pub fn knows(&self, key: &Key) -> bool {
+        match self.elsewhere() {
+            Some(elsewhere) => elsewhere.knows(key),
+            None => self.0.registry.find(key).is_some(),
+        }
+    }
+
+    /// Calls `may_go` with every known key, and evicts the keys for which it returns true.
+    ///
+    /// A key stays if its eviction would lose something: a lease, a waiter, a hold, a debt, an
+    /// operator's number, or a learned limit that is not saved. `may_go` must not call this
+    /// limiter, because one shard is locked at a time.
+    pub fn evict_idle(&self, mut may_go: impl FnMut(&Key) -> bool) {
+        match self.elsewhere() {
+            Some(elsewhere) => elsewhere.evict_idle(&mut may_go),
+            None => self.0.registry.evict_idle(self.now(), &mut may_go),
+        }
+    }
+
     /// Calls `visit` with every known key, its [`Limiter::explain`], and the number of its waiters.
     ///
     /// The keys come in no order. `visit` may call this limiter.

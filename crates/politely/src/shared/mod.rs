@@ -292,6 +292,14 @@ impl Elsewhere for Shared {
         self.0.state.lock().node.keys().cloned().collect()
     }
 
+    fn knows(&self, key: &Key) -> bool {
+        self.0.state.lock().node.knows(key)
+    }
+
+    fn evict_idle(&self, may_go: &mut dyn FnMut(&Key) -> bool) {
+        self.0.state.lock().node.drop_idle(may_go);
+    }
+
     fn position(&self, key: &Key, turn: Turn) -> usize {
         self.0.state.lock().node.position(key, turn)
     }

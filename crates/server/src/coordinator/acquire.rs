@@ -45,6 +45,8 @@ pub(crate) struct Outcome {
     pub(crate) retry_in: Option<Duration>,
     /// The permits that this call granted.
     pub(crate) granted: Vec<Number>,
+    /// The number of items that were refused because the client has too many keys.
+    pub(crate) capped: usize,
 }
 
 impl Coordinator {
@@ -74,6 +76,7 @@ impl Coordinator {
             gone,
             found: 0,
             soonest: None,
+            capped: 0,
         };
         if matches!(want, Want::Any(_)) {
             // An earlier answer may have been lost. Its permits count first, before new ones are
@@ -100,6 +103,7 @@ impl Coordinator {
                 Err(Quick::Granted(number)) => call.again(item, number),
                 Err(Quick::AskedTwice) => call.wait(item, call.began + AGAIN, "asked already", 0),
                 Err(Quick::Cancelled) => call.id_is_used(item, "it was cancelled"),
+                Err(Quick::TooManyKeys(most)) => call.has_too_many_keys(item, most),
                 Ok(wanted) if wanted.rests_until > call.began => {
                     let refusal = wanted.rest();
                     waiting.push((wanted, refusal));
@@ -162,6 +166,8 @@ struct Call<'a> {
     found: usize,
     /// The earliest time at which an item that must wait can be granted.
     soonest: Option<Timestamp>,
+    /// The number of items that were refused because the client has too many keys.
+    capped: usize,
 }
 
 impl Call<'_> {
@@ -365,6 +371,20 @@ impl Call<'_> {
         });
     }
 
+    fn has_too_many_keys(&mut self, item: u32, most: usize) {
+        self.capped += 1;
+        let client = self.worker.client();
+        self.answer(Answer::Refused {
+            item,
+            code: RefusedCode::Full,
+            reason: format!(
+                "the client \"{client}\" would have more than {most} keys; \
+                 use fewer keys, or raise --client-keys"
+            ),
+            retry_in_ms: Some(AGAIN.as_millis() as u64),
+        });
+    }
+
     #[expect(
         clippy::too_many_arguments,
         reason = "the fields of an answer, from two sources"
@@ -469,6 +489,7 @@ impl Call<'_> {
             answers: answers.filter(told).collect(),
             retry_in: self.soonest.map(|at| at.since(now)),
             granted: granted.map(|leaving| Number(leaving.number)).collect(),
+            capped: self.capped,
         }
     }
 }

@@ -6,6 +6,7 @@ mod answers;
 mod config_cell;
 mod health;
 mod keep;
+mod key_owners;
 mod names;
 mod operate;
 mod permits;
@@ -46,6 +47,7 @@ use crate::store::{Kept, Store};
 use crate::watch::Watch;
 use config_cell::ConfigCell;
 use health::Health;
+use key_owners::KeyOwners;
 use permits::Permits;
 use signer::Signer;
 use wishes::Wishes;
@@ -116,6 +118,7 @@ pub(crate) struct Inner {
     expired: AtomicU64,
     closing: watch::Sender<bool>,
     wishes: Wishes,
+    owners: KeyOwners,
     /// Items that wait in queues, over all calls.
     waiting: AtomicUsize,
     /// The number of requested items.
@@ -206,6 +209,7 @@ impl Coordinator {
             expired: AtomicU64::new(0),
             closing: watch::Sender::new(false),
             wishes: Wishes::default(),
+            owners: KeyOwners::new(usize::MAX),
             waiting: AtomicUsize::new(0),
             asked: AtomicU64::new(0),
             at_once: AtomicU64::new(0),
@@ -277,6 +281,16 @@ impl Coordinator {
     /// Returns the state folder, if there is one.
     pub(crate) fn folder(&self) -> Option<&Path> {
         self.0.store.as_ref().map(Store::folder)
+    }
+
+    /// Sets the most keys that one client may create.
+    pub(crate) fn set_client_keys(&self, most: usize) {
+        self.0.owners.set_most(most);
+    }
+
+    /// Returns the number of items that were refused because their client has too many keys.
+    pub(crate) fn refused_keys(&self) -> u64 {
+        self.0.owners.refused()
     }
 
     /// Returns the number of items that wait in queues now.

@@ -40,6 +40,7 @@ pub(crate) fn scrape(coordinator: &Coordinator) -> Option<String> {
         ::metrics::counter!("politely_state_failures_total").absolute(kept.failures);
         ::metrics::counter!("politely_journal_failures_total").absolute(kept.journal_failures);
     }
+    ::metrics::counter!("politely_client_keys_refused_total").absolute(coordinator.refused_keys());
     let average_s = limiter.stats().average_wait().as_secs_f64();
     ::metrics::gauge!("politely_wait_seconds_average").set(average_s);
     ::metrics::gauge!("politely_hit_rate").set(coordinator.hit_rate());
