@@ -171,6 +171,8 @@ pub(crate) struct Departure {
     pub(crate) sent: bool,
     /// All keys granted it, so it counts in the statistics of the first key.
     pub(crate) given: bool,
+    /// A key could not grant it when it was first asked.
+    pub(crate) has_waited: bool,
 }
 
 impl Departure {
@@ -184,6 +186,7 @@ impl Departure {
             bytes: unused.bytes,
             sent: false,
             given: true,
+            has_waited: false,
         }
     }
 
@@ -266,6 +269,17 @@ impl Permit {
     /// requested.
     pub const fn slots(&self) -> u16 {
         self.departure.slots
+    }
+
+    /// Returns whether a key could not grant it at once. A wait for the answer of an engine does
+    /// not count. It is always `false` with a coordinator.
+    pub const fn has_waited(&self) -> bool {
+        self.departure.has_waited
+    }
+
+    /// Notes that a key could not grant it at once.
+    pub(crate) const fn waited(&mut self) {
+        self.departure.has_waited = true;
     }
 
     /// Returns the rate of the first key, in requests per second.

@@ -129,9 +129,8 @@ impl Coordinator {
                 },
             }
         }
-        let (asked, at_once) = (items.len() as u64, call.granted.len() as u64);
+        let asked = items.len() as u64;
         self.0.asked.fetch_add(asked, Ordering::Relaxed);
-        self.0.at_once.fetch_add(at_once, Ordering::Relaxed);
         if wait.is_zero() && self.0.limiter.is_shared() {
             call.ask_the_engine(waiting, enough).await;
         } else if call.found > 0 || wait.is_zero() {
@@ -303,6 +302,8 @@ impl Call<'_> {
             // Dropping the permit refunds its tokens and slots.
             return self.id_is_used(wanted.item, "it was cancelled");
         }
+        let at_once = u64::from(!permit.has_waited());
+        inner.at_once.fetch_add(at_once, Ordering::Relaxed);
         let name = inner.signer.sign(self.worker.name(), name);
         let wish = wanted.claim.as_ref().map_or(0, Claim::wish);
         let key = &wanted.keys[0];

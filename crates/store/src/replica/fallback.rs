@@ -112,11 +112,15 @@ impl Replica {
                         ticket,
                         waiter,
                         grant,
+                        has_waited: self.queue.has_waited(ticket),
                         starts: context.clock.local(grant.start),
                         unconfirmed_since: None,
                     }));
                 }
-                Decision::Wait(wait) => return context.clock.local(wait.at),
+                Decision::Wait(wait) => {
+                    self.queue.note_wait();
+                    return context.clock.local(wait.at);
+                }
             }
         }
         Timestamp::NEVER

@@ -268,3 +268,39 @@ async fn the_end_of_the_engines_thread_is_told() {
     let again = one.patch_key(&key(), &patch(6.0, None)).await;
     assert!(matches!(again, Err(NotSet::Refused(_))), "{again:?}");
 }
+
+/// Regression: with an engine no item counted as granted at once.
+#[tokio::test]
+async fn an_item_that_its_key_grants_at_the_first_decision_is_a_hit() {
+    let town = Town::new();
+    let one = town.coordinator().await;
+    let (worker, wait) = (one.worker("w"), Duration::from_secs(10));
+    let granted = async || {
+        one.one(&worker, item("h.example", ""), wait)
+            .await
+            .granted()
+    };
+    // The bucket of a new cell is empty, and is full some milliseconds later.
+    granted().await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let hits = || one.0.at_once.load(SeqCst);
+    let before = (hits(), one.limiter().stats().waits);
+    for _ in 0..4 {
+        granted().await;
+    }
+    assert_eq!(
+        (hits(), one.limiter().stats().waits),
+        (before.0 + 4, before.1)
+    );
+    let at_once = one.one(&worker, item("h.example", ""), AT_ONCE).await;
+    at_once.granted();
+    assert_eq!(hits(), before.0 + 5);
+    let held = patch(1_000.0, Some(Duration::from_millis(200)));
+    one.patch_key(&key(), &held).await.unwrap();
+    granted().await;
+    assert_eq!(
+        (hits(), one.limiter().stats().waits),
+        (before.0 + 5, before.1 + 1)
+    );
+    assert!(one.hit_rate() > 0.5 && one.hit_rate() <= 1.0);
+}
