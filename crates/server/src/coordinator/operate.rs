@@ -16,7 +16,7 @@ use politely::wire::{
 };
 use politely::{Explanation, OperatorNumbers};
 
-use super::names::Number;
+use super::names::{Name, Number};
 use super::permits::Entry;
 use super::report::{error, finite, ms_up};
 use super::wishes::{GivenUp, Wishes};
@@ -69,6 +69,8 @@ impl Coordinator {
     }
 
     /// Cancels permits, given by their names or by their callers' ids.
+    ///
+    /// An id is known to the coordinator that was called under it, and to no other one.
     pub(crate) fn cancel(&self, worker: &Worker, permits: &[String], sent: bool) -> Cancelled {
         let (mut answer, mut gone) = (Cancelled::default(), Vec::new());
         for name in permits {
@@ -85,6 +87,8 @@ impl Coordinator {
             };
             if cancelled {
                 answer.cancelled.push(name.clone());
+            } else if self.0.limiter.is_shared() && !is_permit(name) {
+                answer.unknown.push(name.clone());
             } else {
                 answer.lost.push(name.clone());
             }
@@ -450,6 +454,11 @@ impl Coordinator {
         operated.version = version;
         Ok(())
     }
+}
+
+/// Returns whether `name` is the signed name of a permit, and not a caller's id.
+fn is_permit(name: &str) -> bool {
+    name.parse::<Name>().is_ok_and(|name| name.mac.is_some())
 }
 
 fn after(patch: &ConfigPatch, before: &ConfigPatch) -> ConfigPatch {

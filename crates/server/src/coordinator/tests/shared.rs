@@ -304,3 +304,25 @@ async fn an_item_that_its_key_grants_at_the_first_decision_is_a_hit() {
     );
     assert!(one.hit_rate() > 0.5 && one.hit_rate() <= 1.0);
 }
+
+#[tokio::test]
+async fn an_id_of_another_coordinator_is_named_as_unknown() {
+    let town = Town::new();
+    let [one, other] = [town.coordinator().await, town.coordinator().await];
+    let wait = Duration::from_secs(10);
+    let workers = [one.worker("w"), other.worker("w")];
+    let granted = one.one(&workers[0], item("h.example", "job-1"), wait);
+    let permit = granted.await.granted().permit;
+    let cancel = |at: &Coordinator, name: &str| {
+        let answer = at.cancel(&at.worker("w"), &[name.to_owned()], false);
+        [answer.cancelled, answer.lost, answer.unknown].map(|names| names.len())
+    };
+    assert_eq!(cancel(&other, "job-1"), [0, 0, 1]);
+    assert_eq!(cancel(&one, "job-1"), [1, 0, 0]);
+    // A permit that has ended is lost, at each coordinator.
+    assert_eq!(cancel(&one, &permit), [0, 1, 0]);
+    // The other coordinator grants nothing under the id.
+    let again = other.one(&workers[1], item("h.example", "job-1"), wait);
+    let reason = again.await.refused();
+    assert!(reason.contains("cancelled"), "{reason}");
+}
