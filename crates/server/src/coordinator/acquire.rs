@@ -483,6 +483,7 @@ impl Call<'_> {
             let unwritten = std::mem::take(&mut self.granted);
             coordinator.revoke_unwritten(self.worker, &unwritten, &mut self.answers);
         }
+        coordinator.release_written(&self.granted);
         let told = |answer: &Answer| !(any && matches!(answer, Answer::Wait { .. }));
         let answers = std::mem::take(&mut self.answers).into_iter().flatten();
         let granted = std::mem::take(&mut self.granted).into_iter();

@@ -231,6 +231,20 @@ impl Coordinator {
         store.granted(&granted, gone)
     }
 
+    /// Lets repeated calls get the permits of `leaving`, which are in the journal now. A permit that
+    /// was cancelled meanwhile ends in the journal too.
+    pub(super) fn release_written(&self, leaving: &[Leaving]) {
+        let cancelled = |slot: &&Leaving| {
+            slot.wish != 0 && !self.0.wishes.written(slot.wish, Number(slot.number))
+        };
+        let gone: Vec<_> = leaving
+            .iter()
+            .filter(cancelled)
+            .map(|slot| slot.number)
+            .collect();
+        self.keep_gone(&gone);
+    }
+
     /// Takes back permits that could not be recorded, and tells the caller to retry.
     pub(super) fn revoke_unwritten(
         &self,
@@ -251,6 +265,9 @@ impl Coordinator {
                 worker.cancelled();
             }
         }
+        // After a failed fsync the journal holds the permits.
+        let gone: Vec<_> = leaving.iter().map(|leaving| leaving.number).collect();
+        self.keep_gone(&gone);
         let reason = self.no_permits();
         let reason = reason.unwrap_or_else(|| "the permit could not be written to disk".to_owned());
         for answer in answers.iter_mut().flatten() {

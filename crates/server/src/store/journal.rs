@@ -283,6 +283,12 @@ impl Journal {
         self.open.lock().file = Arc::new(File::open(&self.path).expect("it is there"));
     }
 
+    /// Blocks all writes until the result is dropped.
+    #[cfg(test)]
+    pub(super) fn block(&self) -> impl Sized + use<'_> {
+        self.open.lock()
+    }
+
     /// Calls fsync for the written records.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.open.lock().file.sync_data()

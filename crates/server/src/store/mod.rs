@@ -351,6 +351,12 @@ impl Store {
     }
 
     /// Makes the thread that commits panic.
+    /// Blocks all writes of the journal until the result is dropped.
+    #[cfg(test)]
+    pub(crate) fn block_journal(&self) -> impl Sized + use<'_> {
+        self.journal.block()
+    }
+
     #[cfg(test)]
     pub(crate) fn kill_thread(&self) {
         self.committer.die();

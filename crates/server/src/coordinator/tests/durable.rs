@@ -167,3 +167,69 @@ async fn a_permit_that_cannot_be_written_down_is_not_granted() {
     let in_flight = coordinator.explain(&long).unwrap().in_flight.0;
     assert_eq!(in_flight, 2, "the slot of the third came back");
 }
+
+/// Regression: a call that was repeated while the first one wrote its permit got that permit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repeated_call_gets_no_permit_before_the_journal_has_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let coordinator = resumed(dir.path());
+    let worker = coordinator.worker("w");
+    let journal = coordinator.0.store.as_ref().unwrap().block_journal();
+    let first = tokio::spawn({
+        let (coordinator, worker) = (coordinator.clone(), Arc::clone(&worker));
+        async move {
+            coordinator
+                .one(&worker, item("h.example", "1"), AT_ONCE)
+                .await
+        }
+    });
+    while coordinator.live() == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let again = || coordinator.one(&worker, item("h.example", "1"), AT_ONCE);
+    let (_, reason, _) = again().await.wait();
+    assert_eq!(reason, "asked already");
+    drop(journal);
+    let granted = first.await.unwrap().granted();
+    assert_eq!(again().await.granted().permit, granted.permit);
+}
+
+/// A permit that is cancelled while the journal records it does not come back after a restart.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_permit_that_is_cancelled_while_it_is_written_stays_cancelled() {
+    let dir = tempfile::tempdir().unwrap();
+    let coordinator = resumed(dir.path());
+    let worker = coordinator.worker("w");
+    let journal = coordinator.0.store.as_ref().unwrap().block_journal();
+    let first = tokio::spawn({
+        let (coordinator, worker) = (coordinator.clone(), Arc::clone(&worker));
+        async move {
+            coordinator
+                .one(&worker, item("h.example", "1"), AT_ONCE)
+                .await
+        }
+    });
+    while coordinator.live() == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let cancelling = tokio::task::spawn_blocking({
+        let (coordinator, worker) = (coordinator.clone(), Arc::clone(&worker));
+        move || coordinator.cancel(&worker, &["1".to_owned()], false)
+    });
+    while coordinator.live() > 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    drop(journal);
+    assert_eq!(cancelling.await.unwrap().cancelled, ["1"]);
+    first.await.unwrap();
+    assert!(coordinator.save().await);
+    drop(coordinator);
+    let after = resumed(dir.path());
+    assert_eq!(
+        (
+            after.live(),
+            after.explain("h.example").unwrap().in_flight.0
+        ),
+        (0, 0)
+    );
+}
