@@ -66,25 +66,20 @@ fn secret(file: Option<&Path>, variable: &str) -> Result<Option<Token>, Wrong> {
     Ok(Some(Token { text, place }))
 }
 
-/// Refuses a secret that other users of the machine can read: the file allows it, and so do all
-/// folders above it.
+/// Refuses a secret that other users may read. The mode of the file alone decides: a folder above it
+/// can become accessible later.
 #[cfg(unix)]
 fn refuse_shared(file: &Path) -> Result<(), Wrong> {
     use std::os::unix::fs::PermissionsExt;
-    let mode = |path: &Path| std::fs::metadata(path).map(|meta| meta.permissions().mode());
-    let whole = std::fs::canonicalize(file).map_err(|why| Wrong::file(file, &why))?;
-    let is_readable = mode(&whole).is_ok_and(|mode| mode & 0o004 != 0);
-    let is_reachable = || {
-        let mut folders = whole.ancestors().skip(1);
-        folders.all(|folder| mode(folder).is_ok_and(|mode| mode & 0o001 != 0))
-    };
-    if is_readable && is_reachable() {
-        let place = file.display();
-        return Err(Wrong(format!(
-            "{place}: every user of this machine can read it; run chmod 600 {place}"
-        )));
+    let found = std::fs::metadata(file).map_err(|why| Wrong::file(file, &why))?;
+    let mode = found.permissions().mode() & 0o777;
+    if mode & 0o077 == 0 {
+        return Ok(());
     }
-    Ok(())
+    let place = file.display();
+    Err(Wrong(format!(
+        "{place}: other users of this machine may use it (mode {mode:04o}); run chmod 600 {place}"
+    )))
 }
 
 #[cfg(not(unix))]
@@ -124,27 +119,27 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_file_that_every_user_can_read_is_refused() {
+    fn a_file_that_other_users_may_use_is_refused() {
         use std::fs::{Permissions, set_permissions};
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("token");
         std::fs::write(&file, "0123456789abcdef").unwrap();
-        let is_refused = |folder_mode: u32, file_mode: u32| {
+        let refused = |folder_mode: u32, file_mode: u32| {
             let set = |path: &Path, mode| set_permissions(path, Permissions::from_mode(mode));
             set(folder.path(), folder_mode).unwrap();
             set(&file, file_mode).unwrap();
             read(Some(&file)).err().map(|why| why.to_string())
         };
-        assert!(is_refused(0o755, 0o600).is_none() && is_refused(0o755, 0o640).is_none());
-        assert!(
-            is_refused(0o700, 0o644).is_none(),
-            "nobody else comes into the folder"
-        );
-        let told = is_refused(0o755, 0o644).unwrap();
-        assert!(
-            told.ends_with(&format!("run chmod 600 {}", file.display())),
-            "{told}"
-        );
+        for folder_mode in [0o755, 0o700] {
+            for file_mode in [0o600, 0o400] {
+                assert_eq!(refused(folder_mode, file_mode), None);
+            }
+            for file_mode in [0o644, 0o640, 0o604, 0o660, 0o620, 0o602] {
+                let told = refused(folder_mode, file_mode).unwrap();
+                let remedy = format!("(mode {file_mode:04o}); run chmod 600 {}", file.display());
+                assert!(told.ends_with(&remedy), "{told}");
+            }
+        }
     }
 }

@@ -66,15 +66,33 @@ fn tokens_are_read_again_at_sighup_and_a_wrong_file_changes_nothing() {
 }
 
 #[test]
-fn a_token_file_for_every_user_is_refused() {
+fn a_token_file_for_other_users_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
     let file = folder.path().join("token");
-    write(&file, "0123456789abcdef", 0o644);
-    let mut serve = politely();
-    let said = run(serve.args(["serve", "--memory", "--token-file"]).arg(&file));
-    assert_eq!(said.code, 2, "{}", said.err);
-    assert!(said.err.contains("run chmod 600"), "{}", said.err);
+    // The folder above does not matter.
+    for (folder_mode, mode) in [(0o755, 0o644), (0o700, 0o644), (0o755, 0o640)] {
+        fs::set_permissions(folder.path(), Permissions::from_mode(folder_mode)).unwrap();
+        write(&file, "0123456789abcdef", mode);
+        let file = file.to_str().unwrap();
+        let url = "http://127.0.0.1:1";
+        let commands = [
+            vec!["serve", "--memory", "--token-file", file],
+            vec![
+                "serve",
+                "--store=redis://127.0.0.1:1",
+                "--store-password-file",
+                file,
+            ],
+            vec!["top", "--once", "--token-file", file],
+            vec!["fetch", "--coordinator", url, "--token-file", file, url],
+        ];
+        for command in commands {
+            let said = run(politely().args(&command));
+            assert_eq!(said.code, 2, "{command:?}: {}", said.err);
+            let remedy = format!("(mode {mode:04o}); run chmod 600 {file}");
+            assert!(said.err.contains(&remedy), "{command:?}: {}", said.err);
+        }
+    }
 }
 
 #[test]
@@ -100,13 +118,60 @@ fn the_engines_password_is_in_no_argument_and_in_no_line() {
     );
 }
 
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+const FILES: [&str; 4] = [
+    "permits.secret",
+    "permits.journal",
+    "politely.redb",
+    "politely.state",
+];
+
 #[test]
-fn a_new_state_folder_is_for_its_owner() {
+fn a_state_folder_is_for_its_owner() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("new/state");
     let flag = format!("--state={}", state.display());
-    let (_process, _) = start(folder.path(), &[&flag]);
-    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let (process, _) = start(folder.path(), &[&flag]);
     assert_eq!(mode(&state), 0o700);
-    assert_eq!(mode(&state.join("permits.secret")), 0o600);
+    for file in FILES {
+        assert_eq!(mode(&state.join(file)), 0o600, "{file}");
+    }
+    drop(process);
+    // A known folder, and an empty one, that others may enter.
+    let empty = folder.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    for state in [state, empty] {
+        fs::set_permissions(&state, Permissions::from_mode(0o755)).unwrap();
+        let flag = format!("--state={}", state.display());
+        let (process, _) = start(folder.path(), &[&flag]);
+        assert_eq!(mode(&state), 0o700);
+        let talk = process.talk();
+        assert!(
+            talk.contains("changed its mode from 0755 to 0700"),
+            "{talk}"
+        );
+    }
+}
+
+#[test]
+fn a_state_folder_with_files_of_other_programs_keeps_its_mode() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("home");
+    fs::create_dir(&state).unwrap();
+    fs::write(state.join("letter"), "of another program").unwrap();
+    fs::set_permissions(&state, Permissions::from_mode(0o755)).unwrap();
+    let flag = format!("--state={}", state.display());
+    let (process, _) = start(folder.path(), &[&flag]);
+    assert_eq!(mode(&state), 0o755);
+    for file in FILES {
+        assert_eq!(mode(&state.join(file)), 0o600, "{file}");
+    }
+    let talk = process.talk();
+    assert!(
+        talk.contains("other users may enter it (mode 0755)"),
+        "{talk}"
+    );
 }

@@ -182,6 +182,7 @@ impl Store {
         }
         crate::private::folder(dir).map_err(|why| OpenError::io(dir, why))?;
         let is_new = marker::read(dir)?.is_none();
+        crate::private::tighten(dir, !is_new).map_err(|why| OpenError::io(dir, why))?;
         // The database is opened first, because its lock guards the journal too.
         let (tables, start) = Tables::open(dir)?;
         let counts = Arc::new(Counts::default());
@@ -350,13 +351,13 @@ impl Store {
         self.journal.fail();
     }
 
-    /// Makes the thread that commits panic.
     /// Blocks all writes of the journal until the result is dropped.
     #[cfg(test)]
     pub(crate) fn block_journal(&self) -> impl Sized + use<'_> {
         self.journal.block()
     }
 
+    /// Makes the thread that commits panic.
     #[cfg(test)]
     pub(crate) fn kill_thread(&self) {
         self.committer.die();
