@@ -1,5 +1,5 @@
-//! Any text as politely.toml and as `--site-rps`: read, or refused in words that fit on a line. No
-//! panic.
+//! Reads any text as politely.toml and as `--site-rps`. It is accepted, or refused with a message
+//! of one line. Nothing panics.
 #![no_main]
 #![allow(
     dead_code,

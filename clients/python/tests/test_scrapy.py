@@ -4,12 +4,18 @@ import json
 import os
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import httpx
 import pytest
+from scrapy.utils.test import get_crawler
+
+from politely.bodies import Grant, Wish
+from politely.scrapy.desk import Desk
 
 HERE = Path(__file__).parent
 ADDON = {"ADDONS": {"politely.scrapy.Politely": 500}}
@@ -77,6 +83,23 @@ def test_two_spiders_keep_a_crawl_delay_together(serve, town):
     assert (judged["pages"], judged["arrivals"]) == (6, 8)
     came = hosts.pages_came()
     assert all(later - at >= 1 for at, later in pairwise(came)), came
+
+
+def test_a_permit_from_before_the_crawl_delay_is_given_back(monkeypatch):
+    """The poll was open while robots.txt was read, so its permit does not respect the delay."""
+    desk = Desk(get_crawler())
+    given_back = []
+    monkeypatch.setattr(desk, "_give_back", given_back.append)
+    monkeypatch.setattr(desk, "_nudge_when_ready", lambda: None)
+    asked_before = Wish.of("http://patient.test/")
+    desk.crawl_delay("http://patient.test/page/1", 1.0)
+    asked_after = replace(asked_before, crawl_delay=1.0)
+    for wish in (asked_before, asked_after):
+        grant = Grant(wish, "a-permit", "patient.test", time.monotonic(), 1.0, 60.0, 1, 0.0)
+        desk._answered(wish, grant)
+    assert len(given_back) == 1
+    assert desk.take({"http://patient.test/"}) is not None
+    assert desk.take({"http://patient.test/"}) is None
 
 
 def test_a_slow_host_takes_no_room_from_the_others(serve, town):

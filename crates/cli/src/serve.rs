@@ -16,7 +16,7 @@ use crate::args::{ServeArgs, ServedKey};
 use crate::away::Away;
 use crate::config::sound;
 use crate::exit::{Exit, Wrong};
-use crate::token;
+use crate::{log, service_manager, token};
 
 /// Time between two checks whether the engine answers.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         let _ = coordinator.refresh_config().await;
         let server = Server::bind(coordinator, options).await;
         let server = server.map_err(|why| Wrong(why.to_string()))?;
-        let server = server.caps(Caps {
+        let server = server.commit(crate::build::COMMIT).caps(Caps {
             peer_connections: args.peer_connections as usize,
             waiting: args.waiting as usize,
             client_keys: args.client_keys as usize,
@@ -69,13 +69,20 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         let reloading = reloads(args.token_file.clone(), server.reload())?;
         tokio::spawn(reloading);
         let scheme = if secure { "https" } else { "http" };
-        eprintln!("politely: {scheme}://{}", server.address());
+        let url = format!("{scheme}://{}", server.address());
+        log::say(&format!("politely: {url}"));
+        service_manager::tell_ready(&url);
+        tokio::spawn(service_manager::feed_watchdog(limiter.clone()));
         tokio::spawn(tell_trouble(limiter));
-        if server.run(end()).await {
+        let ended = async {
+            end().await;
+            service_manager::tell_stopping();
+        };
+        if server.run(ended).await {
             return Ok(Exit::AllFetched);
         }
-        eprintln!(
-            "error: not all could be saved: what was learned or granted last may be forgotten"
+        log::say(
+            "error: not all could be saved: what was learned or granted last may be forgotten",
         );
         Ok(Exit::SomeFailed)
     })
@@ -88,7 +95,7 @@ async fn tell_trouble(limiter: Limiter) {
     let mut trouble = limiter.greet().await.err();
     loop {
         if let Some(news) = away.news(trouble.as_deref()) {
-            eprintln!("politely: {news}");
+            log::say(&format!("politely: {news}"));
         }
         tokio::time::sleep(LOOK_EVERY).await;
         trouble = limiter.trouble();
@@ -115,7 +122,7 @@ fn reloads(file: Option<PathBuf>, reload: Reload) -> Result<impl Future<Output =
                     }
                 },
             };
-            eprintln!("politely: {told}");
+            log::say(&format!("politely: {told}"));
         }
     })
 }

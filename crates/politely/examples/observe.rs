@@ -29,7 +29,8 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let recording = metrics::set_default_local_recorder(&seen);
 
     client.get(&page).send().await?.text().await?;
-    // Why does the next one wait? The crawler profile begins with one request per second.
+    // `explain` tells why the next request waits. The crawler profile begins with one request per
+    // second.
     let key = Key::host(&page)?;
     let why = limiter.explain(&key).ok_or("an unknown key")?;
     let line = why.line(limiter.now());

@@ -188,6 +188,14 @@ impl Server {
         self
     }
 
+    /// Sets the commit of the program, for `politely_build_info` in `/metrics`. The first server of
+    /// the process decides.
+    #[must_use]
+    pub fn commit(self, commit: &'static str) -> Self {
+        crate::watch::set_commit(commit);
+        self
+    }
+
     /// Returns a handle that replaces the tokens while the server runs.
     pub fn reload(&self) -> Reload {
         Reload(Arc::clone(&self.gate))

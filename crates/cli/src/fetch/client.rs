@@ -63,7 +63,7 @@ pub(crate) struct Answer {
     /// The beginning of the body, which identifies block pages. It is the whole body if that was
     /// wanted.
     pub(crate) start: Bytes,
-    /// The error in a body whose head was good.
+    /// The error of a body that could not be read, decoded or saved, after a valid head.
     pub(crate) spoiled: Option<String>,
 }
 
@@ -221,7 +221,7 @@ impl Clients {
         let codings = match Codings::of(&answer.headers) {
             Ok(codings) => codings,
             Err(unknown) => {
-                // The status of an error page is enough, whatever coding its body has.
+                // This is not an error yet: the status of an error page is enough, in any coding.
                 answer.spoiled = Some(unknown.to_string());
                 return Came::Answer(answer);
             }

@@ -21,7 +21,7 @@ pub(crate) struct Lane {
     /// names the lane. It is empty until the host's address is known.
     pub(crate) keys: Box<[KeySet]>,
     pub(super) resolving: bool,
-    /// The lane stands in a gate's queue.
+    /// Whether the lane stands in a gate's queue.
     pub(super) in_line: bool,
     pub(super) fresh: VecDeque<u64>,
     /// The number of URLs ever added to `fresh`.
@@ -45,9 +45,10 @@ pub(crate) struct Lane {
     /// The lane's retry budget.
     pub(super) budget: Budget,
     pub(crate) tally: Tally,
-    /// The learned state changed since it was last stored.
+    /// Whether the learned state changed since it was last stored.
     pub(super) dirty: bool,
-    /// The hold is too long to wait for, and why.
+    /// Why the lane is set aside: its hold is longer than the user allows. `None` if it is not set
+    /// aside.
     pub(super) set_aside: Option<Box<str>>,
 }
 

@@ -71,7 +71,7 @@ pub(super) struct State {
     pub(super) table: Table,
     /// The key that is open, if one is.
     pub(super) open: Option<Open>,
-    /// The user is typing a search.
+    /// Whether the user is typing a search.
     pub(super) typing: bool,
     pub(super) help: bool,
     /// Why there is no answer, and the number of failures in a row.
@@ -102,7 +102,7 @@ pub(super) struct Table {
 pub(super) struct Open {
     pub(super) key: String,
     pub(super) detail: Option<Box<KeyDetail>>,
-    /// The coordinator does not know the key.
+    /// Whether the coordinator does not know the key.
     pub(super) unknown: bool,
     /// The number of decisions scrolled past.
     pub(super) scroll: usize,

@@ -1,4 +1,4 @@
-//! Bad pages and outages: they cost nothing but themselves.
+//! Tests that bad pages and outages cost no other page.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -42,7 +42,7 @@ fn good(stream: &mut TcpStream) -> std::io::Result<Then> {
     respond(stream, "200 OK", "", "page")
 }
 
-/// One request at a time, so that the order of arrivals is the order of departures.
+/// Sends one request at a time, so that requests arrive in the order of departure.
 fn in_order() -> Command {
     let mut command = politely();
     command.args(["fetch", "--profile", "api", "--law", "fixed"]);
@@ -55,8 +55,8 @@ fn fetched(said: &Said) -> usize {
     rows.iter().filter(|row| row["error"].is_null()).count()
 }
 
-/// The attempts in order. A request that a closed kept connection left unprocessed is repeated at
-/// once, which is no attempt.
+/// Returns the attempts in order. A request that a closed kept connection left unprocessed is
+/// repeated at once, and that repetition is no attempt.
 fn attempts(server: &Server) -> Vec<String> {
     let mut asked: Vec<_> = server.times().into_iter().map(|(path, _)| path).collect();
     asked.dedup();
@@ -94,11 +94,11 @@ fn a_bad_page_is_tried_again_after_all_others() {
     });
 }
 
-/// P11: any mix of faults over distinct URLs.
+/// P11 (ARCHITECTURE.md): a mix of faults, each with a URL of its own, delays no good page.
 #[test]
 fn good_pages_are_served_in_turn_whatever_is_between_them() {
     let server = Server::start(|path, stream| match path[1..].parse::<usize>() {
-        // Refusals and Retry-After hold the host once, which is not what this is about.
+        // This test leaves out refusals and Retry-After, because they hold the host once.
         Ok(page) if page % 2 == 1 => FAULTS[3 + page / 2 % 6].1(stream),
         _ => good(stream),
     });
@@ -110,7 +110,7 @@ fn good_pages_are_served_in_turn_whatever_is_between_them() {
     assert_eq!(first.len(), 24, "{asked:?}");
 }
 
-/// The host answers nothing else for a while: in the middle, or from the beginning.
+/// During an outage the host answers nothing else. The outage comes in the middle or at the start.
 #[test]
 fn an_outage_loses_no_page() {
     const FAILING: usize = 7;

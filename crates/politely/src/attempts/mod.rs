@@ -17,8 +17,8 @@
 //!
 //! # Requests that are sent again
 //! The policy decides. By default it allows GET, HEAD, OPTIONS and TRACE that were refused or
-//! failed temporarily, within its caps and within the retry budgets of the key and of all attempts
-//! together. If permits come from a coordinator, the coordinator is consulted too: it may give up
+//! failed temporarily. Its caps and the retry budgets of the key and of all attempts limit their
+//! number. If permits come from a coordinator, the coordinator is consulted too: it may give up
 //! earlier, by the fleet's budgets, and it sets the delay. A request whose body cannot be copied is
 //! sent once. Permanent failures (no such host, bad TLS) are returned at once.
 //!
@@ -26,9 +26,8 @@
 //! A request that the server did not process is no attempt and no evidence. It is repeated on the
 //! same permit, and nothing is reported. This covers `REFUSED_STREAM` and a GOAWAY that excludes
 //! its stream. It also covers a connection that closes before a response, if its origin answered
-//! the last request, because a kept connection becomes stale in that way. There are at most
-//! [`REPEATS_MAX`] repeats, of idempotent methods, if the body can be copied. After that it is a
-//! failure.
+//! the last request. A kept connection becomes stale in that way. There are at most [`REPEATS_MAX`]
+//! repeats, of idempotent methods, if the body can be copied. After that it is a failure.
 //!
 //! After `HTTP_1_1_REQUIRED` the caller gets the error, and it counts as a failure: only the inner
 //! client can choose HTTP/1.1.

@@ -115,7 +115,7 @@ async fn a_dropped_call_gives_its_slot_back_and_keeps_its_token_spent() {
     let service = service(limiter.clone());
     let request = Request::get(&url).body(Empty::new()).unwrap();
     let call = tokio::spawn(service.clone().oneshot(request));
-    // Connected and silent: the request is under way.
+    // The connection is open and the server sends nothing: the request is in flight.
     let (_connection, _) = listener.accept().await.unwrap();
     call.abort();
     assert!(call.await.unwrap_err().is_cancelled());
@@ -245,7 +245,8 @@ async fn a_soft_block_in_a_body_is_a_signal() {
     assert!(limiter.explain(&key).unwrap().event.is_some());
 }
 
-/// P11: through the layer, one page that is always refused costs the other pages one Retry-After.
+/// P11: one page that is always refused costs the other pages one Retry-After, through the layer
+/// too.
 #[expect(
     clippy::disallowed_methods,
     reason = "the clock of the runtime is virtual"
@@ -281,7 +282,8 @@ async fn a_refused_page_waits_alone() {
     for page in pages {
         assert_eq!(page.await.unwrap().unwrap().status(), 200);
     }
-    // A hundred departures at ten a second, one hold, and what the refused page's own retries took.
+    // The time allows for a hundred departures at ten per second, one hold, and the retries of the
+    // refused page.
     let took = began.elapsed();
     assert!(
         took < Duration::from_millis(10_000 + 2_200 + 1_000),

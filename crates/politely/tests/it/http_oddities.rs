@@ -1,5 +1,5 @@
-//! Through the layer and the reqwest client: stale connections, content codings, malformed header
-//! lines.
+//! Tests with stale connections, content codings and malformed header lines, through the layer and
+//! the reqwest client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,8 +12,9 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::support::{client, get, limiter, service};
 
-/// Starts a server that answers each request with `answer` of its number on its connection, from 1.
-/// The server closes no connection. Returns its URL and the number of requests that arrived.
+/// Starts a server that never closes a connection. It answers each request with `answer` of the
+/// request's number on its connection, from 1. Returns the server's URL and the number of requests
+/// that arrived.
 async fn start(
     answer: impl Fn(usize) -> Vec<u8> + Send + Sync + 'static,
 ) -> (String, Arc<AtomicUsize>) {
@@ -54,14 +55,15 @@ fn page(headers: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-/// Permits granted, and reports: a failure would have had one of its own.
+/// Returns the numbers of permits granted and of reports. A failure would have added a report of
+/// its own.
 fn learned(limiter: &Limiter, url: &str) -> (u64, u64) {
     let key = Key::of_url(&url.parse().unwrap()).unwrap();
     let tally = limiter.explain(&key).unwrap().tally;
     (tally.granted, tally.reported)
 }
 
-/// Closes a connection at its third request.
+/// Answers the first two requests of a connection, and closes it at the third.
 fn stale(on_this: usize) -> Vec<u8> {
     if on_this == 3 {
         Vec::new()

@@ -35,10 +35,13 @@ pub(super) async fn ready(State(api): State<Api>) -> Result<&'static str, Wrong>
     (status = 200, body = String, content_type = "text/plain; version=0.0.4"),
 ))]
 pub(super) async fn metrics(State(api): State<Api>) -> Response {
-    match crate::watch::scrape(&api.coordinator) {
-        Some(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
-        None => {
-            Wrong::new(StatusCode::INTERNAL_SERVER_ERROR, "nothing is recorded").into_response()
-        }
+    let coordinator = api.coordinator.clone();
+    match tokio::task::spawn_blocking(move || crate::watch::scrape(&coordinator)).await {
+        Ok(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
+        Err(_) => Wrong::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "cannot scrape: a task ended",
+        )
+        .into_response(),
     }
 }

@@ -27,8 +27,8 @@ const KEEP_EVERY: Duration = Duration::from_millis(500);
 /// The time for the last writes into an engine's cells.
 const WRITTEN: Duration = Duration::from_secs(2);
 
-/// The time for the engine to confirm a change. After that the caller is told that the change may
-/// be lost.
+/// The time for the engine to confirm a change. After that, the answer says that the change may be
+/// lost.
 const CONFIRMED: Duration = Duration::from_secs(2);
 
 /// The retry time of a caller whose permit could not be written to disk, in milliseconds.

@@ -154,7 +154,7 @@ impl Coordinator {
     /// # Errors
     /// A setting is invalid.
     pub fn new(settings: Settings) -> Result<Self, StartError> {
-        // Without a store, starts are not counted. The second of the start takes the place of the
+        // Without a store, starts are not counted. The time of the start, in seconds, replaces the
         // count, so that permit names differ between runs.
         let boot = settings.clock.now().as_micros() / 1_000_000 % (1 << 23);
         let limiter = limiter(&settings).build()?;

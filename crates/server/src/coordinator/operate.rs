@@ -325,9 +325,16 @@ impl Coordinator {
 
     /// Returns the share of requested items that were granted at once.
     pub(crate) fn hit_rate(&self) -> f64 {
-        let at_once = self.0.at_once.load(Ordering::Relaxed) as f64;
-        let asked = self.0.asked.load(Ordering::Relaxed) as f64;
-        if asked > 0.0 { at_once / asked } else { 1.0 }
+        match self.hits() {
+            (_, 0) => 1.0,
+            (at_once, requested) => at_once as f64 / requested as f64,
+        }
+    }
+
+    /// Returns the number of items that were granted at once, and of all requested items.
+    pub(crate) fn hits(&self) -> (u64, u64) {
+        let at_once = self.0.at_once.load(Ordering::Relaxed);
+        (at_once, self.0.asked.load(Ordering::Relaxed))
     }
 
     /// Returns the granted permits of `key` that have not ended, at most 100.
@@ -507,7 +514,7 @@ pub(crate) enum NotSet {
     Wrong(wire::Error),
     /// The change was not made, because it could not have been kept.
     Refused(String),
-    /// The change may be in force, and may be lost.
+    /// The change may be in force, but it was not confirmed and may be lost.
     Unkept(String),
 }
 

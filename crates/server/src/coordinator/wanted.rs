@@ -36,8 +36,6 @@ pub(super) struct Wanted<'a> {
     pub(super) claim: Option<Claim<'a>>,
     /// The latest start, from now.
     pub(super) patience: Duration,
-    /// The Crawl-delay that the worker read. It applies to the key once the item is granted.
-    pub(super) crawl_delay: Option<CrawlDelay>,
     /// The end of the item's own Crawl-delay after the key's last request. The key does not know
     /// this delay yet.
     pub(super) rests_until: Timestamp,
@@ -128,12 +126,12 @@ impl Coordinator {
                 horizon: ahead,
                 cost: asked.cost,
                 bytes: asked.bytes,
+                crawl_delay,
                 ..Ask::default()
             },
             turn,
             claim,
             patience,
-            crawl_delay,
             rests_until,
         })
     }

@@ -13,7 +13,7 @@ use crate::node::{NodeContext, Ticket};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiter {
     pub(crate) ask: Ask,
-    /// The caller wants an answer as soon as one is known, be it a refusal.
+    /// Whether the caller wants the first answer that is known, even if it is a refusal.
     pub(crate) once: bool,
 }
 
@@ -25,11 +25,11 @@ pub(super) struct WaitQueue {
     last: Ticket,
     /// The callers with this ticket or a lower one were in the queue when the key had to wait.
     waited: Ticket,
-    /// A caller wants an answer, and the known state is too old to give one.
+    /// Whether a caller wants an answer and the known state is too old to give one.
     pub(super) needs_read: bool,
     /// The local time since when the nodes before this one in line could have been served.
     pub(super) open_since: Option<Timestamp>,
-    /// Another node has written since this node was last served.
+    /// Whether another node has written since this node was last served.
     pub(super) is_contended: bool,
 }
 
