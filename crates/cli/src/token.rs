@@ -73,7 +73,8 @@ fn refuse_shared(file: &Path) -> Result<(), Wrong> {
     use std::os::unix::fs::PermissionsExt;
     let found = std::fs::metadata(file).map_err(|why| Wrong::file(file, &why))?;
     let mode = found.permissions().mode() & 0o777;
-    if mode & 0o077 == 0 {
+    let is_private = mode & 0o077 == 0;
+    if is_private {
         return Ok(());
     }
     let place = file.display();

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use politely_core::config::Config;
@@ -56,6 +57,9 @@ pub(crate) trait Elsewhere: Send + Sync {
     fn operate(&self, key: &Key, operation: Operation);
 
     fn reconfigure(&self, config: &Config) -> Result<(), Unsupported>;
+
+    /// Returns the configuration of keys that are created from now on.
+    fn config(&self) -> Result<Arc<Config>, Unsupported>;
 
     /// Checks whether [`Operation::Set`] of `numbers` will take effect.
     fn supports_numbers(&self, _numbers: OperatorNumbers) -> Result<(), SetError> {

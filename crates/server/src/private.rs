@@ -52,7 +52,8 @@ pub(crate) fn tighten(path: &Path, is_ours: bool) -> io::Result<()> {
     use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt;
     let mode = std::fs::metadata(path)?.permissions().mode() & 0o7777;
-    if mode & 0o077 == 0 {
+    let is_private = mode & 0o077 == 0;
+    if is_private {
         return Ok(());
     }
     let place = path.display();

@@ -249,7 +249,8 @@ impl Host {
     pub(super) fn undo_cuts(&mut self, now: Timestamp, config: &Config) {
         let evidence = self.rare.as_mut().and_then(|rare| rare.evidence.as_mut());
         if let Some(mut before) = evidence.and_then(|evidence| evidence.undo_cuts()) {
-            let rate = |law: &mut KeyLaw| law.setpoint(now, &config.limits).rate;
+            let limits = self.limits(config);
+            let rate = |law: &mut KeyLaw| law.setpoint(now, limits).rate;
             if rate(&mut before) >= rate(&mut self.law) {
                 self.law = before;
             }

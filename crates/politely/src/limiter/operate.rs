@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use politely_core::Timestamp;
-use politely_core::config::Config;
+use politely_core::config::{Config, Limits};
 use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{Ask, CrawlDelay, Explanation, Host, OperatorNumbers};
 use politely_core::key::Key;
@@ -88,26 +88,20 @@ impl Limiter {
         Ok(())
     }
 
-    /// Sets the configuration of keys that are created from now on.
+    /// Sets the limits of keys that are created from now on.
     ///
-    /// Known keys keep the configuration they have, until the next [`Limiter::reconfigure`].
+    /// Known keys keep their limits until the next [`Limiter::reconfigure`], also across
+    /// [`Limiter::restore`]. After a restart, give the builder the same configuration, with its
+    /// [`cohorts`](Config::cohorts). Each call adds the earlier limits to the configuration.
     ///
     /// # Errors
-    /// The first invalid number, or the keys are shared.
-    pub fn reconfigure_new(&self, config: Config) -> Result<(), SetError> {
-        config.validate()?;
-        if self.elsewhere().is_some() {
-            return Err(SetError::Unsupported(Unsupported {
-                operation: "reconfigure_new",
-                backend: "whose keys are shared",
-                instead: "change the configuration of all keys",
-            }));
-        }
-        let config = Arc::new(config);
-        for shard in self.0.registry.shards() {
-            shard.lock().reconfigure_new(&config);
-        }
-        Ok(())
+    /// The first invalid number, or a coordinator keeps the configuration. Then nothing changes.
+    pub fn reconfigure_new(&self, limits: Limits) -> Result<(), SetError> {
+        let config = match self.elsewhere() {
+            Some(elsewhere) => elsewhere.config()?,
+            None => self.0.registry.config(),
+        };
+        self.reconfigure(Config::clone(&config).for_new_keys(limits))
     }
 
     /// Gives one key a configuration of its own. Such a key is never evicted.

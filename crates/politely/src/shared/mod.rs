@@ -283,6 +283,10 @@ impl Elsewhere for Shared {
         Ok(())
     }
 
+    fn config(&self) -> Result<Arc<Config>, Unsupported> {
+        Ok(self.0.state.lock().node.config())
+    }
+
     fn explain(&self, key: &Key) -> Option<Explanation> {
         let now = self.0.clock.now();
         self.0.state.lock().node.explain(key, now)

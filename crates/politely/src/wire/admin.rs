@@ -393,7 +393,7 @@ pub enum Apply {
     #[default]
     All,
     /// Keys that are created from now on. Existing keys stay unchanged until the next change for
-    /// all keys or a restart.
+    /// all keys, also after a restart.
     New,
 }
 

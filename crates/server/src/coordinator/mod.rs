@@ -4,6 +4,7 @@ mod acquire;
 mod adopt;
 mod answers;
 mod config_cell;
+mod config_changes;
 mod health;
 mod keep;
 mod key_owners;
@@ -38,7 +39,6 @@ use politely::core::key::{Key, KeyKind};
 use politely::core::retry::{BudgetRule, Policy};
 use politely::core::signal::Classifier;
 use politely::shared::Away;
-use politely::wire::ConfigPatch;
 use politely::{Budgets, Clock, Limiter};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -46,6 +46,7 @@ use tokio::task::JoinSet;
 use crate::store::{Kept, Store};
 use crate::watch::Watch;
 use config_cell::ConfigCell;
+use config_changes::Changes;
 use health::Health;
 use key_owners::KeyOwners;
 use permits::Permits;
@@ -137,7 +138,7 @@ struct Operated {
     /// The configuration at the start.
     began: Config,
     settings: Settings,
-    patch: ConfigPatch,
+    changes: Changes,
     version: u64,
 }
 
@@ -220,7 +221,7 @@ impl Coordinator {
             operated: Mutex::new(Operated {
                 began: settings.config.clone(),
                 settings,
-                patch: ConfigPatch::default(),
+                changes: Changes::default(),
                 version: 1,
             }),
             limiter,

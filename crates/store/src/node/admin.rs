@@ -83,7 +83,12 @@ impl Node {
         self.context.config.lease
     }
 
-    /// Sets the limits of all keys.
+    /// Returns the configuration of all keys.
+    pub fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.context.config)
+    }
+
+    /// Sets the configuration of all keys.
     pub fn set_config(&mut self, config: Arc<Config>, local: Timestamp) {
         self.context.config = config;
         self.table.change_all(|replica| replica.retry_at(local));

@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use politely_core::Timestamp;
-use politely_core::config::Config;
+use politely_core::config::{Cohorts, Config};
 use politely_core::gate::{LeaseId, Rate};
 use politely_core::host::{Ask, Decision, HORIZON, Host};
 
@@ -45,6 +45,8 @@ impl FallbackShare {
         }
         let mut config = Config::clone(&context.config);
         let rate = explained.rate / all as f64;
+        config.limits = *host.limits(&context.config);
+        config.cohorts = Cohorts::default();
         config.limits.rate_max = rate;
         config.limits.rate_start = config.limits.rate_start.min(rate);
         config.limits.burst = 1.0;

@@ -255,7 +255,6 @@ async fn what_shared_keys_cannot_do_is_an_error_and_changes_nothing() {
         let refused = [
             limiter.configure(&key, Config::fixed(9.0, 9.0)),
             limiter.resume(&key, None, limiter.now()),
-            limiter.reconfigure_new(Config::fixed(9.0, 9.0)),
         ];
         for refused in refused {
             assert!(matches!(refused, Err(crate::SetError::Unsupported(_))));

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use parking_lot::Mutex;
 use politely::cells::{Engine, EngineError, Heartbeat, Memory, OnNotice, Pending, Write, Written};
 use politely::shared::Away;
-use politely::wire::{Change, ConfigPatch, CrawlingPatch};
+use politely::wire::{Apply, Change, ConfigPatch, CrawlingPatch};
 
 use super::super::operate::NotSet;
 use super::*;
@@ -325,4 +325,42 @@ async fn an_id_of_another_coordinator_is_named_as_unknown() {
     let again = other.one(&workers[1], item("h.example", "job-1"), wait);
     let reason = again.await.refused();
     assert!(reason.contains("cancelled"), "{reason}");
+}
+
+/// Regression: with an engine, a change for new keys was refused.
+#[tokio::test]
+async fn a_change_for_new_keys_is_everybodys_and_outlives_all() {
+    let town = Town::new();
+    let [one, other] = [town.coordinator().await, town.coordinator().await];
+    let wait = Duration::from_secs(10);
+    let workers = [one.worker("w"), other.worker("w")];
+    let old = one.one(&workers[0], item("old.example", ""), wait);
+    old.await.granted();
+    let change = ConfigPatch {
+        crawling: CrawlingPatch {
+            rate_per_host: Change::To(50.0),
+            ..CrawlingPatch::default()
+        },
+        apply: Apply::New,
+    };
+    one.patch_config(&change).await.unwrap();
+    other.refresh_config().await.unwrap();
+    let new = other.one(&workers[1], item("new.example", ""), wait);
+    new.await.granted();
+    let rates = async |coordinator: &Coordinator| {
+        let mut rates = Vec::new();
+        for name in ["old.example", "new.example"] {
+            let key = Key::parse(name).unwrap();
+            assert_eq!(coordinator.refresh(&key).await, Ok(true), "{name}");
+            rates.push(coordinator.explain(name).unwrap().rate.to_string());
+        }
+        rates
+    };
+    assert_eq!(rates(&one).await, ["1000", "50"]);
+    assert_eq!(rates(&other).await, ["1000", "50"]);
+    drop((one, other));
+    let third = town.coordinator().await;
+    assert_eq!(rates(&third).await, ["1000", "50"]);
+    third.patch_config(&burst(4.0)).await.unwrap();
+    assert_eq!(rates(&third).await, ["50", "50"]);
 }
