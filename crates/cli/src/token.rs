@@ -73,8 +73,7 @@ fn refuse_shared(file: &Path) -> Result<(), Wrong> {
     use std::os::unix::fs::PermissionsExt;
     let found = std::fs::metadata(file).map_err(|why| Wrong::file(file, &why))?;
     let mode = found.permissions().mode() & 0o777;
-    let is_private = mode & 0o077 == 0;
-    if is_private {
+    if mode & !0o700 == 0 {
         return Ok(());
     }
     let place = file.display();

@@ -52,8 +52,7 @@ pub(crate) fn tighten(path: &Path, is_ours: bool) -> io::Result<()> {
     use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt;
     let mode = std::fs::metadata(path)?.permissions().mode() & 0o7777;
-    let is_private = mode & 0o077 == 0;
-    if is_private {
+    if mode & !0o7700 == 0 {
         return Ok(());
     }
     let place = path.display();

@@ -4,12 +4,15 @@
 //! | --- | --- |
 //! | `serve/connection.rs` | one connection and its time-outs |
 //! | `serve/progress.rs`, `serve/outbox.rs` | peers that do not read their answers |
+//! | `serve/frames.rs`, `serve/streams.rs` | answers over HTTP/2 that were given up |
 //! | `serve/refusal.rs` | connections beyond a cap |
 
 mod connection;
+mod frames;
 mod outbox;
 mod progress;
 mod refusal;
+mod streams;
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
