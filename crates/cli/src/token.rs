@@ -66,8 +66,8 @@ fn secret(file: Option<&Path>, variable: &str) -> Result<Option<Token>, Wrong> {
     Ok(Some(Token { text, place }))
 }
 
-/// Refuses a secret that other users may read. The mode of the file alone decides: a folder above it
-/// can become accessible later.
+/// Refuses a secret that other users may read. The mode of the file alone decides, because a folder
+/// above it can become accessible later.
 #[cfg(unix)]
 fn refuse_shared(file: &Path) -> Result<(), Wrong> {
     use std::os::unix::fs::PermissionsExt;

@@ -250,8 +250,7 @@ impl Host {
         let evidence = self.rare.as_mut().and_then(|rare| rare.evidence.as_mut());
         if let Some(mut before) = evidence.and_then(|evidence| evidence.undo_cuts()) {
             let limits = self.limits(config);
-            let rate = |law: &mut KeyLaw| law.setpoint(now, limits).rate;
-            if rate(&mut before) >= rate(&mut self.law) {
+            if before.setpoint(now, limits).rate >= self.law.setpoint(now, limits).rate {
                 self.law = before;
             }
         }

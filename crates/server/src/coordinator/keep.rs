@@ -233,8 +233,8 @@ impl Coordinator {
         store.granted(&granted, gone)
     }
 
-    /// Lets repeated calls get the permits of `leaving`, which are in the journal now. A permit that
-    /// was cancelled meanwhile ends in the journal too.
+    /// Lets repeated calls get the permits of `leaving`, which are in the journal now. A permit
+    /// that was cancelled meanwhile ends in the journal too.
     pub(super) fn release_written(&self, leaving: &[Leaving]) {
         let cancelled = |slot: &&Leaving| {
             slot.wish != 0 && !self.0.wishes.written(slot.wish, Number(slot.number))
