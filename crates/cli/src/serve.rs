@@ -127,18 +127,24 @@ fn reloads(file: Option<PathBuf>, reload: Reload) -> Result<impl Future<Output =
     })
 }
 
-/// Returns at Ctrl-C, or at the SIGTERM of a service manager.
-pub(crate) async fn end() {
-    let interrupted = tokio::signal::ctrl_c();
-    let Ok(mut terminated) =
-        tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
-    else {
-        let _ = interrupted.await;
-        return;
-    };
-    tokio::select! {
-        _ = interrupted => {}
-        _ = terminated.recv() => {}
+/// Returns a future that ends at Ctrl-C, or at the SIGTERM of a service manager.
+///
+/// The handlers are installed when this returns. Call it within a runtime.
+pub(crate) fn end() -> impl Future<Output = ()> {
+    use tokio::signal::unix::{SignalKind, signal};
+
+    let signals = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
+    async move {
+        match signals {
+            [Ok(mut interrupted), Ok(mut terminated)] => {
+                tokio::select! {
+                    _ = interrupted.recv() => {}
+                    _ = terminated.recv() => {}
+                }
+            }
+            [Ok(mut one), Err(_)] | [Err(_), Ok(mut one)] => _ = one.recv().await,
+            [Err(_), Err(_)] => std::future::pending().await,
+        }
     }
 }
 

@@ -37,8 +37,7 @@
 //!   [`crate::promises`].
 //! - With several keys, a wait at one must not drain the others: `politely`:
 //!   `limiter_keys::one_key_in_the_way_takes_nothing_of_the_others`.
-//! - A bucket must not be full again after a restore: [`a_restore_refills_nothing`],
-//!   [`crate::evict`].
+//! - A restored bucket is not full again: [`a_restore_refills_nothing`], [`crate::evict`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -428,8 +427,7 @@ fn a_rate_without_end_leaves_no_endless_credit() {
 
 #[test]
 fn refill_by_interval_keeps_the_rate() {
-    // Regression: the whole burst came with every interval, whatever the rate was, and no cut had
-    // an effect.
+    // Regression: the whole burst came with every interval, at any rate, and after each cut.
     let mut config = Config::fixed(1.0, 5.0);
     config.limits.refill = Refill::Interval(Duration::from_secs(1));
     let mut bench = Bench::new(config);
