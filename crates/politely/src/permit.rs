@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use politely_core::Timestamp;
 use politely_core::gate::{LeaseId, Rate};
-use politely_core::host::{Directions, Unused};
+use politely_core::host::Directions;
 use politely_core::key::Key;
 use politely_core::retry::Attempt;
 use politely_core::signal::Report;

@@ -278,7 +278,7 @@ async fn no_answer_that_was_read_over_http2_is_taken_back() {
             .build()
             .unwrap();
         let calls = (0..100).map(|i| {
-            let items: Vec<_> = (0..1 + i % 40)
+            let items: Vec<_> = (0..=i % 40)
                 .map(|j| json!({"key": format!("k{i}x{j}.example")}))
                 .collect();
             let body = json!({"client": format!("w{i}"), "wait_ms": 1_000, "items": items});
