@@ -119,8 +119,8 @@ impl Replica {
         granted
     }
 
-    /// Notes that the callers wait. Refuses those that want an answer now, or asks for a read if the
-    /// known state is too old.
+    /// Notes that the callers wait. Refuses those that want an answer now, or asks for a read if
+    /// the known state is too old.
     fn refuse_impatient(&mut self, replies: &mut Vec<WaiterReply>, wait: Wait, local: Timestamp) {
         self.queue.note_wait();
         let heard_at = self.known.heard_at;
