@@ -154,6 +154,9 @@ pub(crate) struct ServeArgs {
     /// Maximum items that wait in held-open calls, per client and per address
     #[arg(long, value_name = "N", default_value_t = 65_536, allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(1..=1 << 20).map(i64::cast_unsigned))]
     pub(crate) waiting: u64,
+    /// Maximum keys that one client creates; its idle keys make room for new ones
+    #[arg(long, value_name = "N", default_value_t = 1 << 19, allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(1..=1 << 32).map(i64::cast_unsigned))]
+    pub(crate) client_keys: u64,
     /// Serve TLS with this certificate chain (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_cert: Option<PathBuf>,

@@ -64,6 +64,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         let server = server.caps(Caps {
             peer_connections: args.peer_connections as usize,
             waiting: args.waiting as usize,
+            client_keys: args.client_keys as usize,
             ..Caps::default()
         });
         let reloading = reloads(args.token_file.clone(), server.reload())?;

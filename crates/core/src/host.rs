@@ -74,9 +74,14 @@ impl Host {
             burst: start.burst,
             refill: config.limits.refill,
         };
+        let cohort = config.cohorts.of_new_key();
+        let in_cohort = Rare {
+            cohort,
+            ..Rare::default()
+        };
         Self {
             hold: Hold::default(),
-            rare: None,
+            rare: (cohort > 0).then(|| Box::new(in_cohort)),
             leases: Leases::default(),
             pace: Pace::full(now, &rate),
             law: KeyLaw::new(&config.law, &config.limits, now),
@@ -303,7 +308,7 @@ impl Host {
     /// Leases, spent tokens, and a hold that the server asked for stay.
     pub fn forget(&mut self, now: Timestamp, config: &Config) {
         let old = self.bounds(now, config).rate;
-        self.law = KeyLaw::new(&config.law, &config.limits, now);
+        self.law = KeyLaw::new(&config.law, self.limits(config), now);
         self.hold.lift_if(|reason| {
             matches!(
                 reason,
@@ -402,9 +407,10 @@ impl Host {
         if served && lease.id.0 >= self.knowing {
             self.strikes = 0;
         }
-        if served && config.limits.busy_share.is_finite() {
+        let busy_share = self.limits(config).busy_share;
+        if served && busy_share.is_finite() {
             let busy_s = self.latency.p50().unwrap_or_default().as_secs_f64();
-            self.busy_rate = (config.limits.busy_share / busy_s.max(1e-6)) as f32;
+            self.busy_rate = (busy_share / busy_s.max(1e-6)) as f32;
         }
         if report.signal.is_refusal() {
             self.refused = self.refused.saturating_add(1);

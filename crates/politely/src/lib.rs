@@ -64,6 +64,7 @@ pub mod cells;
 mod clock;
 #[cfg(feature = "coding")]
 pub mod coding;
+mod departure;
 mod elsewhere;
 mod index;
 #[cfg(feature = "tower")]

@@ -18,6 +18,8 @@ mod asked;
 mod birth;
 #[path = "../src/clock.rs"]
 mod clock;
+#[path = "../src/departure.rs"]
+mod departure;
 #[path = "../src/elsewhere.rs"]
 mod elsewhere;
 #[path = "../src/index.rs"]

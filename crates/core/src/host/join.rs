@@ -41,7 +41,7 @@ impl Host {
         self.leases.join(&other.leases);
         self.first_end = self.first_end.or(other.first_end);
         self.hold.join(&other.hold);
-        self.law.join(&other.law, now, &config.limits);
+        self.law.join(&other.law, now, self.limits(config));
         self.latency.join(&other.latency);
         self.last_grant = self.last_grant.max(other.last_grant);
         self.knowing = self.knowing.max(other.knowing);
@@ -85,7 +85,7 @@ impl Host {
 
     /// Returns the numbers in force where an operator set none.
     fn without_operator(&self, config: &Config) -> OperatorNumbers {
-        let start = config.limits.start();
+        let start = self.limits(config).start();
         let learns = self.law.learns();
         OperatorNumbers {
             rate: Some(if learns { f64::INFINITY } else { start.rate }),
@@ -98,6 +98,7 @@ impl Host {
 
 impl Rare {
     fn join(&mut self, other: &Self, absent: OperatorNumbers) {
+        self.cohort = self.cohort.min(other.cohort);
         self.breaker.join(&other.breaker);
         self.quarantine.join(&other.quarantine);
         join::least(&mut self.event, &other.event, |event| Reverse(event.at));

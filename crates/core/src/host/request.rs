@@ -23,7 +23,7 @@ impl Host {
     /// here, it would have granted the same.
     #[inline(always)]
     pub fn pass(&mut self, now: Timestamp, config: &Config) -> Option<Grant> {
-        let limits = &config.limits;
+        let limits = config.limits_of(0);
         // After a refusal the cap is 1. Nothing is in flight here, so that slot is free.
         if self.rare.is_some()
             || self.hold.until() > now
@@ -179,7 +179,7 @@ impl Host {
     /// host serves again.
     #[inline(always)]
     pub(super) fn bounds(&mut self, now: Timestamp, config: &Config) -> Bounds {
-        let limits = &config.limits;
+        let limits = self.limits(config);
         let wish = self.law.setpoint(now, limits);
         let Setpoint {
             rate: mut per_s,

@@ -320,6 +320,14 @@ impl Elsewhere for Remote {
         })
     }
 
+    fn config(&self) -> Result<Arc<Config>, Unsupported> {
+        Err(Unsupported {
+            operation: "reconfigure_new",
+            backend: BACKEND,
+            instead: "change the coordinator's: PATCH /api/v1/config",
+        })
+    }
+
     fn remember(&self, _key: &Key, _state: &[u8]) -> Result<(), Unsupported> {
         Err(Unsupported {
             operation: "restore",

@@ -76,6 +76,12 @@ impl Coordinator {
         )?;
         check(asked.priority <= 9, "priority", "must be from 0 to 9")?;
         let crawl_delay = crawl_delay(asked)?;
+        let now = self.now();
+        let owned = self
+            .0
+            .owners
+            .take(worker.name(), &keys, &self.0.limiter, now);
+        owned.map_err(|too_many| Quick::TooManyKeys(too_many.most))?;
         let patience = asked
             .max_wait_ms
             .map_or(wait, |ms| Duration::from_millis(u64::from(ms)));
@@ -196,6 +202,8 @@ pub(super) enum Quick {
     Granted(Number),
     AskedTwice,
     Cancelled,
+    /// The client would have more keys than this.
+    TooManyKeys(usize),
 }
 
 /// Hashes what an id stands for: the item's keys, cost, bytes and slots. The result is never 0.

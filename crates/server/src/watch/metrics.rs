@@ -22,7 +22,7 @@ const TOP: usize = 10;
 static RECORDER: OnceLock<Option<(PrometheusHandle, Histograms)>> = OnceLock::new();
 
 /// The help text of each counter and gauge.
-const HELP: [(&str, &str); 39] = [
+const HELP: [(&str, &str); 40] = [
     (
         "politely_build_info",
         "Version and commit of the coordinator; the value is always 1.",
@@ -38,6 +38,10 @@ const HELP: [(&str, &str); 39] = [
     (
         "politely_cells_lost_total",
         "Keys of which the engine lost something.",
+    ),
+    (
+        "politely_client_keys_refused_total",
+        "Items refused because their client had too many keys.",
     ),
     (
         "politely_commit_conflicts_total",
@@ -69,12 +73,12 @@ const HELP: [(&str, &str); 39] = [
     ),
     (
         "politely_granted_at_once_total",
-        "Requested items that were granted without a wait.",
+        "Requested items that their keys granted at the first decision.",
     ),
     ("politely_granted_total", "Permits granted."),
     (
         "politely_hit_ratio",
-        "Share of requested items that were granted without a wait, since the start.",
+        "Share of requested items that their keys granted at the first decision, since the start.",
     ),
     (
         "politely_journal_failures_total",
@@ -230,6 +234,7 @@ fn emit(coordinator: &Coordinator, commit: &'static str) {
         ::metrics::counter!("politely_state_failures_total").absolute(kept.failures);
         ::metrics::counter!("politely_journal_failures_total").absolute(kept.journal_failures);
     }
+    ::metrics::counter!("politely_client_keys_refused_total").absolute(coordinator.refused_keys());
     let (at_once, requested) = coordinator.hits();
     ::metrics::counter!("politely_granted_at_once_total").absolute(at_once);
     ::metrics::counter!("politely_requested_total").absolute(requested);
