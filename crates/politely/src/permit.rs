@@ -10,10 +10,10 @@ use politely_core::key::Key;
 use politely_core::retry::Attempt;
 use politely_core::signal::Report;
 
-use crate::birth::Birth;
+use crate::backend::local::birth::Birth;
+use crate::backend::local::registry::{Entry, SharedShard};
+use crate::backend::operations::Later;
 pub(crate) use crate::departure::Departure;
-use crate::elsewhere::Later;
-use crate::registry::{Entry, SharedShard};
 use crate::sync::sleep;
 
 /// The chunks of a body renew its lease this often. It is far below any sensible lease, and far

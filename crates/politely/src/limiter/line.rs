@@ -19,10 +19,10 @@ use politely_core::key::Key;
 
 use super::{Limiter, permit};
 use crate::asked::AcquireError;
+use crate::backend::local::registry::{Entry, Full, SharedShard};
+use crate::backend::local::waiters::{Ticket, Turn};
 use crate::permit::Permit;
-use crate::registry::{Entry, Full, SharedShard};
 use crate::sync::sleep;
-use crate::waiters::{Ticket, Turn};
 
 /// The minimum time for which a place is kept. A key whose rate is not the bottleneck has no
 /// departure interval to go by.

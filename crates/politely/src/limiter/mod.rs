@@ -17,13 +17,13 @@ use politely_core::host::{Ask, Decision, Grant};
 use politely_core::key::Key;
 
 use crate::asked::{AcquireError, Keys, Refusal, RefusalReason, alone, distinct, of_key};
-use crate::birth::Birth;
+use crate::backend::local::birth::Birth;
+use crate::backend::local::registry::{Registry, SharedShard};
+use crate::backend::local::waiters::{Turn, Waiters};
+use crate::backend::operations::Elsewhere;
 use crate::clock::Clock;
-use crate::elsewhere::Elsewhere;
 use crate::permit::{Departure, Part, Permit};
-use crate::registry::{Registry, SharedShard};
 use crate::sync::{AtomicBool, AtomicU64};
-use crate::waiters::{Turn, Waiters};
 
 use self::line::KeptPlaces;
 

@@ -11,12 +11,12 @@ use politely_core::key::Key;
 
 use super::Limiter;
 use crate::asked::{SetError, Unsupported};
-use crate::elsewhere::Operation;
+use crate::backend::local::registry::{Entry, Full};
+use crate::backend::local::waiters::{Turn, Waiters};
+use crate::backend::operations::Operation;
 use crate::permit::{Departure, Part, Permit};
-use crate::registry::{Entry, Full};
 use crate::snapshot::Snapshot;
 use crate::stats::{Commits, Stats};
-use crate::waiters::{Turn, Waiters};
 
 impl Limiter {
     /// Sets an operator's numbers for one key: `rate` requests per second, `burst` back to back.

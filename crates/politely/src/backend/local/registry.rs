@@ -22,14 +22,14 @@ use politely_core::host::{Grant, Host};
 use politely_core::key::Key;
 use politely_core::{Rng, Timestamp};
 
-use crate::birth::Birth;
+use crate::backend::local::birth::Birth;
+use crate::backend::local::index::Index;
+use crate::backend::local::slab::Slab;
+use crate::backend::local::waiters::Waiters;
 use crate::clock::Clock;
-use crate::index::Index;
-use crate::slab::Slab;
 use crate::snapshot::Snapshot;
 use crate::stats::Stats;
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard};
-use crate::waiters::Waiters;
 
 /// The number of shards. It is high enough that two threads seldom meet. With one thread it was
 /// measured no slower (research: 64 against 1,024).

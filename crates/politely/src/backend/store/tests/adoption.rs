@@ -10,8 +10,8 @@ use politely_core::key::Key;
 use politely_core::signal::{Report, Signal};
 
 use super::{Leaving, key, memory, ok, process, started};
+use crate::backend::store::Away;
 use crate::limiter::Limiter;
-use crate::shared::Away;
 use crate::sync::sleep;
 use politely_store::Memory;
 

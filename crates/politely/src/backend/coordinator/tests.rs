@@ -268,7 +268,7 @@ async fn whether_a_request_is_sent_again_the_coordinator_says() {
             std::future::ready(Ok::<_, std::io::Error>(response))
         }
     });
-    let layer = crate::layer::PoliteLayer::new(limiter.clone());
+    let layer = crate::http::layer::PoliteLayer::new(limiter.clone());
     let ask = |method: &str| {
         let request = Request::builder().method(method).uri("http://example.com/");
         let request = request.body(String::new()).unwrap();

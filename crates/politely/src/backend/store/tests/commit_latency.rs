@@ -7,7 +7,7 @@ use politely_core::config::Config;
 use politely_store::testing::CROWD;
 
 use super::{held, key, memory, ok, overwrite, process, started};
-use crate::shared::Away;
+use crate::backend::store::Away;
 use crate::sync::sleep;
 use politely_store::{Engine, EngineError, Heartbeat, Memory, OnNotice, Pending, Write, Written};
 

@@ -10,7 +10,7 @@ use reqwest::{Body, Request, Response, ResponseBuilderExt};
 use reqwest_middleware::{Error, Middleware, Next, Result};
 use url::Url;
 
-use crate::attempts::{Attempts, Ended, Exchange, Unprocessed, failure_of, unprocessed};
+use crate::http::attempts::{Attempts, Ended, Exchange, Unprocessed, failure_of, unprocessed};
 
 /// A middleware that paces, classifies, reports and retries every request of a client. Put it after
 /// the middlewares that should see a request once, and before the middlewares that should see every

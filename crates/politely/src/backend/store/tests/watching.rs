@@ -9,8 +9,8 @@ use politely_core::Timestamp;
 use politely_core::config::Config;
 
 use super::{key, memory, ok, process, started};
+use crate::backend::store::Away;
 use crate::clock::Clock;
-use crate::shared::Away;
 use crate::sync::sleep;
 use politely_store::{
     Engine, EngineError, Heartbeat, Memory, Notice, OnNotice, Pending, Write, Written, cell_name,

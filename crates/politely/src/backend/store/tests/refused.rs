@@ -8,8 +8,8 @@ use std::time::Duration;
 use politely_core::config::Config;
 
 use super::{key, memory, ok, started};
+use crate::backend::store::Away;
 use crate::limiter::Limiter;
-use crate::shared::Away;
 use crate::sync::sleep;
 use politely_store::{Engine, EngineError, Heartbeat, Memory, OnNotice, Pending, Write, Written};
 

@@ -16,7 +16,7 @@ use http::{Extensions, HeaderName};
 use reqwest::{Request, Response};
 use reqwest_middleware::{Error, Middleware, Next, Result};
 
-use crate::redirect::{HOPS_MAX, RedirectError, method_after, target};
+use crate::http::redirect::{HOPS_MAX, RedirectError, method_after, target};
 
 /// Headers that are sent to one origin only.
 const PRIVATE: [HeaderName; 5] = [

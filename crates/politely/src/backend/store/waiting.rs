@@ -8,7 +8,7 @@ use politely_store::{Grant, Ticket};
 use tokio::sync::oneshot;
 
 use super::Inner;
-use crate::waiters::Turn;
+use crate::backend::local::waiters::Turn;
 
 /// A caller in a key's queue, which it leaves when this is dropped.
 pub(super) struct Waiting<'a> {

@@ -77,13 +77,13 @@ use politely_core::key::Key;
 use tokio::sync::{Notify, oneshot};
 
 use crate::asked::{AcquireError, Refusal, SetError, Unsupported};
+use crate::backend::local::waiters::Turn;
+use crate::backend::operations::{Elsewhere, Later, Operation};
 use crate::clock::Clock;
-use crate::elsewhere::{Elsewhere, Later, Operation};
 use crate::limiter::{Builder, Limiter};
 use crate::permit::Permit;
 use crate::stats::Stats;
 use crate::sync::sleep;
-use crate::waiters::Turn;
 
 use self::call::Transport;
 use self::claim::Claim;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use politely_core::config::Config;
 
 use super::{Leaving, held, key, memory, ok, overwrite, process, started};
+use crate::backend::store::Away;
 use crate::limiter::Limiter;
-use crate::shared::Away;
 use crate::sync::sleep;
 
 /// Each key has one slot. A lease lasts two minutes.

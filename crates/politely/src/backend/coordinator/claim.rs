@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use super::Shared;
 use super::told::told;
-use crate::elsewhere::Later;
+use crate::backend::operations::Later;
 use crate::permit::{Departure, Held, Judged, Permit};
 
 /// The maximum time to wait for the coordinator's decision about a request.

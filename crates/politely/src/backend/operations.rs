@@ -11,10 +11,10 @@ use politely_core::host::{Ask, CrawlDelay, Explanation, OperatorNumbers};
 use politely_core::key::Key;
 
 use crate::asked::{AcquireError, Refusal, SetError, Unsupported};
+use crate::backend::local::waiters::Turn;
 use crate::permit::Permit;
 use crate::snapshot::Snapshot;
 use crate::stats::{Commits, Stats};
-use crate::waiters::Turn;
 
 /// A boxed future.
 pub(crate) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

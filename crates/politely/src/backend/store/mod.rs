@@ -49,6 +49,7 @@
 
 mod adopt;
 mod builder;
+pub mod cells;
 mod confirm;
 mod driver;
 mod permit_guard;
@@ -73,13 +74,13 @@ use politely_store::{Event, Grant, HEARTBEAT_EVERY, Node, NodeId, NodeOptions, T
 use tokio::sync::{Notify, oneshot};
 
 use crate::asked::{AcquireError, Refusal, RefusalReason, Unsupported, alone, distinct, of_key};
+use crate::backend::local::waiters::Turn;
+use crate::backend::operations::{Elsewhere, Later, Operation};
 use crate::clock::Clock;
-use crate::elsewhere::{Elsewhere, Later, Operation};
 use crate::permit::Permit;
 use crate::snapshot::Snapshot;
 use crate::stats::{Commits, Stats};
 use crate::sync::sleep;
-use crate::waiters::Turn;
 
 pub use self::builder::{Away, StoreBuilder};
 

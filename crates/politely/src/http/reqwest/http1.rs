@@ -8,7 +8,7 @@ use reqwest::{Client, Request, Response};
 use reqwest_middleware::{Middleware, Next, Result};
 
 use super::middleware::cause;
-use crate::attempts::{Origins, Unprocessed, unprocessed};
+use crate::http::attempts::{Origins, Unprocessed, unprocessed};
 
 /// A middleware that repeats a request over HTTP/1.1 after the error `HTTP_1_1_REQUIRED` (RFC 9113,
 /// section 7). Further requests to that origin use HTTP/1.1 at once. Put it last.

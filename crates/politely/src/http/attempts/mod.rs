@@ -80,12 +80,12 @@ use tracing::field::Empty;
 use url::Url;
 
 use crate::asked::AcquireError;
+use crate::backend::operations::Later;
 use crate::budgets::Budgets;
 use crate::clock::wall_clock;
-use crate::elsewhere::Later;
+use crate::http::redirect::target;
 use crate::limiter::Limiter;
 use crate::permit::{Judged, Permit, Slot};
-use crate::redirect::target;
 use crate::sync::sleep;
 
 pub use body::PacedBody;

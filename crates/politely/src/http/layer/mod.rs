@@ -47,7 +47,9 @@ use tower_layer::Layer;
 use tower_service::Service;
 use url::Url;
 
-use crate::attempts::{Attempts, Ended, Exchange, PacedBody, Unprocessed, failure_of, unprocessed};
+use crate::http::attempts::{
+    Attempts, Ended, Exchange, PacedBody, Unprocessed, failure_of, unprocessed,
+};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 

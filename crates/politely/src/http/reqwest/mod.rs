@@ -26,7 +26,7 @@ mod redirect;
 use reqwest::redirect::Policy;
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
 
-use crate::attempts::Attempts;
+use crate::http::attempts::Attempts;
 
 pub use decode::Decode;
 pub use http1::Http1Fallback;

@@ -16,10 +16,10 @@ use politely_store::NodeId;
 use proptest::prelude::*;
 
 use super::{Shared, driven, key, memory};
+use crate::backend::store::Away;
 use crate::clock::Clock;
 use crate::limiter::Limiter;
 use crate::permit::Permit;
-use crate::shared::Away;
 use crate::sync::sleep;
 use politely_core::Rng;
 use politely_store::Engine;

@@ -12,7 +12,7 @@ use http_body::Frame;
 use reqwest::{Body, Request, Response};
 use reqwest_middleware::{Middleware, Next, Result};
 
-use crate::coding::{ACCEPTED, CodingError, Codings, Decoder, Flow};
+use crate::http::coding::{ACCEPTED, CodingError, Codings, Decoder, Flow};
 
 use super::middleware::keep_url;
 

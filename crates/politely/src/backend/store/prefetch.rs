@@ -17,7 +17,7 @@ use tokio::task::AbortHandle;
 use super::Inner;
 use super::permit_guard::PermitGuard;
 use crate::asked::{AcquireError, RefusalReason};
-use crate::waiters::Turn;
+use crate::backend::local::waiters::Turn;
 
 /// A prefetch that no call asks for again is dropped after this time.
 const KEEP: Duration = Duration::from_secs(5);
