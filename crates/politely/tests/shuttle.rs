@@ -7,6 +7,7 @@
     dead_code,
     missing_docs,
     unused_imports,
+    unreachable_patterns,
     unreachable_pub,
     reason = "the library's sources, of which these tests use a part"
 )]
@@ -32,6 +33,17 @@ mod stats;
 mod backend {
     pub(crate) mod local;
     pub(crate) mod operations;
+
+    pub(crate) enum Backend {
+        Local(local::Local),
+    }
+
+    impl Backend {
+        pub(crate) fn operations(&self) -> &dyn operations::Operations {
+            let Self::Local(local) = self;
+            local
+        }
+    }
 }
 
 mod sync {

@@ -1,17 +1,19 @@
-//! The interface to a limiter's backend: a coordinator, or the cells of an engine.
+//! The interface of a backend.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use politely_core::Timestamp;
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{Ask, CrawlDelay, Explanation, OperatorNumbers};
 use politely_core::key::Key;
 
+use super::local::registry::Full;
+use super::local::waiters::Turn;
 use crate::asked::{AcquireError, Refusal, SetError, Unsupported};
-use crate::backend::local::waiters::Turn;
 use crate::permit::Permit;
 use crate::snapshot::Snapshot;
 use crate::stats::{Commits, Stats};
@@ -19,8 +21,13 @@ use crate::stats::{Commits, Stats};
 /// A boxed future.
 pub(crate) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A limiter's backend. A backend that does not override a method does not support the operation.
-pub(crate) trait Elsewhere: Send + Sync {
+/// The operations of a limiter's backend. The methods of [`Limiter`](crate::Limiter) with the same
+/// names describe them.
+///
+/// No method has a default. A change that a backend cannot make is an [`Unsupported`] error. A
+/// backend that keeps no key in this process knows no key: the methods that read a key return
+/// nothing.
+pub(crate) trait Operations: Send + Sync {
     fn acquire<'a>(
         &'a self,
         keys: &'a [Key],
@@ -28,117 +35,83 @@ pub(crate) trait Elsewhere: Send + Sync {
         turn: Turn,
     ) -> Later<'a, Result<Permit, AcquireError>>;
 
-    /// Returns a prefetched permit, or starts a prefetch and returns a refusal.
-    fn try_acquire(&self, keys: &[Key], ask: Ask) -> Result<Permit, Refusal>;
+    fn try_acquire(&self, keys: &[Key], ask: Ask, turn: Turn) -> Result<Permit, Refusal>;
 
-    /// Returns the permit or the refusal, as soon as the backend has answered.
     fn request<'a>(
         &'a self,
         keys: &'a [Key],
         ask: Ask,
-        _turn: Turn,
-    ) -> Later<'a, Result<Permit, Refusal>> {
-        Box::pin(async move { self.try_acquire(keys, ask) })
-    }
+        turn: Turn,
+    ) -> Later<'a, Result<Permit, Refusal>>;
 
-    /// Takes over a permit that another process was granted. Returns `None` if that is not
-    /// possible.
     fn adopt<'a>(
         &'a self,
-        _leases: &'a [(Key, LeaseId)],
-        _patience: Duration,
-    ) -> Later<'a, Option<Permit>> {
-        Box::pin(async { None })
-    }
+        leases: &'a [(Key, LeaseId)],
+        patience: Duration,
+    ) -> Later<'a, Result<Option<Permit>, Unsupported>>;
+
+    fn readmit(&self, key: &Key, start: Timestamp, lease: Duration) -> Result<Permit, SetError>;
 
     /// Waits for prefetched permits and returns their keys.
     fn ready(&self) -> Later<'_, Vec<Key>>;
 
-    fn operate(&self, key: &Key, operation: Operation);
+    /// Sets numbers that are valid.
+    fn set_numbers(&self, key: &Key, numbers: OperatorNumbers) -> Result<(), SetError>;
 
-    fn reconfigure(&self, config: &Config) -> Result<(), Unsupported>;
+    fn numbers(&self, key: &Key) -> Result<OperatorNumbers, Unsupported>;
+
+    fn hold(&self, key: &Key, length: Duration, reason: HoldReason) -> Result<(), Full>;
+
+    fn crawl_delay(&self, key: &Key, delay: CrawlDelay) -> Result<(), Full>;
+
+    fn unpark(&self, key: &Key);
+
+    fn forget(&self, key: &Key);
+
+    /// Sets a valid configuration for one key.
+    fn configure(&self, key: &Key, config: Arc<Config>) -> Result<(), SetError>;
+
+    /// Sets a valid configuration for all keys without one of their own.
+    fn reconfigure(&self, config: Arc<Config>) -> Result<(), Unsupported>;
 
     /// Returns the configuration of keys that are created from now on.
     fn config(&self) -> Result<Arc<Config>, Unsupported>;
 
-    /// Checks whether [`Operation::Set`] of `numbers` will take effect.
-    fn supports_numbers(&self, _numbers: OperatorNumbers) -> Result<(), SetError> {
-        Ok(())
-    }
+    fn explain(&self, key: &Key) -> Option<Explanation>;
 
-    fn explain(&self, _key: &Key) -> Option<Explanation> {
-        None
-    }
+    fn rate(&self, key: &Key) -> Option<f64>;
 
-    fn keys(&self) -> Vec<Key> {
-        Vec::new()
-    }
+    fn knows(&self, key: &Key) -> bool;
 
-    fn knows(&self, key: &Key) -> bool {
-        self.explain(key).is_some()
-    }
+    fn keys(&self) -> Vec<Key>;
 
-    /// Evicts the keys for which `may_go` returns true, if that loses nothing.
-    fn evict_idle(&self, _may_go: &mut dyn FnMut(&Key) -> bool) {}
+    fn each(&self, visit: &mut dyn FnMut(&Key, &Explanation, usize));
 
-    /// Returns the number of waiters for `key` that arrived before `turn`.
-    fn position(&self, _key: &Key, _turn: Turn) -> usize {
-        0
-    }
+    fn position(&self, key: &Key, turn: Turn) -> usize;
 
-    fn numbers(&self, key: &Key) -> Result<OperatorNumbers, Unsupported>;
+    fn evict_idle(&self, may_go: &mut dyn FnMut(&Key) -> bool);
 
-    fn snapshot(&self, _key: &Key) -> Option<Snapshot> {
-        None
-    }
+    fn snapshot(&self, key: &Key) -> Option<Snapshot>;
 
-    /// Offers the state that an earlier run stored. It applies if the backend has no state of
-    /// `key`.
-    fn remember(&self, key: &Key, state: &[u8]) -> Result<(), Unsupported>;
+    fn take_learned(&self) -> Vec<(Key, Snapshot)>;
 
-    /// Returns the states that changed by learning since the last call.
-    fn take_learned(&self) -> Vec<(Key, Snapshot)> {
-        Vec::new()
-    }
+    fn restore(&self, key: &Key, state: &[u8]) -> Result<(), SetError>;
 
-    fn rate(&self, key: &Key) -> Option<f64> {
-        self.explain(key).map(|explained| explained.rate)
-    }
+    fn resume(&self, key: &Key, state: Option<&[u8]>, newest: Timestamp) -> Result<(), SetError>;
 
     fn stats(&self) -> Stats;
 
-    fn commits(&self) -> Option<Commits> {
-        None
-    }
+    fn commits(&self) -> Option<Commits>;
 
-    /// Waits until everything so far has arrived, at most for `patience`. Returns whether it has.
     fn settled(&self, patience: Duration) -> Later<'_, bool>;
 
-    /// Waits until everything so far about `key` has arrived, at most for `patience`.
-    fn confirm<'a>(&'a self, _key: &'a Key, patience: Duration) -> Later<'a, bool> {
-        self.settled(patience)
-    }
+    fn confirm<'a>(&'a self, key: &'a Key, patience: Duration) -> Later<'a, bool>;
 
-    /// Reads the state of `key` from the backend, and returns whether the key is known.
-    fn refresh<'a>(&'a self, key: &'a Key, _patience: Duration) -> Later<'a, Result<bool, String>> {
-        Box::pin(async move { Ok(self.explain(key).is_some()) })
-    }
+    fn refresh<'a>(&'a self, key: &'a Key, patience: Duration) -> Later<'a, Result<bool, String>>;
 
-    /// Checks that the backend is reachable and accepts this client.
     fn greet(&self) -> Later<'_, Result<(), String>>;
 
-    /// Returns why the backend did not answer the last call, if it did not.
     fn trouble(&self) -> Option<String>;
 
     fn close(&self);
-}
-
-/// A change to a key by an operator, or by a reader of robots.txt.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Operation {
-    Set(OperatorNumbers),
-    CrawlDelay(CrawlDelay),
-    Hold(Duration, HoldReason),
-    Unpark,
-    Forget,
 }

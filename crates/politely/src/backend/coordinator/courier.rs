@@ -11,15 +11,18 @@ use tokio::task::JoinSet;
 use super::call::{Reply, Sent, Transport};
 use super::claim::Claim;
 use super::desk::{Delivery, Step};
-use super::{RemoteError, Shared};
+use super::{CoordinatorError, Shared};
 use crate::sync::sleep;
 
 /// After the limiter was dropped, the driver waits this long for a coordinator that is unavailable.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Starts the thread. It ends when the limiter and its permits are dropped and everything is sent.
-pub(super) fn start(shared: Arc<Shared>, transport: impl Transport) -> Result<(), RemoteError> {
-    let failed = |why: std::io::Error| RemoteError::Thread(why.to_string());
+pub(super) fn start(
+    shared: Arc<Shared>,
+    transport: impl Transport,
+) -> Result<(), CoordinatorError> {
+    let failed = |why: std::io::Error| CoordinatorError::Thread(why.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

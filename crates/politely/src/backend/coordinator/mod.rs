@@ -24,9 +24,9 @@
 //!   asks for again is dropped after five seconds.
 //! - The coordinator keeps the configuration and the learned states. [`Limiter::set_rate`],
 //!   `set_numbers`, `hold`, `unpark` and `forget` are sent to it in the background. A number that
-//!   it would refuse is an error at once. `numbers`, `configure`, `reconfigure`, `restore` and
-//!   `resume` return [`Unsupported`] errors. `explain`, `each`, `keys`, `snapshot` and
-//!   `take_learned` return nothing.
+//!   it would refuse is an error at once. `numbers`, `configure`, `reconfigure`, `restore`,
+//!   `resume`, `readmit` and `adopt` return [`Unsupported`] errors. This process knows no key:
+//!   `explain`, `each`, `keys`, `snapshot` and `take_learned` return nothing.
 //! - A request costs 1,000 tokens at most and has nine keys at most. More is an
 //!   [`AcquireError::Coordinator`]. A hold is a year at most.
 //! - An arrival ([`Limiter::turn`]) has no effect, since the coordinator keeps the queues. One call
@@ -72,17 +72,21 @@ use politely_api::client::Client;
 use politely_api::wire::{Change, HOLD_MAX_MS, KeyPatch, NAME_MAX, RATE_MAX, RATE_MIN};
 use politely_core::Timestamp;
 use politely_core::config::Config;
-use politely_core::host::{Ask, OperatorNumbers};
+use politely_core::gate::{HoldReason, LeaseId};
+use politely_core::host::{Ask, CrawlDelay, Explanation, OperatorNumbers};
 use politely_core::key::Key;
 use tokio::sync::{Notify, oneshot};
 
 use crate::asked::{AcquireError, Refusal, SetError, Unsupported};
+use crate::backend::Backend;
+use crate::backend::local::registry::Full;
 use crate::backend::local::waiters::Turn;
-use crate::backend::operations::{Elsewhere, Later, Operation};
+use crate::backend::operations::{Later, Operations};
 use crate::clock::Clock;
 use crate::limiter::{Builder, Limiter};
 use crate::permit::Permit;
-use crate::stats::Stats;
+use crate::snapshot::Snapshot;
+use crate::stats::{Commits, Stats};
 use crate::sync::sleep;
 
 use self::call::Transport;
@@ -93,10 +97,16 @@ pub use politely_api::client::ClientError;
 
 /// The name of this backend in errors.
 const BACKEND: &str = "with a coordinator";
+/// The alternative to an operation on the configuration.
+const CONFIGURE_THERE: &str = "change the coordinator's: PATCH /api/v1/config";
+/// The alternative to an operation on a stored state.
+const RESTORE_THERE: &str = "restore it where the coordinator runs";
+/// The alternative to an operation on an earlier permit.
+const ACQUIRE_ANEW: &str = "acquire a new permit";
 
 /// Builds a [`Limiter`] whose permits come from a coordinator.
 #[derive(Clone)]
-pub struct RemoteBuilder {
+pub struct CoordinatorBuilder {
     url: String,
     client: Option<String>,
     token: Option<String>,
@@ -106,7 +116,7 @@ pub struct RemoteBuilder {
 
 /// Why the limiter cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RemoteError {
+pub enum CoordinatorError {
     /// The coordinator's URL or the token is invalid, or certificates cannot be read.
     #[error(transparent)]
     Client(#[from] ClientError),
@@ -118,7 +128,7 @@ pub enum RemoteError {
     Thread(String),
 }
 
-impl RemoteBuilder {
+impl CoordinatorBuilder {
     pub(crate) const fn new(url: String, clock: Option<Clock>) -> Self {
         Self {
             url,
@@ -159,17 +169,17 @@ impl RemoteBuilder {
     ///
     /// # Errors
     /// The URL, name, token or authority is invalid, or the thread cannot be started.
-    pub fn build(self) -> Result<Limiter, RemoteError> {
+    pub fn build(self) -> Result<Limiter, CoordinatorError> {
         let transport = Client::new(&self.url, self.token.as_deref(), self.ca.as_deref())?;
         self.build_with(transport)
     }
 
-    fn build_with(self, transport: impl Transport) -> Result<Limiter, RemoteError> {
+    fn build_with(self, transport: impl Transport) -> Result<Limiter, CoordinatorError> {
         let seed = foldhash::fast::RandomState::default().hash_one(std::process::id());
         let name = || format!("{}-{:06x}", std::process::id(), seed & 0xff_ffff);
         let client = self.client.unwrap_or_else(name);
         if client.is_empty() || client.len() > NAME_MAX {
-            return Err(RemoteError::Name);
+            return Err(CoordinatorError::Name);
         }
         let clock = self.clock.unwrap_or_else(Clock::system);
         let shared = Arc::new(Shared {
@@ -180,13 +190,14 @@ impl RemoteBuilder {
             said: Notify::new(),
         });
         courier::start(Arc::clone(&shared), transport)?;
-        Ok(Limiter::from(Box::new(Remote(shared)), clock))
+        let backend = Backend::Coordinator(Coordinator(shared));
+        Ok(Limiter::new(backend, clock))
     }
 }
 
-impl std::fmt::Debug for RemoteBuilder {
+impl std::fmt::Debug for CoordinatorBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RemoteBuilder")
+        f.debug_struct("CoordinatorBuilder")
             .field("url", &self.url)
             .field("client", &self.client)
             .finish_non_exhaustive()
@@ -195,7 +206,7 @@ impl std::fmt::Debug for RemoteBuilder {
 
 /// A limiter's connection to a coordinator. Dropping it sends what is pending and acquires nothing
 /// more.
-pub(crate) struct Remote(Arc<Shared>);
+pub(crate) struct Coordinator(Arc<Shared>);
 
 /// The state that callers, permits and the driver share.
 pub(crate) struct Shared {
@@ -209,7 +220,7 @@ pub(crate) struct Shared {
     said: Notify,
 }
 
-impl Elsewhere for Remote {
+impl Operations for Coordinator {
     fn acquire<'a>(
         &'a self,
         keys: &'a [Key],
@@ -219,7 +230,7 @@ impl Elsewhere for Remote {
         Box::pin(self.acquire_in_line(keys, ask))
     }
 
-    fn try_acquire(&self, keys: &[Key], ask: Ask) -> Result<Permit, Refusal> {
+    fn try_acquire(&self, keys: &[Key], ask: Ask, _turn: Turn) -> Result<Permit, Refusal> {
         assert!(!keys.is_empty(), "a request needs a key");
         let now = self.now();
         let found = self.0.desk.lock().try_ask(keys, ask, now);
@@ -237,6 +248,27 @@ impl Elsewhere for Remote {
         }
     }
 
+    fn request<'a>(
+        &'a self,
+        keys: &'a [Key],
+        ask: Ask,
+        turn: Turn,
+    ) -> Later<'a, Result<Permit, Refusal>> {
+        Box::pin(async move { self.try_acquire(keys, ask, turn) })
+    }
+
+    fn adopt<'a>(
+        &'a self,
+        _leases: &'a [(Key, LeaseId)],
+        _patience: Duration,
+    ) -> Later<'a, Result<Option<Permit>, Unsupported>> {
+        Box::pin(std::future::ready(Err(unsupported("adopt", ACQUIRE_ANEW))))
+    }
+
+    fn readmit(&self, _key: &Key, _start: Timestamp, _lease: Duration) -> Result<Permit, SetError> {
+        Err(unsupported("readmit", ACQUIRE_ANEW).into())
+    }
+
     fn ready(&self) -> Later<'_, Vec<Key>> {
         Box::pin(async {
             loop {
@@ -249,48 +281,7 @@ impl Elsewhere for Remote {
         })
     }
 
-    fn operate(&self, key: &Key, operation: Operation) {
-        let mut patch = KeyPatch::default();
-        match operation {
-            Operation::CrawlDelay(delay) => {
-                let now = self.now();
-                return self.0.desk.lock().crawl_delay(key, delay, now);
-            }
-            Operation::Set(numbers) => {
-                let change = |set: Option<f64>| match set {
-                    Some(number) if number.is_infinite() => Change::TakeBack,
-                    set => set.into(),
-                };
-                patch.rate = change(numbers.rate);
-                patch.burst = change(numbers.burst);
-                patch.in_flight = match numbers.in_flight {
-                    Some(u32::MAX) => Change::TakeBack,
-                    set => set.into(),
-                };
-                patch.law = match numbers.law {
-                    None => Change::Keep,
-                    Some(law) => law
-                        .name()
-                        .map_or(Change::TakeBack, |name| Change::To(name.to_owned())),
-                };
-                patch.learn = numbers.learn.into();
-                patch.crawl_delay_ms = match numbers.crawl_delay_ms {
-                    Some(u32::MAX) => Change::TakeBack,
-                    set => set.into(),
-                };
-            }
-            Operation::Hold(length, _) => {
-                let ms = u64::try_from(length.as_millis()).unwrap_or(HOLD_MAX_MS);
-                patch.hold_ms = Some(ms.min(HOLD_MAX_MS));
-            }
-            Operation::Unpark => patch.unpark = Some(true),
-            Operation::Forget => patch.forget = Some(true),
-        }
-        self.0.desk.lock().patch(key, patch);
-        self.0.wake.notify_one();
-    }
-
-    fn supports_numbers(&self, numbers: OperatorNumbers) -> Result<(), SetError> {
+    fn set_numbers(&self, key: &Key, numbers: OperatorNumbers) -> Result<(), SetError> {
         let is_beyond = |set: Option<f64>| {
             set.is_some_and(|set| set.is_finite() && !(RATE_MIN..=RATE_MAX).contains(&set))
         };
@@ -301,39 +292,102 @@ impl Elsewhere for Remote {
                 instead: "set one within these bounds",
             }));
         }
+        self.patch(key, patch_of(numbers));
         Ok(())
     }
 
-    fn numbers(&self, _key: &Key) -> Result<OperatorNumbers, Unsupported> {
-        Err(Unsupported {
-            operation: "numbers",
-            backend: BACKEND,
-            instead: "ask the coordinator: GET /api/v1/keys/{key}",
-        })
+    fn hold(&self, key: &Key, length: Duration, _reason: HoldReason) -> Result<(), Full> {
+        let ms = u64::try_from(length.as_millis()).unwrap_or(HOLD_MAX_MS);
+        let patch = KeyPatch {
+            hold_ms: Some(ms.min(HOLD_MAX_MS)),
+            ..KeyPatch::default()
+        };
+        self.patch(key, patch);
+        Ok(())
     }
 
-    fn reconfigure(&self, _config: &Config) -> Result<(), Unsupported> {
-        Err(Unsupported {
-            operation: "reconfigure",
-            backend: BACKEND,
-            instead: "change the coordinator's: PATCH /api/v1/config",
-        })
+    fn crawl_delay(&self, key: &Key, delay: CrawlDelay) -> Result<(), Full> {
+        let now = self.now();
+        self.0.desk.lock().crawl_delay(key, delay, now);
+        Ok(())
+    }
+
+    fn unpark(&self, key: &Key) {
+        let patch = KeyPatch {
+            unpark: Some(true),
+            ..KeyPatch::default()
+        };
+        self.patch(key, patch);
+    }
+
+    fn forget(&self, key: &Key) {
+        let patch = KeyPatch {
+            forget: Some(true),
+            ..KeyPatch::default()
+        };
+        self.patch(key, patch);
+    }
+
+    fn numbers(&self, _key: &Key) -> Result<OperatorNumbers, Unsupported> {
+        let instead = "ask the coordinator: GET /api/v1/keys/{key}";
+        Err(unsupported("numbers", instead))
+    }
+
+    fn configure(&self, _key: &Key, _config: Arc<Config>) -> Result<(), SetError> {
+        let instead = "set the key's numbers and law with set_numbers";
+        Err(unsupported("configure", instead).into())
+    }
+
+    fn reconfigure(&self, _config: Arc<Config>) -> Result<(), Unsupported> {
+        Err(unsupported("reconfigure", CONFIGURE_THERE))
     }
 
     fn config(&self) -> Result<Arc<Config>, Unsupported> {
-        Err(Unsupported {
-            operation: "reconfigure_new",
-            backend: BACKEND,
-            instead: "change the coordinator's: PATCH /api/v1/config",
-        })
+        Err(unsupported("reconfigure_new", CONFIGURE_THERE))
     }
 
-    fn remember(&self, _key: &Key, _state: &[u8]) -> Result<(), Unsupported> {
-        Err(Unsupported {
-            operation: "restore",
-            backend: BACKEND,
-            instead: "restore it where the coordinator runs",
-        })
+    fn explain(&self, _key: &Key) -> Option<Explanation> {
+        None
+    }
+
+    fn knows(&self, _key: &Key) -> bool {
+        false
+    }
+
+    fn keys(&self) -> Vec<Key> {
+        Vec::new()
+    }
+
+    /// Visits nothing, since the coordinator keeps the keys.
+    fn each(&self, _visit: &mut dyn FnMut(&Key, &Explanation, usize)) {}
+
+    /// Returns 0, since the coordinator keeps the queues.
+    fn position(&self, _key: &Key, _turn: Turn) -> usize {
+        0
+    }
+
+    /// Evicts nothing, since the coordinator keeps the keys.
+    fn evict_idle(&self, _may_go: &mut dyn FnMut(&Key) -> bool) {}
+
+    fn snapshot(&self, _key: &Key) -> Option<Snapshot> {
+        None
+    }
+
+    fn take_learned(&self) -> Vec<(Key, Snapshot)> {
+        Vec::new()
+    }
+
+    fn restore(&self, _key: &Key, _state: &[u8]) -> Result<(), SetError> {
+        Err(unsupported("restore", RESTORE_THERE).into())
+    }
+
+    fn resume(
+        &self,
+        _key: &Key,
+        _state: Option<&[u8]>,
+        _newest: Timestamp,
+    ) -> Result<(), SetError> {
+        Err(unsupported("resume", RESTORE_THERE).into())
     }
 
     fn rate(&self, key: &Key) -> Option<f64> {
@@ -342,6 +396,10 @@ impl Elsewhere for Remote {
 
     fn stats(&self) -> Stats {
         self.0.desk.lock().stats()
+    }
+
+    fn commits(&self) -> Option<Commits> {
+        None
     }
 
     fn settled(&self, patience: Duration) -> Later<'_, bool> {
@@ -361,6 +419,19 @@ impl Elsewhere for Remote {
             let heard = tokio::time::timeout(patience, quiet).await;
             heard.unwrap_or(false)
         })
+    }
+
+    /// Waits as [`Operations::settled`] does: the coordinator writes reports of all keys.
+    fn confirm<'a>(&'a self, _key: &'a Key, patience: Duration) -> Later<'a, bool> {
+        self.settled(patience)
+    }
+
+    fn refresh<'a>(
+        &'a self,
+        _key: &'a Key,
+        _patience: Duration,
+    ) -> Later<'a, Result<bool, String>> {
+        Box::pin(std::future::ready(Ok(false)))
     }
 
     fn greet(&self) -> Later<'_, Result<(), String>> {
@@ -391,7 +462,7 @@ impl Elsewhere for Remote {
     }
 }
 
-impl Remote {
+impl Coordinator {
     async fn acquire_in_line(&self, keys: &[Key], ask: Ask) -> Result<Permit, AcquireError> {
         if keys.is_empty() {
             return Err(AcquireError::NoKey);
@@ -416,12 +487,51 @@ impl Remote {
         }
     }
 
+    fn patch(&self, key: &Key, patch: KeyPatch) {
+        self.0.desk.lock().patch(key, patch);
+        self.0.wake.notify_one();
+    }
+
     fn now(&self) -> Timestamp {
         self.0.clock.now()
     }
 }
 
-impl Drop for Remote {
+const fn unsupported(operation: &'static str, instead: &'static str) -> Unsupported {
+    Unsupported {
+        operation,
+        backend: BACKEND,
+        instead,
+    }
+}
+
+/// Returns the change of a key that sets `numbers`. Infinity and the largest integer remove one.
+fn patch_of(numbers: OperatorNumbers) -> KeyPatch {
+    let number = |set: Option<f64>| match set {
+        Some(number) if number.is_infinite() => Change::TakeBack,
+        set => set.into(),
+    };
+    let integer = |set: Option<u32>| match set {
+        Some(u32::MAX) => Change::TakeBack,
+        set => set.into(),
+    };
+    KeyPatch {
+        rate: number(numbers.rate),
+        burst: number(numbers.burst),
+        in_flight: integer(numbers.in_flight),
+        law: match numbers.law {
+            None => Change::Keep,
+            Some(law) => law
+                .name()
+                .map_or(Change::TakeBack, |name| Change::To(name.to_owned())),
+        },
+        learn: numbers.learn.into(),
+        crawl_delay_ms: integer(numbers.crawl_delay_ms),
+        ..KeyPatch::default()
+    }
+}
+
+impl Drop for Coordinator {
     fn drop(&mut self) {
         self.close();
     }
@@ -434,8 +544,8 @@ impl Builder {
     /// coordinators that share their keys are listed with commas: `http://a:7077,http://b:7077`.
     /// Only the clock of this builder applies. The coordinator keeps the limits, the capacity and
     /// the queues.
-    pub fn coordinator(self, url: impl Into<String>) -> RemoteBuilder {
-        RemoteBuilder::new(url.into(), self.clock)
+    pub fn coordinator(self, url: impl Into<String>) -> CoordinatorBuilder {
+        CoordinatorBuilder::new(url.into(), self.clock)
     }
 }
 

@@ -8,11 +8,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use politely_api::client::CallError;
 use politely_api::wire::{Answer, Exchanged, Grant, Heard, Next, Told, ToldAnswer};
+use politely_core::config::Config;
+use politely_core::gate::LeaseId;
 use politely_core::key::Key;
 use politely_core::signal::{Report, Signal};
 
-use super::RemoteBuilder;
+use super::CoordinatorBuilder;
 use super::call::{Call, Reply, Transport};
+use crate::asked::SetError;
 use crate::limiter::Limiter;
 
 /// A coordinator that grants every acquire request, unless it is unavailable. It records reports
@@ -44,7 +47,7 @@ impl Transport for Generous {
 
 impl Generous {
     fn limiter(&self) -> Limiter {
-        let builder = RemoteBuilder::new("http://127.0.0.1:1".to_owned(), None);
+        let builder = CoordinatorBuilder::new("http://127.0.0.1:1".to_owned(), None);
         builder.build_with(self.clone()).unwrap()
     }
 
@@ -286,4 +289,33 @@ async fn whether_a_request_is_sent_again_the_coordinator_says() {
         counted,
         [(1, 0, None), (2, 0, None), (3, 0, None), (1, 0, post)]
     );
+}
+
+/// A caller must not believe that a change took effect which the coordinator has to make.
+#[tokio::test]
+async fn what_a_coordinator_keeps_cannot_be_changed_here() {
+    let limiter = Generous::default().limiter();
+    let (key, config) = (Key::host("example.com").unwrap(), Config::crawler());
+    let limits = config.limits.clone();
+    let refused = [
+        limiter.configure(&key, config.clone()),
+        limiter.reconfigure(config),
+        limiter.reconfigure_new(limits),
+        limiter.restore(&key, b"state"),
+        limiter.resume(&key, None, limiter.now()),
+        limiter.readmit(&key, limiter.now(), PATIENCE).map(drop),
+        limiter.numbers(&key).map(drop).map_err(SetError::from),
+        limiter
+            .adopt(&[(key.clone(), LeaseId(1))], PATIENCE)
+            .await
+            .map(drop)
+            .map_err(SetError::from),
+    ];
+    for refused in refused {
+        assert!(
+            matches!(refused, Err(SetError::Unsupported(_))),
+            "{refused:?}"
+        );
+    }
+    assert_eq!((limiter.keys(), limiter.explain(&key)), (Vec::new(), None));
 }

@@ -22,10 +22,10 @@ use politely_core::host::{Grant, Host};
 use politely_core::key::Key;
 use politely_core::{Rng, Timestamp};
 
-use crate::backend::local::birth::Birth;
-use crate::backend::local::index::Index;
-use crate::backend::local::slab::Slab;
-use crate::backend::local::waiters::Waiters;
+use super::birth::Birth;
+use super::index::Index;
+use super::slab::Slab;
+use super::waiters::Waiters;
 use crate::clock::Clock;
 use crate::snapshot::Snapshot;
 use crate::stats::Stats;

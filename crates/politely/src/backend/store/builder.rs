@@ -8,7 +8,8 @@ use politely_core::config::InvalidConfig;
 
 use politely_store::Engine;
 
-use super::{Shared, driver};
+use super::{Store, driver};
+use crate::backend::Backend;
 use crate::clock::Clock;
 use crate::limiter::{Builder, Limiter};
 
@@ -68,15 +69,15 @@ impl StoreBuilder {
         config.validate()?;
         let clock = clock.unwrap_or_else(Clock::system);
         let seed = seed.unwrap_or_else(|| foldhash::fast::RandomState::default().hash_one(0_u8));
-        let shared = Shared::new(
+        let store = Store::new(
             Arc::new(config),
             clock.clone(),
             capacity.max(1),
             seed,
             self.away,
         );
-        driver::start(Arc::clone(&shared.0), self.engine);
-        Ok(Limiter::from(Box::new(shared), clock))
+        driver::start(Arc::clone(&store.0), self.engine);
+        Ok(Limiter::new(Backend::Store(store), clock))
     }
 }
 

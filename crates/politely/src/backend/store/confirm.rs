@@ -10,7 +10,7 @@ use politely_core::key::Key;
 use politely_store::{Barrier, EngineError, Event, Node, cell_name};
 use tokio::sync::oneshot;
 
-use super::{Inner, Shared};
+use super::{Inner, Store};
 use crate::snapshot::Snapshot;
 
 /// A cell to read for a caller.
@@ -34,7 +34,7 @@ impl Refresh {
     }
 }
 
-impl Shared {
+impl Store {
     /// Waits until all events of `key` so far are written. Returns `false` if the engine did not
     /// confirm that within `patience`.
     pub(super) async fn wait_until_written(&self, key: &Key, patience: Duration) -> bool {

@@ -25,9 +25,9 @@
 //!   starts a prefetch in the background. The permit is kept until the next call takes it or it
 //!   expires, and [`Limiter::ready`](crate::Limiter::ready) returns when to call.
 //!   [`Limiter::request`](crate::Limiter::request) asks the engine and returns yes or no.
-//! - `configure` and `resume` change nothing. `explain`, `each`, `keys`, `snapshot` and
-//!   `take_learned` cover the keys that this process used. `restore` takes effect for a key that
-//!   the engine does not hold.
+//! - `configure`, `readmit` and `resume` return [`Unsupported`] errors. `explain`, `each`, `keys`,
+//!   `snapshot` and `take_learned` cover the keys that this process used. `restore` takes effect
+//!   for a key that the engine does not hold.
 //! - [`Permit::renew`](crate::Permit::renew) returns the remaining time, and renews the lease in
 //!   the background from half its length on. Once it returns `None`, the request must be aborted.
 //!
@@ -46,6 +46,7 @@
 //! | `adopt.rs` | permits that another process was granted |
 //! | `confirm.rs` | callers that wait for the engine: a write is confirmed, a cell is read |
 //! | `builder.rs` | [`StoreBuilder`] |
+//! | `cells.rs` | the public names of engines |
 
 mod adopt;
 mod builder;
@@ -67,15 +68,18 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use politely_core::Timestamp;
 use politely_core::config::Config;
-use politely_core::gate::LeaseId;
+use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{Ask, CrawlDelay, Explanation, HORIZON, Host, OperatorNumbers, Wait};
 use politely_core::key::Key;
 use politely_store::{Event, Grant, HEARTBEAT_EVERY, Node, NodeId, NodeOptions, Ticket};
 use tokio::sync::{Notify, oneshot};
 
-use crate::asked::{AcquireError, Refusal, RefusalReason, Unsupported, alone, distinct, of_key};
+use crate::asked::{
+    AcquireError, Refusal, RefusalReason, SetError, Unsupported, alone, distinct, of_key,
+};
+use crate::backend::local::registry::Full;
 use crate::backend::local::waiters::Turn;
-use crate::backend::operations::{Elsewhere, Later, Operation};
+use crate::backend::operations::{Later, Operations};
 use crate::clock::Clock;
 use crate::permit::Permit;
 use crate::snapshot::Snapshot;
@@ -89,13 +93,15 @@ use self::permit_guard::PermitGuard;
 use self::prefetch::Prefetches;
 use self::waiting::Waiting;
 
+/// The name of this backend in errors.
+const BACKEND: &str = "whose keys are in an engine";
 /// The time that a new limiter gives the engine to answer. One lost answer or a short stall is not
 /// a failure.
 const PING_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A limiter's connection to the keys of an engine. Dropping it writes the pending events and
 /// grants nothing more.
-pub(crate) struct Shared(Arc<Inner>);
+pub(crate) struct Store(Arc<Inner>);
 
 /// The state that callers, permits and the driver share.
 struct Inner {
@@ -129,7 +135,7 @@ enum Refused {
     Closed,
 }
 
-impl Shared {
+impl Store {
     fn new(config: Arc<Config>, clock: Clock, capacity: usize, seed: u64, away: Away) -> Self {
         // The node id must differ between processes, even if the seed makes jitter repeatable.
         let drawn =
@@ -220,7 +226,7 @@ impl Shared {
     }
 }
 
-impl Elsewhere for Shared {
+impl Operations for Store {
     fn acquire<'a>(
         &'a self,
         keys: &'a [Key],
@@ -230,7 +236,7 @@ impl Elsewhere for Shared {
         Box::pin(async move { Ok(self.0.acquire(keys, ask, turn).await?.into_permit()) })
     }
 
-    fn try_acquire(&self, keys: &[Key], ask: Ask) -> Result<Permit, Refusal> {
+    fn try_acquire(&self, keys: &[Key], ask: Ask, _turn: Turn) -> Result<Permit, Refusal> {
         assert!(!keys.is_empty(), "a request needs a key");
         let found = Prefetches::take_or_start(&self.0, keys, ask);
         found
@@ -256,29 +262,57 @@ impl Elsewhere for Shared {
         &'a self,
         leases: &'a [(Key, LeaseId)],
         patience: Duration,
-    ) -> Later<'a, Option<Permit>> {
-        Box::pin(self.0.adopt(leases, patience))
+    ) -> Later<'a, Result<Option<Permit>, Unsupported>> {
+        Box::pin(async move { Ok(self.0.adopt(leases, patience).await) })
+    }
+
+    fn readmit(&self, _key: &Key, _start: Timestamp, _lease: Duration) -> Result<Permit, SetError> {
+        Err(SetError::Unsupported(Unsupported {
+            operation: "readmit",
+            backend: BACKEND,
+            instead: "take over the permit with adopt",
+        }))
     }
 
     fn ready(&self) -> Later<'_, Vec<Key>> {
         Box::pin(self.0.prefetches.ready())
     }
 
-    fn operate(&self, key: &Key, operation: Operation) {
-        let event = match operation {
-            Operation::CrawlDelay(delay) if !self.is_news(key, delay) => return,
-            Operation::CrawlDelay(delay) => Event::CrawlDelay(delay),
-            Operation::Set(numbers) => Event::Set(numbers),
-            Operation::Hold(length, reason) => Event::Hold(length, reason),
-            Operation::Unpark => Event::Unpark,
-            Operation::Forget => Event::Forget,
-        };
-        self.0.apply(key, event);
+    fn set_numbers(&self, key: &Key, numbers: OperatorNumbers) -> Result<(), SetError> {
+        self.0.apply(key, Event::Set(numbers));
+        Ok(())
     }
 
-    fn reconfigure(&self, config: &Config) -> Result<(), Unsupported> {
+    fn hold(&self, key: &Key, length: Duration, reason: HoldReason) -> Result<(), Full> {
+        self.0.apply(key, Event::Hold(length, reason));
+        Ok(())
+    }
+
+    fn crawl_delay(&self, key: &Key, delay: CrawlDelay) -> Result<(), Full> {
+        if self.is_news(key, delay) {
+            self.0.apply(key, Event::CrawlDelay(delay));
+        }
+        Ok(())
+    }
+
+    fn unpark(&self, key: &Key) {
+        self.0.apply(key, Event::Unpark);
+    }
+
+    fn forget(&self, key: &Key) {
+        self.0.apply(key, Event::Forget);
+    }
+
+    fn configure(&self, _key: &Key, _config: Arc<Config>) -> Result<(), SetError> {
+        Err(SetError::Unsupported(Unsupported {
+            operation: "configure",
+            backend: BACKEND,
+            instead: "set the key's numbers and law with set_numbers",
+        }))
+    }
+
+    fn reconfigure(&self, config: Arc<Config>) -> Result<(), Unsupported> {
         let now = self.0.clock.now();
-        let config = Arc::new(config.clone());
         self.0.state.lock().node.set_config(config, now);
         self.0.wake.notify_one();
         Ok(())
@@ -293,8 +327,20 @@ impl Elsewhere for Shared {
         self.0.state.lock().node.explain(key, now)
     }
 
+    fn rate(&self, key: &Key) -> Option<f64> {
+        self.explain(key).map(|explained| explained.rate)
+    }
+
     fn keys(&self) -> Vec<Key> {
         self.0.state.lock().node.keys().cloned().collect()
+    }
+
+    fn each(&self, visit: &mut dyn FnMut(&Key, &Explanation, usize)) {
+        for key in self.keys() {
+            if let Some(explained) = self.explain(&key) {
+                visit(&key, &explained, self.position(&key, Turn::LAST));
+            }
+        }
     }
 
     fn knows(&self, key: &Key) -> bool {
@@ -319,9 +365,23 @@ impl Elsewhere for Shared {
         self.0.snapshot(key)
     }
 
-    fn remember(&self, key: &Key, state: &[u8]) -> Result<(), Unsupported> {
+    /// Offers the state that an earlier run stored. It applies if the engine has no state of `key`.
+    fn restore(&self, key: &Key, state: &[u8]) -> Result<(), SetError> {
         self.0.state.lock().node.remember(key, state);
         Ok(())
+    }
+
+    fn resume(
+        &self,
+        _key: &Key,
+        _state: Option<&[u8]>,
+        _newest: Timestamp,
+    ) -> Result<(), SetError> {
+        Err(SetError::Unsupported(Unsupported {
+            operation: "resume",
+            backend: BACKEND,
+            instead: "give a kept state to restore",
+        }))
     }
 
     fn take_learned(&self) -> Vec<(Key, Snapshot)> {
@@ -593,7 +653,7 @@ impl Inner {
     }
 }
 
-impl Drop for Shared {
+impl Drop for Store {
     fn drop(&mut self) {
         self.close();
     }

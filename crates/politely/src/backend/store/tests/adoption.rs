@@ -40,7 +40,7 @@ async fn it_is_reported_by_another_and_counts_once() {
     let [one, other] = two(&memory()).await;
     let leases = orphaned(&one, &[key()]).await;
     // This process has never seen the key.
-    let adopted = other.adopt(&leases, SOON).await.unwrap();
+    let adopted = other.adopt(&leases, SOON).await.unwrap().unwrap();
     assert!(adopted.renew().is_some());
     assert!(!adopted.report(&ok()).late);
     other.acquire(&key()).await.unwrap().report(&ok());
@@ -50,7 +50,7 @@ async fn it_is_reported_by_another_and_counts_once() {
     assert_eq!((other.stats().granted, other.stats().reported), (2, 2));
 
     // The same report reaches the process that granted the permit.
-    let again = one.adopt(&leases, SOON).await.unwrap();
+    let again = one.adopt(&leases, SOON).await.unwrap().unwrap();
     assert_eq!(again.renew(), None);
     let mut refused = Report::of(Signal::RateLimited);
     refused.retry_after = Some(Duration::from_mins(1));
@@ -90,7 +90,7 @@ async fn all_its_keys_are_freed_and_only_when_it_ends() {
 async fn it_lasts_as_long_as_somebody_renews_it() {
     let [one, other] = two(&memory()).await;
     let leases = orphaned(&one, &[key()]).await;
-    let adopted = other.adopt(&leases, SOON).await.unwrap();
+    let adopted = other.adopt(&leases, SOON).await.unwrap().unwrap();
     let lease = adopted.lease();
     for _ in 0..10 {
         sleep(lease / 4).await;
@@ -115,7 +115,7 @@ async fn what_is_said_of_it_while_the_engine_is_away_is_written_when_it_is_back(
         looks: Arc::default(),
     };
     let other = started(Arc::new(engine), Config::fixed(1_000.0, 4.0), Away::Closed);
-    let adopted = other.adopt(&leases, SOON).await.unwrap();
+    let adopted = other.adopt(&leases, SOON).await.unwrap().unwrap();
     assert!(adopted.renew().is_some());
     adopted.report(&ok());
     away.store(false, Ordering::Relaxed);
@@ -129,5 +129,6 @@ async fn without_an_engine_there_is_nothing_to_adopt() {
     let limiter = Limiter::builder().build().unwrap();
     let permit = limiter.try_acquire(&key()).unwrap();
     assert!(permit.leases().is_empty());
-    assert!(limiter.adopt(&[(key(), LeaseId(1))], SOON).await.is_none());
+    let adopted = limiter.adopt(&[(key(), LeaseId(1))], SOON).await;
+    assert_eq!(adopted.unwrap_err().operation, "adopt");
 }

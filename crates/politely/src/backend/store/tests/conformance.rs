@@ -15,7 +15,7 @@ use politely_core::signal::{Report, Signal};
 use politely_store::NodeId;
 use proptest::prelude::*;
 
-use super::{Shared, driven, key, memory};
+use super::{Store, driven, key, memory};
 use crate::backend::store::Away;
 use crate::clock::Clock;
 use crate::limiter::Limiter;
@@ -350,8 +350,8 @@ proptest! {
             let engine: Arc<dyn Engine> = Arc::new(memory());
             let (clock, config) = (Clock::tokio(), Arc::new(config.clone()));
             // A node begins a cell with lease ids of its own. Those of node 0 begin with zero.
-            let shared = Shared::with_id(NodeId(0), config, clock.clone(), 1 << 10, SEED, Away::Closed);
-            let mut limiter = driven(shared, clock, engine);
+            let store = Store::with_id(NodeId(0), config, clock.clone(), 1 << 10, SEED, Away::Closed);
+            let mut limiter = driven(store, clock, engine);
             sleep(LATER).await;
             limiter.operate(&Step::Set { rate: None, in_flight: None });
             limiter.settle().await;

@@ -16,8 +16,8 @@ async fn who_stood_still_does_not_blame_the_engine() {
     let (offset, memory) = (Arc::default(), memory());
     let clock = frozen_for(&offset);
     let config = Arc::new(Config::fixed(10.0, 1.0));
-    let shared = Shared::new(config, clock.clone(), 1 << 10, 7, Away::Closed);
-    let limiter = driven(shared, clock, Arc::new(memory));
+    let store = Store::new(config, clock.clone(), 1 << 10, 7, Away::Closed);
+    let limiter = driven(store, clock, Arc::new(memory));
     assert!(limiter.trouble().is_some(), "nothing was heard of it yet");
     limiter.acquire(&key()).await.unwrap().report(&ok());
     assert_eq!(limiter.trouble(), None);

@@ -23,7 +23,8 @@ use politely_store::{
     Engine, EngineError, Heartbeat, Memory, OnNotice, Pending, Version, Write, Written, cell_name,
 };
 
-use super::{Away, Shared, driver};
+use super::{Away, Store, driver};
+use crate::backend::Backend;
 use crate::clock::Clock;
 use crate::limiter::Limiter;
 use crate::sync::sleep;
@@ -35,15 +36,15 @@ fn process(memory: &Memory, config: Config) -> Limiter {
 
 fn started(engine: Arc<dyn Engine>, config: Config, away: Away) -> Limiter {
     let clock = Clock::tokio();
-    let shared = Shared::new(Arc::new(config), clock.clone(), 1 << 10, 7, away);
-    driven(shared, clock, engine)
+    let store = Store::new(Arc::new(config), clock.clone(), 1 << 10, 7, away);
+    driven(store, clock, engine)
 }
 
-fn driven(shared: Shared, clock: Clock, engine: Arc<dyn Engine>) -> Limiter {
-    let inner = Arc::clone(&shared.0);
+fn driven(store: Store, clock: Clock, engine: Arc<dyn Engine>) -> Limiter {
+    let inner = Arc::clone(&store.0);
     inner.prefetches.run_on(tokio::runtime::Handle::current());
     tokio::spawn(async move { driver::run(&inner, engine).await });
-    Limiter::from(Box::new(shared), clock)
+    Limiter::new(Backend::Store(store), clock)
 }
 
 fn memory() -> Memory {
@@ -254,6 +255,9 @@ async fn what_shared_keys_cannot_do_is_an_error_and_changes_nothing() {
         let key = Key::host(name).unwrap();
         let refused = [
             limiter.configure(&key, Config::fixed(9.0, 9.0)),
+            limiter
+                .readmit(&key, limiter.now(), Duration::from_secs(1))
+                .map(drop),
             limiter.resume(&key, None, limiter.now()),
         ];
         for refused in refused {

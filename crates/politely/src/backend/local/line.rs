@@ -17,10 +17,10 @@ use politely_core::gate::Rate;
 use politely_core::host::{Ask, Decision, Reason, Wait};
 use politely_core::key::Key;
 
-use super::{Limiter, permit};
+use super::registry::{Entry, Full, SharedShard};
+use super::waiters::{Ticket, Turn};
+use super::{Local, permit};
 use crate::asked::AcquireError;
-use crate::backend::local::registry::{Entry, Full, SharedShard};
-use crate::backend::local::waiters::{Ticket, Turn};
 use crate::permit::Permit;
 use crate::sync::sleep;
 
@@ -28,7 +28,7 @@ use crate::sync::sleep;
 /// departure interval to go by.
 const KEPT_MIN: Duration = Duration::from_millis(10);
 
-impl Limiter {
+impl Local {
     /// Waits until `key` grants a permit to `turn`. The place in the queue is kept until it is
     /// dropped.
     pub(super) async fn wait_in_line(
@@ -66,11 +66,11 @@ impl Limiter {
     }
 
     fn join_line(&self, key: &Key, turn: Turn) -> Result<Place, AcquireError> {
-        let found = self.0.registry.find_or_make(key, self.now());
+        let found = self.registry.find_or_make(key, self.now());
         let mut found = found.map_err(|Full| AcquireError::Full)?;
         let (shared, slot) = (Arc::clone(found.shared), found.slot);
         let Entry { waiters, stats, .. } = found.entry();
-        if waiters.as_ref().map_or(0, |line| line.len()) >= self.0.line_max {
+        if waiters.as_ref().map_or(0, |line| line.len()) >= self.line_max {
             return Err(AcquireError::LineFull(key.clone()));
         }
         let ticket = waiters.get_or_insert_default().join(turn);
