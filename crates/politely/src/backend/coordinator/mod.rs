@@ -25,7 +25,7 @@
 //! - The coordinator keeps the configuration and the learned states. [`Limiter::set_rate`],
 //!   `set_numbers`, `hold`, `unpark` and `forget` are sent to it in the background. A number that
 //!   it would refuse is an error at once. `numbers`, `configure`, `reconfigure`, `restore`,
-//!   `resume`, `readmit` and `adopt` return [`Unsupported`] errors. This process knows no key:
+//!   `resume`, `readmit` and `adopt` return [`Unsupported`](crate::Unsupported) errors. This process knows no key:
 //!   `explain`, `each`, `keys`, `snapshot` and `take_learned` return nothing.
 //! - A request costs 1,000 tokens at most and has nine keys at most. More is an
 //!   [`AcquireError::Coordinator`]. A hold is a year at most.
@@ -51,158 +51,47 @@
 //! | `delays.rs` | Crawl-delays from robots.txt |
 //! | `claim.rs`, `told.rs` | the guard of a permit, and its report |
 //! | `call.rs` | one call, over the client of `politely-api` |
+//! | `operations.rs`, `builder.rs` | the interface of the backend; its builder |
 //! | `courier.rs` | the driver: the thread that makes the calls |
+//!
+//! [`Limiter`]: crate::Limiter
+//! [`Limiter::crawl_delay`]: crate::Limiter::crawl_delay
+//! [`Limiter::ready`]: crate::Limiter::ready
+//! [`Limiter::set_rate`]: crate::Limiter::set_rate
+//! [`Limiter::try_acquire`]: crate::Limiter::try_acquire
+//! [`Limiter::turn`]: crate::Limiter::turn
 
+mod builder;
 mod call;
 mod claim;
 mod courier;
 mod delays;
 mod desk;
 mod lines;
+mod operations;
+#[cfg(test)]
+mod tests;
 mod told;
 mod wishes;
 
-use std::hash::BuildHasher;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
-use politely_api::client::Client;
-use politely_api::wire::{Change, HOLD_MAX_MS, KeyPatch, NAME_MAX, RATE_MAX, RATE_MIN};
+use politely_api::wire::KeyPatch;
 use politely_core::Timestamp;
-use politely_core::config::Config;
-use politely_core::gate::{HoldReason, LeaseId};
-use politely_core::host::{Ask, CrawlDelay, Explanation, OperatorNumbers};
+use politely_core::host::Ask;
 use politely_core::key::Key;
 use tokio::sync::{Notify, oneshot};
 
-use crate::asked::{AcquireError, Refusal, SetError, Unsupported};
-use crate::backend::Backend;
-use crate::backend::local::registry::Full;
-use crate::backend::local::waiters::Turn;
-use crate::backend::operations::{Later, Operations};
+use crate::asked::AcquireError;
 use crate::clock::Clock;
-use crate::limiter::{Builder, Limiter};
 use crate::permit::Permit;
-use crate::snapshot::Snapshot;
-use crate::stats::{Commits, Stats};
 use crate::sync::sleep;
 
-use self::call::Transport;
-use self::claim::Claim;
 use self::desk::Desk;
 
+pub use self::builder::{CoordinatorBuilder, CoordinatorError};
 pub use politely_api::client::ClientError;
-
-/// The name of this backend in errors.
-const BACKEND: &str = "with a coordinator";
-/// The alternative to an operation on the configuration.
-const CONFIGURE_THERE: &str = "change the coordinator's: PATCH /api/v1/config";
-/// The alternative to an operation on a stored state.
-const RESTORE_THERE: &str = "restore it where the coordinator runs";
-/// The alternative to an operation on an earlier permit.
-const ACQUIRE_ANEW: &str = "acquire a new permit";
-
-/// Builds a [`Limiter`] whose permits come from a coordinator.
-#[derive(Clone)]
-pub struct CoordinatorBuilder {
-    url: String,
-    client: Option<String>,
-    token: Option<String>,
-    ca: Option<PathBuf>,
-    clock: Option<Clock>,
-}
-
-/// Why the limiter cannot be built.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CoordinatorError {
-    /// The coordinator's URL or the token is invalid, or certificates cannot be read.
-    #[error(transparent)]
-    Client(#[from] ClientError),
-    /// The client's name is not 1 to 128 bytes long.
-    #[error("a client's name is 1 to 128 bytes long")]
-    Name,
-    /// The thread for the calls cannot be started.
-    #[error("no thread: {0}")]
-    Thread(String),
-}
-
-impl CoordinatorBuilder {
-    pub(crate) const fn new(url: String, clock: Option<Clock>) -> Self {
-        Self {
-            url,
-            client: None,
-            token: None,
-            ca: None,
-            clock,
-        }
-    }
-
-    /// Sets the name of this worker, 1 to 128 bytes. Each worker needs a name of its own. Default:
-    /// the process id and a random number.
-    #[must_use]
-    pub fn client(mut self, name: impl Into<String>) -> Self {
-        self.client = Some(name.into());
-        self
-    }
-
-    /// Sets the coordinator's token, if it requires one.
-    #[must_use]
-    pub fn token(mut self, token: impl Into<String>) -> Self {
-        self.token = Some(token.into());
-        self
-    }
-
-    /// Sets a PEM file with one or more certificates of authorities to trust, in addition to those
-    /// of this machine.
-    ///
-    /// The environment variable `SSL_CERT_FILE` may name a file to trust in place of those of this
-    /// machine.
-    #[must_use]
-    pub fn ca(mut self, pem: impl Into<PathBuf>) -> Self {
-        self.ca = Some(pem.into());
-        self
-    }
-
-    /// Builds the limiter. The coordinator need not be reachable yet.
-    ///
-    /// # Errors
-    /// The URL, name, token or authority is invalid, or the thread cannot be started.
-    pub fn build(self) -> Result<Limiter, CoordinatorError> {
-        let transport = Client::new(&self.url, self.token.as_deref(), self.ca.as_deref())?;
-        self.build_with(transport)
-    }
-
-    fn build_with(self, transport: impl Transport) -> Result<Limiter, CoordinatorError> {
-        let seed = foldhash::fast::RandomState::default().hash_one(std::process::id());
-        let name = || format!("{}-{:06x}", std::process::id(), seed & 0xff_ffff);
-        let client = self.client.unwrap_or_else(name);
-        if client.is_empty() || client.len() > NAME_MAX {
-            return Err(CoordinatorError::Name);
-        }
-        let clock = self.clock.unwrap_or_else(Clock::system);
-        let shared = Arc::new(Shared {
-            desk: Mutex::new(Desk::new(client, seed)),
-            clock: clock.clone(),
-            wake: Notify::new(),
-            ready: Notify::new(),
-            said: Notify::new(),
-        });
-        courier::start(Arc::clone(&shared), transport)?;
-        let backend = Backend::Coordinator(Coordinator(shared));
-        Ok(Limiter::new(backend, clock))
-    }
-}
-
-impl std::fmt::Debug for CoordinatorBuilder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CoordinatorBuilder")
-            .field("url", &self.url)
-            .field("client", &self.client)
-            .finish_non_exhaustive()
-    }
-}
 
 /// A limiter's connection to a coordinator. Dropping it sends what is pending and acquires nothing
 /// more.
@@ -218,248 +107,6 @@ pub(crate) struct Shared {
     ready: Notify,
     /// Signals that a call ended.
     said: Notify,
-}
-
-impl Operations for Coordinator {
-    fn acquire<'a>(
-        &'a self,
-        keys: &'a [Key],
-        ask: Ask,
-        _turn: Turn,
-    ) -> Later<'a, Result<Permit, AcquireError>> {
-        Box::pin(self.acquire_in_line(keys, ask))
-    }
-
-    fn try_acquire(&self, keys: &[Key], ask: Ask, _turn: Turn) -> Result<Permit, Refusal> {
-        assert!(!keys.is_empty(), "a request needs a key");
-        let now = self.now();
-        let found = self.0.desk.lock().try_ask(keys, ask, now);
-        match found {
-            Ok(granted) => Ok(Claim::new(&self.0, granted).into_permit()),
-            Err((reason, at)) => {
-                self.0.wake.notify_one();
-                Err(Refusal {
-                    key: keys[0].clone(),
-                    reason,
-                    at,
-                    index: 0,
-                })
-            }
-        }
-    }
-
-    fn request<'a>(
-        &'a self,
-        keys: &'a [Key],
-        ask: Ask,
-        turn: Turn,
-    ) -> Later<'a, Result<Permit, Refusal>> {
-        Box::pin(async move { self.try_acquire(keys, ask, turn) })
-    }
-
-    fn adopt<'a>(
-        &'a self,
-        _leases: &'a [(Key, LeaseId)],
-        _patience: Duration,
-    ) -> Later<'a, Result<Option<Permit>, Unsupported>> {
-        Box::pin(std::future::ready(Err(unsupported("adopt", ACQUIRE_ANEW))))
-    }
-
-    fn readmit(&self, _key: &Key, _start: Timestamp, _lease: Duration) -> Result<Permit, SetError> {
-        Err(unsupported("readmit", ACQUIRE_ANEW).into())
-    }
-
-    fn ready(&self) -> Later<'_, Vec<Key>> {
-        Box::pin(async {
-            loop {
-                let ready = self.0.desk.lock().take_ready();
-                if !ready.is_empty() {
-                    return ready;
-                }
-                self.0.ready.notified().await;
-            }
-        })
-    }
-
-    fn set_numbers(&self, key: &Key, numbers: OperatorNumbers) -> Result<(), SetError> {
-        let is_beyond = |set: Option<f64>| {
-            set.is_some_and(|set| set.is_finite() && !(RATE_MIN..=RATE_MAX).contains(&set))
-        };
-        if is_beyond(numbers.rate) || is_beyond(numbers.burst) {
-            return Err(SetError::Unsupported(Unsupported {
-                operation: "a rate or burst outside 0.000001 to 1,000,000",
-                backend: BACKEND,
-                instead: "set one within these bounds",
-            }));
-        }
-        self.patch(key, patch_of(numbers));
-        Ok(())
-    }
-
-    fn hold(&self, key: &Key, length: Duration, _reason: HoldReason) -> Result<(), Full> {
-        let ms = u64::try_from(length.as_millis()).unwrap_or(HOLD_MAX_MS);
-        let patch = KeyPatch {
-            hold_ms: Some(ms.min(HOLD_MAX_MS)),
-            ..KeyPatch::default()
-        };
-        self.patch(key, patch);
-        Ok(())
-    }
-
-    fn crawl_delay(&self, key: &Key, delay: CrawlDelay) -> Result<(), Full> {
-        let now = self.now();
-        self.0.desk.lock().crawl_delay(key, delay, now);
-        Ok(())
-    }
-
-    fn unpark(&self, key: &Key) {
-        let patch = KeyPatch {
-            unpark: Some(true),
-            ..KeyPatch::default()
-        };
-        self.patch(key, patch);
-    }
-
-    fn forget(&self, key: &Key) {
-        let patch = KeyPatch {
-            forget: Some(true),
-            ..KeyPatch::default()
-        };
-        self.patch(key, patch);
-    }
-
-    fn numbers(&self, _key: &Key) -> Result<OperatorNumbers, Unsupported> {
-        let instead = "ask the coordinator: GET /api/v1/keys/{key}";
-        Err(unsupported("numbers", instead))
-    }
-
-    fn configure(&self, _key: &Key, _config: Arc<Config>) -> Result<(), SetError> {
-        let instead = "set the key's numbers and law with set_numbers";
-        Err(unsupported("configure", instead).into())
-    }
-
-    fn reconfigure(&self, _config: Arc<Config>) -> Result<(), Unsupported> {
-        Err(unsupported("reconfigure", CONFIGURE_THERE))
-    }
-
-    fn config(&self) -> Result<Arc<Config>, Unsupported> {
-        Err(unsupported("reconfigure_new", CONFIGURE_THERE))
-    }
-
-    fn explain(&self, _key: &Key) -> Option<Explanation> {
-        None
-    }
-
-    fn knows(&self, _key: &Key) -> bool {
-        false
-    }
-
-    fn keys(&self) -> Vec<Key> {
-        Vec::new()
-    }
-
-    /// Visits nothing, since the coordinator keeps the keys.
-    fn each(&self, _visit: &mut dyn FnMut(&Key, &Explanation, usize)) {}
-
-    /// Returns 0, since the coordinator keeps the queues.
-    fn position(&self, _key: &Key, _turn: Turn) -> usize {
-        0
-    }
-
-    /// Evicts nothing, since the coordinator keeps the keys.
-    fn evict_idle(&self, _may_go: &mut dyn FnMut(&Key) -> bool) {}
-
-    fn snapshot(&self, _key: &Key) -> Option<Snapshot> {
-        None
-    }
-
-    fn take_learned(&self) -> Vec<(Key, Snapshot)> {
-        Vec::new()
-    }
-
-    fn restore(&self, _key: &Key, _state: &[u8]) -> Result<(), SetError> {
-        Err(unsupported("restore", RESTORE_THERE).into())
-    }
-
-    fn resume(
-        &self,
-        _key: &Key,
-        _state: Option<&[u8]>,
-        _newest: Timestamp,
-    ) -> Result<(), SetError> {
-        Err(unsupported("resume", RESTORE_THERE).into())
-    }
-
-    fn rate(&self, key: &Key) -> Option<f64> {
-        self.0.desk.lock().rate(key)
-    }
-
-    fn stats(&self) -> Stats {
-        self.0.desk.lock().stats()
-    }
-
-    fn commits(&self) -> Option<Commits> {
-        None
-    }
-
-    fn settled(&self, patience: Duration) -> Later<'_, bool> {
-        let quiet = async {
-            loop {
-                let said = self.0.said.notified();
-                tokio::pin!(said);
-                said.as_mut().enable();
-                let heard = self.0.desk.lock().was_heard();
-                if let Some(heard) = heard {
-                    return heard;
-                }
-                said.await;
-            }
-        };
-        Box::pin(async move {
-            let heard = tokio::time::timeout(patience, quiet).await;
-            heard.unwrap_or(false)
-        })
-    }
-
-    /// Waits as [`Operations::settled`] does: the coordinator writes reports of all keys.
-    fn confirm<'a>(&'a self, _key: &'a Key, patience: Duration) -> Later<'a, bool> {
-        self.settled(patience)
-    }
-
-    fn refresh<'a>(
-        &'a self,
-        _key: &'a Key,
-        _patience: Duration,
-    ) -> Later<'a, Result<bool, String>> {
-        Box::pin(std::future::ready(Ok(false)))
-    }
-
-    fn greet(&self) -> Later<'_, Result<(), String>> {
-        Box::pin(async {
-            let before = self.0.desk.lock().greet();
-            self.0.wake.notify_one();
-            loop {
-                let said = self.0.said.notified();
-                tokio::pin!(said);
-                said.as_mut().enable();
-                if let Some(greeted) = self.0.desk.lock().greeted(before) {
-                    return greeted;
-                }
-                said.await;
-            }
-        })
-    }
-
-    fn trouble(&self) -> Option<String> {
-        self.0.desk.lock().trouble()
-    }
-
-    fn close(&self) {
-        let deliveries = self.0.desk.lock().close();
-        courier::deliver(&self.0, deliveries);
-        self.0.wake.notify_one();
-        self.0.ready.notify_waiters();
-    }
 }
 
 impl Coordinator {
@@ -497,57 +144,18 @@ impl Coordinator {
     }
 }
 
-const fn unsupported(operation: &'static str, instead: &'static str) -> Unsupported {
-    Unsupported {
-        operation,
-        backend: BACKEND,
-        instead,
-    }
-}
-
-/// Returns the change of a key that sets `numbers`. Infinity and the largest integer remove one.
-fn patch_of(numbers: OperatorNumbers) -> KeyPatch {
-    let number = |set: Option<f64>| match set {
-        Some(number) if number.is_infinite() => Change::TakeBack,
-        set => set.into(),
-    };
-    let integer = |set: Option<u32>| match set {
-        Some(u32::MAX) => Change::TakeBack,
-        set => set.into(),
-    };
-    KeyPatch {
-        rate: number(numbers.rate),
-        burst: number(numbers.burst),
-        in_flight: integer(numbers.in_flight),
-        law: match numbers.law {
-            None => Change::Keep,
-            Some(law) => law
-                .name()
-                .map_or(Change::TakeBack, |name| Change::To(name.to_owned())),
-        },
-        learn: numbers.learn.into(),
-        crawl_delay_ms: integer(numbers.crawl_delay_ms),
-        ..KeyPatch::default()
+impl Shared {
+    /// Refuses all callers. What is pending is still sent.
+    fn close(self: &Arc<Self>) {
+        let deliveries = self.desk.lock().close();
+        courier::deliver(self, deliveries);
+        self.wake.notify_one();
+        self.ready.notify_waiters();
     }
 }
 
 impl Drop for Coordinator {
     fn drop(&mut self) {
-        self.close();
+        self.0.close();
     }
 }
-
-impl Builder {
-    /// Takes permits from the coordinator at `url` instead of from this process.
-    ///
-    /// The URL is `http://127.0.0.1:7077`, for example, or begins with `https`. Several
-    /// coordinators that share their keys are listed with commas: `http://a:7077,http://b:7077`.
-    /// Only the clock of this builder applies. The coordinator keeps the limits, the capacity and
-    /// the queues.
-    pub fn coordinator(self, url: impl Into<String>) -> CoordinatorBuilder {
-        CoordinatorBuilder::new(url.into(), self.clock)
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -296,7 +296,7 @@ async fn whether_a_request_is_sent_again_the_coordinator_says() {
 async fn what_a_coordinator_keeps_cannot_be_changed_here() {
     let limiter = Generous::default().limiter();
     let (key, config) = (Key::host("example.com").unwrap(), Config::crawler());
-    let limits = config.limits.clone();
+    let limits = config.limits;
     let refused = [
         limiter.configure(&key, config.clone()),
         limiter.reconfigure(config),

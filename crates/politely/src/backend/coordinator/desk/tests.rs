@@ -30,7 +30,7 @@ fn key(host: usize) -> Key {
     Key::host(&format!("h{host}.example")).unwrap()
 }
 
-type Comes = oneshot::Receiver<Result<super::super::Claim, AcquireError>>;
+type Comes = oneshot::Receiver<Result<super::super::claim::Claim, AcquireError>>;
 
 fn ask(desk: &mut Desk, host: usize) -> Comes {
     let (answer, comes) = oneshot::channel();
