@@ -5,6 +5,7 @@
 //! becomes a deadlock, and shuttle reports the schedule that led to it.
 #![allow(
     dead_code,
+    irrefutable_let_patterns,
     missing_docs,
     unused_imports,
     unreachable_patterns,

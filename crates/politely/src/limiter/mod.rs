@@ -171,10 +171,10 @@ impl Limiter {
         };
         // This load comes first. It then overlaps with the previous call's wait for its state.
         let place = key.place();
-        match &self.0.backend {
-            Backend::Local(local) => local.pass(place),
-            _ => None,
-        }
+        let Backend::Local(local) = &self.0.backend else {
+            return None;
+        };
+        local.pass(place)
     }
 
     /// Works like [`Limiter::acquire_in_turn`], but does not wait.

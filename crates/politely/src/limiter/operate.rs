@@ -260,8 +260,8 @@ impl Limiter {
     /// Its slot is taken until its lease ends.
     ///
     /// # Errors
-    /// There is no room for the key, or the keys are shared. A shared permit survives a restart: see
-    /// [`Limiter::adopt`].
+    /// There is no room for the key, or the keys are shared. A permit in an engine survives a
+    /// restart: see [`Limiter::adopt`].
     pub fn readmit(
         &self,
         key: &Key,

@@ -25,8 +25,8 @@
 //! - The coordinator keeps the configuration and the learned states. [`Limiter::set_rate`],
 //!   `set_numbers`, `hold`, `unpark` and `forget` are sent to it in the background. A number that
 //!   it would refuse is an error at once. `numbers`, `configure`, `reconfigure`, `restore`,
-//!   `resume`, `readmit` and `adopt` return [`Unsupported`](crate::Unsupported) errors. This process knows no key:
-//!   `explain`, `each`, `keys`, `snapshot` and `take_learned` return nothing.
+//!   `resume`, `readmit` and `adopt` return [`Unsupported`](crate::Unsupported) errors. This
+//!   process knows no key: `explain`, `each`, `keys`, `snapshot` and `take_learned` return nothing.
 //! - A request costs 1,000 tokens at most and has nine keys at most. More is an
 //!   [`AcquireError::Coordinator`]. A hold is a year at most.
 //! - An arrival ([`Limiter::turn`]) has no effect, since the coordinator keeps the queues. One call
