@@ -10,7 +10,7 @@ use politely_api::wire::NAME_MAX;
 use tokio::sync::Notify;
 
 use super::call::Transport;
-use super::desk::Desk;
+use super::session::Session;
 use super::{Coordinator, Shared, courier};
 use crate::backend::Backend;
 use crate::clock::Clock;
@@ -95,7 +95,7 @@ impl CoordinatorBuilder {
         }
         let clock = self.clock.unwrap_or_else(Clock::system);
         let shared = Arc::new(Shared {
-            desk: Mutex::new(Desk::new(client, seed)),
+            session: Mutex::new(Session::new(client, seed)),
             clock: clock.clone(),
             wake: Notify::new(),
             ready: Notify::new(),

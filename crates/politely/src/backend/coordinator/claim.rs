@@ -98,7 +98,7 @@ impl Claim {
     /// Creates the guard of `granted`. Its lease is renewed from now on.
     pub(super) fn new(shared: &Arc<Shared>, granted: Granted) -> Self {
         let lease = Arc::new(Lease::new(&granted));
-        shared.desk.lock().hold(&granted, &lease);
+        shared.session.lock().hold(&granted, &lease);
         Self {
             shared: Arc::clone(shared),
             granted,
@@ -147,7 +147,7 @@ impl Claim {
         let now = self.shared.clock.now();
         let directions = self
             .shared
-            .desk
+            .session
             .lock()
             .tell(&self.granted.key, said, report, now);
         self.shared.wake.notify_one();
@@ -209,7 +209,7 @@ impl Held for Claim {
         });
         let (judge, judged) = oneshot::channel();
         let permit = self.granted.permit.clone();
-        self.shared.desk.lock().asks(permit, judge);
+        self.shared.session.lock().asks(permit, judge);
         Some(Box::pin(async move {
             let judged = tokio::time::timeout(JUDGED_WITHIN, judged).await;
             judged.ok()?.ok()
@@ -224,18 +224,18 @@ impl Held for Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        let mut desk = self.shared.desk.lock();
-        desk.let_go();
+        let mut session = self.shared.session.lock();
+        session.let_go();
         if !self.over {
             match self.heard.take() {
                 Some(mut told) => {
                     told.body_coming = false;
-                    desk.tell_again(&self.granted.key, *told);
+                    session.tell_again(&self.granted.key, *told);
                 }
-                None => desk.cancel(std::mem::take(&mut self.granted.permit), self.sent),
+                None => session.cancel(std::mem::take(&mut self.granted.permit), self.sent),
             }
         }
-        drop(desk);
+        drop(session);
         self.shared.wake.notify_one();
     }
 }

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::call::{Reply, Sent, Transport};
 use super::claim::Claim;
-use super::desk::{Delivery, Step};
+use super::session::{Delivery, Step};
 use super::{CoordinatorError, Shared};
 use crate::sync::sleep;
 
@@ -41,18 +41,18 @@ pub(super) async fn run(shared: &Arc<Shared>, transport: impl Transport) {
     loop {
         let now = shared.clock.now();
         let step = {
-            let mut desk = shared.desk.lock();
-            if desk.is_over() {
+            let mut session = shared.session.lock();
+            if session.is_over() {
                 return;
             }
-            if desk.is_hopeless() {
+            if session.is_hopeless() {
                 if now.since(*hopeless.get_or_insert(now)) > FAREWELL {
                     return;
                 }
             } else {
                 hopeless = None;
             }
-            desk.next(now)
+            session.next(now)
         };
         let until = match step {
             Step::Call(sent) => {
@@ -75,7 +75,7 @@ pub(super) async fn run(shared: &Arc<Shared>, transport: impl Transport) {
             Some(ended) = calls.join_next() => {
                 // A call that panicked would panic again, so the driver ends.
                 let Ok((sent, reply)) = ended else { return };
-                let deliveries = shared.desk.lock().answered(sent, reply, shared.clock.now());
+                let deliveries = shared.session.lock().answered(sent, reply, shared.clock.now());
                 deliver(shared, deliveries);
                 shared.ready.notify_one();
                 shared.said.notify_waiters();

@@ -46,7 +46,7 @@
 //!
 //! | file | its part |
 //! | --- | --- |
-//! | `desk/` | the session: what to send, the next call, the effect of an answer |
+//! | `session/` | the session: what to send, the next call, the effect of an answer |
 //! | `lines.rs`, `wishes.rs` | the callers' queues; prefetches for `try_acquire` |
 //! | `delays.rs` | Crawl-delays from robots.txt |
 //! | `claim.rs`, `told.rs` | the guard of a permit, and its report |
@@ -66,9 +66,9 @@ mod call;
 mod claim;
 mod courier;
 mod delays;
-mod desk;
 mod lines;
 mod operations;
+mod session;
 #[cfg(test)]
 mod tests;
 mod told;
@@ -88,7 +88,7 @@ use crate::clock::Clock;
 use crate::permit::Permit;
 use crate::sync::sleep;
 
-use self::desk::Desk;
+use self::session::Session;
 
 pub use self::builder::{CoordinatorBuilder, CoordinatorError};
 pub use politely_api::client::ClientError;
@@ -99,7 +99,7 @@ pub(crate) struct Coordinator(Arc<Shared>);
 
 /// The state that callers, permits and the driver share.
 pub(crate) struct Shared {
-    desk: Mutex<Desk>,
+    session: Mutex<Session>,
     clock: Clock,
     /// Wakes the driver.
     wake: Notify,
@@ -117,7 +117,7 @@ impl Coordinator {
         let began = self.now();
         loop {
             let (answer, comes) = oneshot::channel();
-            self.0.desk.lock().ask(keys, ask, answer)?;
+            self.0.session.lock().ask(keys, ask, answer)?;
             self.0.wake.notify_one();
             let claim = comes.await.unwrap_or(Err(AcquireError::Closed))?;
             let early = claim.start().since(self.now());
@@ -127,7 +127,7 @@ impl Coordinator {
             // A permit that came too late is cancelled, and another is acquired.
             if claim.is_valid(self.now()) {
                 let waited = self.now().since(began);
-                self.0.desk.lock().waited(waited);
+                self.0.session.lock().waited(waited);
                 metrics::histogram!("politely_wait_seconds").record(waited.as_secs_f64());
                 return Ok(claim.into_permit());
             }
@@ -135,7 +135,7 @@ impl Coordinator {
     }
 
     fn patch(&self, key: &Key, patch: KeyPatch) {
-        self.0.desk.lock().patch(key, patch);
+        self.0.session.lock().patch(key, patch);
         self.0.wake.notify_one();
     }
 
@@ -147,7 +147,7 @@ impl Coordinator {
 impl Shared {
     /// Refuses all callers. What is pending is still sent.
     fn close(self: &Arc<Self>) {
-        let deliveries = self.desk.lock().close();
+        let deliveries = self.session.lock().close();
         courier::deliver(self, deliveries);
         self.wake.notify_one();
         self.ready.notify_waiters();

@@ -42,7 +42,7 @@ impl Operations for Coordinator {
     fn try_acquire(&self, keys: &[Key], ask: Ask, _turn: Turn) -> Result<Permit, Refusal> {
         assert!(!keys.is_empty(), "a request needs a key");
         let now = self.now();
-        let found = self.0.desk.lock().try_ask(keys, ask, now);
+        let found = self.0.session.lock().try_ask(keys, ask, now);
         match found {
             Ok(granted) => Ok(Claim::new(&self.0, granted).into_permit()),
             Err((reason, at)) => {
@@ -81,7 +81,7 @@ impl Operations for Coordinator {
     fn ready(&self) -> Later<'_, Vec<Key>> {
         Box::pin(async {
             loop {
-                let ready = self.0.desk.lock().take_ready();
+                let ready = self.0.session.lock().take_ready();
                 if !ready.is_empty() {
                     return ready;
                 }
@@ -117,7 +117,7 @@ impl Operations for Coordinator {
 
     fn crawl_delay(&self, key: &Key, delay: CrawlDelay) -> Result<(), Full> {
         let now = self.now();
-        self.0.desk.lock().crawl_delay(key, delay, now);
+        self.0.session.lock().crawl_delay(key, delay, now);
         Ok(())
     }
 
@@ -200,11 +200,11 @@ impl Operations for Coordinator {
     }
 
     fn rate(&self, key: &Key) -> Option<f64> {
-        self.0.desk.lock().rate(key)
+        self.0.session.lock().rate(key)
     }
 
     fn stats(&self) -> Stats {
-        self.0.desk.lock().stats()
+        self.0.session.lock().stats()
     }
 
     fn commits(&self) -> Option<Commits> {
@@ -217,7 +217,7 @@ impl Operations for Coordinator {
                 let said = self.0.said.notified();
                 tokio::pin!(said);
                 said.as_mut().enable();
-                let heard = self.0.desk.lock().was_heard();
+                let heard = self.0.session.lock().was_heard();
                 if let Some(heard) = heard {
                     return heard;
                 }
@@ -245,13 +245,13 @@ impl Operations for Coordinator {
 
     fn greet(&self) -> Later<'_, Result<(), String>> {
         Box::pin(async {
-            let before = self.0.desk.lock().greet();
+            let before = self.0.session.lock().greet();
             self.0.wake.notify_one();
             loop {
                 let said = self.0.said.notified();
                 tokio::pin!(said);
                 said.as_mut().enable();
-                if let Some(greeted) = self.0.desk.lock().greeted(before) {
+                if let Some(greeted) = self.0.session.lock().greeted(before) {
                     return greeted;
                 }
                 said.await;
@@ -260,7 +260,7 @@ impl Operations for Coordinator {
     }
 
     fn trouble(&self) -> Option<String> {
-        self.0.desk.lock().trouble()
+        self.0.session.lock().trouble()
     }
 
     fn close(&self) {

@@ -7,7 +7,7 @@ use politely_core::Timestamp;
 use politely_core::key::Key;
 
 use super::super::call::{Call, Kind, Sent};
-use super::{Desk, Step};
+use super::{Session, Step};
 
 /// The minimum time between two calls. Everything that comes meanwhile shares the next call.
 const LINGER: Duration = Duration::from_millis(1);
@@ -20,7 +20,7 @@ const WAIT: Duration = Duration::from_secs(25);
 /// The maximum number of items per call. Reports are longer, so a call has a quarter as many.
 const ITEMS: usize = wire::ITEMS_MAX;
 
-impl Desk {
+impl Session {
     /// Returns the next call, or the time to look again.
     pub(in super::super) fn next(&mut self, now: Timestamp) -> Step {
         let lines = &mut self.lines;

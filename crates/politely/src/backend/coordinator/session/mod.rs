@@ -48,7 +48,7 @@ const KNOWN_MAX: usize = 1 << 16;
 /// A caller's channel and its result, to be delivered after the lock is released.
 pub(super) type Delivery = (Answer, Result<Granted, AcquireError>);
 
-pub(super) struct Desk {
+pub(super) struct Session {
     client: String,
     /// The prefix of idempotency keys. It differs from that of an earlier process of the same name.
     prefix: String,
@@ -122,7 +122,7 @@ pub(super) enum Step {
     Wait(Timestamp),
 }
 
-impl Desk {
+impl Session {
     pub(super) fn new(client: String, seed: u64) -> Self {
         Self {
             client,

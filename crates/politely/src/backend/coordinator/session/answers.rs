@@ -13,7 +13,7 @@ use super::super::call::{Call, Reply, Sent};
 use super::super::claim::Granted;
 use super::super::lines::{Open, Who};
 use super::super::wishes::{AGAIN, parked};
-use super::{Delivery, Desk, KNOWN_MAX, Known};
+use super::{Delivery, KNOWN_MAX, Known, Session};
 use crate::asked::{AcquireError, RefusalReason};
 use crate::permit::Judged;
 
@@ -37,7 +37,7 @@ enum Verdict {
 /// A final refusal: the error of `acquire`, the reason of `try_acquire`, and how long it applies.
 struct No(AcquireError, RefusalReason, Duration);
 
-impl Desk {
+impl Session {
     /// Applies the result of a call, and returns the results for its callers.
     pub(in super::super) fn answered(
         &mut self,

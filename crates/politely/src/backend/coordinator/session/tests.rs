@@ -13,13 +13,13 @@ use tokio::sync::oneshot;
 use super::super::call::{Call, Kind, Reply, Sent};
 use super::super::claim::{Granted, Lease};
 use super::super::told::told;
-use super::{Desk, Step};
+use super::{Session, Step};
 use crate::asked::{AcquireError, RefusalReason};
 
 const START: Timestamp = Timestamp::from_micros(1_000_000_000);
 
-fn desk() -> Desk {
-    Desk::new("w".to_owned(), 7)
+fn session() -> Session {
+    Session::new("w".to_owned(), 7)
 }
 
 fn after(ms: u64) -> Timestamp {
@@ -32,21 +32,21 @@ fn key(host: usize) -> Key {
 
 type Comes = oneshot::Receiver<Result<super::super::claim::Claim, AcquireError>>;
 
-fn ask(desk: &mut Desk, host: usize) -> Comes {
+fn ask(session: &mut Session, host: usize) -> Comes {
     let (answer, comes) = oneshot::channel();
-    desk.ask(&[key(host)], Ask::default(), answer).unwrap();
+    session.ask(&[key(host)], Ask::default(), answer).unwrap();
     comes
 }
 
-fn tell(desk: &mut Desk, permit: &str) {
+fn tell(session: &mut Session, permit: &str) {
     let report = Report::of(Signal::Ok);
     let said = told(permit, &report, false);
-    desk.tell(&key(0), said, &report, START);
+    session.tell(&key(0), said, &report, START);
 }
 
 /// Returns the next call at `now`, or the time of the next look.
-fn call(desk: &mut Desk, now: Timestamp) -> Result<Sent, Timestamp> {
-    match desk.next(now) {
+fn call(session: &mut Session, now: Timestamp) -> Result<Sent, Timestamp> {
+    match session.next(now) {
         Step::Call(sent) => Ok(sent),
         Step::Wait(at) => Err(at),
     }
@@ -104,9 +104,9 @@ fn away() -> Result<Reply, CallError> {
 
 #[test]
 fn callers_of_many_hosts_share_a_call() {
-    let mut desk = desk();
-    let mut comes: Vec<_> = (0..100).map(|i| ask(&mut desk, i)).collect();
-    let sent = call(&mut desk, START).unwrap();
+    let mut session = session();
+    let mut comes: Vec<_> = (0..100).map(|i| ask(&mut session, i)).collect();
+    let sent = call(&mut session, START).unwrap();
     assert_eq!(exchange(&sent).acquire.len(), 100);
     assert_eq!(
         (exchange(&sent).want, sent.kind),
@@ -116,31 +116,31 @@ fn callers_of_many_hosts_share_a_call() {
     let ids_before = ids(&sent);
     let [third, seventh] = [3, 7].map(|host| place(&sent, host));
     let answers = vec![granted(third, "a"), granted(seventh, "b")];
-    let served: Vec<_> = desk
+    let served: Vec<_> = session
         .answered(sent, says(answers), after(5))
         .into_iter()
         .map(|(_, result)| result.unwrap().permit)
         .collect();
     assert_eq!(served, ["a", "b"]);
     comes.truncate(90);
-    let sent = call(&mut desk, after(6)).unwrap();
+    let sent = call(&mut session, after(6)).unwrap();
     let again = ids(&sent);
     assert_eq!(again.len(), 88, "who gave up is not asked for");
     assert!(again.iter().all(|id| ids_before.contains(id)));
     assert!(
-        call(&mut desk, after(20)).is_err(),
+        call(&mut session, after(20)).is_err(),
         "nobody is left to be asked for"
     );
 }
 
 #[test]
 fn reports_ride_with_whoever_is_asked_for() {
-    let mut desk = desk();
-    let _comes: Vec<_> = (0..50).map(|i| ask(&mut desk, i)).collect();
+    let mut session = session();
+    let _comes: Vec<_> = (0..50).map(|i| ask(&mut session, i)).collect();
     for i in 0..50 {
-        tell(&mut desk, &format!("{i}"));
+        tell(&mut session, &format!("{i}"));
     }
-    let sent = call(&mut desk, START).unwrap();
+    let sent = call(&mut session, START).unwrap();
     assert_eq!(
         (exchange(&sent).report.len(), exchange(&sent).acquire.len()),
         (50, 50)
@@ -151,55 +151,55 @@ fn reports_ride_with_whoever_is_asked_for() {
     );
     // Reports that come meanwhile wait for this call's answer, and then share one call.
     for i in 50..70 {
-        tell(&mut desk, &format!("{i}"));
-        assert!(call(&mut desk, after(i)).is_err());
+        tell(&mut session, &format!("{i}"));
+        assert!(call(&mut session, after(i)).is_err());
     }
-    assert!(!desk.is_quiet());
-    desk.answered(sent, says(vec![]), after(100));
-    let sent = call(&mut desk, after(101)).unwrap();
+    assert!(!session.is_quiet());
+    session.answered(sent, says(vec![]), after(100));
+    let sent = call(&mut session, after(101)).unwrap();
     assert_eq!(exchange(&sent).report.len(), 20);
-    desk.answered(sent, says(vec![]), after(102));
-    assert!(desk.is_quiet());
+    session.answered(sent, says(vec![]), after(102));
+    assert!(session.is_quiet());
 }
 
 #[test]
 fn one_crowded_host_does_not_fill_the_calls() {
-    let mut desk = desk();
-    let _crowd: Vec<_> = (0..1_000).map(|_| ask(&mut desk, 0)).collect();
-    let _one = ask(&mut desk, 1);
-    let sent = call(&mut desk, START).unwrap();
+    let mut session = session();
+    let _crowd: Vec<_> = (0..1_000).map(|_| ask(&mut session, 0)).collect();
+    let _one = ask(&mut session, 1);
+    let sent = call(&mut session, START).unwrap();
     assert_eq!(exchange(&sent).acquire.len(), 33);
     assert!(
-        call(&mut desk, after(10)).is_err(),
+        call(&mut session, after(10)).is_err(),
         "the first of the line are asked for"
     );
 }
 
 #[test]
 fn without_an_answer_all_is_said_again_in_one_call_at_a_time() {
-    let mut desk = desk();
-    let _comes: Vec<_> = (0..3).map(|i| ask(&mut desk, i)).collect();
+    let mut session = session();
+    let _comes: Vec<_> = (0..3).map(|i| ask(&mut session, i)).collect();
     for permit in ["a", "b", "c"] {
-        tell(&mut desk, permit);
+        tell(&mut session, permit);
     }
-    let sent = call(&mut desk, START).unwrap();
+    let sent = call(&mut session, START).unwrap();
     let (mut before, mut now) = (ids(&sent), START);
     before.sort();
-    desk.answered(sent, away(), now);
-    tell(&mut desk, "d");
+    session.answered(sent, away(), now);
+    tell(&mut session, "d");
     for _ in 0..20 {
         // The pause has full jitter and is at most a second, so the coordinator's return is noticed
         // soon.
-        let sent = match call(&mut desk, now) {
+        let sent = match call(&mut session, now) {
             Ok(sent) => sent,
             Err(at) => {
                 assert!(at.since(now) <= Duration::from_secs(1), "{at:?}");
                 now = at;
-                call(&mut desk, now).unwrap()
+                call(&mut session, now).unwrap()
             }
         };
         assert!(matches!(
-            desk.next(now + Duration::from_mins(1)),
+            session.next(now + Duration::from_mins(1)),
             Step::Wait(_)
         ));
         let permits: Vec<_> = exchange(&sent)
@@ -212,38 +212,38 @@ fn without_an_answer_all_is_said_again_in_one_call_at_a_time() {
         again.sort();
         assert_eq!(again, before);
         assert_eq!(exchange(&sent).wait_ms, 0, "a probe is answered at once");
-        assert_eq!(desk.trouble().as_deref(), Some("connection refused"));
-        desk.answered(sent, away(), now);
+        assert_eq!(session.trouble().as_deref(), Some("connection refused"));
+        session.answered(sent, away(), now);
     }
     now = now + Duration::from_secs(1);
-    let sent = call(&mut desk, now).unwrap();
-    desk.answered(sent, says(vec![]), now);
-    assert_eq!(desk.trouble(), None);
-    let sent = call(&mut desk, now + Duration::from_millis(1)).unwrap();
+    let sent = call(&mut session, now).unwrap();
+    session.answered(sent, says(vec![]), now);
+    assert_eq!(session.trouble(), None);
+    let sent = call(&mut session, now + Duration::from_millis(1)).unwrap();
     assert_eq!(sent.kind, Kind::Poll, "the calls are held open again");
 }
 
 #[test]
 fn a_busy_coordinator_says_when_to_come_again() {
-    let mut desk = desk();
-    let _comes = ask(&mut desk, 0);
-    let sent = call(&mut desk, START).unwrap();
+    let mut session = session();
+    let _comes = ask(&mut session, 0);
+    let sent = call(&mut session, START).unwrap();
     let busy = CallError::Busy {
         retry_after: Duration::from_secs(3),
         detail: "overloaded".to_owned(),
     };
-    desk.answered(sent, Err(busy), START);
-    let at = call(&mut desk, after(2_900)).unwrap_err();
+    session.answered(sent, Err(busy), START);
+    let at = call(&mut session, after(2_900)).unwrap_err();
     assert!((after(3_000)..=after(4_500)).contains(&at));
-    assert!(call(&mut desk, at).is_ok());
+    assert!(call(&mut session, at).is_ok());
 }
 
 #[test]
 fn a_coordinator_that_refuses_is_no_reason_to_wait() {
-    let mut desk = desk();
-    let _comes = ask(&mut desk, 0);
-    let sent = call(&mut desk, START).unwrap();
-    let deliveries = desk.answered(sent, Err(unauthorized()), START);
+    let mut session = session();
+    let _comes = ask(&mut session, 0);
+    let sent = call(&mut session, START).unwrap();
+    let deliveries = session.answered(sent, Err(unauthorized()), START);
     let why = deliveries
         .into_iter()
         .map(|(_, result)| result.unwrap_err());
@@ -270,23 +270,24 @@ fn what_the_coordinator_says_of_an_item_is_what_the_caller_hears() {
         (RefusedCode::LineFull, AcquireError::LineFull(key(0))),
     ];
     for (said, heard) in cases {
-        let mut desk = desk();
-        let _comes = ask(&mut desk, 0);
-        let sent = call(&mut desk, START).unwrap();
-        let mut deliveries = desk.answered(sent, says(vec![refused(said)]), START);
+        let mut session = session();
+        let _comes = ask(&mut session, 0);
+        let sent = call(&mut session, START).unwrap();
+        let mut deliveries = session.answered(sent, says(vec![refused(said)]), START);
         assert_eq!(deliveries.pop().unwrap().1.unwrap_err(), heard);
     }
     // The request is sent again if the coordinator is shutting down or has used up the id.
     for said in [RefusedCode::Closing, RefusedCode::IdUsed] {
-        let mut desk = desk();
-        let _comes = ask(&mut desk, 0);
-        let sent = call(&mut desk, START).unwrap();
+        let mut session = session();
+        let _comes = ask(&mut session, 0);
+        let sent = call(&mut session, START).unwrap();
         let before = ids(&sent);
         assert!(
-            desk.answered(sent, says(vec![refused(said)]), START)
+            session
+                .answered(sent, says(vec![refused(said)]), START)
                 .is_empty()
         );
-        let sent = call(&mut desk, after(300)).unwrap();
+        let sent = call(&mut session, after(300)).unwrap();
         assert_ne!(ids(&sent), before, "{said:?}");
     }
 }
@@ -295,83 +296,87 @@ fn what_the_coordinator_says_of_an_item_is_what_the_caller_hears() {
 /// arrived.
 #[test]
 fn a_wrong_token_is_told_to_who_tries_and_to_who_settles() {
-    let mut desk = desk();
+    let mut session = session();
     let keys = [key(0)];
-    let refused = |desk: &mut Desk, now| desk.try_ask(&keys, Ask::default(), now).unwrap_err().0;
-    assert_eq!(refused(&mut desk, START), RefusalReason::Asked);
-    assert_eq!(desk.was_heard(), Some(true), "nothing is reported");
-    let sent = call(&mut desk, START).unwrap();
+    let refused =
+        |session: &mut Session, now| session.try_ask(&keys, Ask::default(), now).unwrap_err().0;
+    assert_eq!(refused(&mut session, START), RefusalReason::Asked);
+    assert_eq!(session.was_heard(), Some(true), "nothing is reported");
+    let sent = call(&mut session, START).unwrap();
     let wrong = || Err(unauthorized());
-    desk.answered(sent, wrong(), after(10));
-    assert_eq!(desk.take_ready(), keys, "worth calling again");
-    assert_eq!(refused(&mut desk, after(11)), RefusalReason::Refused);
-    desk.patch(&keys[0], KeyPatch::default());
-    assert_eq!(desk.was_heard(), None);
-    let sent = call(&mut desk, after(12)).unwrap();
-    desk.answered(sent, wrong(), after(20));
-    assert_eq!(desk.was_heard(), Some(false));
+    session.answered(sent, wrong(), after(10));
+    assert_eq!(session.take_ready(), keys, "worth calling again");
+    assert_eq!(refused(&mut session, after(11)), RefusalReason::Refused);
+    session.patch(&keys[0], KeyPatch::default());
+    assert_eq!(session.was_heard(), None);
+    let sent = call(&mut session, after(12)).unwrap();
+    session.answered(sent, wrong(), after(20));
+    assert_eq!(session.was_heard(), Some(false));
 }
 
 #[test]
 fn a_refused_try_is_a_wish_whose_permit_is_kept_until_it_lapses() {
-    let mut desk = desk();
+    let mut session = session();
     let keys = [key(0)];
-    let refused = |desk: &mut Desk, now| desk.try_ask(&keys, Ask::default(), now).unwrap_err().0;
-    assert_eq!(refused(&mut desk, START), RefusalReason::Asked);
-    assert_eq!(refused(&mut desk, START), RefusalReason::Asked);
-    let sent = call(&mut desk, START).unwrap();
+    let refused =
+        |session: &mut Session, now| session.try_ask(&keys, Ask::default(), now).unwrap_err().0;
+    assert_eq!(refused(&mut session, START), RefusalReason::Asked);
+    assert_eq!(refused(&mut session, START), RefusalReason::Asked);
+    let sent = call(&mut session, START).unwrap();
     assert_eq!(exchange(&sent).acquire.len(), 1, "asked for once");
-    desk.answered(sent, says(vec![granted(0, "a")]), after(10));
-    assert_eq!(desk.take_ready(), keys);
-    let permit = desk.try_ask(&keys, Ask::default(), after(20)).unwrap();
+    session.answered(sent, says(vec![granted(0, "a")]), after(10));
+    assert_eq!(session.take_ready(), keys);
+    let permit = session.try_ask(&keys, Ask::default(), after(20)).unwrap();
     assert_eq!(permit.permit, "a");
     // The next permit comes, and no call takes it.
-    assert_eq!(refused(&mut desk, after(21)), RefusalReason::Asked);
-    let sent = call(&mut desk, after(22)).unwrap();
-    desk.answered(sent, says(vec![granted(0, "b")]), after(30));
+    assert_eq!(refused(&mut session, after(21)), RefusalReason::Asked);
+    let sent = call(&mut session, after(22)).unwrap();
+    session.answered(sent, says(vec![granted(0, "b")]), after(30));
     let mut now = after(31);
     let sent = loop {
-        match call(&mut desk, now) {
+        match call(&mut session, now) {
             Ok(sent) => break sent,
             Err(at) => now = at,
         }
     };
     assert!(now <= after(82), "{now:?}");
     assert!(matches!(&sent.call, Call::Cancel(call) if call.permits == ["b"] && !call.sent));
-    desk.answered(sent, Ok(Reply::Done), now);
+    session.answered(sent, Ok(Reply::Done), now);
     assert!(
-        call(&mut desk, after(200)).is_err(),
+        call(&mut session, after(200)).is_err(),
         "not asked for again unless somebody calls"
     );
 }
 
 #[test]
 fn a_wish_nobody_came_back_for_is_forgotten() {
-    let mut desk = desk();
+    let mut session = session();
     let keys = [key(0)];
-    _ = desk.try_ask(&keys, Ask::default(), START);
-    let sent = call(&mut desk, START).unwrap();
+    _ = session.try_ask(&keys, Ask::default(), START);
+    let sent = call(&mut session, START).unwrap();
     // Its call is still held open. Then the call ends without a permit.
-    assert!(call(&mut desk, after(6_000)).is_err());
-    desk.answered(sent, says(vec![]), after(6_001));
-    assert!(call(&mut desk, after(12_000)).is_err());
-    assert_eq!(desk.stats().waiting, 0);
+    assert!(call(&mut session, after(6_000)).is_err());
+    session.answered(sent, says(vec![]), after(6_001));
+    assert!(call(&mut session, after(12_000)).is_err());
+    assert_eq!(session.stats().waiting, 0);
 }
 
 #[test]
 fn a_parked_key_is_told_to_who_tries() {
-    let mut desk = desk();
+    let mut session = session();
     let keys = [key(0)];
-    _ = desk.try_ask(&keys, Ask::default(), START);
-    let sent = call(&mut desk, START).unwrap();
+    _ = session.try_ask(&keys, Ask::default(), START);
+    let sent = call(&mut session, START).unwrap();
     let parked = Answer::Refused {
         item: 0,
         code: RefusedCode::Parked,
         reason: "parked, Retry-After".to_owned(),
         retry_in_ms: Some(7_200_000),
     };
-    desk.answered(sent, says(vec![parked]), START);
-    let (reason, at) = desk.try_ask(&keys, Ask::default(), after(1)).unwrap_err();
+    session.answered(sent, says(vec![parked]), START);
+    let (reason, at) = session
+        .try_ask(&keys, Ask::default(), after(1))
+        .unwrap_err();
     assert_eq!(
         (reason.to_string().as_str(), at),
         ("parked, Retry-After", after(7_200_000))
@@ -380,7 +385,7 @@ fn a_parked_key_is_told_to_who_tries() {
 
 #[test]
 fn a_lease_is_renewed_at_half_and_its_loss_is_told() {
-    let mut desk = desk();
+    let mut session = session();
     let granted = Granted {
         permit: "a".to_owned(),
         key: key(0),
@@ -389,9 +394,9 @@ fn a_lease_is_renewed_at_half_and_its_loss_is_told() {
         lease: Duration::from_secs(10),
     };
     let lease = std::sync::Arc::new(Lease::new(&granted));
-    desk.hold(&granted, &lease);
-    assert_eq!(call(&mut desk, START).unwrap_err(), after(5_000));
-    let sent = call(&mut desk, after(5_000)).unwrap();
+    session.hold(&granted, &lease);
+    assert_eq!(call(&mut session, START).unwrap_err(), after(5_000));
+    let sent = call(&mut session, after(5_000)).unwrap();
     let renewed = RenewedPermit {
         permit: "a".to_owned(),
         lease_ms: 10_000,
@@ -400,39 +405,39 @@ fn a_lease_is_renewed_at_half_and_its_loss_is_told() {
         renewed: vec![renewed],
         lost: Vec::new(),
     };
-    desk.answered(sent, Ok(Reply::Renewed(reply)), after(5_010));
+    session.answered(sent, Ok(Reply::Renewed(reply)), after(5_010));
     assert_eq!(
         lease.left(after(14_000 - 1)),
         Some(Duration::from_millis(1))
     );
     assert_eq!(lease.left(after(14_000)), None, "not renewed in time");
-    let sent = call(&mut desk, after(10_000)).unwrap();
+    let sent = call(&mut session, after(10_000)).unwrap();
     let reply = Renewed {
         renewed: Vec::new(),
         lost: vec!["a".to_owned()],
     };
-    desk.answered(sent, Ok(Reply::Renewed(reply)), after(10_001));
+    session.answered(sent, Ok(Reply::Renewed(reply)), after(10_001));
     assert_eq!(lease.left(after(10_002)), None);
 }
 
 /// The coordinator may have been killed and have lost the delay.
 #[test]
 fn a_crawl_delay_is_told_with_every_wish_while_it_is_fresh() {
-    let mut desk = desk();
+    let mut session = session();
     let delay = |ms: u64, secs| CrawlDelay {
         pause: Duration::from_micros(ms * 1_000 - 1),
         fresh: Duration::from_secs(secs),
     };
-    desk.crawl_delay(&key(0), delay(2_000, 10), START);
-    desk.crawl_delay(&key(0), delay(1_000, 60), START);
+    session.crawl_delay(&key(0), delay(2_000, 10), START);
+    session.crawl_delay(&key(0), delay(1_000, 60), START);
     let mut comes = Vec::new();
     for (ms, told) in [
         (0, Some((2_000, 10_000))),
         (4_000, Some((2_000, 6_000))),
         (10_000, None),
     ] {
-        comes.extend([ask(&mut desk, 0), ask(&mut desk, 1)]);
-        let sent = call(&mut desk, after(ms)).unwrap();
+        comes.extend([ask(&mut session, 0), ask(&mut session, 1)]);
+        let sent = call(&mut session, after(ms)).unwrap();
         let items = &exchange(&sent).acquire;
         let said = |host| {
             let Item {
@@ -443,6 +448,6 @@ fn a_crawl_delay_is_told_with_every_wish_while_it_is_fresh() {
             crawl_delay_ms.zip(crawl_delay_fresh_ms)
         };
         assert_eq!((said(0), said(1)), (told, None), "{ms}");
-        desk.answered(sent, says(Vec::new()), after(ms));
+        session.answered(sent, says(Vec::new()), after(ms));
     }
 }
