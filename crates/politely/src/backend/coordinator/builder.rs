@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use super::call::Transport;
 use super::session::Session;
-use super::{Coordinator, Shared, courier};
+use super::{Coordinator, Shared, driver};
 use crate::backend::Backend;
 use crate::clock::Clock;
 use crate::limiter::{Builder, Limiter};
@@ -101,7 +101,7 @@ impl CoordinatorBuilder {
             ready: Notify::new(),
             said: Notify::new(),
         });
-        courier::start(Arc::clone(&shared), transport)?;
+        driver::start(Arc::clone(&shared), transport)?;
         let backend = Backend::Coordinator(Coordinator(shared));
         Ok(Limiter::new(backend, clock))
     }

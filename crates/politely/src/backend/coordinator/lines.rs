@@ -53,7 +53,7 @@ pub(super) struct Open {
 pub(super) enum Who {
     Caller(Answer),
     /// A prefetch for the next call of `try_acquire`.
-    Wish,
+    Prefetch,
 }
 
 impl Open {

@@ -47,12 +47,12 @@
 //! | file | its part |
 //! | --- | --- |
 //! | `session/` | the session: what to send, the next call, the effect of an answer |
-//! | `lines.rs`, `wishes.rs` | the callers' queues; prefetches for `try_acquire` |
+//! | `lines.rs`, `prefetches.rs` | the callers' queues; prefetches for `try_acquire` |
 //! | `delays.rs` | Crawl-delays from robots.txt |
 //! | `claim.rs`, `told.rs` | the guard of a permit, and its report |
 //! | `call.rs` | one call, over the client of `politely-api` |
 //! | `operations.rs`, `builder.rs` | the interface of the backend; its builder |
-//! | `courier.rs` | the driver: the thread that makes the calls |
+//! | `driver.rs` | the driver: the thread that makes the calls |
 //!
 //! [`Limiter`]: crate::Limiter
 //! [`Limiter::crawl_delay`]: crate::Limiter::crawl_delay
@@ -64,15 +64,15 @@
 mod builder;
 mod call;
 mod claim;
-mod courier;
 mod delays;
+mod driver;
 mod lines;
 mod operations;
+mod prefetches;
 mod session;
 #[cfg(test)]
 mod tests;
 mod told;
-mod wishes;
 
 use std::sync::Arc;
 
@@ -148,7 +148,7 @@ impl Shared {
     /// Refuses all callers. What is pending is still sent.
     fn close(self: &Arc<Self>) {
         let deliveries = self.session.lock().close();
-        courier::deliver(self, deliveries);
+        driver::deliver(self, deliveries);
         self.wake.notify_one();
         self.ready.notify_waiters();
     }

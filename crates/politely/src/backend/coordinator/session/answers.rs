@@ -12,7 +12,7 @@ use politely_core::key::Key;
 use super::super::call::{Call, Reply, Sent};
 use super::super::claim::Granted;
 use super::super::lines::{Open, Who};
-use super::super::wishes::{AGAIN, parked};
+use super::super::prefetches::{AGAIN, parked};
 use super::{Delivery, KNOWN_MAX, Known, Session};
 use crate::asked::{AcquireError, RefusalReason};
 use crate::permit::Judged;
@@ -126,9 +126,9 @@ impl Session {
                 Who::Caller(answer) => {
                     deliveries.push((answer, Err(AcquireError::Coordinator(why.to_owned()))));
                 }
-                Who::Wish => {
+                Who::Prefetch => {
                     self.ready.push(open.keys[0].clone());
-                    self.wishes
+                    self.prefetches
                         .refused(&open.keys, RefusalReason::Refused, until);
                 }
             }
@@ -295,16 +295,16 @@ impl Session {
     ) -> Option<Delivery> {
         match served.who {
             Who::Caller(answer) => Some((answer, result.map_err(|No(error, ..)| error))),
-            Who::Wish => {
+            Who::Prefetch => {
                 self.ready.push(served.keys[0].clone());
                 match result {
                     Ok(granted) => {
-                        if let Some(unwanted) = self.wishes.came(&served.keys, granted) {
+                        if let Some(unwanted) = self.prefetches.came(&served.keys, granted) {
                             self.cancel(unwanted.permit, false);
                         }
                     }
                     Err(No(_, reason, rest)) => {
-                        self.wishes.refused(&served.keys, reason, now + rest);
+                        self.prefetches.refused(&served.keys, reason, now + rest);
                     }
                 }
                 None

@@ -24,7 +24,7 @@ impl Session {
     /// Returns the next call, or the time to look again.
     pub(in super::super) fn next(&mut self, now: Timestamp) -> Step {
         let lines = &mut self.lines;
-        let lapsed = self.wishes.sweep(now, |number| lines.withdraw(number));
+        let lapsed = self.prefetches.sweep(now, |number| lines.withdraw(number));
         for kept in lapsed {
             self.cancel(kept.permit, false);
         }
@@ -80,7 +80,7 @@ impl Session {
             self.greet = false;
             return Ok(self.exchange(Kind::Quick, now));
         }
-        let mut due = self.wishes.due();
+        let mut due = self.prefetches.due();
         // While a pending command is in flight, its end comes first.
         if let Some(((at, _), _)) = self.leases.first_key_value()
             && !self.under_way.errand

@@ -32,7 +32,7 @@ use super::call::{Kind, Sent};
 use super::claim::{Granted, Lease};
 use super::delays::Delays;
 use super::lines::{Answer, KeySet, Lines, Who};
-use super::wishes::{Found, Wishes};
+use super::prefetches::{Found, Prefetches};
 use crate::asked::{AcquireError, RefusalReason};
 use crate::permit::Judged;
 use crate::stats::Stats;
@@ -54,7 +54,7 @@ pub(super) struct Session {
     prefix: String,
     rng: Rng,
     lines: Lines,
-    wishes: Wishes,
+    prefetches: Prefetches,
     ready: Vec<Key>,
     patches: VecDeque<(Key, KeyPatch)>,
     reports: VecDeque<(Key, Told)>,
@@ -129,7 +129,7 @@ impl Session {
             prefix: format!("{seed:x}-"),
             rng: Rng::new(seed),
             lines: Lines::default(),
-            wishes: Wishes::default(),
+            prefetches: Prefetches::default(),
             ready: Vec::new(),
             patches: VecDeque::new(),
             reports: VecDeque::new(),
@@ -181,13 +181,13 @@ impl Session {
         if self.closed {
             return Err((RefusalReason::Closed, Timestamp::NEVER));
         }
-        let refused = match self.wishes.call(keys, now) {
+        let refused = match self.prefetches.call(keys, now) {
             Found::Permit(granted) => return Ok(granted),
             Found::No(reason, at) => (reason, at),
             Found::New(keys) => {
-                let number = self.lines.join(Arc::clone(&keys), ask, Who::Wish);
-                self.wishes.joined(&keys, number);
-                (RefusalReason::Asked, now + super::wishes::AGAIN)
+                let number = self.lines.join(Arc::clone(&keys), ask, Who::Prefetch);
+                self.prefetches.joined(&keys, number);
+                (RefusalReason::Asked, now + super::prefetches::AGAIN)
             }
         };
         self.stats.turned_away += 1;
@@ -318,13 +318,13 @@ impl Session {
     /// Refuses all callers and cancels the kept permits. What is pending is still sent.
     pub(super) fn close(&mut self) -> Vec<Delivery> {
         self.closed = true;
-        for kept in self.wishes.drain() {
+        for kept in self.prefetches.drain() {
             self.cancel(kept.permit, false);
         }
         let open = self.lines.drain().into_iter();
         let callers = open.filter_map(|open| match open.who {
             Who::Caller(answer) => Some((answer, Err(AcquireError::Closed))),
-            Who::Wish => None,
+            Who::Prefetch => None,
         });
         callers.collect()
     }

@@ -315,7 +315,7 @@ fn a_wrong_token_is_told_to_who_tries_and_to_who_settles() {
 }
 
 #[test]
-fn a_refused_try_is_a_wish_whose_permit_is_kept_until_it_lapses() {
+fn a_refused_try_starts_a_prefetch_whose_permit_is_kept_until_it_expires() {
     let mut session = session();
     let keys = [key(0)];
     let refused =
@@ -349,7 +349,7 @@ fn a_refused_try_is_a_wish_whose_permit_is_kept_until_it_lapses() {
 }
 
 #[test]
-fn a_wish_nobody_came_back_for_is_forgotten() {
+fn a_prefetch_that_no_call_asks_for_again_is_dropped() {
     let mut session = session();
     let keys = [key(0)];
     _ = session.try_ask(&keys, Ask::default(), START);
@@ -422,7 +422,7 @@ fn a_lease_is_renewed_at_half_and_its_loss_is_told() {
 
 /// The coordinator may have been killed and have lost the delay.
 #[test]
-fn a_crawl_delay_is_told_with_every_wish_while_it_is_fresh() {
+fn a_crawl_delay_is_sent_with_every_prefetch_while_it_is_fresh() {
     let mut session = session();
     let delay = |ms: u64, secs| CrawlDelay {
         pause: Duration::from_micros(ms * 1_000 - 1),

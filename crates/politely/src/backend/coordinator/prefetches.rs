@@ -17,7 +17,7 @@ use crate::asked::RefusalReason;
 /// A prefetch that no call asks for again is dropped after this time.
 const KEPT: Duration = Duration::from_secs(5);
 /// The maximum number of prefetches, about 300 bytes each.
-const WISHES_MAX: usize = 1 << 14;
+const PREFETCHES_MAX: usize = 1 << 14;
 /// The time after which a refused caller should ask again, unless it waits for `ready`.
 pub(super) const AGAIN: Duration = Duration::from_secs(1);
 /// A permit is valid until and including `valid_until`, so it is dropped this much later.
@@ -25,13 +25,13 @@ const MOMENT: Duration = Duration::from_millis(1);
 /// The assumed length of a hold that parks a key, if the coordinator does not send it.
 const PARKED: Duration = Duration::from_hours(2);
 
-pub(super) struct Wishes {
-    of: HashMap<KeySet, Wish, foldhash::fast::RandomState>,
+pub(super) struct Prefetches {
+    of: HashMap<KeySet, Prefetch, foldhash::fast::RandomState>,
     /// The time of the next sweep: a kept permit expires or a prefetch may be dropped then.
     due: Timestamp,
 }
 
-impl Default for Wishes {
+impl Default for Prefetches {
     fn default() -> Self {
         Self {
             of: HashMap::default(),
@@ -40,7 +40,7 @@ impl Default for Wishes {
     }
 }
 
-struct Wish {
+struct Prefetch {
     touched: Timestamp,
     /// The number of its acquire request.
     asked: Option<u64>,
@@ -58,71 +58,71 @@ pub(super) enum Found {
     New(KeySet),
 }
 
-impl Wishes {
+impl Prefetches {
     /// Takes the prefetched permit of `keys`, or notes the prefetch.
     pub(super) fn call(&mut self, keys: &[Key], now: Timestamp) -> Found {
-        if let Some(wish) = self.of.get_mut(keys) {
-            wish.touched = now;
-            if wish
+        if let Some(prefetch) = self.of.get_mut(keys) {
+            prefetch.touched = now;
+            if prefetch
                 .kept
                 .as_ref()
                 .is_some_and(|kept| kept.start <= now && now <= kept.valid_until)
             {
-                return wish
+                return prefetch
                     .kept
                     .take()
                     .map_or(Found::No(RefusalReason::Asked, now), Found::Permit);
             }
-            if let Some((at, reason)) = wish.refused.filter(|(at, _)| *at > now) {
+            if let Some((at, reason)) = prefetch.refused.filter(|(at, _)| *at > now) {
                 return Found::No(reason, at);
             }
-            if let Some(kept) = wish.kept.as_ref().filter(|kept| kept.start > now) {
+            if let Some(kept) = prefetch.kept.as_ref().filter(|kept| kept.start > now) {
                 return Found::No(RefusalReason::Asked, kept.start);
             }
-            return if wish.asked.is_some() || wish.kept.is_some() {
+            return if prefetch.asked.is_some() || prefetch.kept.is_some() {
                 Found::No(RefusalReason::Asked, now + AGAIN)
             } else {
                 Found::New(KeySet::from(keys))
             };
         }
-        if self.of.len() >= WISHES_MAX {
+        if self.of.len() >= PREFETCHES_MAX {
             return Found::No(RefusalReason::Asked, now + AGAIN);
         }
         let keys = KeySet::from(keys);
-        let wish = Wish {
+        let prefetch = Prefetch {
             touched: now,
             asked: None,
             kept: None,
             refused: None,
         };
-        self.of.insert(KeySet::clone(&keys), wish);
+        self.of.insert(KeySet::clone(&keys), prefetch);
         self.due = self.due.min(now + KEPT);
         Found::New(keys)
     }
 
     /// Notes the number of the prefetch's acquire request.
     pub(super) fn joined(&mut self, keys: &[Key], number: u64) {
-        if let Some(wish) = self.of.get_mut(keys) {
-            wish.asked = Some(number);
+        if let Some(prefetch) = self.of.get_mut(keys) {
+            prefetch.asked = Some(number);
         }
     }
 
     /// Keeps a permit for the next call. Returns the permit that is not needed any more, if there
     /// is one.
     pub(super) fn came(&mut self, keys: &[Key], granted: Granted) -> Option<Granted> {
-        let Some(wish) = self.of.get_mut(keys) else {
+        let Some(prefetch) = self.of.get_mut(keys) else {
             return Some(granted);
         };
-        wish.asked = None;
+        prefetch.asked = None;
         self.due = self.due.min(granted.valid_until + MOMENT);
-        wish.kept.replace(granted)
+        prefetch.kept.replace(granted)
     }
 
     /// Notes that the coordinator refused.
     pub(super) fn refused(&mut self, keys: &[Key], reason: RefusalReason, until: Timestamp) {
-        if let Some(wish) = self.of.get_mut(keys) {
-            wish.asked = None;
-            wish.refused = Some((until, reason));
+        if let Some(prefetch) = self.of.get_mut(keys) {
+            prefetch.asked = None;
+            prefetch.refused = Some((until, reason));
         }
     }
 
@@ -139,19 +139,22 @@ impl Wishes {
         if now < self.due {
             return lapsed;
         }
-        self.of.retain(|_, wish| {
-            if wish
+        self.of.retain(|_, prefetch| {
+            if prefetch
                 .kept
                 .as_ref()
                 .is_some_and(|kept| now > kept.valid_until)
             {
-                lapsed.extend(wish.kept.take());
+                lapsed.extend(prefetch.kept.take());
             }
-            let forgotten = now.since(wish.touched) >= KEPT && wish.kept.is_none();
-            let refused = wish.refused.is_some_and(|(at, _)| at > now);
-            !(forgotten && !refused && wish.asked.is_none_or(&mut withdraw))
+            let forgotten = now.since(prefetch.touched) >= KEPT && prefetch.kept.is_none();
+            let refused = prefetch.refused.is_some_and(|(at, _)| at > now);
+            !(forgotten && !refused && prefetch.asked.is_none_or(&mut withdraw))
         });
-        let kept = self.of.values().filter_map(|wish| wish.kept.as_ref());
+        let kept = self
+            .of
+            .values()
+            .filter_map(|prefetch| prefetch.kept.as_ref());
         let lapses = kept.map(|kept| kept.valid_until + MOMENT).min();
         self.due = if self.of.is_empty() {
             Timestamp::NEVER
@@ -168,7 +171,10 @@ impl Wishes {
 
     /// Removes all prefetches and returns the kept permits.
     pub(super) fn drain(&mut self) -> Vec<Granted> {
-        self.of.drain().filter_map(|(_, wish)| wish.kept).collect()
+        self.of
+            .drain()
+            .filter_map(|(_, prefetch)| prefetch.kept)
+            .collect()
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) fn start(
         .build()
         .map_err(failed)?;
     std::thread::Builder::new()
-        .name("politely-courier".to_owned())
+        .name("politely-driver".to_owned())
         .spawn(move || runtime.block_on(run(&shared, transport)))
         .map_err(failed)?;
     Ok(())
