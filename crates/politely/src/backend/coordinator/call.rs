@@ -38,7 +38,7 @@ pub(super) enum Kind {
     /// An exchange that the coordinator holds open (a long poll).
     Poll,
     /// Any other call.
-    Errand,
+    Command,
 }
 
 /// The coordinator's answer.

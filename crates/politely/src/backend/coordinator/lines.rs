@@ -46,11 +46,11 @@ pub(super) struct Open {
     /// The number in its idempotency key. It changes once the coordinator has used up the first
     /// key.
     name: u64,
-    pub(super) who: Who,
+    pub(super) receiver: Receiver,
 }
 
 /// The receiver of the permit.
-pub(super) enum Who {
+pub(super) enum Receiver {
     Caller(Answer),
     /// A prefetch for the next call of `try_acquire`.
     Prefetch,
@@ -58,7 +58,7 @@ pub(super) enum Who {
 
 impl Open {
     fn is_given_up(&self) -> bool {
-        matches!(&self.who, Who::Caller(answer) if answer.is_closed())
+        matches!(&self.receiver, Receiver::Caller(answer) if answer.is_closed())
     }
 }
 
@@ -69,7 +69,7 @@ impl Lines {
     }
 
     /// Adds an acquire request at the end of the queue of `keys`, and returns its number.
-    pub(super) fn join(&mut self, keys: KeySet, ask: Ask, who: Who) -> u64 {
+    pub(super) fn join(&mut self, keys: KeySet, ask: Ask, receiver: Receiver) -> u64 {
         let number = self.next;
         self.next += 1;
         let line = self.of.entry(Arc::clone(&keys)).or_default();
@@ -78,7 +78,7 @@ impl Lines {
             keys,
             ask,
             name: number,
-            who,
+            receiver,
         };
         self.open.insert(number, open);
         number

@@ -11,7 +11,7 @@ use politely_core::key::Key;
 
 use super::super::call::{Call, Reply, Sent};
 use super::super::claim::Granted;
-use super::super::lines::{Open, Who};
+use super::super::lines::{Open, Receiver};
 use super::super::prefetches::{AGAIN, parked};
 use super::{Delivery, KNOWN_MAX, Known, Session};
 use crate::asked::{AcquireError, RefusalReason};
@@ -122,11 +122,11 @@ impl Session {
             .into_iter()
             .filter_map(|number| self.lines.served(number))
         {
-            match open.who {
-                Who::Caller(answer) => {
+            match open.receiver {
+                Receiver::Caller(answer) => {
                     deliveries.push((answer, Err(AcquireError::Coordinator(why.to_owned()))));
                 }
-                Who::Prefetch => {
+                Receiver::Prefetch => {
                     self.ready.push(open.keys[0].clone());
                     self.prefetches
                         .refused(&open.keys, RefusalReason::Refused, until);
@@ -293,9 +293,9 @@ impl Session {
         result: Result<Granted, No>,
         now: Timestamp,
     ) -> Option<Delivery> {
-        match served.who {
-            Who::Caller(answer) => Some((answer, result.map_err(|No(error, ..)| error))),
-            Who::Prefetch => {
+        match served.receiver {
+            Receiver::Caller(answer) => Some((answer, result.map_err(|No(error, ..)| error))),
+            Receiver::Prefetch => {
                 self.ready.push(served.keys[0].clone());
                 match result {
                     Ok(granted) => {

@@ -29,7 +29,7 @@ impl Session {
             self.cancel(kept.permit, false);
         }
         let probing = self.failures > 0;
-        if probing && (self.under_way.quick || self.under_way.errand) {
+        if probing && (self.under_way.quick || self.under_way.command) {
             return Step::Wait(Timestamp::NEVER);
         }
         let first = self.not_before.max(self.last + LINGER);
@@ -56,9 +56,9 @@ impl Session {
         now: Timestamp,
         probing: bool,
     ) -> Result<(Call, Vec<u64>, Kind), Timestamp> {
-        if !self.under_way.errand {
+        if !self.under_way.command {
             if let Some((key, patch)) = self.patches.pop_front() {
-                return Ok((Call::Patch(key, patch), Vec::new(), Kind::Errand));
+                return Ok((Call::Patch(key, patch), Vec::new(), Kind::Command));
             }
             for sent in [false, true] {
                 if !self.cancels[usize::from(sent)].is_empty() {
@@ -69,11 +69,11 @@ impl Session {
                         permits,
                         sent,
                     };
-                    return Ok((Call::Cancel(call), Vec::new(), Kind::Errand));
+                    return Ok((Call::Cancel(call), Vec::new(), Kind::Command));
                 }
             }
             if let Some(call) = self.renewal(now) {
-                return Ok((call, Vec::new(), Kind::Errand));
+                return Ok((call, Vec::new(), Kind::Command));
             }
         }
         if !self.under_way.quick && (self.greet || !self.reports.is_empty()) {
@@ -83,7 +83,7 @@ impl Session {
         let mut due = self.prefetches.due();
         // While a pending command is in flight, its end comes first.
         if let Some(((at, _), _)) = self.leases.first_key_value()
-            && !self.under_way.errand
+            && !self.under_way.command
         {
             due = due.min(*at);
         }
@@ -116,7 +116,7 @@ impl Session {
         let said = self.reports.len().min(ITEMS / 4);
         let reports: Vec<(Key, Told)> = match kind {
             Kind::Quick => self.reports.drain(..said).collect(),
-            Kind::Poll | Kind::Errand => Vec::new(),
+            Kind::Poll | Kind::Command => Vec::new(),
         };
         let (wait, want) = match kind {
             _ if acquire.is_empty() => (Duration::ZERO, Want::All),

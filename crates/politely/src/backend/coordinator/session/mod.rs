@@ -31,7 +31,7 @@ use tokio::sync::oneshot;
 use super::call::{Kind, Sent};
 use super::claim::{Granted, Lease};
 use super::delays::Delays;
-use super::lines::{Answer, KeySet, Lines, Who};
+use super::lines::{Answer, KeySet, Lines, Receiver};
 use super::prefetches::{Found, Prefetches};
 use crate::asked::{AcquireError, RefusalReason};
 use crate::permit::Judged;
@@ -88,7 +88,7 @@ struct UnderWay {
     polls: usize,
     quick: bool,
     /// A patch, a cancellation or a renewal is in flight. There is one of these at a time.
-    errand: bool,
+    command: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -102,7 +102,7 @@ impl UnderWay {
         match kind {
             Kind::Quick => self.quick = true,
             Kind::Poll => self.polls += 1,
-            Kind::Errand => self.errand = true,
+            Kind::Command => self.command = true,
         }
     }
 
@@ -110,7 +110,7 @@ impl UnderWay {
         match kind {
             Kind::Quick => self.quick = false,
             Kind::Poll => self.polls -= 1,
-            Kind::Errand => self.errand = false,
+            Kind::Command => self.command = false,
         }
     }
 }
@@ -167,7 +167,7 @@ impl Session {
             return Err(AcquireError::LineFull(keys[0].clone()));
         }
         self.lines
-            .join(KeySet::from(keys), ask, Who::Caller(answer));
+            .join(KeySet::from(keys), ask, Receiver::Caller(answer));
         Ok(())
     }
 
@@ -185,7 +185,7 @@ impl Session {
             Found::Permit(granted) => return Ok(granted),
             Found::No(reason, at) => (reason, at),
             Found::New(keys) => {
-                let number = self.lines.join(Arc::clone(&keys), ask, Who::Prefetch);
+                let number = self.lines.join(Arc::clone(&keys), ask, Receiver::Prefetch);
                 self.prefetches.joined(&keys, number);
                 (RefusalReason::Asked, now + super::prefetches::AGAIN)
             }
@@ -322,9 +322,9 @@ impl Session {
             self.cancel(kept.permit, false);
         }
         let open = self.lines.drain().into_iter();
-        let callers = open.filter_map(|open| match open.who {
-            Who::Caller(answer) => Some((answer, Err(AcquireError::Closed))),
-            Who::Prefetch => None,
+        let callers = open.filter_map(|open| match open.receiver {
+            Receiver::Caller(answer) => Some((answer, Err(AcquireError::Closed))),
+            Receiver::Prefetch => None,
         });
         callers.collect()
     }
@@ -335,7 +335,7 @@ impl Session {
             && self.reports.is_empty()
             && self.cancels.iter().all(Vec::is_empty)
             && !self.under_way.quick
-            && !self.under_way.errand
+            && !self.under_way.command
     }
 
     /// Returns whether nothing was rejected, once nothing is left to send.
