@@ -8,7 +8,7 @@ use politely_api::wire;
 use politely_core::Timestamp;
 use politely_core::key::Key;
 
-use super::claim::Lease;
+use super::permit_guard::Lease;
 
 /// The operation of a call.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use politely_core::Timestamp;
 use tokio::task::JoinSet;
 
 use super::call::{Reply, Sent, Transport};
-use super::claim::Claim;
+use super::permit_guard::CoordinatorGuard;
 use super::session::{Delivery, Step};
 use super::{CoordinatorError, Shared};
 use crate::sync::sleep;
@@ -90,7 +90,7 @@ pub(super) async fn run(shared: &Arc<Shared>, transport: impl Transport) {
 /// permit back.
 pub(super) fn deliver(shared: &Arc<Shared>, deliveries: Vec<Delivery>) {
     for (answer, result) in deliveries {
-        let result = result.map(|granted| Claim::new(shared, granted));
+        let result = result.map(|granted| CoordinatorGuard::new(shared, granted));
         let _ = answer.send(result);
     }
 }

@@ -13,7 +13,7 @@ use politely_core::host::{Ask, CrawlDelay};
 use politely_core::key::Key;
 use tokio::sync::oneshot;
 
-use super::claim::Claim;
+use super::permit_guard::CoordinatorGuard;
 use crate::asked::AcquireError;
 
 /// The maximum number of acquire requests of one queue in calls at a time. That many can leave
@@ -23,7 +23,7 @@ const FRONT: usize = 32;
 /// The keys of one request. The outcome is reported to the first.
 pub(super) type KeySet = Arc<[Key]>;
 /// The channel to a caller.
-pub(super) type Answer = oneshot::Sender<Result<Claim, AcquireError>>;
+pub(super) type Answer = oneshot::Sender<Result<CoordinatorGuard, AcquireError>>;
 
 /// All queues.
 #[derive(Default)]

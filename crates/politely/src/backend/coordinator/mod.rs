@@ -49,7 +49,7 @@
 //! | `session/` | the session: what to send, the next call, the effect of an answer |
 //! | `lines.rs`, `prefetches.rs` | the callers' queues; prefetches for `try_acquire` |
 //! | `delays.rs` | Crawl-delays from robots.txt |
-//! | `claim.rs`, `told.rs` | the guard of a permit, and its report |
+//! | `permit_guard.rs`, `told.rs` | the guard of a permit, and its report |
 //! | `call.rs` | one call, over the client of `politely-api` |
 //! | `operations.rs`, `builder.rs` | the interface of the backend; its builder |
 //! | `driver.rs` | the driver: the thread that makes the calls |
@@ -63,11 +63,11 @@
 
 mod builder;
 mod call;
-mod claim;
 mod delays;
 mod driver;
 mod lines;
 mod operations;
+mod permit_guard;
 mod prefetches;
 mod session;
 #[cfg(test)]
@@ -119,17 +119,17 @@ impl Coordinator {
             let (answer, comes) = oneshot::channel();
             self.0.session.lock().ask(keys, ask, answer)?;
             self.0.wake.notify_one();
-            let claim = comes.await.unwrap_or(Err(AcquireError::Closed))?;
-            let early = claim.start().since(self.now());
+            let guard = comes.await.unwrap_or(Err(AcquireError::Closed))?;
+            let early = guard.start().since(self.now());
             if !early.is_zero() && ask.horizon.is_zero() {
                 sleep(early).await;
             }
             // A permit that came too late is cancelled, and another is acquired.
-            if claim.is_valid(self.now()) {
+            if guard.is_valid(self.now()) {
                 let waited = self.now().since(began);
                 self.0.session.lock().waited(waited);
                 metrics::histogram!("politely_wait_seconds").record(waited.as_secs_f64());
-                return Ok(claim.into_permit());
+                return Ok(guard.into_permit());
             }
         }
     }

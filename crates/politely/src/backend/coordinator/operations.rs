@@ -11,7 +11,7 @@ use politely_core::host::{Ask, CrawlDelay, Explanation, OperatorNumbers};
 use politely_core::key::Key;
 
 use super::Coordinator;
-use super::claim::Claim;
+use super::permit_guard::CoordinatorGuard;
 use crate::asked::{AcquireError, Refusal, SetError, Unsupported};
 use crate::backend::local::registry::Full;
 use crate::backend::local::waiters::Turn;
@@ -44,7 +44,7 @@ impl Operations for Coordinator {
         let now = self.now();
         let found = self.0.session.lock().try_ask(keys, ask, now);
         match found {
-            Ok(granted) => Ok(Claim::new(&self.0, granted).into_permit()),
+            Ok(granted) => Ok(CoordinatorGuard::new(&self.0, granted).into_permit()),
             Err((reason, at)) => {
                 self.0.wake.notify_one();
                 Err(Refusal {

@@ -10,8 +10,8 @@ use politely_core::gate::HoldReason;
 use politely_core::host::Reason;
 use politely_core::key::Key;
 
-use super::claim::Granted;
 use super::lines::KeySet;
+use super::permit_guard::Granted;
 use crate::asked::RefusalReason;
 
 /// A prefetch that no call asks for again is dropped after this time.

@@ -11,7 +11,7 @@ use politely_core::key::Key;
 use politely_store::{Event, HEARTBEAT_EVERY};
 
 use super::Store;
-use super::permit_guard::PermitGuard;
+use super::permit_guard::StoreGuard;
 use super::prefetch::Prefetches;
 use crate::asked::{AcquireError, Refusal, SetError, Unsupported};
 use crate::backend::local::registry::Full;
@@ -41,7 +41,7 @@ impl Operations for Store {
         assert!(!keys.is_empty(), "a request needs a key");
         let found = Prefetches::take_or_start(&self.0, keys, ask);
         found
-            .map(PermitGuard::into_permit)
+            .map(StoreGuard::into_permit)
             .map_err(|(reason, at)| Refusal {
                 key: keys[0].clone(),
                 reason,

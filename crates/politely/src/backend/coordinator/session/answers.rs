@@ -10,8 +10,8 @@ use politely_core::Timestamp;
 use politely_core::key::Key;
 
 use super::super::call::{Call, Reply, Sent};
-use super::super::claim::Granted;
 use super::super::lines::{Open, Receiver};
+use super::super::permit_guard::Granted;
 use super::super::prefetches::{AGAIN, parked};
 use super::{Delivery, KNOWN_MAX, Known, Session};
 use crate::asked::{AcquireError, RefusalReason};

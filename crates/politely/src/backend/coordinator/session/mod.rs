@@ -29,9 +29,9 @@ use politely_core::{Rng, Timestamp};
 use tokio::sync::oneshot;
 
 use super::call::{Kind, Sent};
-use super::claim::{Granted, Lease};
 use super::delays::Delays;
 use super::lines::{Answer, KeySet, Lines, Receiver};
+use super::permit_guard::{Granted, Lease};
 use super::prefetches::{Found, Prefetches};
 use crate::asked::{AcquireError, RefusalReason};
 use crate::permit::Judged;
@@ -67,7 +67,7 @@ pub(super) struct Session {
     judges: HashMap<String, oneshot::Sender<Judged>, foldhash::fast::RandomState>,
     stats: Stats,
     counter: u64,
-    claims: usize,
+    guards: usize,
     under_way: UnderWay,
     last: Timestamp,
     failures: u32,
@@ -140,7 +140,7 @@ impl Session {
             judges: HashMap::default(),
             stats: Stats::default(),
             counter: 0,
-            claims: 0,
+            guards: 0,
             under_way: UnderWay::default(),
             last: Timestamp::ZERO,
             failures: 0,
@@ -258,13 +258,13 @@ impl Session {
     /// Notes the guard of `granted`. Its lease is renewed at half its length.
     pub(super) fn hold(&mut self, granted: &Granted, lease: &Arc<Lease>) {
         self.stats.granted += 1;
-        self.claims += 1;
+        self.guards += 1;
         self.renew_at(granted.start + granted.lease / 2, Arc::downgrade(lease));
     }
 
     /// Notes that a guard was dropped.
     pub(super) fn let_go(&mut self) {
-        self.claims -= 1;
+        self.guards -= 1;
     }
 
     fn renew_at(&mut self, at: Timestamp, lease: Weak<Lease>) {
@@ -345,7 +345,7 @@ impl Session {
 
     /// Returns whether the session is closed and has nothing to send now or later.
     pub(super) fn is_over(&self) -> bool {
-        self.closed && self.is_quiet() && self.claims == 0
+        self.closed && self.is_quiet() && self.guards == 0
     }
 
     /// Returns whether the session is closed and the coordinator is unavailable.

@@ -11,7 +11,7 @@ use politely_core::signal::{Report, Signal};
 use tokio::sync::oneshot;
 
 use super::super::call::{Call, Kind, Reply, Sent};
-use super::super::claim::{Granted, Lease};
+use super::super::permit_guard::{Granted, Lease};
 use super::super::told::told;
 use super::{Session, Step};
 use crate::asked::{AcquireError, RefusalReason};
@@ -30,7 +30,7 @@ fn key(host: usize) -> Key {
     Key::host(&format!("h{host}.example")).unwrap()
 }
 
-type Comes = oneshot::Receiver<Result<super::super::claim::Claim, AcquireError>>;
+type Comes = oneshot::Receiver<Result<super::super::permit_guard::CoordinatorGuard, AcquireError>>;
 
 fn ask(session: &mut Session, host: usize) -> Comes {
     let (answer, comes) = oneshot::channel();

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use super::Shared;
 use super::told::told;
 use crate::backend::operations::Later;
-use crate::permit::{Departure, Held, Judged, Permit};
+use crate::permit::{Departure, Judged, Permit, PermitGuard};
 
 /// The maximum time to wait for the coordinator's decision about a request.
 const JUDGED_WITHIN: Duration = Duration::from_secs(2);
@@ -82,7 +82,7 @@ struct Counted {
 }
 
 /// The guard of a permit. Dropping it without a report cancels the permit.
-pub(crate) struct Claim {
+pub(crate) struct CoordinatorGuard {
     shared: Arc<Shared>,
     granted: Granted,
     lease: Arc<Lease>,
@@ -94,7 +94,7 @@ pub(crate) struct Claim {
     over: bool,
 }
 
-impl Claim {
+impl CoordinatorGuard {
     /// Creates the guard of `granted`. Its lease is renewed from now on.
     pub(super) fn new(shared: &Arc<Shared>, granted: Granted) -> Self {
         let lease = Arc::new(Lease::new(&granted));
@@ -118,7 +118,7 @@ impl Claim {
         // The coordinator knows what the permit gives back.
         let unused = Ask::default().unused();
         let departure = Departure::new(self.granted.start, f64::INFINITY, 1, unused);
-        Permit::claimed(Box::new(self), departure)
+        Permit::guarded(Box::new(self), departure)
     }
 
     /// Returns whether the request may still leave.
@@ -155,7 +155,7 @@ impl Claim {
     }
 }
 
-impl Held for Claim {
+impl PermitGuard for CoordinatorGuard {
     fn lease(&self) -> Duration {
         self.granted.lease
     }
@@ -217,12 +217,12 @@ impl Held for Claim {
     }
 
     /// Returns the guard alone, since a coordinator grants one departure at a time.
-    fn split(self: Box<Self>) -> Vec<Box<dyn Held>> {
+    fn split(self: Box<Self>) -> Vec<Box<dyn PermitGuard>> {
         vec![self]
     }
 }
 
-impl Drop for Claim {
+impl Drop for CoordinatorGuard {
     fn drop(&mut self) {
         let mut session = self.shared.session.lock();
         session.let_go();
@@ -240,8 +240,10 @@ impl Drop for Claim {
     }
 }
 
-impl std::fmt::Debug for Claim {
+impl std::fmt::Debug for CoordinatorGuard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Claim").field(&self.granted).finish()
+        f.debug_tuple("CoordinatorGuard")
+            .field(&self.granted)
+            .finish()
     }
 }
