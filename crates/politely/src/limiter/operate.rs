@@ -10,9 +10,9 @@ use politely_core::host::{CrawlDelay, Explanation, OperatorNumbers};
 use politely_core::key::Key;
 
 use super::Limiter;
-use crate::asked::{SetError, Unsupported};
 use crate::backend::local::registry::Full;
 use crate::backend::local::waiters::Turn;
+use crate::error::{SetError, Unsupported};
 use crate::permit::Permit;
 use crate::snapshot::Snapshot;
 use crate::stats::{Commits, Stats};

@@ -14,7 +14,7 @@ use politely_core::key::Key;
 use tokio::sync::oneshot;
 
 use super::permit_guard::CoordinatorGuard;
-use crate::asked::AcquireError;
+use crate::error::AcquireError;
 
 /// The maximum number of acquire requests of one queue in calls at a time. That many can leave
 /// within a round trip, and they are few enough to be repeated.

@@ -83,8 +83,8 @@ use politely_core::host::Ask;
 use politely_core::key::Key;
 use tokio::sync::{Notify, oneshot};
 
-use crate::asked::AcquireError;
 use crate::clock::Clock;
+use crate::error::AcquireError;
 use crate::permit::Permit;
 use crate::sync::sleep;
 

@@ -12,10 +12,10 @@ use politely_core::key::Key;
 
 use super::Coordinator;
 use super::permit_guard::CoordinatorGuard;
-use crate::asked::{AcquireError, Refusal, SetError, Unsupported};
 use crate::backend::local::registry::Full;
 use crate::backend::local::waiters::Turn;
 use crate::backend::operations::{Later, Operations};
+use crate::error::{AcquireError, Refusal, SetError, Unsupported};
 use crate::permit::Permit;
 use crate::snapshot::Snapshot;
 use crate::stats::{Commits, Stats};

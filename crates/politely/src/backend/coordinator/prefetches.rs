@@ -12,7 +12,7 @@ use politely_core::key::Key;
 
 use super::lines::KeySet;
 use super::permit_guard::Granted;
-use crate::asked::RefusalReason;
+use crate::error::RefusalReason;
 
 /// A prefetch that no call asks for again is dropped after this time.
 const KEPT: Duration = Duration::from_secs(5);

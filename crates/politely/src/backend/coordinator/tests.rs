@@ -15,7 +15,7 @@ use politely_core::signal::{Report, Signal};
 
 use super::CoordinatorBuilder;
 use super::call::{Call, Reply, Transport};
-use crate::asked::SetError;
+use crate::error::SetError;
 use crate::limiter::Limiter;
 
 /// A coordinator that grants every acquire request, unless it is unavailable. It records reports

@@ -20,7 +20,7 @@ use politely_core::key::Key;
 use super::registry::{Entry, Full, SharedShard};
 use super::waiters::{Ticket, Turn};
 use super::{Local, permit};
-use crate::asked::AcquireError;
+use crate::error::AcquireError;
 use crate::permit::Permit;
 use crate::sync::sleep;
 

@@ -32,8 +32,8 @@ use self::line::KeptPlaces;
 use self::part::Part;
 use self::registry::{Registry, SharedShard};
 use self::waiters::{Turn, Waiters};
-use crate::asked::{AcquireError, Refusal, RefusalReason, alone, distinct, of_key};
 use crate::clock::Clock;
+use crate::error::{AcquireError, Refusal, RefusalReason, alone, distinct, of_key};
 use crate::permit::{Departure, Permit};
 use crate::sync::AtomicBool;
 

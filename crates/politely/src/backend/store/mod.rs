@@ -74,9 +74,9 @@ use politely_core::key::Key;
 use politely_store::{Event, Grant, Node, NodeId, NodeOptions, Ticket};
 use tokio::sync::{Notify, oneshot};
 
-use crate::asked::{AcquireError, Refusal, RefusalReason, alone, distinct, of_key};
 use crate::backend::local::waiters::Turn;
 use crate::clock::Clock;
+use crate::error::{AcquireError, Refusal, RefusalReason, alone, distinct, of_key};
 use crate::permit::Permit;
 use crate::stats::Stats;
 use crate::sync::sleep;

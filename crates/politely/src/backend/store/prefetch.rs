@@ -16,8 +16,8 @@ use tokio::task::AbortHandle;
 
 use super::Inner;
 use super::permit_guard::StoreGuard;
-use crate::asked::{AcquireError, RefusalReason};
 use crate::backend::local::waiters::Turn;
+use crate::error::{AcquireError, RefusalReason};
 
 /// A prefetch that no call asks for again is dropped after this time.
 const KEEP: Duration = Duration::from_secs(5);

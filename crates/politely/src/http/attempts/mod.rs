@@ -79,10 +79,10 @@ use tracing::Instrument;
 use tracing::field::Empty;
 use url::Url;
 
-use crate::asked::AcquireError;
 use crate::backend::operations::Later;
 use crate::budgets::Budgets;
 use crate::clock::wall_clock;
+use crate::error::AcquireError;
 use crate::http::redirect::target;
 use crate::limiter::Limiter;
 use crate::permit::{Judged, Permit, Slot};

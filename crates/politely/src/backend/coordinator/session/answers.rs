@@ -14,7 +14,7 @@ use super::super::lines::{Open, Receiver};
 use super::super::permit_guard::Granted;
 use super::super::prefetches::{AGAIN, parked};
 use super::{Delivery, KNOWN_MAX, Known, Session};
-use crate::asked::{AcquireError, RefusalReason};
+use crate::error::{AcquireError, RefusalReason};
 use crate::permit::Judged;
 
 /// The maximum pause after the first call without an answer. It doubles with each further one.

@@ -33,7 +33,7 @@ use super::delays::Delays;
 use super::lines::{Answer, KeySet, Lines, Receiver};
 use super::permit_guard::{Granted, Lease};
 use super::prefetches::{Found, Prefetches};
-use crate::asked::{AcquireError, RefusalReason};
+use crate::error::{AcquireError, RefusalReason};
 use crate::permit::Judged;
 use crate::stats::Stats;
 

@@ -14,7 +14,7 @@ use super::super::call::{Call, Kind, Reply, Sent};
 use super::super::permit_guard::{Granted, Lease};
 use super::super::told::told;
 use super::{Session, Step};
-use crate::asked::{AcquireError, RefusalReason};
+use crate::error::{AcquireError, RefusalReason};
 
 const START: Timestamp = Timestamp::from_micros(1_000_000_000);
 
