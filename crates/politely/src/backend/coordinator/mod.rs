@@ -49,7 +49,7 @@
 //! | `session/` | the session: what to send, the next call, the effect of an answer |
 //! | `lines.rs`, `prefetches.rs` | the callers' queues; prefetches for `try_acquire` |
 //! | `delays.rs` | Crawl-delays from robots.txt |
-//! | `permit_guard.rs`, `told.rs` | the guard of a permit, and its report |
+//! | `permit_guard.rs`, `outcome.rs` | the guard of a permit, and its report |
 //! | `call.rs` | one call, over the client of `politely-api` |
 //! | `operations.rs`, `builder.rs` | the interface of the backend; its builder |
 //! | `driver.rs` | the driver: the thread that makes the calls |
@@ -67,12 +67,12 @@ mod delays;
 mod driver;
 mod lines;
 mod operations;
+mod outcome;
 mod permit_guard;
 mod prefetches;
 mod session;
 #[cfg(test)]
 mod tests;
-mod told;
 
 use std::sync::Arc;
 

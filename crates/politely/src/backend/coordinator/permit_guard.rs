@@ -13,7 +13,7 @@ use politely_core::signal::Report;
 use tokio::sync::oneshot;
 
 use super::Shared;
-use super::told::told;
+use super::outcome::outcome_of;
 use crate::backend::operations::Later;
 use crate::permit::{Departure, Judged, Permit, PermitGuard};
 
@@ -126,10 +126,10 @@ impl CoordinatorGuard {
         now <= self.granted.valid_until
     }
 
-    fn told(&self, report: &Report, body_coming: bool) -> Told {
-        let said = told(&self.granted.permit, report, body_coming);
+    fn outcome(&self, report: &Report, body_coming: bool) -> Told {
+        let outcome = outcome_of(&self.granted.permit, report, body_coming);
         match self.attempt.clone() {
-            None => said,
+            None => outcome,
             Some(Counted {
                 method,
                 number,
@@ -138,18 +138,18 @@ impl CoordinatorGuard {
                 method,
                 attempt: number,
                 refused,
-                ..said
+                ..outcome
             },
         }
     }
 
-    fn tell(&self, said: Told, report: &Report) -> Directions {
+    fn send(&self, outcome: Told, report: &Report) -> Directions {
         let now = self.shared.clock.now();
         let directions = self
             .shared
             .session
             .lock()
-            .tell(&self.granted.key, said, report, now);
+            .report(&self.granted.key, outcome, report, now);
         self.shared.wake.notify_one();
         directions
     }
@@ -174,18 +174,18 @@ impl PermitGuard for CoordinatorGuard {
 
     fn report(mut self: Box<Self>, report: &Report) -> Directions {
         self.over = true;
-        let said = self.told(report, false);
-        self.tell(said, report)
+        let outcome = self.outcome(report, false);
+        self.send(outcome, report)
     }
 
     fn heard(&mut self, report: &Report) -> Directions {
-        let said = self.told(report, true);
+        let outcome = self.outcome(report, true);
         let later = Told {
             bytes: 0,
-            ..said.clone()
+            ..outcome.clone()
         };
         self.heard = Some(Box::new(later));
-        self.tell(said, report)
+        self.send(outcome, report)
     }
 
     fn received(&mut self, bytes: u64) {
@@ -228,9 +228,9 @@ impl Drop for CoordinatorGuard {
         session.let_go();
         if !self.over {
             match self.heard.take() {
-                Some(mut told) => {
-                    told.body_coming = false;
-                    session.tell_again(&self.granted.key, *told);
+                Some(mut outcome) => {
+                    outcome.body_coming = false;
+                    session.queue_report(&self.granted.key, *outcome);
                 }
                 None => session.cancel(std::mem::take(&mut self.granted.permit), self.sent),
             }

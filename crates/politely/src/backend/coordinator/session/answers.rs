@@ -86,8 +86,8 @@ impl Session {
         }
         match sent.call {
             Call::Exchange(call, keys) => {
-                for told in keys.into_iter().zip(call.report).rev() {
-                    self.reports.push_front(told);
+                for outcome in keys.into_iter().zip(call.report).rev() {
+                    self.reports.push_front(outcome);
                 }
             }
             Call::Cancel(call) => self.cancels[usize::from(call.sent)].extend(call.permits),
@@ -107,8 +107,8 @@ impl Session {
         tracing::warn!(%why, "the coordinator refuses a call");
         match &sent.call {
             Call::Exchange(call, _) => {
-                for told in &call.report {
-                    self.judges.remove(&told.permit);
+                for outcome in &call.report {
+                    self.judges.remove(&outcome.permit);
                 }
                 self.unheard |= !call.report.is_empty();
             }
@@ -139,10 +139,10 @@ impl Session {
     fn heard(&mut self, sent: Sent, reply: Reply, now: Timestamp) -> Vec<Delivery> {
         match (sent.call, reply) {
             (Call::Exchange(call, keys), Reply::Exchanged(said)) => {
-                let permits = call.report.iter().map(|told| &told.permit);
-                for ((key, permit), told) in keys.into_iter().zip(permits).zip(said.report) {
-                    self.learn(key, &told, now);
-                    self.judge(permit, told);
+                let permits = call.report.iter().map(|outcome| &outcome.permit);
+                for ((key, permit), answer) in keys.into_iter().zip(permits).zip(said.report) {
+                    self.learn(key, &answer, now);
+                    self.judge(permit, answer);
                 }
                 self.serve(&sent.asked, said.acquire, now)
             }
@@ -167,20 +167,20 @@ impl Session {
         }
     }
 
-    fn learn(&mut self, key: Key, told: &wire::ToldAnswer, now: Timestamp) {
-        self.stats.late += u64::from(told.late);
-        if let Some(error) = &told.error {
+    fn learn(&mut self, key: Key, answer: &wire::ToldAnswer, now: Timestamp) {
+        self.stats.late += u64::from(answer.late);
+        if let Some(error) = &answer.error {
             self.unheard = true;
-            tracing::warn!(%key, permit = told.permit, field = error.field, detail = error.detail, "report refused");
-        } else if !told.late || told.rate > 0.0 {
+            tracing::warn!(%key, permit = answer.permit, field = error.field, detail = error.detail, "report refused");
+        } else if !answer.late || answer.rate > 0.0 {
             if self.known.len() >= KNOWN_MAX {
                 self.known.clear();
             }
-            let hold_until = now + Duration::from_millis(told.hold_ms);
+            let hold_until = now + Duration::from_millis(answer.hold_ms);
             self.known.insert(
                 key,
                 Known {
-                    rate: told.rate,
+                    rate: answer.rate,
                     hold_until,
                 },
             );
@@ -189,11 +189,11 @@ impl Session {
 
     /// Delivers the coordinator's decision about the request of `permit`. If the coordinator could
     /// not decode the report, nothing is delivered, and the worker decides alone.
-    fn judge(&mut self, permit: &str, told: wire::ToldAnswer) {
+    fn judge(&mut self, permit: &str, answer: wire::ToldAnswer) {
         let Some(judge) = self.judges.remove(permit) else {
             return;
         };
-        let judged = match told.next {
+        let judged = match answer.next {
             wire::Next::Retry { after_ms } => Judged::Retry(Duration::from_millis(after_ms)),
             wire::Next::GiveUp { reason } => Judged::GiveUp(reason),
             wire::Next::Done => return,

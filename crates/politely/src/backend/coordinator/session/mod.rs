@@ -195,16 +195,16 @@ impl Session {
     }
 
     /// Adds a report, and returns the last known rate and hold of its key.
-    pub(super) fn tell(
+    pub(super) fn report(
         &mut self,
         key: &Key,
-        told: Told,
+        outcome: Told,
         report: &Report,
         now: Timestamp,
     ) -> Directions {
         self.stats.reported += 1;
         self.stats.refused += u64::from(report.signal.is_refusal());
-        self.tell_again(key, told);
+        self.queue_report(key, outcome);
         let known = self.known.get(key).copied();
         let asked = now + report.retry_after.unwrap_or_default();
         Directions {
@@ -222,14 +222,14 @@ impl Session {
         self.judges.insert(permit, judge);
     }
 
-    pub(super) fn tell_again(&mut self, key: &Key, told: Told) {
+    pub(super) fn queue_report(&mut self, key: &Key, outcome: Told) {
         if self.reports.len() >= REPORTS_MAX {
             if let Some((_, dropped)) = self.reports.pop_front() {
                 self.judges.remove(&dropped.permit);
             }
             self.stats.late += 1;
         }
-        self.reports.push_back((key.clone(), told));
+        self.reports.push_back((key.clone(), outcome));
     }
 
     /// Cancels a permit that will not be used.
@@ -251,8 +251,8 @@ impl Session {
     }
 
     /// Sets the Crawl-delay of `key` from its host's robots.txt.
-    pub(super) fn crawl_delay(&mut self, key: &Key, told: CrawlDelay, now: Timestamp) {
-        self.delays.tell(key, told, now);
+    pub(super) fn crawl_delay(&mut self, key: &Key, delay: CrawlDelay, now: Timestamp) {
+        self.delays.set(key, delay, now);
     }
 
     /// Notes the guard of `granted`. Its lease is renewed at half its length.

@@ -11,8 +11,8 @@ use politely_core::signal::{Report, Signal};
 use tokio::sync::oneshot;
 
 use super::super::call::{Call, Kind, Reply, Sent};
+use super::super::outcome::outcome_of;
 use super::super::permit_guard::{Granted, Lease};
-use super::super::told::told;
 use super::{Session, Step};
 use crate::error::{AcquireError, RefusalReason};
 
@@ -38,10 +38,10 @@ fn ask(session: &mut Session, host: usize) -> Comes {
     comes
 }
 
-fn tell(session: &mut Session, permit: &str) {
+fn report(session: &mut Session, permit: &str) {
     let report = Report::of(Signal::Ok);
-    let said = told(permit, &report, false);
-    session.tell(&key(0), said, &report, START);
+    let said = outcome_of(permit, &report, false);
+    session.report(&key(0), said, &report, START);
 }
 
 /// Returns the next call at `now`, or the time of the next look.
@@ -138,7 +138,7 @@ fn reports_ride_with_whoever_is_asked_for() {
     let mut session = session();
     let _comes: Vec<_> = (0..50).map(|i| ask(&mut session, i)).collect();
     for i in 0..50 {
-        tell(&mut session, &format!("{i}"));
+        report(&mut session, &format!("{i}"));
     }
     let sent = call(&mut session, START).unwrap();
     assert_eq!(
@@ -151,7 +151,7 @@ fn reports_ride_with_whoever_is_asked_for() {
     );
     // Reports that come meanwhile wait for this call's answer, and then share one call.
     for i in 50..70 {
-        tell(&mut session, &format!("{i}"));
+        report(&mut session, &format!("{i}"));
         assert!(call(&mut session, after(i)).is_err());
     }
     assert!(!session.is_quiet());
@@ -180,13 +180,13 @@ fn without_an_answer_all_is_said_again_in_one_call_at_a_time() {
     let mut session = session();
     let _comes: Vec<_> = (0..3).map(|i| ask(&mut session, i)).collect();
     for permit in ["a", "b", "c"] {
-        tell(&mut session, permit);
+        report(&mut session, permit);
     }
     let sent = call(&mut session, START).unwrap();
     let (mut before, mut now) = (ids(&sent), START);
     before.sort();
     session.answered(sent, away(), now);
-    tell(&mut session, "d");
+    report(&mut session, "d");
     for _ in 0..20 {
         // The pause has full jitter and is at most a second, so the coordinator's return is noticed
         // soon.
@@ -205,7 +205,7 @@ fn without_an_answer_all_is_said_again_in_one_call_at_a_time() {
         let permits: Vec<_> = exchange(&sent)
             .report
             .iter()
-            .map(|told| &*told.permit)
+            .map(|outcome| &*outcome.permit)
             .collect();
         assert_eq!(permits, ["a", "b", "c", "d"]);
         let mut again = ids(&sent);
@@ -295,7 +295,7 @@ fn what_the_coordinator_says_of_an_item_is_what_the_caller_hears() {
 /// Before this, `try_acquire` returned `Asked` forever, and the flush returned that everything had
 /// arrived.
 #[test]
-fn a_wrong_token_is_told_to_who_tries_and_to_who_settles() {
+fn a_wrong_token_is_an_error_of_try_acquire_and_of_settled() {
     let mut session = session();
     let keys = [key(0)];
     let refused =
@@ -362,7 +362,7 @@ fn a_prefetch_that_no_call_asks_for_again_is_dropped() {
 }
 
 #[test]
-fn a_parked_key_is_told_to_who_tries() {
+fn a_parked_key_is_the_refusal_of_try_acquire() {
     let mut session = session();
     let keys = [key(0)];
     _ = session.try_ask(&keys, Ask::default(), START);
@@ -384,7 +384,7 @@ fn a_parked_key_is_told_to_who_tries() {
 }
 
 #[test]
-fn a_lease_is_renewed_at_half_and_its_loss_is_told() {
+fn a_lease_is_renewed_at_half_and_its_loss_is_noticed() {
     let mut session = session();
     let granted = Granted {
         permit: "a".to_owned(),
@@ -431,7 +431,7 @@ fn a_crawl_delay_is_sent_with_every_prefetch_while_it_is_fresh() {
     session.crawl_delay(&key(0), delay(2_000, 10), START);
     session.crawl_delay(&key(0), delay(1_000, 60), START);
     let mut comes = Vec::new();
-    for (ms, told) in [
+    for (ms, outcome) in [
         (0, Some((2_000, 10_000))),
         (4_000, Some((2_000, 6_000))),
         (10_000, None),
@@ -447,7 +447,7 @@ fn a_crawl_delay_is_sent_with_every_prefetch_while_it_is_fresh() {
             } = items[place(&sent, host) as usize];
             crawl_delay_ms.zip(crawl_delay_fresh_ms)
         };
-        assert_eq!((said(0), said(1)), (told, None), "{ms}");
+        assert_eq!((said(0), said(1)), (outcome, None), "{ms}");
         session.answered(sent, says(Vec::new()), after(ms));
     }
 }

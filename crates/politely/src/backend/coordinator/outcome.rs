@@ -4,7 +4,7 @@ use politely_api::wire::{Meaning, Told, ToldQuota};
 use politely_core::signal::Report;
 
 /// Returns the report of `permit`. With `body_coming`, the slot stays taken.
-pub(super) fn told(permit: &str, report: &Report, body_coming: bool) -> Told {
+pub(super) fn outcome_of(permit: &str, report: &Report, body_coming: bool) -> Told {
     let ms = |span: Option<std::time::Duration>| span.map(|span| span.as_millis() as u64);
     // Rounded up, so that no request leaves early.
     let retry_after = report
