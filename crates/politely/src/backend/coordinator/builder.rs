@@ -99,7 +99,7 @@ impl CoordinatorBuilder {
             clock: clock.clone(),
             wake: Notify::new(),
             ready: Notify::new(),
-            said: Notify::new(),
+            call_ended: Notify::new(),
         });
         driver::start(Arc::clone(&shared), transport)?;
         let backend = Backend::Coordinator(Coordinator(shared));

@@ -25,7 +25,7 @@ pub(super) enum Call {
 pub(super) struct Sent {
     pub(super) call: Call,
     /// The numbers of the acquire requests in the call, in the order of its items.
-    pub(super) asked: Vec<u64>,
+    pub(super) requests: Vec<u64>,
     pub(super) kind: Kind,
     pub(super) at: Timestamp,
 }

@@ -78,7 +78,7 @@ pub(super) async fn run(shared: &Arc<Shared>, transport: impl Transport) {
                 let deliveries = shared.session.lock().answered(sent, reply, shared.clock.now());
                 deliver(shared, deliveries);
                 shared.ready.notify_one();
-                shared.said.notify_waiters();
+                shared.call_ended.notify_waiters();
             }
             () = shared.wake.notified() => {}
             () = pause => {}

@@ -23,7 +23,7 @@ const FRONT: usize = 32;
 /// The keys of one request. The outcome is reported to the first.
 pub(super) type KeySet = Arc<[Key]>;
 /// The channel to a caller.
-pub(super) type Answer = oneshot::Sender<Result<CoordinatorGuard, AcquireError>>;
+pub(super) type ReplySender = oneshot::Sender<Result<CoordinatorGuard, AcquireError>>;
 
 /// All queues.
 #[derive(Default)]
@@ -36,7 +36,7 @@ pub(super) struct Lines {
 #[derive(Default)]
 struct Line {
     waiting: VecDeque<u64>,
-    asked: usize,
+    in_calls: usize,
 }
 
 /// An acquire request without an answer.
@@ -51,14 +51,14 @@ pub(super) struct Open {
 
 /// The receiver of the permit.
 pub(super) enum Receiver {
-    Caller(Answer),
+    Caller(ReplySender),
     /// A prefetch for the next call of `try_acquire`.
     Prefetch,
 }
 
 impl Open {
     fn is_given_up(&self) -> bool {
-        matches!(&self.receiver, Receiver::Caller(answer) if answer.is_closed())
+        matches!(&self.receiver, Receiver::Caller(sender) if sender.is_closed())
     }
 }
 
@@ -86,8 +86,8 @@ impl Lines {
 
     /// Returns whether an acquire request can be sent.
     pub(super) fn any_waiting(&self) -> bool {
-        let asks = |line: &Line| !line.waiting.is_empty() && line.asked < FRONT;
-        self.of.values().any(asks)
+        let can_send = |line: &Line| !line.waiting.is_empty() && line.in_calls < FRONT;
+        self.of.values().any(can_send)
     }
 
     /// Takes up to `most` acquire requests from the heads of the queues, and returns their numbers
@@ -102,13 +102,13 @@ impl Lines {
     ) -> (Vec<u64>, Vec<Item>) {
         let (mut numbers, mut items) = (Vec::new(), Vec::new());
         self.of.retain(|keys, line| {
-            while line.asked < FRONT && numbers.len() < most {
+            while line.in_calls < FRONT && numbers.len() < most {
                 let Some(number) = line.waiting.pop_front() else {
                     break;
                 };
                 match self.open.get(&number) {
                     Some(open) if !open.is_given_up() => {
-                        line.asked += 1;
+                        line.in_calls += 1;
                         numbers.push(number);
                         items.push(item(keys, open, prefix, delay(&keys[0])));
                     }
@@ -117,7 +117,7 @@ impl Lines {
                     }
                 }
             }
-            line.asked > 0 || !line.waiting.is_empty()
+            line.in_calls > 0 || !line.waiting.is_empty()
         });
         (numbers, items)
     }
@@ -133,14 +133,14 @@ impl Lines {
             return;
         };
         if let Some(line) = self.of.get_mut(&open.keys) {
-            line.asked -= 1;
+            line.in_calls -= 1;
             line.waiting.push_front(number);
         }
     }
 
     /// Returns an acquire request to its queue with a new idempotency key. The answer to the old
     /// key is final.
-    pub(super) fn anew(&mut self, number: u64) {
+    pub(super) fn rename(&mut self, number: u64) {
         if let Some(open) = self.open.get_mut(&number) {
             open.name = self.next;
             self.next += 1;
@@ -152,7 +152,7 @@ impl Lines {
     pub(super) fn served(&mut self, number: u64) -> Option<Open> {
         let open = self.open.remove(&number)?;
         if let Some(line) = self.of.get_mut(&open.keys) {
-            line.asked -= 1;
+            line.in_calls -= 1;
         }
         Some(open)
     }

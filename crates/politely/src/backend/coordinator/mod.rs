@@ -106,18 +106,18 @@ pub(crate) struct Shared {
     /// Signals that a prefetch ended.
     ready: Notify,
     /// Signals that a call ended.
-    said: Notify,
+    call_ended: Notify,
 }
 
 impl Coordinator {
-    async fn acquire_in_line(&self, keys: &[Key], ask: Ask) -> Result<Permit, AcquireError> {
+    async fn acquire_and_wait(&self, keys: &[Key], ask: Ask) -> Result<Permit, AcquireError> {
         if keys.is_empty() {
             return Err(AcquireError::NoKey);
         }
         let began = self.now();
         loop {
             let (answer, comes) = oneshot::channel();
-            self.0.session.lock().ask(keys, ask, answer)?;
+            self.0.session.lock().acquire(keys, ask, answer)?;
             self.0.wake.notify_one();
             let guard = comes.await.unwrap_or(Err(AcquireError::Closed))?;
             let early = guard.start().since(self.now());

@@ -36,13 +36,13 @@ impl Operations for Coordinator {
         ask: Ask,
         _turn: Turn,
     ) -> Later<'a, Result<Permit, AcquireError>> {
-        Box::pin(self.acquire_in_line(keys, ask))
+        Box::pin(self.acquire_and_wait(keys, ask))
     }
 
     fn try_acquire(&self, keys: &[Key], ask: Ask, _turn: Turn) -> Result<Permit, Refusal> {
         assert!(!keys.is_empty(), "a request needs a key");
         let now = self.now();
-        let found = self.0.session.lock().try_ask(keys, ask, now);
+        let found = self.0.session.lock().try_acquire(keys, ask, now);
         match found {
             Ok(granted) => Ok(CoordinatorGuard::new(&self.0, granted).into_permit()),
             Err((reason, at)) => {
@@ -212,21 +212,21 @@ impl Operations for Coordinator {
     }
 
     fn settled(&self, patience: Duration) -> Later<'_, bool> {
-        let quiet = async {
+        let accepted = async {
             loop {
-                let said = self.0.said.notified();
-                tokio::pin!(said);
-                said.as_mut().enable();
-                let heard = self.0.session.lock().was_heard();
-                if let Some(heard) = heard {
-                    return heard;
+                let ended = self.0.call_ended.notified();
+                tokio::pin!(ended);
+                ended.as_mut().enable();
+                let is_accepted = self.0.session.lock().is_accepted();
+                if let Some(is_accepted) = is_accepted {
+                    return is_accepted;
                 }
-                said.await;
+                ended.await;
             }
         };
         Box::pin(async move {
-            let heard = tokio::time::timeout(patience, quiet).await;
-            heard.unwrap_or(false)
+            let is_accepted = tokio::time::timeout(patience, accepted).await;
+            is_accepted.unwrap_or(false)
         })
     }
 
@@ -245,22 +245,22 @@ impl Operations for Coordinator {
 
     fn greet(&self) -> Later<'_, Result<(), String>> {
         Box::pin(async {
-            let before = self.0.session.lock().greet();
+            let before = self.0.session.lock().ping();
             self.0.wake.notify_one();
             loop {
-                let said = self.0.said.notified();
-                tokio::pin!(said);
-                said.as_mut().enable();
-                if let Some(greeted) = self.0.session.lock().greeted(before) {
-                    return greeted;
+                let ended = self.0.call_ended.notified();
+                tokio::pin!(ended);
+                ended.as_mut().enable();
+                if let Some(result) = self.0.session.lock().ping_result(before) {
+                    return result;
                 }
-                said.await;
+                ended.await;
             }
         })
     }
 
     fn trouble(&self) -> Option<String> {
-        self.0.session.lock().trouble()
+        self.0.session.lock().last_error()
     }
 
     fn close(&self) {

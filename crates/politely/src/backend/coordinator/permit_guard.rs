@@ -90,7 +90,7 @@ pub(crate) struct CoordinatorGuard {
     /// The attempt of the request, if attempts are counted.
     attempt: Option<Counted>,
     /// The report of the head. It is sent again with the bytes when the body has come.
-    heard: Option<Box<Told>>,
+    head: Option<Box<Told>>,
     over: bool,
 }
 
@@ -105,7 +105,7 @@ impl CoordinatorGuard {
             lease,
             sent: false,
             attempt: None,
-            heard: None,
+            head: None,
             over: false,
         }
     }
@@ -184,13 +184,13 @@ impl PermitGuard for CoordinatorGuard {
             bytes: 0,
             ..outcome.clone()
         };
-        self.heard = Some(Box::new(later));
+        self.head = Some(Box::new(later));
         self.send(outcome, report)
     }
 
     fn received(&mut self, bytes: u64) {
-        if let Some(heard) = &mut self.heard {
-            heard.bytes = heard.bytes.saturating_add(bytes);
+        if let Some(head) = &mut self.head {
+            head.bytes = head.bytes.saturating_add(bytes);
         }
     }
 
@@ -209,7 +209,7 @@ impl PermitGuard for CoordinatorGuard {
         });
         let (judge, judged) = oneshot::channel();
         let permit = self.granted.permit.clone();
-        self.shared.session.lock().asks(permit, judge);
+        self.shared.session.lock().expect_decision(permit, judge);
         Some(Box::pin(async move {
             let judged = tokio::time::timeout(JUDGED_WITHIN, judged).await;
             judged.ok()?.ok()
@@ -227,7 +227,7 @@ impl Drop for CoordinatorGuard {
         let mut session = self.shared.session.lock();
         session.let_go();
         if !self.over {
-            match self.heard.take() {
+            match self.head.take() {
                 Some(mut outcome) => {
                     outcome.body_coming = false;
                     session.queue_report(&self.granted.key, *outcome);

@@ -43,7 +43,7 @@ impl Default for Prefetches {
 struct Prefetch {
     touched: Timestamp,
     /// The number of its acquire request.
-    asked: Option<u64>,
+    request: Option<u64>,
     kept: Option<Granted>,
     /// The coordinator refused, until this time and for this reason.
     refused: Option<(Timestamp, RefusalReason)>,
@@ -79,7 +79,7 @@ impl Prefetches {
             if let Some(kept) = prefetch.kept.as_ref().filter(|kept| kept.start > now) {
                 return Found::No(RefusalReason::Asked, kept.start);
             }
-            return if prefetch.asked.is_some() || prefetch.kept.is_some() {
+            return if prefetch.request.is_some() || prefetch.kept.is_some() {
                 Found::No(RefusalReason::Asked, now + AGAIN)
             } else {
                 Found::New(KeySet::from(keys))
@@ -91,7 +91,7 @@ impl Prefetches {
         let keys = KeySet::from(keys);
         let prefetch = Prefetch {
             touched: now,
-            asked: None,
+            request: None,
             kept: None,
             refused: None,
         };
@@ -103,7 +103,7 @@ impl Prefetches {
     /// Notes the number of the prefetch's acquire request.
     pub(super) fn joined(&mut self, keys: &[Key], number: u64) {
         if let Some(prefetch) = self.of.get_mut(keys) {
-            prefetch.asked = Some(number);
+            prefetch.request = Some(number);
         }
     }
 
@@ -113,7 +113,7 @@ impl Prefetches {
         let Some(prefetch) = self.of.get_mut(keys) else {
             return Some(granted);
         };
-        prefetch.asked = None;
+        prefetch.request = None;
         self.due = self.due.min(granted.valid_until + MOMENT);
         prefetch.kept.replace(granted)
     }
@@ -121,7 +121,7 @@ impl Prefetches {
     /// Notes that the coordinator refused.
     pub(super) fn refused(&mut self, keys: &[Key], reason: RefusalReason, until: Timestamp) {
         if let Some(prefetch) = self.of.get_mut(keys) {
-            prefetch.asked = None;
+            prefetch.request = None;
             prefetch.refused = Some((until, reason));
         }
     }
@@ -149,7 +149,7 @@ impl Prefetches {
             }
             let forgotten = now.since(prefetch.touched) >= KEPT && prefetch.kept.is_none();
             let refused = prefetch.refused.is_some_and(|(at, _)| at > now);
-            !(forgotten && !refused && prefetch.asked.is_none_or(&mut withdraw))
+            !(forgotten && !refused && prefetch.request.is_none_or(&mut withdraw))
         });
         let kept = self
             .of
@@ -179,7 +179,7 @@ impl Prefetches {
 }
 
 /// Returns how long a key is parked, and the reason.
-pub(super) fn parked(said: &str, rest_ms: Option<u64>) -> (Duration, Reason) {
+pub(super) fn parked(text: &str, rest_ms: Option<u64>) -> (Duration, Reason) {
     let all = [
         HoldReason::RetryAfter,
         HoldReason::QuotaSpent,
@@ -189,7 +189,7 @@ pub(super) fn parked(said: &str, rest_ms: Option<u64>) -> (Duration, Reason) {
     ];
     let reason = all
         .into_iter()
-        .find(|reason| said.ends_with(reason.as_str()));
+        .find(|reason| text.ends_with(reason.as_str()));
     let rest = rest_ms.map_or(PARKED, Duration::from_millis);
     (
         rest,

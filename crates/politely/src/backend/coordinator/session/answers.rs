@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use politely_api::client::CallError;
-use politely_api::wire::{self, Answer as Said, RefusedCode};
+use politely_api::wire::{self, Answer, RefusedCode};
 use politely_core::Timestamp;
 use politely_core::key::Key;
 
@@ -49,15 +49,15 @@ impl Session {
         self.answers += 1;
         match reply {
             Ok(reply) => {
-                (self.failures, self.trouble) = (0, None);
+                (self.failures, self.last_error) = (0, None);
                 self.not_before = self.not_before.min(now);
-                self.heard(sent, reply, now)
+                self.apply(sent, reply, now)
             }
-            Err(trouble) => {
-                self.trouble = Some(trouble.to_string());
-                let pause = match &trouble {
+            Err(error) => {
+                self.last_error = Some(error.to_string());
+                let pause = match &error {
                     CallError::Rejected { .. } | CallError::Unreadable(_) => {
-                        return self.refused(sent, &trouble.to_string(), now);
+                        return self.refused(sent, &error.to_string(), now);
                     }
                     CallError::Busy { retry_after, .. } => {
                         *retry_after + self.jitter(*retry_after / 2)
@@ -81,7 +81,7 @@ impl Session {
 
     /// Takes a call without an answer back, so that everything in it is sent again.
     fn take_back(&mut self, sent: Sent, now: Timestamp) {
-        for number in sent.asked.into_iter().rev() {
+        for number in sent.requests.into_iter().rev() {
             self.lines.back(number);
         }
         match sent.call {
@@ -110,21 +110,21 @@ impl Session {
                 for outcome in &call.report {
                     self.judges.remove(&outcome.permit);
                 }
-                self.unheard |= !call.report.is_empty();
+                self.has_rejected |= !call.report.is_empty();
             }
-            Call::Patch(..) | Call::Cancel(_) => self.unheard = true,
+            Call::Patch(..) | Call::Cancel(_) => self.has_rejected = true,
             Call::Renew(..) => {}
         }
         let until = now + AGAIN;
         let mut deliveries = Vec::new();
         for open in sent
-            .asked
+            .requests
             .into_iter()
             .filter_map(|number| self.lines.served(number))
         {
             match open.receiver {
-                Receiver::Caller(answer) => {
-                    deliveries.push((answer, Err(AcquireError::Coordinator(why.to_owned()))));
+                Receiver::Caller(sender) => {
+                    deliveries.push((sender, Err(AcquireError::Coordinator(why.to_owned()))));
                 }
                 Receiver::Prefetch => {
                     self.ready.push(open.keys[0].clone());
@@ -136,18 +136,18 @@ impl Session {
         deliveries
     }
 
-    fn heard(&mut self, sent: Sent, reply: Reply, now: Timestamp) -> Vec<Delivery> {
+    fn apply(&mut self, sent: Sent, reply: Reply, now: Timestamp) -> Vec<Delivery> {
         match (sent.call, reply) {
-            (Call::Exchange(call, keys), Reply::Exchanged(said)) => {
+            (Call::Exchange(call, keys), Reply::Exchanged(answers)) => {
                 let permits = call.report.iter().map(|outcome| &outcome.permit);
-                for ((key, permit), answer) in keys.into_iter().zip(permits).zip(said.report) {
+                for ((key, permit), answer) in keys.into_iter().zip(permits).zip(answers.report) {
                     self.learn(key, &answer, now);
                     self.judge(permit, answer);
                 }
-                self.serve(&sent.asked, said.acquire, now)
+                self.serve(&sent.requests, answers.acquire, now)
             }
-            (Call::Renew(_, leases), Reply::Renewed(said)) => {
-                let renewed: BTreeMap<String, u64> = said
+            (Call::Renew(_, leases), Reply::Renewed(answer)) => {
+                let renewed: BTreeMap<String, u64> = answer
                     .renewed
                     .into_iter()
                     .map(|renewed| (renewed.permit, renewed.lease_ms))
@@ -170,7 +170,7 @@ impl Session {
     fn learn(&mut self, key: Key, answer: &wire::ToldAnswer, now: Timestamp) {
         self.stats.late += u64::from(answer.late);
         if let Some(error) = &answer.error {
-            self.unheard = true;
+            self.has_rejected = true;
             tracing::warn!(%key, permit = answer.permit, field = error.field, detail = error.detail, "report refused");
         } else if !answer.late || answer.rate > 0.0 {
             if self.known.len() >= KNOWN_MAX {
@@ -202,19 +202,19 @@ impl Session {
         let _ = judge.send(judged);
     }
 
-    fn serve(&mut self, asked: &[u64], answers: Vec<Said>, now: Timestamp) -> Vec<Delivery> {
-        let mut open: Vec<bool> = vec![true; asked.len()];
+    fn serve(&mut self, requests: &[u64], answers: Vec<Answer>, now: Timestamp) -> Vec<Delivery> {
+        let mut open: Vec<bool> = vec![true; requests.len()];
         let mut deliveries = Vec::new();
-        for said in answers {
-            let item = item_of(&said) as usize;
-            let Some(&number) = asked.get(item).filter(|_| open[item]) else {
+        for answer in answers {
+            let item = item_of(&answer) as usize;
+            let Some(&number) = requests.get(item).filter(|_| open[item]) else {
                 continue;
             };
-            match self.verdict(number, said, now) {
+            match self.verdict(number, answer, now) {
                 Verdict::Back => {}
                 Verdict::Anew => {
                     open[item] = false;
-                    self.lines.anew(number);
+                    self.lines.rename(number);
                 }
                 Verdict::Served(result) => {
                     open[item] = false;
@@ -224,23 +224,23 @@ impl Session {
                 }
             }
         }
-        for (&number, _) in asked.iter().zip(open).rev().filter(|(_, open)| *open) {
+        for (&number, _) in requests.iter().zip(open).rev().filter(|(_, open)| *open) {
             self.lines.back(number);
         }
         deliveries
     }
 
-    fn verdict(&mut self, number: u64, said: Said, now: Timestamp) -> Verdict {
+    fn verdict(&mut self, number: u64, answer: Answer, now: Timestamp) -> Verdict {
         let Some(key) = self.lines.key(number).cloned() else {
             // The session was closed meanwhile.
-            if let Said::Granted(grant) = said {
+            if let Answer::Granted(grant) = answer {
                 self.cancel(grant.permit, false);
             }
             return Verdict::Back;
         };
         let no = |error, reason, rest| Verdict::Served(Err(No(error, reason, rest)));
-        match said {
-            Said::Granted(grant) => {
+        match answer {
+            Answer::Granted(grant) => {
                 let start = now + Duration::from_millis(grant.start_in_ms);
                 Verdict::Served(Ok(Granted {
                     permit: grant.permit,
@@ -250,8 +250,8 @@ impl Session {
                     lease: Duration::from_millis(grant.lease_ms),
                 }))
             }
-            Said::Wait { .. } => Verdict::Back,
-            Said::Refused {
+            Answer::Wait { .. } => Verdict::Back,
+            Answer::Refused {
                 code,
                 reason,
                 retry_in_ms,
@@ -276,7 +276,7 @@ impl Session {
                     Verdict::Anew
                 }
             },
-            Said::Error { error, .. } => {
+            Answer::Error { error, .. } => {
                 let detail = format!("{}: {}", error.field, error.detail);
                 no(
                     AcquireError::Coordinator(detail),
@@ -294,7 +294,7 @@ impl Session {
         now: Timestamp,
     ) -> Option<Delivery> {
         match served.receiver {
-            Receiver::Caller(answer) => Some((answer, result.map_err(|No(error, ..)| error))),
+            Receiver::Caller(sender) => Some((sender, result.map_err(|No(error, ..)| error))),
             Receiver::Prefetch => {
                 self.ready.push(served.keys[0].clone());
                 match result {
@@ -313,9 +313,11 @@ impl Session {
     }
 }
 
-fn item_of(said: &Said) -> u32 {
-    match said {
-        Said::Granted(grant) => grant.item,
-        Said::Wait { item, .. } | Said::Refused { item, .. } | Said::Error { item, .. } => *item,
+fn item_of(answer: &Answer) -> u32 {
+    match answer {
+        Answer::Granted(grant) => grant.item,
+        Answer::Wait { item, .. } | Answer::Refused { item, .. } | Answer::Error { item, .. } => {
+            *item
+        }
     }
 }

@@ -37,12 +37,12 @@ impl Session {
             return Step::Wait(first);
         }
         match self.compose(now, probing) {
-            Ok((call, asked, kind)) => {
+            Ok((call, requests, kind)) => {
                 self.last = now;
                 self.under_way.began(kind);
                 Step::Call(Sent {
                     call,
-                    asked,
+                    requests,
                     kind,
                     at: now,
                 })
@@ -76,8 +76,8 @@ impl Session {
                 return Ok((call, Vec::new(), Kind::Command));
             }
         }
-        if !self.under_way.quick && (self.greet || !self.reports.is_empty()) {
-            self.greet = false;
+        if !self.under_way.quick && (self.ping_due || !self.reports.is_empty()) {
+            self.ping_due = false;
             return Ok(self.exchange(Kind::Quick, now));
         }
         let mut due = self.prefetches.due();
@@ -112,10 +112,10 @@ impl Session {
     fn exchange(&mut self, kind: Kind, now: Timestamp) -> (Call, Vec<u64>, Kind) {
         let delays = &self.delays;
         let delay = |key: &Key| delays.of(key, now);
-        let (asked, acquire) = self.lines.take(ITEMS, &self.prefix, delay);
-        let said = self.reports.len().min(ITEMS / 4);
+        let (requests, acquire) = self.lines.take(ITEMS, &self.prefix, delay);
+        let count = self.reports.len().min(ITEMS / 4);
         let reports: Vec<(Key, Told)> = match kind {
-            Kind::Quick => self.reports.drain(..said).collect(),
+            Kind::Quick => self.reports.drain(..count).collect(),
             Kind::Poll | Kind::Command => Vec::new(),
         };
         let (wait, want) = match kind {
@@ -131,7 +131,7 @@ impl Session {
             report,
             acquire,
         };
-        (Call::Exchange(call, keys), asked, kind)
+        (Call::Exchange(call, keys), requests, kind)
     }
 
     fn renewal(&mut self, now: Timestamp) -> Option<Call> {

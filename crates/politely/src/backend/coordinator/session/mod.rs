@@ -30,7 +30,7 @@ use tokio::sync::oneshot;
 
 use super::call::{Kind, Sent};
 use super::delays::Delays;
-use super::lines::{Answer, KeySet, Lines, Receiver};
+use super::lines::{KeySet, Lines, Receiver, ReplySender};
 use super::permit_guard::{Granted, Lease};
 use super::prefetches::{Found, Prefetches};
 use crate::error::{AcquireError, RefusalReason};
@@ -46,7 +46,7 @@ const REPORTS_MAX: usize = 1 << 16;
 const KNOWN_MAX: usize = 1 << 16;
 
 /// A caller's channel and its result, to be delivered after the lock is released.
-pub(super) type Delivery = (Answer, Result<Granted, AcquireError>);
+pub(super) type Delivery = (ReplySender, Result<Granted, AcquireError>);
 
 pub(super) struct Session {
     client: String,
@@ -72,13 +72,13 @@ pub(super) struct Session {
     last: Timestamp,
     failures: u32,
     not_before: Timestamp,
-    trouble: Option<String>,
+    last_error: Option<String>,
     /// The coordinator is called even if there is nothing to send.
-    greet: bool,
+    ping_due: bool,
     /// The number of ended calls, with or without an answer.
     answers: u64,
     /// The coordinator rejected something, which is not sent again.
-    unheard: bool,
+    has_rejected: bool,
     closed: bool,
 }
 
@@ -145,20 +145,20 @@ impl Session {
             last: Timestamp::ZERO,
             failures: 0,
             not_before: Timestamp::ZERO,
-            trouble: None,
-            greet: false,
+            last_error: None,
+            ping_due: false,
             answers: 0,
-            unheard: false,
+            has_rejected: false,
             closed: false,
         }
     }
 
     /// Adds a caller to the queue of `keys`.
-    pub(super) fn ask(
+    pub(super) fn acquire(
         &mut self,
         keys: &[Key],
         ask: Ask,
-        answer: Answer,
+        sender: ReplySender,
     ) -> Result<(), AcquireError> {
         if self.closed {
             return Err(AcquireError::Closed);
@@ -167,12 +167,12 @@ impl Session {
             return Err(AcquireError::LineFull(keys[0].clone()));
         }
         self.lines
-            .join(KeySet::from(keys), ask, Receiver::Caller(answer));
+            .join(KeySet::from(keys), ask, Receiver::Caller(sender));
         Ok(())
     }
 
     /// Returns the prefetched permit of `keys`, or starts a prefetch.
-    pub(super) fn try_ask(
+    pub(super) fn try_acquire(
         &mut self,
         keys: &[Key],
         ask: Ask,
@@ -206,9 +206,9 @@ impl Session {
         self.stats.refused += u64::from(report.signal.is_refusal());
         self.queue_report(key, outcome);
         let known = self.known.get(key).copied();
-        let asked = now + report.retry_after.unwrap_or_default();
+        let given = now + report.retry_after.unwrap_or_default();
         Directions {
-            hold_until: known.map_or(asked, |known| known.hold_until.max(asked)),
+            hold_until: known.map_or(given, |known| known.hold_until.max(given)),
             rate: known.map_or(0.0, |known| known.rate),
             event: false,
             late: false,
@@ -218,7 +218,7 @@ impl Session {
 
     /// Registers `judge` for the decision about the request of `permit`. The decision comes after
     /// the report.
-    pub(super) fn asks(&mut self, permit: String, judge: oneshot::Sender<Judged>) {
+    pub(super) fn expect_decision(&mut self, permit: String, judge: oneshot::Sender<Judged>) {
         self.judges.insert(permit, judge);
     }
 
@@ -283,8 +283,8 @@ impl Session {
     }
 
     /// Returns why the last call was not answered or was rejected.
-    pub(super) fn trouble(&self) -> Option<String> {
-        self.trouble.clone()
+    pub(super) fn last_error(&self) -> Option<String> {
+        self.last_error.clone()
     }
 
     pub(super) fn stats(&self) -> Stats {
@@ -301,15 +301,15 @@ impl Session {
 
     /// Requests a call even if there is nothing to send, and returns the number of calls ended so
     /// far.
-    pub(super) const fn greet(&mut self) -> u64 {
-        self.greet = true;
+    pub(super) const fn ping(&mut self) -> u64 {
+        self.ping_due = true;
         self.answers
     }
 
     /// Returns the result of a call that ended after the first `before` ones: an error if the last
     /// call was rejected.
-    pub(super) fn greeted(&self, before: u64) -> Option<Result<(), String>> {
-        (self.answers > before).then(|| match &self.trouble {
+    pub(super) fn ping_result(&self, before: u64) -> Option<Result<(), String>> {
+        (self.answers > before).then(|| match &self.last_error {
             Some(why) if self.failures == 0 => Err(why.clone()),
             _ => Ok(()),
         })
@@ -323,14 +323,14 @@ impl Session {
         }
         let open = self.lines.drain().into_iter();
         let callers = open.filter_map(|open| match open.receiver {
-            Receiver::Caller(answer) => Some((answer, Err(AcquireError::Closed))),
+            Receiver::Caller(sender) => Some((sender, Err(AcquireError::Closed))),
             Receiver::Prefetch => None,
         });
         callers.collect()
     }
 
     /// Returns whether nothing is left to send.
-    pub(super) fn is_quiet(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.patches.is_empty()
             && self.reports.is_empty()
             && self.cancels.iter().all(Vec::is_empty)
@@ -339,13 +339,13 @@ impl Session {
     }
 
     /// Returns whether nothing was rejected, once nothing is left to send.
-    pub(super) fn was_heard(&self) -> Option<bool> {
-        self.is_quiet().then_some(!self.unheard)
+    pub(super) fn is_accepted(&self) -> Option<bool> {
+        self.is_idle().then_some(!self.has_rejected)
     }
 
     /// Returns whether the session is closed and has nothing to send now or later.
     pub(super) fn is_over(&self) -> bool {
-        self.closed && self.is_quiet() && self.guards == 0
+        self.closed && self.is_idle() && self.guards == 0
     }
 
     /// Returns whether the session is closed and the coordinator is unavailable.

@@ -34,14 +34,16 @@ type Comes = oneshot::Receiver<Result<super::super::permit_guard::CoordinatorGua
 
 fn ask(session: &mut Session, host: usize) -> Comes {
     let (answer, comes) = oneshot::channel();
-    session.ask(&[key(host)], Ask::default(), answer).unwrap();
+    session
+        .acquire(&[key(host)], Ask::default(), answer)
+        .unwrap();
     comes
 }
 
 fn report(session: &mut Session, permit: &str) {
     let report = Report::of(Signal::Ok);
-    let said = outcome_of(permit, &report, false);
-    session.report(&key(0), said, &report, START);
+    let outcome = outcome_of(permit, &report, false);
+    session.report(&key(0), outcome, &report, START);
 }
 
 /// Returns the next call at `now`, or the time of the next look.
@@ -154,12 +156,12 @@ fn reports_ride_with_whoever_is_asked_for() {
         report(&mut session, &format!("{i}"));
         assert!(call(&mut session, after(i)).is_err());
     }
-    assert!(!session.is_quiet());
+    assert!(!session.is_idle());
     session.answered(sent, says(vec![]), after(100));
     let sent = call(&mut session, after(101)).unwrap();
     assert_eq!(exchange(&sent).report.len(), 20);
     session.answered(sent, says(vec![]), after(102));
-    assert!(session.is_quiet());
+    assert!(session.is_idle());
 }
 
 #[test]
@@ -176,7 +178,7 @@ fn one_crowded_host_does_not_fill_the_calls() {
 }
 
 #[test]
-fn without_an_answer_all_is_said_again_in_one_call_at_a_time() {
+fn without_an_answer_everything_is_sent_again_in_one_call_at_a_time() {
     let mut session = session();
     let _comes: Vec<_> = (0..3).map(|i| ask(&mut session, i)).collect();
     for permit in ["a", "b", "c"] {
@@ -212,13 +214,13 @@ fn without_an_answer_all_is_said_again_in_one_call_at_a_time() {
         again.sort();
         assert_eq!(again, before);
         assert_eq!(exchange(&sent).wait_ms, 0, "a probe is answered at once");
-        assert_eq!(session.trouble().as_deref(), Some("connection refused"));
+        assert_eq!(session.last_error().as_deref(), Some("connection refused"));
         session.answered(sent, away(), now);
     }
     now = now + Duration::from_secs(1);
     let sent = call(&mut session, now).unwrap();
     session.answered(sent, says(vec![]), now);
-    assert_eq!(session.trouble(), None);
+    assert_eq!(session.last_error(), None);
     let sent = call(&mut session, now + Duration::from_millis(1)).unwrap();
     assert_eq!(sent.kind, Kind::Poll, "the calls are held open again");
 }
@@ -298,35 +300,45 @@ fn what_the_coordinator_says_of_an_item_is_what_the_caller_hears() {
 fn a_wrong_token_is_an_error_of_try_acquire_and_of_settled() {
     let mut session = session();
     let keys = [key(0)];
-    let refused =
-        |session: &mut Session, now| session.try_ask(&keys, Ask::default(), now).unwrap_err().0;
+    let refused = |session: &mut Session, now| {
+        session
+            .try_acquire(&keys, Ask::default(), now)
+            .unwrap_err()
+            .0
+    };
     assert_eq!(refused(&mut session, START), RefusalReason::Asked);
-    assert_eq!(session.was_heard(), Some(true), "nothing is reported");
+    assert_eq!(session.is_accepted(), Some(true), "nothing is reported");
     let sent = call(&mut session, START).unwrap();
     let wrong = || Err(unauthorized());
     session.answered(sent, wrong(), after(10));
     assert_eq!(session.take_ready(), keys, "worth calling again");
     assert_eq!(refused(&mut session, after(11)), RefusalReason::Refused);
     session.patch(&keys[0], KeyPatch::default());
-    assert_eq!(session.was_heard(), None);
+    assert_eq!(session.is_accepted(), None);
     let sent = call(&mut session, after(12)).unwrap();
     session.answered(sent, wrong(), after(20));
-    assert_eq!(session.was_heard(), Some(false));
+    assert_eq!(session.is_accepted(), Some(false));
 }
 
 #[test]
 fn a_refused_try_starts_a_prefetch_whose_permit_is_kept_until_it_expires() {
     let mut session = session();
     let keys = [key(0)];
-    let refused =
-        |session: &mut Session, now| session.try_ask(&keys, Ask::default(), now).unwrap_err().0;
+    let refused = |session: &mut Session, now| {
+        session
+            .try_acquire(&keys, Ask::default(), now)
+            .unwrap_err()
+            .0
+    };
     assert_eq!(refused(&mut session, START), RefusalReason::Asked);
     assert_eq!(refused(&mut session, START), RefusalReason::Asked);
     let sent = call(&mut session, START).unwrap();
     assert_eq!(exchange(&sent).acquire.len(), 1, "asked for once");
     session.answered(sent, says(vec![granted(0, "a")]), after(10));
     assert_eq!(session.take_ready(), keys);
-    let permit = session.try_ask(&keys, Ask::default(), after(20)).unwrap();
+    let permit = session
+        .try_acquire(&keys, Ask::default(), after(20))
+        .unwrap();
     assert_eq!(permit.permit, "a");
     // The next permit comes, and no call takes it.
     assert_eq!(refused(&mut session, after(21)), RefusalReason::Asked);
@@ -352,7 +364,7 @@ fn a_refused_try_starts_a_prefetch_whose_permit_is_kept_until_it_expires() {
 fn a_prefetch_that_no_call_asks_for_again_is_dropped() {
     let mut session = session();
     let keys = [key(0)];
-    _ = session.try_ask(&keys, Ask::default(), START);
+    _ = session.try_acquire(&keys, Ask::default(), START);
     let sent = call(&mut session, START).unwrap();
     // Its call is still held open. Then the call ends without a permit.
     assert!(call(&mut session, after(6_000)).is_err());
@@ -365,7 +377,7 @@ fn a_prefetch_that_no_call_asks_for_again_is_dropped() {
 fn a_parked_key_is_the_refusal_of_try_acquire() {
     let mut session = session();
     let keys = [key(0)];
-    _ = session.try_ask(&keys, Ask::default(), START);
+    _ = session.try_acquire(&keys, Ask::default(), START);
     let sent = call(&mut session, START).unwrap();
     let parked = Answer::Refused {
         item: 0,
@@ -375,7 +387,7 @@ fn a_parked_key_is_the_refusal_of_try_acquire() {
     };
     session.answered(sent, says(vec![parked]), START);
     let (reason, at) = session
-        .try_ask(&keys, Ask::default(), after(1))
+        .try_acquire(&keys, Ask::default(), after(1))
         .unwrap_err();
     assert_eq!(
         (reason.to_string().as_str(), at),
