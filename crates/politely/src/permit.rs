@@ -149,7 +149,7 @@ pub(crate) trait PermitGuard: std::fmt::Debug + Send + Sync {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(
     not(feature = "coordinator"),
-    expect(dead_code, reason = "said by one")
+    expect(dead_code, reason = "a coordinator decides")
 )]
 pub(crate) enum Judged {
     /// The request waits this long and then acquires a permit again.

@@ -77,7 +77,7 @@ impl Operations for Local {
         let part = Part {
             shard,
             slot,
-            born: entry.born,
+            generation: entry.generation,
             lease: id,
         };
         let departure = Departure::new(start, f64::INFINITY, 1, Ask::default().unused());

@@ -10,22 +10,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// within the life of a permit.
 const UNIQUE: u32 = 1 << 31;
 
-static BIRTHS: AtomicU64 = AtomicU64::new(0);
+static CREATED: AtomicU64 = AtomicU64::new(0);
 
 /// The generation of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Birth(u32);
+pub(crate) struct Generation(u32);
 
-impl Birth {
+impl Generation {
     pub(crate) fn new() -> Self {
-        Self::nth(BIRTHS.fetch_add(1, Ordering::Relaxed))
+        Self::nth(CREATED.fetch_add(1, Ordering::Relaxed))
     }
 
-    const fn nth(births: u64) -> Self {
-        if births < UNIQUE as u64 {
-            Self(births as u32)
+    const fn nth(created: u64) -> Self {
+        if created < UNIQUE as u64 {
+            Self(created as u32)
         } else {
-            Self(births as u32 | UNIQUE)
+            Self(created as u32 | UNIQUE)
         }
     }
 
@@ -46,10 +46,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_its_own_end_after_two_billion_births() {
-        let last = Birth::nth(u64::from(UNIQUE) - 1);
+    fn numbers_are_unique_for_two_billion_states() {
+        let last = Generation::nth(u64::from(UNIQUE) - 1);
         assert_eq!(last.unique(), Some(UNIQUE - 1));
-        let later = [0, 1, u64::from(UNIQUE)].map(|n| Birth::nth(u64::from(UNIQUE) + n));
+        let later = [0, 1, u64::from(UNIQUE)].map(|n| Generation::nth(u64::from(UNIQUE) + n));
         assert!(later.iter().all(|birth| birth.unique().is_none()));
         assert_ne!(later[0], later[1], "a permit's slot tells them apart");
     }

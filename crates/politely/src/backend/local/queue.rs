@@ -31,13 +31,13 @@ const KEPT_MIN: Duration = Duration::from_millis(10);
 impl Local {
     /// Waits until `key` grants a permit to `turn`. The place in the queue is kept until it is
     /// dropped.
-    pub(super) async fn wait_in_line(
+    pub(super) async fn wait_in_queue(
         &self,
         key: &Key,
         ask: Ask,
         turn: Turn,
     ) -> Result<(Place, Permit), AcquireError> {
-        let place = self.join_line(key, turn)?;
+        let place = self.join_queue(key, turn)?;
         loop {
             if self.closed() {
                 return Err(AcquireError::Closed);
@@ -65,7 +65,7 @@ impl Local {
         }
     }
 
-    fn join_line(&self, key: &Key, turn: Turn) -> Result<Place, AcquireError> {
+    fn join_queue(&self, key: &Key, turn: Turn) -> Result<Place, AcquireError> {
         let found = self.registry.find_or_make(key, self.now());
         let mut found = found.map_err(|Full| AcquireError::Full)?;
         let (shared, slot) = (Arc::clone(found.shared), found.slot);
@@ -113,7 +113,7 @@ impl Place {
         match entry.host.request(now, ask, entry.config) {
             Decision::Granted(grant) => {
                 let shared = Arc::clone(&self.shared);
-                Step::Served(permit(grant, entry.slot, entry.born, shared, false))
+                Step::Served(permit(grant, entry.slot, entry.generation, shared, false))
             }
             Decision::Wait(wait) => Step::Head(wait),
         }
