@@ -54,6 +54,12 @@ def test_limits_are_set_and_taken_back(serve):
         assert limits() == {"rate": 2.5, "in_flight": 3}
         coordinator.set_limits("custom/a/b", rate=None)
         assert limits() == {"in_flight": 3}
+        coordinator.set_limits("custom/a/b", limits=["10/s", "1000/day@Europe/Berlin"])
+        assert limits() == {"in_flight": 3, "limits": ["10/s", "1000/day@Europe/Berlin"]}
+        with pytest.raises(BadCall, match="unknown time zone `Atlantis`"):
+            coordinator.set_limits("custom/a/b", limits=["1/day@Atlantis"])
+        coordinator.set_limits("custom/a/b", limits=None)
+        assert limits() == {"in_flight": 3}
         with pytest.raises(BadCall, match="must be from 0.000001"):
             coordinator.set_limits("custom/a/b", rate=0)
 

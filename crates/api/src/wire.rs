@@ -33,9 +33,9 @@ mod reports;
 mod whole;
 
 pub use admin::{
-    Apply, ConfigBody, ConfigPatch, Crawling, CrawlingPatch, Decision, Event, EventKind,
-    FleetStats, InForce, KeyDetail, KeyPage, KeyPatch, KeyRow, KeyState, KeysQuery, LawInForce,
-    Learned, NumberInForce, Outstanding, Point, SetBy, SortBy, StatsQuery, WorkerStats,
+    Apply, BudgetLeft, ConfigBody, ConfigPatch, Crawling, CrawlingPatch, Decision, Event,
+    EventKind, FleetStats, InForce, KeyDetail, KeyPage, KeyPatch, KeyRow, KeyState, KeysQuery,
+    LawInForce, Learned, NumberInForce, Outstanding, Point, SetBy, SortBy, StatsQuery, WorkerStats,
 };
 pub use audit::{AuditChange, AuditPage, AuditQuery};
 pub use change::Change;

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 
 use clap::builder::TypedValueParser;
 use clap::{Args, Parser, Subcommand};
+use politely::DeclaredLimits;
 
 use crate::config::{Knobs, LawName, Profile, StoreAway};
 use crate::log::Form;
-use crate::units::{Span, number, whole};
+use crate::units::{RateText, Span, number, whole};
 
 /// Fetch pages from rate-limited hosts without losing one.
 #[derive(Debug, Parser)]
@@ -169,9 +170,13 @@ pub(crate) struct ServeArgs {
     /// How a key's limit is learned
     #[arg(long, value_enum, default_value_t = LawName::Discover)]
     pub(crate) law: LawName,
-    /// Maximum requests per second and key
-    #[arg(long, value_name = "RPS", value_parser = number, allow_negative_numbers = true)]
-    pub(crate) rate: Option<f64>,
+    /// Maximum requests per second and key; 5000/h is that many in any hour, evenly spread
+    #[arg(long, value_name = "RPS", allow_hyphen_values = true)]
+    pub(crate) rate: Option<RateText>,
+    /// Further limits of each key, which all hold: "10/s; 1000/day@UTC; 5MB/s; 100 concurrent"; a
+    /// new window starts full
+    #[arg(long, value_name = "N/TIME;…", allow_hyphen_values = true)]
+    pub(crate) limits: Option<DeclaredLimits>,
     /// Requests that a key may send at once after a pause
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub(crate) burst: Option<f64>,

@@ -14,7 +14,7 @@ use politely_server::{
 
 use crate::args::{ServeArgs, ServedKey};
 use crate::away::Away;
-use crate::config::sound;
+use crate::config::{declared, sound};
 use crate::exit::{Exit, Wrong};
 use crate::{log, service_manager, token};
 
@@ -151,13 +151,17 @@ pub(crate) fn end() -> impl Future<Output = ()> {
 
 fn settings(args: &ServeArgs) -> Result<Settings, Wrong> {
     let numbers = OperatorNumbers {
-        rate: args.rate,
+        rate: args.rate.as_ref().map(|rate| rate.per_s),
         burst: args.burst,
         in_flight: args.in_flight,
         ..OperatorNumbers::default()
     };
     sound(numbers).map_err(Wrong)?;
-    let mut config = args.profile.config(Some(args.law), numbers);
+    let mut config = args.profile.config(
+        Some(args.law),
+        numbers,
+        declared(args.limits.clone(), args.rate.clone()),
+    );
     if let Some(lease) = &args.lease {
         config.lease = lease.0;
     }

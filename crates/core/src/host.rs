@@ -5,6 +5,7 @@
 //! byte. It is small, because a process may hold millions; a test pins its size.
 
 mod answer;
+mod budgets;
 mod crawl_delay;
 mod evidence;
 mod explain;
@@ -232,6 +233,7 @@ impl Host {
             self.rest(now, now);
             return;
         };
+        self.refund_budgets(lease.start, cost, bytes, config);
         let rate = self.bounds(now, config).rate;
         let newest = (self.pace).give_back(now, &rate, f64::from(cost), lease.start);
         if newest
@@ -320,7 +322,7 @@ impl Host {
         self.strikes = 0;
         if let Some(rare) = &mut self.rare {
             (rare.operator, rare.pause, rare.evidence) = (None, None, None);
-            rare.has_outcomes = false;
+            (rare.has_outcomes, rare.declared) = (false, None);
         }
         let new = self.bounds(now, config).rate;
         self.pace.change(now, &old, &new);

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use politely_core::budget::DeclaredLimits;
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{Ask, CrawlDelay, Explanation, OperatorNumbers};
@@ -88,6 +89,9 @@ pub(crate) trait Elsewhere: Send + Sync {
 
     fn numbers(&self, key: &Key) -> Result<OperatorNumbers, Unsupported>;
 
+    /// Returns the limits that an operator declared for `key`.
+    fn limits(&self, key: &Key) -> Result<Option<DeclaredLimits>, Unsupported>;
+
     fn snapshot(&self, _key: &Key) -> Option<Snapshot> {
         None
     }
@@ -134,9 +138,10 @@ pub(crate) trait Elsewhere: Send + Sync {
 }
 
 /// A change to a key by an operator, or by a reader of robots.txt.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Operation {
     Set(OperatorNumbers),
+    Declare(Option<DeclaredLimits>),
     CrawlDelay(CrawlDelay),
     Hold(Duration, HoldReason),
     Unpark,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use politely_core::Rng;
 use politely_core::Timestamp;
+use politely_core::budget::DeclaredLimits;
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{CrawlDelay, Directions, Host, OperatorNumbers, Unused};
@@ -51,6 +52,10 @@ pub enum Event {
     CrawlDelay(CrawlDelay),
     /// The numbers that an operator sets.
     Set(OperatorNumbers),
+    /// The limits that an operator declares. `None` restores those of all keys.
+    Declare(Option<DeclaredLimits>),
+    /// Requests that a fallback share granted.
+    Charge(u64),
     /// An operator lifts hold, breaker and quarantine.
     Unpark,
     /// An operator drops what the law learned.
@@ -101,6 +106,8 @@ impl Event {
                 host.crawl_delay(now, *delay, config);
             }
             Self::Set(numbers) => host.set(now, *numbers, config),
+            Self::Declare(limits) => host.declare(now, limits.clone(), config),
+            Self::Charge(requests) => host.charge_requests(now, *requests, config),
             Self::Unpark => host.unpark(now, config),
             Self::Forget => host.forget(now, config),
             Self::Join(other) => host.join(other, now, config),

@@ -154,13 +154,14 @@ class AsyncCoordinator:
         rate: float | EllipsisType | None = ...,
         burst: float | EllipsisType | None = ...,
         in_flight: int | EllipsisType | None = ...,
+        limits: Sequence[str] | EllipsisType | None = ...,
         law: str | EllipsisType | None = ...,
         learn: bool | EllipsisType | None = ...,
     ) -> None:
         """As `politely.Coordinator.set_limits`."""
-        limits: Limits = {"rate": rate, "burst": burst, "in_flight": in_flight}
-        limits |= {"law": law, "learn": learn}
-        await self._run(self._talk.set_limits(key, limits))
+        changes: Limits = {"rate": rate, "burst": burst, "in_flight": in_flight}
+        changes |= {"limits": limits, "law": law, "learn": learn}
+        await self._run(self._talk.set_limits(key, changes))
 
     async def aclose(self) -> None:
         """Closes the connections after the calls in the background. Unreported permits end with

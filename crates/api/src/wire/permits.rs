@@ -191,7 +191,7 @@ pub enum Answer {
         /// The time after which to ask again, in milliseconds. With the same id, the item keeps its
         /// place in the queue.
         retry_in_ms: u64,
-        /// The limit that the item waits for: `pace`, `in flight`, `byte budget`,
+        /// The limit that the item waits for: `pace`, `in flight`, `byte budget`, `budget`,
         /// `hold, Retry-After`, `parked, …`, `breaker`, `quarantine`, `engine away`, `others wait`.
         reason: String,
         /// The number of items before it in the key's queue.

@@ -43,6 +43,8 @@ pub(crate) struct Limits {
     burst: f64,
     /// The start rate of an unknown host, in requests per second.
     rate_start: f64,
+    /// Whether limits are declared beside the rate.
+    has_declared: bool,
 }
 
 /// The keys that one request names, the host's first.
@@ -126,6 +128,7 @@ impl Limits {
             is_kept: settings.state.is_some(),
             burst: start.burst,
             rate_start: start.rate,
+            has_declared: !settings.declared.is_empty(),
         })
     }
 
@@ -244,7 +247,10 @@ impl Limits {
 
     fn refused(&self, refusal: Refusal) -> Refused {
         let now = self.now();
-        if refusal.at.since(now) > WAIT_MAX && refusal.at != Timestamp::NEVER {
+        // A declared limit frees at a known time, and the operator chose its window.
+        let is_declared = refusal.reason == RefusalReason::Wait(Reason::Budget);
+        let is_long = refusal.at.since(now) > WAIT_MAX && !is_declared;
+        if is_long && refusal.at != Timestamp::NEVER {
             let why = self
                 .limiter
                 .explain(&refusal.key)
@@ -361,7 +367,7 @@ impl Limits {
         let burst = site.map_or(self.burst, |(site, _)| site.rps.max(1.0));
         let rate = self.limiter.rate(key).unwrap_or(self.rate_start);
         let earned = self.now().since(newest).as_secs_f64() * rate;
-        if earned < burst {
+        if earned < burst || self.has_declared {
             _ = self.limiter.resume(key, None, newest);
         }
     }
@@ -460,7 +466,9 @@ fn coordinator(settings: &Settings, url: &str, clock: Clock) -> Result<Limiter, 
 
 /// Returns the profile's settings, overridden by the operator's numbers.
 fn config(settings: &Settings) -> Config {
-    settings.profile.config(settings.law, settings.numbers)
+    settings
+        .profile
+        .config(settings.law, settings.numbers, settings.declared.clone())
 }
 
 /// Returns a proxy's name without its credentials.

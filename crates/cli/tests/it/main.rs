@@ -10,6 +10,7 @@ mod coordinator_tls;
 mod crash_loop;
 mod crawl_delay;
 mod dashboard;
+mod declared_limits;
 mod durable;
 mod fetch_pages;
 mod fleet;

@@ -137,6 +137,8 @@ pub enum Reason {
     InFlight,
     /// The byte budget is in debt.
     Bytes,
+    /// A declared limit has no room.
+    Budget,
     /// A hold is in force.
     Hold(HoldReason),
     /// A hold is in force that is longer than `hold_max`.
@@ -159,6 +161,7 @@ impl fmt::Display for Reason {
             Self::Pace => f.write_str("pace"),
             Self::InFlight => f.write_str("in flight"),
             Self::Bytes => f.write_str("byte budget"),
+            Self::Budget => f.write_str("budget"),
             Self::Hold(reason) => write!(f, "hold, {}", reason.as_str()),
             Self::Parked(reason) => write!(f, "parked, {}", reason.as_str()),
             Self::Breaker => f.write_str("breaker"),

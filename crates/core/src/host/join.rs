@@ -12,6 +12,7 @@
 //! | operator's numbers, busy share | the tighter |
 //! | Crawl-delay | the longer length and the later end |
 //! | pace, byte budget | the fewer tokens |
+//! | declared limits | the smaller remainder of each |
 //!
 //! Permits that only one side granted are spent on that side only. If both sides granted the same
 //! tokens, those tokens are spent twice, and the merge does not correct that.
@@ -20,6 +21,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::{Bounds, Host, OperatorNumbers, Rare};
+use crate::budget::DeclaredLimits;
 use crate::config::Config;
 use crate::gate::Rate;
 use crate::{Timestamp, join};
@@ -119,6 +121,23 @@ impl Rare {
         };
         self.pause = match (self.pause, other.pause) {
             (Some(mine), Some(theirs)) => Some(mine.join(theirs)),
+            (mine, theirs) => mine.or(theirs),
+        };
+        self.spent = match (self.spent.take(), other.spent.clone()) {
+            (Some(mut mine), Some(theirs)) => {
+                mine.join(&theirs);
+                Some(mine)
+            }
+            (mine, theirs) => mine.or(theirs),
+        };
+        // Both sides had the same limits before writes were lost. A tie has to end the same way on
+        // every node.
+        let text = |declared: &DeclaredLimits| declared.to_string();
+        self.declared = match (self.declared.take(), other.declared.clone()) {
+            (Some(mine), Some(theirs)) => {
+                let is_mine = text(&mine) <= text(&theirs);
+                Some(if is_mine { mine } else { theirs })
+            }
             (mine, theirs) => mine.or(theirs),
         };
         self.bytes = match (self.bytes, other.bytes) {

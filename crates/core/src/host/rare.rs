@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::crawl_delay::{CRAWL_DELAY_MAX, Pause};
 use super::evidence::Evidence;
 use super::{Event, Host, Reason};
+use crate::budget::{DeclaredLimits, Spent};
 use crate::config::{Config, InvalidConfig, Limits, check};
 use crate::control::LawChoice;
 use crate::gate::{Breaker, Pace, Rate};
@@ -96,6 +97,12 @@ pub(super) struct Rare {
     pub(super) event: Event,
     pub(super) operator: Option<OperatorNumbers>,
     pub(super) bytes: Option<Pace>,
+    /// The quantities spent of the declared limits, since the first request under one.
+    pub(super) spent: Option<Box<Spent>>,
+    /// The limits that an operator declared for this key, in place of the configured ones.
+    /// Serialised like `pause`.
+    #[serde(skip)]
+    pub(super) declared: Option<DeclaredLimits>,
     /// Failures of single URLs, since the first report of one. Serialised like `pause`.
     #[serde(skip)]
     pub(super) evidence: Option<Box<Evidence>>,
@@ -176,6 +183,7 @@ impl Rare {
         self.breaker.open_until().is_none()
             && self.quarantine.open_until().is_none()
             && self.operator.is_none()
+            && self.declared.is_none()
     }
 }
 
@@ -259,8 +267,15 @@ impl Host {
         self.latency.p50().is_some() || event.is_some_and(|event| event != Event::default())
     }
 
+    /// Charges the bytes of a response.
     #[inline]
     pub(super) fn charge_bytes(&mut self, now: Timestamp, bytes: u64, config: &Config) {
+        self.charge_budget_bytes(now, bytes, config);
+        self.charge_byte_rate(now, bytes, config);
+    }
+
+    #[inline]
+    pub(super) fn charge_byte_rate(&mut self, now: Timestamp, bytes: u64, config: &Config) {
         if let Some((pace, rate)) = self.bytes(now, config) {
             pace.charge(now, &rate, bytes as f64);
         }

@@ -1,7 +1,7 @@
 //! The gates that a request passes before it may leave.
 //!
-//! The order of the gates is hold, quarantine, breaker, in-flight cap, byte budget, pace. The pace
-//! comes last, so that a request that waits for a slot does not spend a token.
+//! The order of the gates is hold, quarantine, breaker, in-flight cap, byte budget, declared
+//! limits, pace. The pace comes last, so that a request that waits for a slot does not spend a token.
 //!
 //! Most requests meet a healthy key that has no request in flight and a token to spend.
 //! [`Host::pass`] grants them with the same numbers and skips the gates that do not exist for such
@@ -30,6 +30,7 @@ impl Host {
             || self.leases.in_flight() > 0
             || limits.bytes_per_s < f64::INFINITY
             || limits.refill != Refill::Continuous
+            || !config.declared.is_empty()
         {
             return None;
         }
@@ -82,6 +83,10 @@ impl Host {
             0 | 1 => u32::from(ask.slots.max(1)).min(free),
             _ => 1,
         };
+        let slots = match self.budget_room(now, &ask, slots, config) {
+            Err(wait) => return Decision::Wait(wait),
+            Ok(room) => room,
+        };
         let cost = f64::from(ask.cost.max(1));
         // A run starts with its first slot and continues at the rate, as single requests would.
         let start = match self.pace.reserve(now, &rate, cost, ask.horizon) {
@@ -108,8 +113,9 @@ impl Host {
             self.lease(start, false, false, &rate, config);
             granted += 1;
         }
+        self.charge_budgets(start, &ask, granted, rate.interval(), config);
         if ask.bytes > 0 {
-            self.charge_bytes(now, ask.bytes, config);
+            self.charge_byte_rate(now, ask.bytes, config);
         }
         if let Some(told) = crawl_delay {
             self.crawl_delay(now, told, config);
@@ -195,6 +201,9 @@ impl Host {
                 per_s = operator.rate.unwrap_or(per_s);
                 cap = operator.in_flight.unwrap_or(cap);
             }
+        }
+        if let Some(most) = self.declared(config).in_flight() {
+            cap = cap.min(most);
         }
         per_s = self.within_busy_share(per_s, limits);
         if let Some(pause) = self.pause(now) {

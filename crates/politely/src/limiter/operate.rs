@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use politely_core::Timestamp;
+use politely_core::budget::DeclaredLimits;
 use politely_core::config::{Config, Limits};
 use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{Ask, CrawlDelay, Explanation, Host, OperatorNumbers};
@@ -57,6 +58,36 @@ impl Limiter {
         let found = self.0.registry.find(key);
         let numbers = found.map(|mut found| found.entry().host.operator_numbers());
         Ok(numbers.unwrap_or_default())
+    }
+
+    /// Declares the limits of one key, in place of those that [`Builder::limit`] declares for all
+    /// keys. `None` restores those.
+    ///
+    /// [`Builder::limit`]: crate::Builder::limit
+    ///
+    /// # Errors
+    /// There is no room for the key.
+    pub fn set_limits(&self, key: &Key, limits: Option<DeclaredLimits>) -> Result<(), Full> {
+        if let Some(elsewhere) = self.elsewhere() {
+            elsewhere.operate(key, Operation::Declare(limits));
+            return Ok(());
+        }
+        self.with_key(key, |now, entry| {
+            entry.host.declare(now, limits, entry.config);
+        })
+    }
+
+    /// Returns the limits that an operator declared for `key`, or `None` if those of all keys apply
+    /// to it.
+    ///
+    /// # Errors
+    /// A coordinator keeps the limits: ask it with `GET /api/v1/keys/{key}`.
+    pub fn limits(&self, key: &Key) -> Result<Option<DeclaredLimits>, Unsupported> {
+        if let Some(elsewhere) = self.elsewhere() {
+            return elsewhere.limits(key);
+        }
+        let found = self.0.registry.find(key);
+        Ok(found.and_then(|mut found| found.entry().host.own_limits().cloned()))
     }
 
     /// Forgets everything that was learned of `key`, its Crawl-delay, and its operator's numbers.
@@ -400,7 +431,8 @@ impl Limiter {
             self.restore(key, state)?;
         }
         self.with_key(key, |now, entry| {
-            entry.host.resume_after(now, newest, entry.config);
+            entry.host.charge_lost(now, newest, entry.config);
+            entry.host.resume_after(now, newest.max(now), entry.config);
         })?;
         Ok(())
     }

@@ -71,6 +71,7 @@ use parking_lot::Mutex;
 use politely_api::client::Client;
 use politely_api::wire::{Change, HOLD_MAX_MS, KeyPatch, NAME_MAX, RATE_MAX, RATE_MIN};
 use politely_core::Timestamp;
+use politely_core::budget::DeclaredLimits;
 use politely_core::config::Config;
 use politely_core::host::{Ask, OperatorNumbers};
 use politely_core::key::Key;
@@ -279,6 +280,7 @@ impl Elsewhere for Remote {
                     set => set.into(),
                 };
             }
+            Operation::Declare(limits) => patch.limits = limits_change(limits.as_ref()),
             Operation::Hold(length, _) => {
                 let ms = u64::try_from(length.as_millis()).unwrap_or(HOLD_MAX_MS);
                 patch.hold_ms = Some(ms.min(HOLD_MAX_MS));
@@ -307,6 +309,14 @@ impl Elsewhere for Remote {
     fn numbers(&self, _key: &Key) -> Result<OperatorNumbers, Unsupported> {
         Err(Unsupported {
             operation: "numbers",
+            backend: BACKEND,
+            instead: "ask the coordinator: GET /api/v1/keys/{key}",
+        })
+    }
+
+    fn limits(&self, _key: &Key) -> Result<Option<DeclaredLimits>, Unsupported> {
+        Err(Unsupported {
+            operation: "limits",
             backend: BACKEND,
             instead: "ask the coordinator: GET /api/v1/keys/{key}",
         })
@@ -437,6 +447,11 @@ impl Builder {
     pub fn coordinator(self, url: impl Into<String>) -> RemoteBuilder {
         RemoteBuilder::new(url.into(), self.clock)
     }
+}
+
+/// Returns the change of a key's declared limits.
+fn limits_change(limits: Option<&DeclaredLimits>) -> Change<Vec<String>> {
+    limits.map_or(Change::TakeBack, |limits| Change::To(limits.texts()))
 }
 
 #[cfg(test)]

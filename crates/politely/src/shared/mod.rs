@@ -65,6 +65,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use politely_core::Timestamp;
+use politely_core::budget::DeclaredLimits;
 use politely_core::config::Config;
 use politely_core::gate::LeaseId;
 use politely_core::host::{Ask, CrawlDelay, Explanation, HORIZON, Host, OperatorNumbers, Wait};
@@ -268,6 +269,7 @@ impl Elsewhere for Shared {
             Operation::CrawlDelay(delay) if !self.is_news(key, delay) => return,
             Operation::CrawlDelay(delay) => Event::CrawlDelay(delay),
             Operation::Set(numbers) => Event::Set(numbers),
+            Operation::Declare(limits) => Event::Declare(limits),
             Operation::Hold(length, reason) => Event::Hold(length, reason),
             Operation::Unpark => Event::Unpark,
             Operation::Forget => Event::Forget,
@@ -312,6 +314,11 @@ impl Elsewhere for Shared {
         let numbers = |host: &mut Host| host.operator_numbers();
         let mut state = self.0.state.lock();
         Ok(state.node.with_host(key, numbers).unwrap_or_default())
+    }
+
+    fn limits(&self, key: &Key) -> Result<Option<DeclaredLimits>, Unsupported> {
+        let limits = |host: &mut Host| host.own_limits().cloned();
+        Ok(self.0.state.lock().node.with_host(key, limits).flatten())
     }
 
     fn snapshot(&self, key: &Key) -> Option<Snapshot> {

@@ -1,0 +1,178 @@
+//! The declared limits of a key: which are in force, and what is spent of them.
+
+use std::time::Duration;
+
+use super::{Ask, Host, Reason, Wait};
+use crate::Timestamp;
+use crate::budget::{Cost, DeclaredLimits, Remainder, Spent};
+use crate::config::Config;
+use crate::gate::Rate;
+
+/// The time between two snapshots of a state, with a reserve. Grants of a longer time are in the
+/// snapshot.
+const LOST_MAX: Duration = Duration::from_secs(10);
+/// How much faster than the rate in the last snapshot requests may have left since.
+const FASTER: f64 = 2.0;
+
+impl Host {
+    /// Declares the limits of this key, in place of the configured ones. `None` restores those.
+    ///
+    /// What is spent of a window stays spent if the new limits have a window of the same length and
+    /// unit.
+    pub fn declare(&mut self, now: Timestamp, limits: Option<DeclaredLimits>, config: &Config) {
+        let old = self.bounds(now, config).rate;
+        if limits.is_some() || self.rare.is_some() {
+            self.rare().declared = limits;
+        }
+        let new = self.bounds(now, config).rate;
+        self.pace.change(now, &old, &new);
+    }
+
+    /// Returns the limits that an operator declared for this key.
+    pub fn own_limits(&self) -> Option<&DeclaredLimits> {
+        self.rare.as_ref()?.declared.as_ref()
+    }
+
+    /// Returns the declared limits in force.
+    #[inline]
+    pub(super) fn declared<'a>(&'a self, config: &'a Config) -> &'a DeclaredLimits {
+        self.own_limits().unwrap_or(&config.declared)
+    }
+
+    /// Returns how many of `slots` departures the declared limits allow now.
+    #[inline]
+    pub(super) fn budget_room(
+        &self,
+        now: Timestamp,
+        ask: &Ask,
+        slots: u32,
+        config: &Config,
+    ) -> Result<u32, Wait> {
+        let declared = self.declared(config);
+        if declared.windows().is_empty() {
+            return Ok(slots);
+        }
+        let none = Spent::default();
+        let spent = self.rare.as_ref().and_then(|rare| rare.spent.as_deref());
+        let spent = spent.unwrap_or(&none);
+        let at = spent.next_start(now, cost_of(ask), declared);
+        if at > now {
+            let reason = Reason::Budget;
+            return Err(Wait { at, reason });
+        }
+        Ok(match slots {
+            1 => 1,
+            slots => spent.room(now, slots, declared).max(1),
+        })
+    }
+
+    /// Charges a run of `granted` departures from `start` on.
+    #[inline]
+    pub(super) fn charge_budgets(
+        &mut self,
+        start: Timestamp,
+        ask: &Ask,
+        granted: u32,
+        interval: Duration,
+        config: &Config,
+    ) {
+        if !self.declared(config).windows().is_empty() {
+            self.charge(start, cost_of(ask), config);
+            for i in 1..granted {
+                self.charge(start + interval * i, Cost::requests(1), config);
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn charge_budget_bytes(&mut self, now: Timestamp, bytes: u64, config: &Config) {
+        if bytes > 0 && !self.declared(config).windows().is_empty() {
+            self.charge(now, Cost::bytes(bytes), config);
+        }
+    }
+
+    fn charge(&mut self, at: Timestamp, cost: Cost, config: &Config) {
+        let rare = self.rare();
+        let declared = rare.declared.as_ref().unwrap_or(&config.declared);
+        let spent = rare.spent.get_or_insert_default();
+        spent.charge(at, cost, declared);
+    }
+
+    /// Takes back the charge of a request that did not leave at `start`.
+    pub(super) fn refund_budgets(
+        &mut self,
+        start: Timestamp,
+        cost: u16,
+        bytes: u64,
+        config: &Config,
+    ) {
+        if let Some(rare) = &mut self.rare
+            && let Some(spent) = &mut rare.spent
+        {
+            let declared = rare.declared.as_ref().unwrap_or(&config.declared);
+            let requests = u64::from(cost);
+            spent.put_back(start, Cost { requests, bytes }, declared);
+        }
+    }
+
+    /// Returns the remainder of each declared limit.
+    pub(super) fn remainders(&self, now: Timestamp, config: &Config) -> Vec<Remainder> {
+        let declared = self.declared(config);
+        let spent = self.rare.as_ref().and_then(|rare| rare.spent.as_deref());
+        match spent {
+            Some(spent) => spent.remainders(now, declared).collect(),
+            None => Spent::default().remainders(now, declared).collect(),
+        }
+    }
+
+    /// Returns whether nothing is spent of any declared limit.
+    pub(super) fn has_whole_budgets(&self, now: Timestamp, config: &Config) -> bool {
+        let spent = self.rare.as_ref().and_then(|rare| rare.spent.as_deref());
+        spent.is_none_or(|spent| spent.is_clear(now, self.declared(config)))
+    }
+
+    /// Charges the requests that may have left since this state was written, after the process that
+    /// kept it was killed.
+    ///
+    /// `newest` is the latest departure that was granted. The charge is the most that the pace
+    /// allowed until then, so no window has more than its quantity (P10 in ARCHITECTURE.md).
+    pub fn charge_lost(&mut self, now: Timestamp, newest: Timestamp, config: &Config) {
+        if newest <= self.last_grant || self.declared(config).windows().is_empty() {
+            return;
+        }
+        let Rate { per_s, burst, .. } = self.bounds(now, config).rate;
+        let lost = newest.since(self.last_grant).min(LOST_MAX).as_secs_f64();
+        // At an infinite rate all that is left counts as spent.
+        let requests = (burst + FASTER * per_s * lost).ceil() as u64;
+        let left = self.remainders(now, config);
+        let left = left.into_iter().map(|left| left.remaining).max();
+        let requests = requests.min(left.unwrap_or(0));
+        self.charge(newest, Cost::requests(requests), config);
+    }
+
+    /// Charges `requests` that another copy of this state granted.
+    pub fn charge_requests(&mut self, now: Timestamp, requests: u64, config: &Config) {
+        if requests > 0 && !self.declared(config).windows().is_empty() {
+            self.charge(now, Cost::requests(requests), config);
+        }
+    }
+
+    /// Returns whether anything was spent of a declared limit.
+    pub fn has_spent(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.spent.is_some())
+    }
+
+    /// Forgets what was spent, because the caller adds it to another copy of this state.
+    pub fn forget_spent(&mut self) {
+        if let Some(rare) = &mut self.rare {
+            rare.spent = None;
+        }
+    }
+}
+
+fn cost_of(ask: &Ask) -> Cost {
+    Cost {
+        requests: u64::from(ask.cost.max(1)),
+        bytes: ask.bytes,
+    }
+}
