@@ -28,6 +28,7 @@ mod absent;
 mod admin;
 mod audit;
 mod change;
+mod cost;
 mod permits;
 mod reports;
 mod whole;
@@ -39,6 +40,7 @@ pub use admin::{
 };
 pub use audit::{AuditChange, AuditPage, AuditQuery};
 pub use change::Change;
+pub use cost::Cost;
 pub use permits::{
     Acquire, Acquired, Answer, Cancel, Cancelled, Error, Exchange, Exchanged, Grant, Item, Kind,
     Permits, Problem, RefusedCode, Renewed, RenewedPermit, Want,

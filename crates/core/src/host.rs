@@ -19,6 +19,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use answer::{Ask, Decision, Directions, Grant, HORIZON, Reason, Unused, Wait};
+pub use budgets::never_fits;
 pub use crawl_delay::{CRAWL_DELAY_FRESH_MAX, CRAWL_DELAY_MAX, CrawlDelay};
 pub use explain::{Event, Explanation, InForce, Source};
 pub use state::RestoreError;
@@ -109,6 +110,8 @@ impl Host {
         rng: &mut Rng,
     ) -> Directions {
         self.expire(now);
+        self.settle(now, lease, &report.used, config);
+        self.end_estimate(lease);
         let lease = self.leases.report(lease).filter(|lease| !lease.is_heard());
         self.rest(now, now);
         self.teach(now, lease, report, config, rng)
@@ -127,6 +130,7 @@ impl Host {
         rng: &mut Rng,
     ) -> Directions {
         self.expire(now);
+        self.settle(now, lease, &report.used, config);
         let lease = self.leases.hear(lease);
         self.teach(now, lease, report, config, rng)
     }
@@ -202,6 +206,7 @@ impl Host {
     /// is only a limit of the request.
     pub fn release(&mut self, now: Timestamp, lease: LeaseId, bytes: u64, config: &Config) {
         self.expire(now);
+        self.end_estimate(lease);
         if self
             .leases
             .report(lease)
@@ -229,10 +234,14 @@ impl Host {
         if lease.is_probe() {
             self.probe_returned();
         }
+        let estimate = self.end_estimate(lease.id);
         let Some(Unused { cost, bytes }) = unused else {
             self.rest(now, now);
             return;
         };
+        if let Some(estimate) = estimate {
+            self.refund_units(&estimate, config);
+        }
         self.refund_budgets(lease.start, cost, bytes, config);
         let rate = self.bounds(now, config).rate;
         let newest = (self.pace).give_back(now, &rate, f64::from(cost), lease.start);
@@ -510,6 +519,7 @@ impl Host {
         if expired.probe {
             self.probe_lost();
         }
+        self.forget_estimates();
         if let Some(last) = expired.last {
             self.rest(last, now);
         }

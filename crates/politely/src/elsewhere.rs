@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use politely_core::budget::DeclaredLimits;
+use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{Ask, CrawlDelay, Explanation, OperatorNumbers};
@@ -91,6 +91,11 @@ pub(crate) trait Elsewhere: Send + Sync {
 
     /// Returns the limits that an operator declared for `key`.
     fn limits(&self, key: &Key) -> Result<Option<DeclaredLimits>, Unsupported>;
+
+    /// Returns the declared limit of `key` that a request of `ask` exceeds alone.
+    fn never_fits(&self, _key: &Key, _ask: &Ask) -> Option<DeclaredLimit> {
+        None
+    }
 
     fn snapshot(&self, _key: &Key) -> Option<Snapshot> {
         None

@@ -92,7 +92,9 @@ pub use clock::{Clock, wall_clock};
 pub use limiter::{Builder, Limiter};
 pub use permit::{Permit, Slot};
 pub use politely_core as core;
-pub use politely_core::budget::{DeclaredLimit, DeclaredLimits, LimitError};
+pub use politely_core::budget::{
+    DeclaredLimit, DeclaredLimits, LimitError, UnitCosts, UnitError, UnitName,
+};
 pub use politely_core::config::Config;
 pub use politely_core::host::{Ask, CrawlDelay, Directions, Explanation, OperatorNumbers, Reason};
 pub use politely_core::key::Key;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use politely_core::Rng;
 use politely_core::Timestamp;
-use politely_core::budget::DeclaredLimits;
+use politely_core::budget::{DeclaredLimits, UnitCosts};
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{CrawlDelay, Directions, Host, OperatorNumbers, Unused};
@@ -36,6 +36,13 @@ pub enum Event {
         lease: LeaseId,
         /// The size of the body in bytes.
         bytes: u64,
+    },
+    /// The costs in named units, as they turned out.
+    Settle {
+        /// The lease of the request.
+        lease: LeaseId,
+        /// The amounts.
+        used: UnitCosts,
     },
     /// The end of a permit without an outcome.
     Cancel {
@@ -97,6 +104,7 @@ impl Event {
                 });
             }
             Self::Release { lease, bytes } => host.release(now, *lease, *bytes, config),
+            Self::Settle { lease, used } => host.settle(now, *lease, used, config),
             Self::Cancel { lease, unused } => host.cancel(now, *lease, *unused, config),
             Self::Renew(lease) => lease.note_renewed(host.renew(now, lease.id(), config)),
             Self::Hold(length, reason) => {
@@ -124,7 +132,9 @@ impl Event {
             Self::Report { lease, report, .. } => {
                 matches!(report.signal, Signal::Ok | Signal::UrlError).then_some(*lease)
             }
-            Self::Release { lease, .. } | Self::Cancel { lease, .. } => Some(*lease),
+            Self::Release { lease, .. }
+            | Self::Settle { lease, .. }
+            | Self::Cancel { lease, .. } => Some(*lease),
             _ => None,
         }
     }

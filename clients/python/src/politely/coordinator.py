@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import EllipsisType, TracebackType
 from typing import Any, TypeVar
@@ -69,7 +69,7 @@ class Coordinator:
         also: Iterable[str] = (),
         priority: int = 0,
         slots: int = 1,
-        cost: int = 1,
+        cost: int | Mapping[str, int] = 1,
         bytes: int = 0,
         retry: bool = False,
         crawl_delay: float | None = None,
@@ -276,6 +276,14 @@ class Permit:
         """Waits for the start. Raises `TooLate` and gives the permit back if it has passed."""
         if not self._coordinator._run(self._coordinator._talk.begin(self.state)):
             raise TooLate(f"{self.key}: the permit was not used in time")
+
+    def settle(self, **used: int) -> None:
+        """Sets the amounts of units that the request used, as in ``permit.settle(tokens=340)``.
+
+        The report sends them. What was estimated too much returns, and what was estimated too
+        little is owed. Without this the estimates of ``cost`` count.
+        """
+        self.state.settle(used)
 
     def report(
         self, response: Any = None, *, outcome: Outcome | None = None, **told: Any

@@ -361,6 +361,8 @@ class Talk:
         # The URL of several departures may stand for several pages.
         if outcome.resource is None and permit.grant.slots == 1 and "://" in permit.target:
             outcome = replace(outcome, resource=permit.target)
+        if permit.used:
+            outcome = replace(outcome, used={**permit.used, **outcome.used})
         return outcome.body(permit.name, permit.slot, latency)
 
     def _heard(

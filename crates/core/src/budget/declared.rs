@@ -9,6 +9,7 @@ use serde::de::{self, Deserializer};
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::calendar::{Period, Zone};
+use super::unit::UnitName;
 
 /// The largest quantity, 2^53: every whole number up to it is exact in JSON.
 const QUANTITY_MAX: u64 = 1 << 53;
@@ -45,6 +46,9 @@ pub enum LimitUnit {
     /// Bytes sent and received. They are known afterwards, so the last request may exceed the
     /// quantity; later ones wait for it.
     Bytes,
+    /// A unit that requests state in [`crate::host::Ask::units`], such as tokens. A request that
+    /// does not state it is not limited by it.
+    Named(UnitName),
 }
 
 /// The window of a [`DeclaredLimit`].
@@ -126,15 +130,16 @@ impl DeclaredLimit {
 /// Returns a hash of unit and window (FNV-1a), the same on every machine.
 fn id(unit: LimitUnit, window: &LimitWindow) -> u32 {
     let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-    let text = format!("{}/{window}", unit.name());
+    let text = format!("{unit}/{window}");
     text.bytes().fold(0x811c_9dc5, step)
 }
 
-impl LimitUnit {
-    const fn name(self) -> &'static str {
+impl fmt::Display for LimitUnit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Requests => "requests",
-            Self::Bytes => "bytes",
+            Self::Requests => f.write_str("requests"),
+            Self::Bytes => f.write_str("bytes"),
+            Self::Named(name) => name.fmt(f),
         }
     }
 }
@@ -177,10 +182,15 @@ fn quantity_of(text: &str) -> Result<(u64, LimitUnit), String> {
         "KiB" => (1 << 10, LimitUnit::Bytes),
         "MiB" => (1 << 20, LimitUnit::Bytes),
         "GiB" => (1 << 30, LimitUnit::Bytes),
-        other => {
-            let other = shown(other);
-            return Err(format!("unknown unit `{other}`; use requests, bytes or MB"));
-        }
+        other => match other.parse() {
+            Ok(name) => (1, LimitUnit::Named(name)),
+            Err(_) => {
+                let other = shown(other);
+                return Err(format!(
+                    "unknown unit `{other}`; use requests, bytes, MB, or a name such as tokens"
+                ));
+            }
+        },
     };
     Ok((bounded(number.checked_mul(scale))?, unit))
 }
@@ -266,7 +276,7 @@ impl fmt::Display for DeclaredLimit {
         match (window, self.unit) {
             (LimitWindow::InFlight, _) => write!(f, "{quantity} concurrent"),
             (_, LimitUnit::Requests) => write!(f, "{quantity}/{window}"),
-            (_, LimitUnit::Bytes) => write!(f, "{quantity} bytes/{window}"),
+            (_, unit) => write!(f, "{quantity} {unit}/{window}"),
         }
     }
 }
@@ -466,6 +476,7 @@ mod tests {
             ("300/90s, 5/week", "300/90s; 5/7day"),
             ("9M/month@Europe/Berlin", "9000000/month@Europe/Berlin"),
             ("5MB/s", "5000000 bytes/s"),
+            ("200k tokens/min", "200000 tokens/min"),
             ("1 GiB/day@UTC", "1073741824 bytes/day@UTC"),
             ("100 concurrent; 10/s", "10/s; 100 concurrent"),
             ("20 in flight", "20 concurrent"),
@@ -495,7 +506,7 @@ mod tests {
             ("5/s@UTC", "/day@UTC"),
             ("5/day@Atlantis", "unknown time zone `Atlantis`"),
             ("5/fortnight", "unknown window `fortnight`"),
-            ("200 tokens/min", "unknown unit `tokens`"),
+            ("200 Tokens/min", "unknown unit `Tokens`"),
             ("5 tokens concurrent", "write it as"),
             ("5", "write it as"),
             ("5/s; 6/s", "the same window as `5/s`"),

@@ -10,14 +10,17 @@
 //! | [`DeclaredLimit`], [`DeclaredLimits`] | What did an operator declare? |
 //! | `rolling` | What was spent in the last seconds or hours? |
 //! | `calendar` | What was spent since midnight? |
+//! | [`UnitCosts`] | What does a request cost, apart from itself? |
 //! | `spent` | Which limit of a key has no room, and until when? |
 
 mod calendar;
 mod declared;
 mod rolling;
 mod spent;
+mod unit;
 
 pub use calendar::{Period, Zone};
 pub use declared::{DeclaredLimit, DeclaredLimits, LimitError, LimitUnit, LimitWindow};
 pub use spent::Remainder;
 pub(crate) use spent::{Cost, Spent};
+pub use unit::{AMOUNT_MAX, UNITS_MAX, UnitCosts, UnitError, UnitName};

@@ -105,7 +105,8 @@ impl Rolling {
         start
     }
 
-    pub(super) fn charge(&mut self, at: Timestamp, cost: u64, length: Duration) {
+    /// Charges a request that is granted at `now` and leaves at `at`, now or later.
+    pub(super) fn charge(&mut self, now: Timestamp, at: Timestamp, cost: u64, length: Duration) {
         if cost == 0 {
             return;
         }
@@ -117,7 +118,8 @@ impl Rolling {
             last.spent = last.spent.saturating_add(cost);
             return;
         }
-        let outside = self.first_inside(at, scale);
+        // Another request may leave before `at`, so the window that ends now still counts.
+        let outside = self.first_inside(now, scale);
         if let Some(last) = self.entries.drain(..outside).next_back() {
             self.removed = self.removed.max(last.slot);
         }
@@ -216,7 +218,7 @@ mod tests {
                 now = start.as_micros().div_ceil(1_000);
                 continue;
             }
-            log.charge(ms(now), 1, length);
+            log.charge(ms(now), ms(now), 1, length);
             left.push(now);
             now += gap_ms;
         }
@@ -255,10 +257,19 @@ mod tests {
     #[test]
     fn what_left_the_log_is_not_put_back() {
         let mut log = Rolling::default();
-        log.charge(ms(0), 5, MINUTE);
-        log.charge(ms(70_000), 5, MINUTE);
+        log.charge(ms(0), ms(0), 5, MINUTE);
+        log.charge(ms(70_000), ms(70_000), 5, MINUTE);
         log.put_back(ms(0), 5, MINUTE);
         assert_eq!(log.spent(ms(70_000), MINUTE).0, 5);
+    }
+
+    /// Regression: a request that left ahead dropped what still counted for one that left now.
+    #[test]
+    fn a_departure_ahead_frees_nothing_for_now() {
+        let mut log = Rolling::default();
+        log.charge(ms(0), ms(0), 5, MINUTE);
+        log.charge(ms(60_000), ms(61_500), 1, MINUTE);
+        assert!(log.next_start(ms(60_050), 1, 6, MINUTE) > ms(60_050));
     }
 
     fn any_log() -> impl Strategy<Value = Rolling> {
@@ -266,7 +277,7 @@ mod tests {
             spent.sort_unstable();
             let mut log = Rolling::default();
             for (at, cost) in spent {
-                log.charge(ms(at), cost, MINUTE);
+                log.charge(ms(at), ms(at), cost, MINUTE);
             }
             log
         })
@@ -292,7 +303,7 @@ mod tests {
                     continue;
                 }
                 let at = now + ahead;
-                log.charge(ms(at), cost, MINUTE);
+                log.charge(ms(now), ms(at), cost, MINUTE);
                 if what == 2 {
                     open.push((at, cost));
                 } else {

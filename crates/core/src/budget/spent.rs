@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::calendar::Calendar;
 use super::rolling::Rolling;
+use super::unit::UnitCosts;
 use super::{DeclaredLimit, DeclaredLimits, LimitUnit, LimitWindow};
 use crate::Timestamp;
 
@@ -30,6 +31,7 @@ enum LogOf {
 pub(crate) struct Cost {
     pub(crate) requests: u64,
     pub(crate) bytes: u64,
+    pub(crate) units: UnitCosts,
 }
 
 /// The remainder of one limit.
@@ -46,23 +48,41 @@ pub struct Remainder {
 impl Cost {
     /// Returns the cost of `requests` requests whose bytes are not known.
     pub(crate) const fn requests(requests: u64) -> Self {
-        Self { requests, bytes: 0 }
+        Self {
+            requests,
+            bytes: 0,
+            units: UnitCosts::NONE,
+        }
     }
 
     /// Returns a cost of bytes alone.
     pub(crate) const fn bytes(bytes: u64) -> Self {
-        Self { requests: 0, bytes }
+        Self {
+            requests: 0,
+            bytes,
+            units: UnitCosts::NONE,
+        }
     }
 
-    const fn of(self, unit: LimitUnit) -> u64 {
+    /// Returns a cost of named units alone.
+    pub(crate) const fn units(units: UnitCosts) -> Self {
+        Self {
+            requests: 0,
+            bytes: 0,
+            units,
+        }
+    }
+
+    pub(crate) fn of(&self, unit: LimitUnit) -> u64 {
         match unit {
             LimitUnit::Requests => self.requests,
             LimitUnit::Bytes => self.bytes,
+            LimitUnit::Named(name) => self.units.of(name).unwrap_or(0),
         }
     }
 
     /// Returns the quantity that must be free. A request of unknown size needs one byte.
-    fn needs(self, unit: LimitUnit) -> u64 {
+    fn needs(&self, unit: LimitUnit) -> u64 {
         self.of(unit).max(u64::from(unit == LimitUnit::Bytes))
     }
 }
@@ -110,13 +130,16 @@ impl Spent {
     pub(crate) fn next_start(
         &self,
         now: Timestamp,
-        cost: Cost,
+        cost: &Cost,
         declared: &DeclaredLimits,
     ) -> Timestamp {
         let weight = declared.weight();
         let mut start = now;
         for (i, limit) in declared.windows().iter().enumerate() {
             let cost = cost.needs(limit.unit()).saturating_mul(weight);
+            if cost == 0 {
+                continue;
+            }
             let next = match self.log(i, limit) {
                 Some(log) => log.next_start(now, cost, limit),
                 None => Log::new(limit).next_start(now, cost, limit),
@@ -135,15 +158,21 @@ impl Spent {
         u32::try_from(room).unwrap_or(u32::MAX).min(wanted)
     }
 
-    /// Charges a request of `cost` that leaves at `at`.
-    pub(crate) fn charge(&mut self, at: Timestamp, cost: Cost, declared: &DeclaredLimits) {
+    /// Charges a request of `cost` that is granted at `now` and leaves at `at`, now or later.
+    pub(crate) fn charge(
+        &mut self,
+        now: Timestamp,
+        at: Timestamp,
+        cost: &Cost,
+        declared: &DeclaredLimits,
+    ) {
         self.align(declared);
         let weight = declared.weight();
         for (log, limit) in self.0.iter_mut().zip(declared.windows()) {
             let cost = cost.of(limit.unit()).saturating_mul(weight);
             match (&mut log.of, limit.window()) {
                 (LogOf::Rolling(log), LimitWindow::Rolling(length)) => {
-                    log.charge(at, cost, *length);
+                    log.charge(now, at, cost, *length);
                 }
                 (LogOf::Calendar(log), LimitWindow::Calendar(period, zone)) => {
                     log.charge(at, cost, *period, zone);
@@ -154,7 +183,7 @@ impl Spent {
     }
 
     /// Takes back the charge of a request that did not leave at `at`.
-    pub(crate) fn put_back(&mut self, at: Timestamp, cost: Cost, declared: &DeclaredLimits) {
+    pub(crate) fn put_back(&mut self, at: Timestamp, cost: &Cost, declared: &DeclaredLimits) {
         self.align(declared);
         let weight = declared.weight();
         for (log, limit) in self.0.iter_mut().zip(declared.windows()) {

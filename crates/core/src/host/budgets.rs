@@ -2,17 +2,27 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Ask, Host, Reason, Wait};
 use crate::Timestamp;
-use crate::budget::{Cost, DeclaredLimits, Remainder, Spent};
+use crate::budget::{Cost, DeclaredLimit, DeclaredLimits, LimitUnit, Remainder, Spent, UnitCosts};
 use crate::config::Config;
-use crate::gate::Rate;
+use crate::gate::{LeaseId, Rate};
 
 /// The time between two snapshots of a state, with a reserve. Grants of a longer time are in the
 /// snapshot.
 const LOST_MAX: Duration = Duration::from_secs(10);
 /// How much faster than the rate in the last snapshot requests may have left since.
 const FASTER: f64 = 2.0;
+
+/// The estimated costs of a permit that is not settled.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Estimate {
+    pub(super) lease: LeaseId,
+    at: Timestamp,
+    units: UnitCosts,
+}
 
 impl Host {
     /// Declares the limits of this key, in place of the configured ones. `None` restores those.
@@ -55,7 +65,7 @@ impl Host {
         let none = Spent::default();
         let spent = self.rare.as_ref().and_then(|rare| rare.spent.as_deref());
         let spent = spent.unwrap_or(&none);
-        let at = spent.next_start(now, cost_of(ask), declared);
+        let at = spent.next_start(now, &cost_of(ask), declared);
         if at > now {
             let reason = Reason::Budget;
             return Err(Wait { at, reason });
@@ -70,6 +80,7 @@ impl Host {
     #[inline]
     pub(super) fn charge_budgets(
         &mut self,
+        now: Timestamp,
         start: Timestamp,
         ask: &Ask,
         granted: u32,
@@ -77,9 +88,9 @@ impl Host {
         config: &Config,
     ) {
         if !self.declared(config).windows().is_empty() {
-            self.charge(start, cost_of(ask), config);
+            self.charge(now, start, &cost_of(ask), config);
             for i in 1..granted {
-                self.charge(start + interval * i, Cost::requests(1), config);
+                self.charge(now, start + interval * i, &Cost::requests(1), config);
             }
         }
     }
@@ -87,15 +98,15 @@ impl Host {
     #[inline]
     pub(super) fn charge_budget_bytes(&mut self, now: Timestamp, bytes: u64, config: &Config) {
         if bytes > 0 && !self.declared(config).windows().is_empty() {
-            self.charge(now, Cost::bytes(bytes), config);
+            self.charge(now, now, &Cost::bytes(bytes), config);
         }
     }
 
-    fn charge(&mut self, at: Timestamp, cost: Cost, config: &Config) {
+    fn charge(&mut self, now: Timestamp, at: Timestamp, cost: &Cost, config: &Config) {
         let rare = self.rare();
         let declared = rare.declared.as_ref().unwrap_or(&config.declared);
         let spent = rare.spent.get_or_insert_default();
-        spent.charge(at, cost, declared);
+        spent.charge(now, at, cost, declared);
     }
 
     /// Takes back the charge of a request that did not leave at `start`.
@@ -110,8 +121,90 @@ impl Host {
             && let Some(spent) = &mut rare.spent
         {
             let declared = rare.declared.as_ref().unwrap_or(&config.declared);
-            let requests = u64::from(cost);
-            spent.put_back(start, Cost { requests, bytes }, declared);
+            let cost = Cost {
+                requests: u64::from(cost),
+                bytes,
+                units: UnitCosts::NONE,
+            };
+            spent.put_back(start, &cost, declared);
+        }
+    }
+
+    /// Returns the limit that a request of `ask` exceeds alone, so that it never leaves.
+    pub fn never_fits(&self, ask: &Ask, config: &Config) -> Option<DeclaredLimit> {
+        never_fits(self.declared(config), ask)
+    }
+
+    /// Keeps the estimate of a permit until it is settled or its lease ends.
+    #[inline]
+    pub(super) fn note_estimate(
+        &mut self,
+        lease: LeaseId,
+        at: Timestamp,
+        ask: &Ask,
+        config: &Config,
+    ) {
+        if !ask.units.is_empty() && has_named_units(self.declared(config)) {
+            let units = ask.units;
+            self.rare().estimates.push(Estimate { lease, at, units });
+        }
+    }
+
+    /// Corrects the costs of a permit: the difference to its estimate returns, or is owed.
+    ///
+    /// Does nothing once the permit's lease has ended. A second call corrects the first.
+    pub fn settle(&mut self, now: Timestamp, lease: LeaseId, used: &UnitCosts, config: &Config) {
+        let is_live = self.leases.ends(lease).is_some();
+        if used.is_empty() || !is_live || !has_named_units(self.declared(config)) {
+            return;
+        }
+        let rare = self.rare.get_or_insert_default();
+        let known = rare.estimates.iter().position(|known| known.lease == lease);
+        let place = known.unwrap_or_else(|| {
+            let units = UnitCosts::NONE;
+            let at = now;
+            rare.estimates.push(Estimate { lease, at, units });
+            rare.estimates.len() - 1
+        });
+        let Estimate { at, units, .. } = rare.estimates[place];
+        rare.estimates[place].units = units.corrected(used);
+        let declared = rare.declared.as_ref().unwrap_or(&config.declared);
+        let spent = rare.spent.get_or_insert_default();
+        for (name, truth) in used.iter() {
+            let estimate = units.of(name).unwrap_or(0);
+            let difference = Cost::units(UnitCosts::one(name, truth.abs_diff(estimate)));
+            if truth < estimate {
+                spent.put_back(at, &difference, declared);
+            } else {
+                spent.charge(now, now, &difference, declared);
+            }
+        }
+    }
+
+    /// Forgets the estimate of a permit, which stays spent.
+    #[inline]
+    pub(super) fn end_estimate(&mut self, lease: LeaseId) -> Option<Estimate> {
+        let estimates = &mut self.rare.as_mut()?.estimates;
+        let place = estimates.iter().position(|known| known.lease == lease)?;
+        Some(estimates.remove(place))
+    }
+
+    /// Takes back the estimate of a request that did not leave.
+    pub(super) fn refund_units(&mut self, estimate: &Estimate, config: &Config) {
+        if let Some(rare) = &mut self.rare
+            && let Some(spent) = &mut rare.spent
+        {
+            let declared = rare.declared.as_ref().unwrap_or(&config.declared);
+            spent.put_back(estimate.at, &Cost::units(estimate.units), declared);
+        }
+    }
+
+    /// Forgets the estimates of leases that have ended. They stay spent.
+    pub(super) fn forget_estimates(&mut self) {
+        if let Some(rare) = &mut self.rare {
+            let leases = &self.leases;
+            rare.estimates
+                .retain(|estimate| leases.ends(estimate.lease).is_some());
         }
     }
 
@@ -142,18 +235,25 @@ impl Host {
         }
         let Rate { per_s, burst, .. } = self.bounds(now, config).rate;
         let lost = newest.since(self.last_grant).min(LOST_MAX).as_secs_f64();
-        // At an infinite rate all that is left counts as spent.
-        let requests = (burst + FASTER * per_s * lost).ceil() as u64;
+        // At an infinite rate only the limits bound the charge.
+        let by_pace = (burst + FASTER * per_s * lost).ceil() as u64;
+        let by_limit = |limit: &DeclaredLimit| match (limit.unit(), limit.per_second()) {
+            (LimitUnit::Requests, Some(per_s)) => Some(limit.quantity() + (per_s * lost) as u64),
+            _ => None,
+        };
+        let limits = self.declared(config).windows().iter();
+        let requests = limits.filter_map(by_limit).chain([by_pace]).min();
+        let requests = requests.unwrap_or(by_pace);
         let left = self.remainders(now, config);
         let left = left.into_iter().map(|left| left.remaining).max();
         let requests = requests.min(left.unwrap_or(0));
-        self.charge(newest, Cost::requests(requests), config);
+        self.charge(now, newest, &Cost::requests(requests), config);
     }
 
     /// Charges `requests` that another copy of this state granted.
     pub fn charge_requests(&mut self, now: Timestamp, requests: u64, config: &Config) {
         if requests > 0 && !self.declared(config).windows().is_empty() {
-            self.charge(now, Cost::requests(requests), config);
+            self.charge(now, now, &Cost::requests(requests), config);
         }
     }
 
@@ -174,5 +274,18 @@ fn cost_of(ask: &Ask) -> Cost {
     Cost {
         requests: u64::from(ask.cost.max(1)),
         bytes: ask.bytes,
+        units: ask.units,
     }
+}
+
+fn has_named_units(declared: &DeclaredLimits) -> bool {
+    let is_named = |limit: &DeclaredLimit| matches!(limit.unit(), LimitUnit::Named(_));
+    declared.windows().iter().any(is_named)
+}
+
+/// Returns the limit that a request of `ask` exceeds alone.
+pub fn never_fits(declared: &DeclaredLimits, ask: &Ask) -> Option<DeclaredLimit> {
+    let cost = cost_of(ask);
+    let exceeds = |limit: &&DeclaredLimit| cost.of(limit.unit()) > limit.quantity();
+    declared.windows().iter().find(exceeds).cloned()
 }

@@ -130,6 +130,12 @@ impl Rare {
             }
             (mine, theirs) => mine.or(theirs),
         };
+        for theirs in &other.estimates {
+            if !self.estimates.iter().any(|mine| mine.lease == theirs.lease) {
+                self.estimates.push(*theirs);
+            }
+        }
+        self.estimates.sort_by_key(|estimate| estimate.lease.0);
         // Both sides had the same limits before writes were lost. A tie has to end the same way on
         // every node.
         let text = |declared: &DeclaredLimits| declared.to_string();

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::budgets::Estimate;
 use super::crawl_delay::{CRAWL_DELAY_MAX, Pause};
 use super::evidence::Evidence;
 use super::{Event, Host, Reason};
@@ -99,6 +100,8 @@ pub(super) struct Rare {
     pub(super) bytes: Option<Pace>,
     /// The quantities spent of the declared limits, since the first request under one.
     pub(super) spent: Option<Box<Spent>>,
+    /// The estimates of permits that are not settled.
+    pub(super) estimates: Vec<Estimate>,
     /// The limits that an operator declared for this key, in place of the configured ones.
     /// Serialised like `pause`.
     #[serde(skip)]

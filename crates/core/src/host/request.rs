@@ -80,7 +80,7 @@ impl Host {
             Ok(open) => open,
         };
         let slots = match ask.cost {
-            0 | 1 => u32::from(ask.slots.max(1)).min(free),
+            0 | 1 if ask.units.is_empty() => u32::from(ask.slots.max(1)).min(free),
             _ => 1,
         };
         let slots = match self.budget_room(now, &ask, slots, config) {
@@ -113,7 +113,8 @@ impl Host {
             self.lease(start, false, false, &rate, config);
             granted += 1;
         }
-        self.charge_budgets(start, &ask, granted, rate.interval(), config);
+        self.charge_budgets(now, start, &ask, granted, rate.interval(), config);
+        self.note_estimate(lease.id, start, &ask, config);
         if ask.bytes > 0 {
             self.charge_byte_rate(now, ask.bytes, config);
         }

@@ -325,6 +325,7 @@ impl Host {
         if self.leases.expire(Timestamp::NEVER).probe {
             self.probe_lost();
         }
+        self.forget_estimates();
     }
 
     /// Returns whether calls of this type's methods could have led to this state. Restored bytes

@@ -338,6 +338,10 @@ impl Limiter {
         turn: Turn,
         mut refusal: Refusal,
     ) -> Result<Permit, AcquireError> {
+        let never_fits = |key: &Key| Some((key.clone(), self.never_fits(key, &ask)?));
+        if let Some((key, limit)) = keys.iter().find_map(never_fits) {
+            return Err(AcquireError::NeverFits(key, limit));
+        }
         let began = self.now();
         let mut kept = KeptPlaces::default();
         loop {

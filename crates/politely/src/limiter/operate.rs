@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use politely_core::Timestamp;
-use politely_core::budget::DeclaredLimits;
+use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::config::{Config, Limits};
 use politely_core::gate::{HoldReason, LeaseId};
+use politely_core::host::never_fits;
 use politely_core::host::{Ask, CrawlDelay, Explanation, Host, OperatorNumbers};
 use politely_core::key::Key;
 
@@ -88,6 +89,25 @@ impl Limiter {
         }
         let found = self.0.registry.find(key);
         Ok(found.and_then(|mut found| found.entry().host.own_limits().cloned()))
+    }
+
+    /// Returns the declared limit of `key` that a request of `ask` exceeds alone. Such a request
+    /// never leaves. With a coordinator this returns `None`; the coordinator refuses the request.
+    pub fn never_fits(&self, key: &Key, ask: &Ask) -> Option<DeclaredLimit> {
+        // A request of cost 1 fits every limit.
+        if ask.cost <= 1 && ask.bytes == 0 && ask.units.is_empty() {
+            return None;
+        }
+        if let Some(elsewhere) = self.elsewhere() {
+            return elsewhere.never_fits(key, ask);
+        }
+        match self.0.registry.find(key) {
+            Some(mut found) => {
+                let entry = found.entry();
+                entry.host.never_fits(ask, entry.config)
+            }
+            None => never_fits(&self.0.registry.config().declared, ask),
+        }
     }
 
     /// Forgets everything that was learned of `key`, its Crawl-delay, and its operator's numbers.

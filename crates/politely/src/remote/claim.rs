@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use politely_api::wire::Told;
 use politely_core::Timestamp;
+use politely_core::budget::UnitCosts;
 use politely_core::host::{Ask, Directions};
 use politely_core::key::Key;
 use politely_core::retry::Attempt;
@@ -13,7 +14,7 @@ use politely_core::signal::Report;
 use tokio::sync::oneshot;
 
 use super::Shared;
-use super::told::told;
+use super::told::{amounts, told};
 use crate::elsewhere::Later;
 use crate::permit::{Departure, Held, Judged, Permit};
 
@@ -186,6 +187,12 @@ impl Held for Claim {
         };
         self.heard = Some(Box::new(later));
         self.tell(said, report)
+    }
+
+    fn settle(&mut self, used: &UnitCosts) {
+        if let Some(heard) = &mut self.heard {
+            heard.used.extend(amounts(used));
+        }
     }
 
     fn received(&mut self, bytes: u64) {

@@ -55,6 +55,7 @@ mod permit_guard;
 mod prefetch;
 #[cfg(test)]
 mod tests;
+mod try_once;
 mod waiting;
 
 use std::collections::HashMap;
@@ -65,9 +66,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use politely_core::Timestamp;
-use politely_core::budget::DeclaredLimits;
+use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::config::Config;
 use politely_core::gate::LeaseId;
+use politely_core::host::never_fits;
 use politely_core::host::{Ask, CrawlDelay, Explanation, HORIZON, Host, OperatorNumbers, Wait};
 use politely_core::key::Key;
 use politely_store::{Event, Grant, HEARTBEAT_EVERY, Node, NodeId, NodeOptions, Ticket};
@@ -169,34 +171,6 @@ impl Shared {
         }))
     }
 
-    /// Tries once and returns the permit or the first refusal.
-    async fn try_once(&self, keys: &[Key], ask: Ask, turn: Turn) -> Result<Permit, Refusal> {
-        let inner = &self.0;
-        let ask = if keys.len() == 1 { ask } else { alone(ask) };
-        let mut guard: Option<PermitGuard> = None;
-        for (index, key) in distinct(keys) {
-            let refuse = |reason, at| Refusal {
-                key: key.clone(),
-                reason,
-                at,
-                index,
-            };
-            match inner.ask(key, of_key(ask, index), turn, true).await {
-                Ok(grant) => match &mut guard {
-                    None => guard = Some(PermitGuard::new(inner, key, &grant)),
-                    Some(guard) => guard.add(key, &grant),
-                },
-                Err(Refused::Wait(wait)) => {
-                    return Err(refuse(RefusalReason::Wait(wait.reason), wait.at));
-                }
-                Err(Refused::Closed) => {
-                    return Err(refuse(RefusalReason::Closed, Timestamp::NEVER));
-                }
-            }
-        }
-        Ok(guard.expect("a request needs a key").into_permit())
-    }
-
     /// Returns whether `delay` changes `key`, as far as this process knows. A write would be wasted
     /// otherwise.
     fn is_news(&self, key: &Key, delay: CrawlDelay) -> bool {
@@ -227,7 +201,13 @@ impl Elsewhere for Shared {
         ask: Ask,
         turn: Turn,
     ) -> Later<'a, Result<Permit, AcquireError>> {
-        Box::pin(async move { Ok(self.0.acquire(keys, ask, turn).await?.into_permit()) })
+        Box::pin(async move {
+            let never_fits = |key: &Key| Some((key.clone(), self.never_fits(key, &ask)?));
+            if let Some((key, limit)) = keys.iter().find_map(never_fits) {
+                return Err(AcquireError::NeverFits(key, limit));
+            }
+            Ok(self.0.acquire(keys, ask, turn).await?.into_permit())
+        })
     }
 
     fn try_acquire(&self, keys: &[Key], ask: Ask) -> Result<Permit, Refusal> {
@@ -319,6 +299,16 @@ impl Elsewhere for Shared {
     fn limits(&self, key: &Key) -> Result<Option<DeclaredLimits>, Unsupported> {
         let limits = |host: &mut Host| host.own_limits().cloned();
         Ok(self.0.state.lock().node.with_host(key, limits).flatten())
+    }
+
+    fn never_fits(&self, key: &Key, ask: &Ask) -> Option<DeclaredLimit> {
+        let mut state = self.0.state.lock();
+        let config = state.node.config();
+        let of_host = |host: &mut Host| host.never_fits(ask, &config);
+        match state.node.with_host(key, of_host) {
+            Some(limit) => limit,
+            None => never_fits(&config.declared, ask),
+        }
     }
 
     fn snapshot(&self, key: &Key) -> Option<Snapshot> {

@@ -14,6 +14,7 @@ use crate::watch::Worker;
 
 mod adoption;
 mod bad_pages;
+mod budgets;
 mod crawl_delay;
 mod durable;
 mod given_up;
@@ -43,7 +44,7 @@ fn item(key: &str, id: &str) -> Item {
     Item {
         key: Some(key.to_owned()),
         id: (!id.is_empty()).then(|| id.to_owned()),
-        cost: 1,
+        cost: 1.into(),
         slots: 1,
         ..Item::default()
     }
@@ -475,55 +476,6 @@ async fn an_operators_numbers_hold_at_once() {
             field
         );
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn declared_limits_hold_and_are_shown() {
-    let coordinator = coordinator(Config::fixed(100.0, 10.0));
-    let key = Key::host("h.example").unwrap();
-    let worker = coordinator.worker("a");
-    let patch = |patch: &str| serde_json::from_str::<KeyPatch>(patch).unwrap();
-    let limits = patch(r#"{"limits": ["3/min", "2 concurrent"]}"#);
-    coordinator.patch_key(&key, &limits).await.unwrap();
-    assert_eq!(coordinator.numbers(&key), limits);
-    let asked = |id| item("h.example", id);
-    for id in ["1", "2"] {
-        coordinator.one(&worker, asked(id), AT_ONCE).await.granted();
-    }
-    let (_, reason, _) = coordinator.one(&worker, asked("3"), AT_ONCE).await.wait();
-    assert_eq!(reason, "in flight");
-    let more = patch(r#"{"limits": ["3/min"]}"#);
-    coordinator.patch_key(&key, &more).await.unwrap();
-    coordinator
-        .one(&worker, asked("4"), AT_ONCE)
-        .await
-        .granted();
-    let (retry, reason, _) = coordinator.one(&worker, asked("5"), AT_ONCE).await.wait();
-    assert_eq!(reason, "budget");
-    assert!((60_000..=60_600).contains(&retry), "{retry}");
-    let explained = coordinator.limiter().explain(&key).unwrap();
-    assert_eq!(explained.budgets[0].remaining, 0);
-    let none = patch(r#"{"limits": []}"#);
-    coordinator.patch_key(&key, &none).await.unwrap();
-    coordinator
-        .one(&worker, asked("6"), AT_ONCE)
-        .await
-        .granted();
-    for bad in ["0/s", "5/0s", "5/day@Atlantis", "5 parsecs/s"] {
-        let bad = patch(&format!(r#"{{"limits": ["{bad}"]}}"#));
-        let wrong = coordinator.patch_key(&key, &bad).await.unwrap_err();
-        assert_eq!(wrong.field(), "limits");
-    }
-    let all = serde_json::from_str(r#"{"crawling":{"limits":["1/h"]}}"#).unwrap();
-    coordinator.patch_config(&all).await.unwrap();
-    assert_eq!(coordinator.config().crawling.limits, ["1/h"]);
-    let other = |id| item("other.example", id);
-    coordinator
-        .one(&worker, other("7"), AT_ONCE)
-        .await
-        .granted();
-    let (_, reason, _) = coordinator.one(&worker, other("8"), AT_ONCE).await.wait();
-    assert_eq!(reason, "budget");
 }
 
 #[tokio::test(start_paused = true)]
