@@ -30,6 +30,7 @@ mod audit;
 mod change;
 mod cost;
 mod permits;
+mod policy;
 mod reports;
 mod whole;
 
@@ -45,6 +46,7 @@ pub use permits::{
     Acquire, Acquired, Answer, Cancel, Cancelled, Error, Exchange, Exchanged, Grant, Item, Kind,
     Permits, Problem, RefusedCode, Renewed, RenewedPermit, Want,
 };
+pub use policy::PolicyBody;
 pub use reports::{
     ErrorKind, Heard, Meaning, Next, QuotaUnit, Report, Reported, Told, ToldAnswer, ToldQuota,
 };

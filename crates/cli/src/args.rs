@@ -32,9 +32,38 @@ pub(crate) enum Command {
     Simulate(SimulateArgs),
     Serve(ServeArgs),
     Top(TopArgs),
+    Policy(PolicyArgs),
     State(StateArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
+}
+
+/// Check a policy file, or explain what it says about a URL.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exit codes:
+  0  done; for check: the file is a policy
+  1  check: the file is no policy
+  2  wrong usage, or a file that cannot be read")]
+pub(crate) struct PolicyArgs {
+    #[command(subcommand)]
+    pub(crate) command: PolicyCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyCommand {
+    /// Read all rules of FILE; an error names its line
+    Check {
+        /// The policy
+        file: PathBuf,
+    },
+    /// Print the rule that wins for a URL or a key, and its limits
+    Explain {
+        /// The policy
+        file: PathBuf,
+        /// `https://api.example.com/v1/items`, or a key such as `custom/team-7`
+        url: String,
+    },
 }
 
 /// Print the completions of a shell.
@@ -177,6 +206,9 @@ pub(crate) struct ServeArgs {
     /// new window starts full
     #[arg(long, value_name = "N/TIME;…", allow_hyphen_values = true)]
     pub(crate) limits: Option<DeclaredLimits>,
+    /// Take rules of limits from FILE (docs/reference/policy.md); SIGHUP reads it again
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
     /// Requests that a key may send at once after a pause
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub(crate) burst: Option<f64>,

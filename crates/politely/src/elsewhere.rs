@@ -147,6 +147,7 @@ pub(crate) trait Elsewhere: Send + Sync {
 pub(crate) enum Operation {
     Set(OperatorNumbers),
     Declare(Option<DeclaredLimits>),
+    Rule(Option<DeclaredLimits>),
     CrawlDelay(CrawlDelay),
     Hold(Duration, HoldReason),
     Unpark,

@@ -71,6 +71,8 @@ mod index;
 pub mod layer;
 mod limiter;
 mod permit;
+#[cfg(feature = "policy")]
+pub mod policy;
 pub mod redirect;
 mod registry;
 #[cfg(feature = "coordinator")]

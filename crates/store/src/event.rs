@@ -61,6 +61,8 @@ pub enum Event {
     Set(OperatorNumbers),
     /// The limits that an operator declares. `None` restores those of all keys.
     Declare(Option<DeclaredLimits>),
+    /// The limits that a rule of a policy has for the key.
+    Rule(Option<DeclaredLimits>),
     /// Requests that a fallback share granted.
     Charge(u64),
     /// An operator lifts hold, breaker and quarantine.
@@ -115,6 +117,7 @@ impl Event {
             }
             Self::Set(numbers) => host.set(now, *numbers, config),
             Self::Declare(limits) => host.declare(now, limits.clone(), config),
+            Self::Rule(limits) => host.follow_rule(now, limits.as_ref(), config),
             Self::Charge(requests) => host.charge_requests(now, *requests, config),
             Self::Unpark => host.unpark(now, config),
             Self::Forget => host.forget(now, config),

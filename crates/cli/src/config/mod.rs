@@ -36,6 +36,9 @@ pub(crate) struct Knobs {
     /// new window starts full
     #[arg(long, value_name = "N/TIME;…", allow_hyphen_values = true)]
     pub(crate) limits: Option<DeclaredLimits>,
+    /// Take rules of limits from FILE (docs/reference/policy.md)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
     /// Requests that a key may send at once after a pause
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub(crate) burst: Option<f64>,
@@ -155,6 +158,8 @@ pub(crate) struct Settings {
     pub(crate) numbers: OperatorNumbers,
     /// The declared limits of each key.
     pub(crate) declared: DeclaredLimits,
+    /// The file with the rules of a policy.
+    pub(crate) policy: Option<PathBuf>,
     pub(crate) law: Option<LawName>,
     pub(crate) key: KeyKind,
     /// The maximum of requests in flight over all hosts.
@@ -276,6 +281,7 @@ impl Settings {
             profile,
             numbers,
             declared,
+            policy: knobs.policy,
             law: knobs.law,
             key: knobs.key.unwrap_or_default(),
             concurrency,
@@ -347,6 +353,7 @@ impl Knobs {
         let of_keys = [
             ("rate", self.rate.is_some()),
             ("limits", self.limits.is_some()),
+            ("policy", self.policy.is_some()),
             ("burst", self.burst.is_some()),
             ("in-flight", self.in_flight.is_some()),
             ("law", self.law.is_some()),
@@ -368,6 +375,12 @@ impl Knobs {
             return Err(format!(
                 "--{name} cannot be combined with --coordinator; set it on `politely serve`"
             ));
+        }
+        if self.store.is_some() && self.policy.is_some() {
+            return Err(
+                "--policy cannot be combined with --store; give it to `politely serve --store`"
+                    .to_owned(),
+            );
         }
         if self.store.is_none()
             && let Some(name) = given(&of_store)
@@ -392,6 +405,7 @@ impl Knobs {
             profile: self.profile.or(under.profile),
             rate: self.rate.or(under.rate),
             limits: self.limits.or(under.limits),
+            policy: self.policy.or(under.policy),
             burst: self.burst.or(under.burst),
             in_flight: self.in_flight.or(under.in_flight),
             law: self.law.or(under.law),

@@ -24,6 +24,7 @@ mod manual;
 mod metrics;
 mod misbehaving;
 mod no_effect;
+mod policy;
 mod python_client;
 mod real_peers;
 mod resume;

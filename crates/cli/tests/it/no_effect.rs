@@ -24,6 +24,7 @@ fn flags_of_another_backend_are_refused() {
     for (flag, value) in [
         ("--rate", "2"),
         ("--limits", "2/s"),
+        ("--policy", "rules.toml"),
         ("--burst", "2"),
         ("--in-flight", "2"),
         ("--law", "fixed"),

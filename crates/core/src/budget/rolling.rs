@@ -123,8 +123,11 @@ impl Rolling {
         if let Some(last) = self.entries.drain(..outside).next_back() {
             self.removed = self.removed.max(last.slot);
         }
-        let place = self.entries.partition_point(|entry| entry.slot <= slot);
-        self.entries.insert(place, Entry { slot, spent: cost });
+        let place = self.entries.partition_point(|entry| entry.slot < slot);
+        match self.entries.get_mut(place) {
+            Some(entry) if entry.slot == slot => entry.spent = entry.spent.saturating_add(cost),
+            _ => self.entries.insert(place, Entry { slot, spent: cost }),
+        }
         while self.entries.len() > ENTRIES {
             self.merge_the_cheapest();
         }
@@ -270,6 +273,17 @@ mod tests {
         log.charge(ms(0), ms(0), 5, MINUTE);
         log.charge(ms(60_000), ms(61_500), 1, MINUTE);
         assert!(log.next_start(ms(60_050), 1, 6, MINUTE) > ms(60_050));
+    }
+
+    /// Regression: two entries of one slot, of which the smaller one was emptied.
+    #[test]
+    fn a_slot_has_one_entry() {
+        let mut log = Rolling::default();
+        log.charge(ms(0), ms(0), 1, MINUTE);
+        log.charge(ms(0), ms(2_000), 1, MINUTE);
+        log.charge(ms(0), ms(0), 500, MINUTE);
+        log.put_back(ms(0), 400, MINUTE);
+        assert_eq!(log.spent(ms(0), MINUTE).0, 102);
     }
 
     fn any_log() -> impl Strategy<Value = Rolling> {

@@ -32,15 +32,52 @@ impl Host {
     pub fn declare(&mut self, now: Timestamp, limits: Option<DeclaredLimits>, config: &Config) {
         let old = self.bounds(now, config).rate;
         if limits.is_some() || self.rare.is_some() {
-            self.rare().declared = limits;
+            let has_learned = self.has_learned();
+            let rare = self.rare();
+            (rare.declared, rare.is_by_rule) = (limits, false);
+            rare.has_outcomes |= has_learned;
         }
         let new = self.bounds(now, config).rate;
         self.pace.change(now, &old, &new);
     }
 
+    /// Declares the limits that a rule of a policy has for this key. `None` if no rule has any.
+    ///
+    /// Limits that an operator declared for the key stay.
+    pub fn follow_rule(
+        &mut self,
+        now: Timestamp,
+        limits: Option<&DeclaredLimits>,
+        config: &Config,
+    ) {
+        if self.is_new_rule(limits) {
+            self.declare(now, limits.cloned(), config);
+            if let Some(rare) = &mut self.rare {
+                rare.is_by_rule = limits.is_some();
+            }
+        }
+    }
+
+    /// Returns whether [`Host::follow_rule`] would change anything.
+    pub fn is_new_rule(&self, limits: Option<&DeclaredLimits>) -> bool {
+        let is_by_rule = self.rare.as_ref().is_some_and(|rare| rare.is_by_rule);
+        match self.own_limits() {
+            Some(_) if !is_by_rule => false,
+            known => known != limits,
+        }
+    }
+
     /// Returns the limits that an operator declared for this key.
     pub fn own_limits(&self) -> Option<&DeclaredLimits> {
         self.rare.as_ref()?.declared.as_ref()
+    }
+
+    /// Returns whether the declared limits are this key's only ones: it has some of its own, and no
+    /// outcome is reported to it, as with the key of an account.
+    #[inline]
+    pub(super) fn has_declared_alone(&self) -> bool {
+        let rare = self.rare.as_ref();
+        rare.is_some_and(|rare| rare.declared.is_some() && !rare.has_outcomes)
     }
 
     /// Returns the declared limits in force.

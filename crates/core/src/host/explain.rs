@@ -229,7 +229,7 @@ impl Host {
         let of_rate = match pause {
             Some(pause) if rate.per_s >= pause.rate() => told,
             _ => source(
-                set.rate == Some(rate.per_s),
+                set.rate == Some(rate.per_s) || self.has_declared_alone(),
                 is_same(rate.per_s, start.rate) || is_same(rate.per_s, limits.rate_max),
             ),
         };

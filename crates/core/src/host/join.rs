@@ -139,13 +139,15 @@ impl Rare {
         // Both sides had the same limits before writes were lost. A tie has to end the same way on
         // every node.
         let text = |declared: &DeclaredLimits| declared.to_string();
-        self.declared = match (self.declared.take(), other.declared.clone()) {
+        let is_theirs = match (&self.declared, &other.declared) {
             (Some(mine), Some(theirs)) => {
-                let is_mine = text(&mine) <= text(&theirs);
-                Some(if is_mine { mine } else { theirs })
+                (other.is_by_rule, text(theirs)) < (self.is_by_rule, text(mine))
             }
-            (mine, theirs) => mine.or(theirs),
+            (mine, _) => mine.is_none(),
         };
+        if is_theirs {
+            (self.declared, self.is_by_rule) = (other.declared.clone(), other.is_by_rule);
+        }
         self.bytes = match (self.bytes, other.bytes) {
             (Some(mut mine), Some(theirs)) => {
                 mine.join(&theirs);

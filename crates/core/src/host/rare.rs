@@ -106,6 +106,9 @@ pub(super) struct Rare {
     /// Serialised like `pause`.
     #[serde(skip)]
     pub(super) declared: Option<DeclaredLimits>,
+    /// Whether a rule of a policy declared them, and no operator. Serialised with them.
+    #[serde(skip)]
+    pub(super) is_by_rule: bool,
     /// Failures of single URLs, since the first report of one. Serialised like `pause`.
     #[serde(skip)]
     pub(super) evidence: Option<Box<Evidence>>,
@@ -249,7 +252,7 @@ impl Host {
     #[inline]
     pub(super) fn expect_outcomes(&mut self, now: Timestamp, config: &Config) {
         if let Some(rare) = &self.rare
-            && rare.operator.is_some()
+            && (rare.operator.is_some() || rare.declared.is_some())
             && !rare.has_outcomes
         {
             self.begin_to_learn(now, config);

@@ -193,6 +193,9 @@ impl Host {
             mut burst,
             in_flight: mut cap,
         } = within_profile(wish, limits);
+        if self.has_declared_alone() {
+            (per_s, cap) = (f64::INFINITY, u32::MAX);
+        }
         if let Some(operator) = self.rare.as_ref().and_then(|rare| rare.operator) {
             burst = operator.burst.unwrap_or(burst);
             if self.learns() {

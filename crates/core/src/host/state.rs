@@ -120,7 +120,7 @@ impl Host {
         let extra = rare.and_then(|rare| Extra::of(rare));
         let evidence = rare.and_then(|rare| rare.evidence.as_ref());
         let cohort = self.cohort();
-        let declared = rare.and_then(|rare| rare.declared.as_ref());
+        let declared = rare.and_then(|rare| Some((rare.declared.as_ref()?, rare.is_by_rule)));
         let flags = u8::from(extra.is_some()) * HAS_EXTRA
             + u8::from(evidence.is_some()) * HAS_EVIDENCE
             + u8::from(cohort > 0) * HAS_COHORT
@@ -140,7 +140,7 @@ impl Host {
             bytes = postcard::to_extend(evidence, bytes).expect("every field serialises");
         }
         if let Some(declared) = declared {
-            bytes = postcard::to_extend(declared, bytes).expect("a text serialises");
+            bytes = postcard::to_extend(&declared, bytes).expect("a text serialises");
         }
         pack(self, bytes).expect("every field has a packed form")
     }
@@ -219,7 +219,7 @@ impl Host {
             (None, rest)
         };
         let (declared, rest) = if flags & HAS_DECLARED != 0 {
-            let read = postcard::take_from_bytes::<DeclaredLimits>(rest);
+            let read = postcard::take_from_bytes::<(DeclaredLimits, bool)>(rest);
             let (declared, rest) = read.map_err(RestoreError::Damaged)?;
             (Some(declared), rest)
         } else {
@@ -239,8 +239,9 @@ impl Host {
         if cohort > 0 {
             host.rare().cohort = cohort;
         }
-        if declared.is_some() {
-            host.rare().declared = declared;
+        if let Some((declared, is_by_rule)) = declared {
+            let rare = host.rare();
+            (rare.declared, rare.is_by_rule) = (Some(declared), is_by_rule);
         }
         if !host.plausible() {
             return Err(RestoreError::Damaged(postcard::Error::SerdeDeCustom));

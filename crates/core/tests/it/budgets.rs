@@ -184,6 +184,48 @@ fn bytes_are_charged_when_they_have_come() {
     assert!(matches!(windows[0].window(), LimitWindow::Rolling(_)));
 }
 
+/// Regression: the key of an account stayed at the start rate of an unknown host, 1/s.
+#[test]
+fn an_account_has_no_other_rate_than_its_limits() {
+    let config = Config::crawler();
+    let (mut host, mut now, mut left) = (Host::new(&config, at(1)), at(1), Vec::new());
+    host.follow_rule(now, Some(&limits("50/s")), &config);
+    let ask = Ask {
+        is_limit_only: true,
+        ..Ask::default()
+    };
+    while now < at(11) {
+        match host.request(now, ask, &config) {
+            Decision::Granted(grant) => {
+                left.push(grant.start);
+                host.release(now, grant.lease, 0, &config);
+            }
+            Decision::Wait(wait) => now = wait.at,
+        }
+    }
+    assert!(most(&left, Duration::from_secs(1)) <= 50);
+    assert!(left.len() >= 490, "{}", left.len());
+}
+
+#[test]
+fn limits_of_an_operator_come_before_those_of_a_rule() {
+    let config = Config::crawler();
+    let mut host = Host::new(&config, at(1));
+    let (rule, own) = (limits("50/s"), limits("1/h"));
+    host.follow_rule(at(1), Some(&rule), &config);
+    assert!(!host.is_new_rule(Some(&rule)));
+    host.declare(at(1), Some(own.clone()), &config);
+    host.follow_rule(at(1), Some(&rule), &config);
+    assert_eq!(host.own_limits(), Some(&own));
+    host.follow_rule(at(1), None, &config);
+    assert_eq!(host.own_limits(), Some(&own));
+    host.declare(at(1), None, &config);
+    host.follow_rule(at(1), Some(&rule), &config);
+    let host = Host::restore(&host.snapshot(), at(2), &config).expect("its own bytes");
+    assert_eq!(host.own_limits(), Some(&rule));
+    assert!(host.is_new_rule(None), "a rule that is gone");
+}
+
 fn tokens(amount: u64) -> UnitCosts {
     UnitCosts::new([("tokens", amount)]).expect("a unit")
 }
@@ -256,13 +298,13 @@ fn an_estimate_is_settled() {
 /// Estimates that are wrong by ten times either way still use nearly the whole quantity.
 #[test]
 fn wrong_estimates_use_the_tokens() {
-    let config = config(1_000.0, "500/min; 200k tokens/min");
+    let config = config(1_000.0, "1000/min; 200k tokens/min");
     let begin = at(1_795_000_000);
     let (mut host, mut now, mut rng) = (Host::new(&config, begin), begin, Rng::new(3));
     let mut used: Vec<(Timestamp, u64)> = Vec::new();
     let end = begin + HOUR;
     while now < end {
-        let truth = 400 + rng.next_u64() % 1_600;
+        let truth = 200 + rng.next_u64() % 400;
         let estimate = if rng.next_u64() % 2 == 0 {
             truth / 10
         } else {

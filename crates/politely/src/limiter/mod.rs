@@ -504,7 +504,7 @@ impl Limiter {
         let Ok(mut found) = self.0.registry.find_or_make(key, now) else {
             return Err(refuse(RefusalReason::Full, now + Duration::from_secs(1)));
         };
-        let entry = found.shard.get(found.slot);
+        let mut entry = found.shard.get(found.slot);
         let overtaking = |waiters: &Waiters| waiters.is_before(turn);
         if entry.waiters.as_deref().is_some_and(overtaking) {
             entry.stats.turned_away += 1;
@@ -514,6 +514,10 @@ impl Limiter {
         }
         match entry.host.request(now, ask, entry.config) {
             Decision::Granted(grant) => {
+                // The quantities that are left have to survive a kill.
+                if entry.host.has_spent() {
+                    entry.learned();
+                }
                 entry.stats.granted += u64::from(alone) * u64::from(grant.slots);
                 let shared = Arc::clone(found.shared);
                 Ok(permit(grant, entry.slot, entry.born, shared, alone))

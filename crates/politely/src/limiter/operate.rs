@@ -78,6 +78,32 @@ impl Limiter {
         })
     }
 
+    /// Declares the limits that a rule of a policy has for `key`; `None` if no rule has any. Call it
+    /// before each request: it changes nothing if the key has them.
+    ///
+    /// Limits of [`Limiter::set_limits`] stay.
+    ///
+    /// # Errors
+    /// There is no room for the key.
+    pub fn follow_rule(&self, key: &Key, limits: Option<&DeclaredLimits>) -> Result<(), Full> {
+        if let Some(elsewhere) = self.elsewhere() {
+            elsewhere.operate(key, Operation::Rule(limits.cloned()));
+            return Ok(());
+        }
+        let now = self.now();
+        if limits.is_none() && self.0.registry.find(key).is_none() {
+            return Ok(());
+        }
+        let mut found = self.0.registry.find_or_make(key, now)?;
+        let entry = found.entry();
+        if entry.host.is_new_rule(limits) {
+            change(entry, now, |now, entry| {
+                entry.host.follow_rule(now, limits, entry.config);
+            });
+        }
+        Ok(())
+    }
+
     /// Returns the limits that an operator declared for `key`, or `None` if those of all keys apply
     /// to it.
     ///

@@ -280,6 +280,8 @@ impl Elsewhere for Remote {
                     set => set.into(),
                 };
             }
+            // The coordinator has the rules.
+            Operation::Rule(_) => return,
             Operation::Declare(limits) => patch.limits = limits_change(limits.as_ref()),
             Operation::Hold(length, _) => {
                 let ms = u64::try_from(length.as_millis()).unwrap_or(HOLD_MAX_MS);

@@ -65,7 +65,6 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use politely_core::Timestamp;
 use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::config::Config;
 use politely_core::gate::LeaseId;
@@ -75,7 +74,7 @@ use politely_core::key::Key;
 use politely_store::{Event, Grant, HEARTBEAT_EVERY, Node, NodeId, NodeOptions, Ticket};
 use tokio::sync::{Notify, oneshot};
 
-use crate::asked::{AcquireError, Refusal, RefusalReason, Unsupported, alone, distinct, of_key};
+use crate::asked::{AcquireError, Refusal, Unsupported, alone, distinct, of_key};
 use crate::clock::Clock;
 use crate::elsewhere::{Elsewhere, Later, Operation};
 use crate::permit::Permit;
@@ -181,6 +180,13 @@ impl Shared {
         state.node.with_host(key, is_news).unwrap_or(true)
     }
 
+    /// Returns whether a rule changes `key`, as far as this process knows.
+    fn is_new_rule(&self, key: &Key, limits: Option<&DeclaredLimits>) -> bool {
+        let mut state = self.0.state.lock();
+        let is_new = |host: &mut Host| host.is_new_rule(limits);
+        (state.node.with_host(key, is_new)).unwrap_or(limits.is_some())
+    }
+
     async fn flushed(&self) {
         loop {
             let progress = self.0.progress.notified();
@@ -249,6 +255,8 @@ impl Elsewhere for Shared {
             Operation::CrawlDelay(delay) if !self.is_news(key, delay) => return,
             Operation::CrawlDelay(delay) => Event::CrawlDelay(delay),
             Operation::Set(numbers) => Event::Set(numbers),
+            Operation::Rule(limits) if !self.is_new_rule(key, limits.as_ref()) => return,
+            Operation::Rule(limits) => Event::Rule(limits),
             Operation::Declare(limits) => Event::Declare(limits),
             Operation::Hold(length, reason) => Event::Hold(length, reason),
             Operation::Unpark => Event::Unpark,

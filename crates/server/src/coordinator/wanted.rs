@@ -187,13 +187,13 @@ impl Coordinator {
     }
 
     fn keys_of(&self, asked: &Item) -> Result<SmallVec<[Key; 1]>, Quick> {
+        let mut named = None;
         let first = match (&asked.url, &asked.key) {
             (Some(url), None) => {
                 let url = Url::parse(url).map_err(|why| error("url", &why.to_string()))?;
-                self.0
-                    .key
-                    .key(&url, None, None)
-                    .map_err(|why| error("url", &why.to_string()))?
+                let key = self.0.key.key(&url, None, None);
+                named = Some(url);
+                key.map_err(|why| error("url", &why.to_string()))?
             }
             (None, Some(key)) => Key::parse(key).map_err(|why| error("key", &why.to_string()))?,
             (Some(_), Some(_)) => return Err(error("key", "there is a url as well").into()),
@@ -204,6 +204,7 @@ impl Coordinator {
         for also in &asked.also {
             keys.push(Key::parse(also).map_err(|why| error("also", &why.to_string()))?);
         }
+        self.apply_rules(named.as_ref(), &mut keys);
         Ok(keys)
     }
 }

@@ -93,3 +93,48 @@ async fn tokens_are_settled() {
     assert_eq!(error.field, "cost");
     assert!(error.detail.contains("1000 tokens/min"), "{}", error.detail);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_rule_gives_an_account_its_limits() {
+    let coordinator = coordinator(Config::crawler());
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("rules.toml");
+    let text = "[[rule]]\nmatch = [\"*.example\"]\naccount = \"team\"\nlimits = [\"2/min\"]\n";
+    std::fs::write(&file, text).unwrap();
+    assert_eq!(coordinator.load_policy(&file).unwrap(), 1);
+    assert_eq!(coordinator.policy_text(), text);
+    let worker = coordinator.worker("a");
+    let asked = |host: &str| Item {
+        url: Some(format!("https://{host}/")),
+        key: None,
+        ..item("", "")
+    };
+    // The two hosts share the account's limit.
+    for host in ["a.example", "b.example"] {
+        coordinator
+            .one(&worker, asked(host), AT_ONCE)
+            .await
+            .granted();
+    }
+    let (_, reason, _) = coordinator
+        .one(&worker, asked("c.example"), AT_ONCE)
+        .await
+        .wait();
+    assert_eq!(reason, "budget");
+    // A wrong policy leaves the old one in force, and a new one is written to the file.
+    assert!(coordinator.replace_policy("[[rule]]".to_owned()).is_err());
+    assert_eq!(coordinator.policy_text(), text);
+    let new = text.replace("2/min", "3/min");
+    assert_eq!(coordinator.replace_policy(new.clone()).unwrap(), 1);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), new);
+    coordinator
+        .one(&worker, asked("c.example"), AT_ONCE)
+        .await
+        .granted();
+    // Without the rule, the account is not asked.
+    coordinator.replace_policy(String::new()).unwrap();
+    coordinator
+        .one(&worker, asked("d.example"), AT_ONCE)
+        .await
+        .granted();
+}
