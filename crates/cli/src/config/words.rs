@@ -5,7 +5,7 @@ use std::sync::Arc;
 use clap::ValueEnum;
 use politely::core::config::Config;
 use politely::core::control::LawConfig;
-use politely::shared::Away;
+use politely::store::Away;
 use politely::{DeclaredLimits, OperatorNumbers};
 use serde::Deserialize;
 
