@@ -28,21 +28,25 @@ mod absent;
 mod admin;
 mod audit;
 mod change;
+mod cost;
 mod permits;
+mod policy;
 mod reports;
 mod whole;
 
 pub use admin::{
-    Apply, ConfigBody, ConfigPatch, Crawling, CrawlingPatch, Decision, Event, EventKind,
-    FleetStats, InForce, KeyDetail, KeyPage, KeyPatch, KeyRow, KeyState, KeysQuery, LawInForce,
-    Learned, NumberInForce, Outstanding, Point, SetBy, SortBy, StatsQuery, WorkerStats,
+    Apply, BudgetLeft, ConfigBody, ConfigPatch, Crawling, CrawlingPatch, Decision, Event,
+    EventKind, FleetStats, InForce, KeyDetail, KeyPage, KeyPatch, KeyRow, KeyState, KeysQuery,
+    LawInForce, Learned, NumberInForce, Outstanding, Point, SetBy, SortBy, StatsQuery, WorkerStats,
 };
 pub use audit::{AuditChange, AuditPage, AuditQuery};
 pub use change::Change;
+pub use cost::Cost;
 pub use permits::{
     Acquire, Acquired, Answer, Cancel, Cancelled, Error, Exchange, Exchanged, Grant, Item, Kind,
     Permits, Problem, RefusedCode, Renewed, RenewedPermit, Want,
 };
+pub use policy::PolicyBody;
 pub use reports::{
     ErrorKind, Heard, Meaning, Next, QuotaUnit, Report, Reported, Told, ToldAnswer, ToldQuota,
 };

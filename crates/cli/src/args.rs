@@ -5,10 +5,11 @@ use std::path::PathBuf;
 
 use clap::builder::TypedValueParser;
 use clap::{Args, Parser, Subcommand};
+use politely::DeclaredLimits;
 
 use crate::config::{Knobs, LawName, Profile, StoreAway};
 use crate::log::Form;
-use crate::units::{Span, number, whole};
+use crate::units::{RateText, Span, number, whole};
 
 /// Fetch pages from rate-limited hosts without losing one.
 #[derive(Debug, Parser)]
@@ -31,9 +32,38 @@ pub(crate) enum Command {
     Simulate(SimulateArgs),
     Serve(ServeArgs),
     Top(TopArgs),
+    Policy(PolicyArgs),
     State(StateArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
+}
+
+/// Check a policy file, or explain what it says about a URL.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exit codes:
+  0  done; for check: the file is a policy
+  1  check: the file is no policy
+  2  wrong usage, or a file that cannot be read")]
+pub(crate) struct PolicyArgs {
+    #[command(subcommand)]
+    pub(crate) command: PolicyCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyCommand {
+    /// Read all rules of FILE; an error names its line
+    Check {
+        /// The policy
+        file: PathBuf,
+    },
+    /// Print the rule that wins for a URL or a key, and its limits
+    Explain {
+        /// The policy
+        file: PathBuf,
+        /// `https://api.example.com/v1/items`, or a key such as `custom/team-7`
+        url: String,
+    },
 }
 
 /// Print the completions of a shell.
@@ -169,9 +199,16 @@ pub(crate) struct ServeArgs {
     /// How a key's limit is learned
     #[arg(long, value_enum, default_value_t = LawName::Discover)]
     pub(crate) law: LawName,
-    /// Maximum requests per second and key
-    #[arg(long, value_name = "RPS", value_parser = number, allow_negative_numbers = true)]
-    pub(crate) rate: Option<f64>,
+    /// Maximum requests per second and key; 5000/h is that many in any hour, evenly spread
+    #[arg(long, value_name = "RPS", allow_hyphen_values = true)]
+    pub(crate) rate: Option<RateText>,
+    /// Further limits of each key, which all hold: "10/s; 1000/day@UTC; 5MB/s; 100 concurrent"; a
+    /// new window starts full
+    #[arg(long, value_name = "N/TIME;…", allow_hyphen_values = true)]
+    pub(crate) limits: Option<DeclaredLimits>,
+    /// Take rules of limits from FILE (docs/reference/policy.md); SIGHUP reads it again
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
     /// Requests that a key may send at once after a pause
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub(crate) burst: Option<f64>,

@@ -35,6 +35,6 @@ mod tokens;
 mod unread;
 mod watch;
 
-pub use coordinator::{Coordinator, Settings, StartError};
+pub use coordinator::{Coordinator, PolicyRefused, Settings, StartError};
 pub use serve::{Caps, Certificate, Options, Reload, ServeError, Server};
 pub use tokens::{Role, Token, Tokens};

@@ -69,7 +69,7 @@ UNDO_TAKES_MAX = 2.0
 """Seconds in which a call that was given up returns the permits that it may have been granted."""
 
 T = TypeVar("T")
-Limits: TypeAlias = "dict[str, float | str | EllipsisType | None]"
+Limits: TypeAlias = "dict[str, float | str | Sequence[str] | EllipsisType | None]"
 Batch: TypeAlias = "tuple[list[tuple[PermitState, Outcome]], list[Json]]"
 """The reports of one call, as objects and as JSON."""
 
@@ -361,6 +361,8 @@ class Talk:
         # The URL of several departures may stand for several pages.
         if outcome.resource is None and permit.grant.slots == 1 and "://" in permit.target:
             outcome = replace(outcome, resource=permit.target)
+        if permit.used:
+            outcome = replace(outcome, used={**permit.used, **outcome.used})
         return outcome.body(permit.name, permit.slot, latency)
 
     def _heard(

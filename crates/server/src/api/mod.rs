@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `calls.rs` | acquire, report, exchange, renew, cancel |
 //! | `admin.rs` | keys, config, stats |
+//! | `policy.rs` | the policy |
 //! | `audit.rs` | the log of operators' changes |
 //! | `events.rs` | the stream of events |
 //! | `health.rs` | liveness, readiness, metrics |
@@ -19,6 +20,7 @@ mod events;
 mod gate;
 mod health;
 mod logins;
+mod policy;
 mod problem;
 mod waiting;
 
@@ -117,6 +119,7 @@ pub(crate) fn routes(
         .routes(routes!(admin::key, admin::patch_key))
         .routes(routes!(admin::config, admin::patch_config))
         .routes(routes!(admin::stats))
+        .routes(routes!(policy::policy, policy::put_policy))
         .routes(routes!(audit::changes))
         .routes(routes!(events::events))
         .routes(routes!(health::metrics))
