@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::{Batch, Store, StoreError, Table};
 
 /// The most bytes of journals. Opening reads them again, so this bounds the time of a restart.
-const JOURNAL_BYTES_MAX: u64 = 128 << 20;
+const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 /// The most bytes of one table in memory, until it is written as a sorted file.
 const MEMTABLE_BYTES_MAX: u64 = 16 << 20;
 
@@ -140,7 +140,7 @@ impl Store for EmbeddedStore {
     }
 }
 
-/// Returns the first key after all keys that begin with `prefix`, or `None` if no key is after them.
+/// Returns the first key after all keys that begin with `prefix`, or `None` if there is none.
 fn after(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
     let mut end = prefix[..=last].to_vec();

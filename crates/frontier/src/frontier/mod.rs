@@ -37,7 +37,7 @@ const EXPIRED_MAX: usize = 256;
 /// [`give_back`](Self::give_back) and [`extend`](Self::extend) are a worker's;
 /// [`block`](Self::block), [`delay`](Self::delay), [`pause`](Self::pause), [`purge`](Self::purge)
 /// and [`delete`](Self::delete) are an operator's; [`counts`](Self::counts),
-/// [`domains`](Self::domains) and [`page`](Self::page) only read. Every method that changes something
+/// [`domains`](Self::domains) and [`page`](Self::page) only read. A method that changes something
 /// takes the current time.
 ///
 /// When a method returns, its changes survive the end of the process. They survive a power failure

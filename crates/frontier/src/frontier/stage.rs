@@ -13,7 +13,7 @@ use crate::{
     Answer, Batch, CrawlName, Date, FrontierError, Moment, Priority, Store, StoreError, Table,
 };
 
-/// The most pages of a domain whose hashes collide. The hash is seeded, so nobody can aim at it.
+/// The most pages of a domain whose hashes collide. A caller does not know the seed.
 pub(super) const PROBES_MAX: u64 = 8;
 
 /// The changes of one call, before they are committed.

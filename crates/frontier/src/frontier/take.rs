@@ -38,8 +38,8 @@ struct Selection {
 type DuePages = (Vec<(QueueRow, Priority)>, Option<QueueRow>);
 
 impl<S: Store> Frontier<S> {
-    /// Hands out the domain that is next, with its first pages, or `None` if no domain may be handed
-    /// out now. [`Frontier::wake`] then returns how long to wait.
+    /// Hands out the domain that is next, with its first pages. Returns `None` if no domain may be
+    /// handed out now; [`Frontier::wake`] then returns how long to wait.
     ///
     /// # Errors
     /// Fails for an unknown crawl, for too many units, and if the storage fails.

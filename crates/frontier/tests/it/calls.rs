@@ -86,7 +86,7 @@ fn the_words_of_a_stale_owner_are_refused() {
     put(&mut frontier, &[A], 0);
     let old = take_at(&mut frontier, 1, 0).unwrap();
     let is_stale = |result: Result<_, FrontierError>| matches!(result, Err(FrontierError::Stale(token)) if token == old.token);
-    // The lease is over at its end, also if nobody took the page since.
+    // The lease is over at its end, even if the page was not taken since.
     assert!(is_stale(
         frontier.give_back(done(old.token, &[A]), moment(60))
     ));

@@ -167,7 +167,7 @@ impl World {
         self.frontier = Frontier::open(store, self.settings.clone(), 4, self.now).unwrap();
     }
 
-    /// Returns the result of a call, or `None` if the storage failed; the process then starts again.
+    /// Returns the result of a call. If the storage failed, the process starts again.
     fn result<T>(&mut self, result: Result<T, FrontierError>) -> Option<Result<T, FrontierError>> {
         if let Err(FrontierError::Store(_) | FrontierError::Closed) = result {
             self.restart();
