@@ -5,6 +5,7 @@
 //! fails, it is in doubt whether the batch is in it. The frontier then refuses all further calls,
 //! and opening it again reads the truth.
 
+mod fronts;
 mod give_back;
 mod look;
 mod open;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 use politely_core::{Rng, Timestamp};
 
+use self::fronts::Fronts;
 pub use self::look::{DomainStatus, PageStatus};
 use self::serial::Serial;
 use self::stage::Stage;
@@ -48,6 +50,7 @@ pub struct Frontier<S> {
     settings: Settings,
     schedule: Schedule,
     units: Units,
+    fronts: Fronts,
     crawls: BTreeMap<CrawlName, CrawlId>,
     serial: Serial,
     /// The next id of a domain or a queue.

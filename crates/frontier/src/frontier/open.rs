@@ -6,6 +6,7 @@ use std::time::Duration;
 use politely_core::{Rng, Timestamp};
 
 use super::Frontier;
+use super::fronts::Fronts;
 use super::serial::Serial;
 use crate::rows::{self, CrawlId, CrawlRow, DomainId, DomainRow, UnitRow, VERSION};
 use crate::schedule::{Crawl, Domain, Orders, Schedule};
@@ -28,6 +29,7 @@ impl<S: Store> Frontier<S> {
         let mut frontier = Self {
             schedule: Schedule::new(settings.owners_max),
             units: Units::default(),
+            fronts: Fronts::default(),
             crawls: BTreeMap::new(),
             serial: Serial::open(&store)?,
             next_id: next(&store, b"i")?,

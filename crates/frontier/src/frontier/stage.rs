@@ -128,6 +128,7 @@ impl<S: Store> Frontier<S> {
             domain.add_ready(page.priority);
             let row = QueueRow::ready(page.priority, self.serial.take(), hash);
             stage.batch.put(Table::Queue, row.key(queue), []);
+            self.fronts.add(id, row);
         }
         let (form, rest) = UrlForm::split(&page.url, name);
         let row = PageRow {

@@ -170,19 +170,32 @@ impl<S: Store> Frontier<S> {
         let mut rows = self.promote(batch, domain, now)?;
         let mut found = Vec::new();
         let mut error = None;
+        let mut first = None;
         let prefix = domain.queue.0.to_be_bytes();
+        let front = self.fronts.find(id);
+        let from = front.map_or_else(|| prefix.to_vec(), |front| front.key(domain.queue));
         self.store
-            .scan(Table::Queue, &prefix, &prefix, &mut |key, _| {
+            .scan(Table::Queue, &prefix, &from, &mut |key, _| {
                 match QueueRow::of_key(key) {
                     Ok(row) if row.is_dated() => return false,
-                    Ok(row) if leased.contains(&row) => {}
-                    Ok(row) => found.push(row),
+                    Ok(row) => {
+                        first = first.or(Some(row));
+                        if !leased.contains(&row) {
+                            found.push(row);
+                        }
+                    }
                     Err(why) => error = Some(why),
                 }
                 error.is_none() && found.len() <= most
             })?;
         if let Some(error) = error {
             return Err(error);
+        }
+        if let Some(first) = first {
+            self.fronts.set(id, first);
+        }
+        for row in &rows {
+            self.fronts.add(id, *row);
         }
         rows.extend(found);
         rows.sort_unstable();
@@ -225,10 +238,12 @@ impl<S: Store> Frontier<S> {
         }
         let mut error = None;
         let prefix = rows::dated_prefix(domain.queue);
+        // No page is before this one. The entries before it were deleted.
+        let from = QueueRow::dated(domain.dated_first, 0).key(domain.queue);
         self.store.scan(
             Table::Queue,
             &prefix,
-            &prefix,
+            &from,
             &mut |key, value| match QueueRow::of_key(key) {
                 Ok(row) if row.due() <= now.date && due.len() < PROMOTED_MAX => {
                     let level = value.first().copied().unwrap_or_default();
@@ -258,8 +273,9 @@ impl<S: Store> Frontier<S> {
         })
     }
 
-    /// Ends all units of a domain.
+    /// Ends all units of a domain, and forgets where its queue begins.
     pub(super) fn end_units(&mut self, batch: &mut Batch, id: DomainId) {
+        self.fronts.remove(id);
         let tokens: Vec<_> = self.units.of_domain(id).map(|(token, _)| token).collect();
         for token in tokens {
             batch.remove(Table::Control, rows::unit_key(token));
