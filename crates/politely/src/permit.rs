@@ -167,9 +167,9 @@ pub(crate) struct Departure {
     // The fields of `Unused` stand here one by one. As a struct they would take more room.
     cost: u16,
     bytes: u64,
-    /// The request may have left, so its token stays spent.
+    /// Whether the request may have left. Its token then stays spent.
     pub(crate) sent: bool,
-    /// All keys granted it, so it counts in the statistics of the first key.
+    /// Whether all keys granted the permit. It then counts in the statistics of the first key.
     pub(crate) given: bool,
 }
 

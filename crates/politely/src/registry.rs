@@ -86,7 +86,8 @@ pub(crate) struct Shard {
 /// The configuration of one key.
 struct Own {
     config: Arc<Config>,
-    /// It was the configuration of all keys before a change that applied to new keys only.
+    /// Whether this was the configuration of all keys before a change that applied to new keys
+    /// only.
     is_former: bool,
 }
 
@@ -97,11 +98,11 @@ pub(crate) struct Slot {
     pub(crate) host: Host,
     pub(crate) born: Birth,
     pub(crate) waiters: Option<Box<Waiters>>,
-    /// The key has a configuration of its own.
+    /// Whether the key has its own configuration.
     own: bool,
-    /// Nothing was learned since the last snapshot.
+    /// Whether nothing was learned since the last snapshot.
     pub(crate) saved: bool,
-    /// The slot is on the shard's list of learned slots.
+    /// Whether the slot is on the shard's list of learned slots.
     listed: bool,
 }
 

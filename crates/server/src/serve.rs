@@ -85,6 +85,8 @@ pub struct Options {
     pub token: Option<Tokens>,
     /// The certificate for TLS. Without it the server speaks plain HTTP.
     pub certificate: Option<Certificate>,
+    /// The commit of the program, for `politely_build_info` in `/metrics`.
+    pub commit: &'static str,
 }
 
 /// Why a server cannot start.
@@ -160,8 +162,9 @@ impl Server {
             .map_err(|why| ServeError::Bind(bind, why))?;
         crate::watch::install();
         let caps = Caps::default();
+        let gate = api::routes(coordinator.clone(), access, caps.waiting, options.commit);
         Ok(Self {
-            gate: Arc::new(api::routes(coordinator.clone(), access, caps.waiting)),
+            gate: Arc::new(gate),
             listener,
             address,
             tls,

@@ -1,4 +1,5 @@
-//! Secrets of `politely serve`: token files, their reload, the engine's password, the state folder.
+//! Tests of the secrets of `politely serve`: token files and their reload, the engine's password,
+//! the state directory.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

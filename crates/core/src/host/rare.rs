@@ -112,7 +112,7 @@ impl Rare {
     /// Returns whether this request is the probe of the breaker or of the quarantine.
     ///
     /// # Errors
-    /// When to ask again, and which of the two is shut.
+    /// When to ask again, and which of the two is open.
     pub(super) fn check(&self, now: Timestamp) -> Result<bool, (Timestamp, Reason)> {
         let quarantine = self
             .quarantine

@@ -15,7 +15,7 @@ use crate::pack::{pack, unpack};
 const VERSION: u8 = 5;
 /// The same layout after the parts that few keys have: a byte of flags, [`Extra`], [`Evidence`].
 const VERSION_EXTENDED: u8 = 6;
-/// Flag: [`Extra`] is present. The next one says the same of [`Evidence`].
+/// Flag: [`Extra`] is present. The next flag is for [`Evidence`].
 const HAS_EXTRA: u8 = 1;
 const HAS_EVIDENCE: u8 = 2;
 

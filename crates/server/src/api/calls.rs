@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
-use politely::wire::{
+use politely_api::wire::{
     Acquire, Acquired, Cancel, Cancelled, Error, Exchange, Exchanged, ITEMS_MAX, Item, NAME_MAX,
     Permits, Problem, Renewed, Report, Reported, Told, ToldAnswer, WAIT_MAX_MS, Want,
 };

@@ -17,8 +17,8 @@ use futures_util::{FutureExt, StreamExt};
 use politely::core::Timestamp;
 use politely::core::gate::grace;
 use politely::core::key::Key;
-use politely::wire::{self, Answer, Item, RefusedCode, Want};
 use politely::{AcquireError, Permit, Reason, Refusal, RefusalReason, Turn};
+use politely_api::wire::{self, Answer, Item, RefusedCode, Want};
 
 use super::Coordinator;
 use super::keep::Leaving;
@@ -29,8 +29,8 @@ use super::wanted::{Quick, Wanted};
 use super::wishes::Claim;
 use crate::watch::Worker;
 
-/// The most items that wait at a time, over all calls. Each needs about 2 KB. Beyond the cap,
-/// callers are told when to retry.
+/// The most items that wait at a time, over all calls. Each needs about 2 KB. Beyond the cap, the
+/// answer is a time to retry.
 const WAITING_MAX: usize = 1 << 18;
 /// The time for the engine to answer. After that it counts as unavailable.
 pub(super) const ENGINE_TIME: Duration = Duration::from_secs(1);
@@ -300,10 +300,6 @@ impl Call<'_> {
         let name = inner.signer.sign(self.worker.name(), name);
         let wish = wanted.claim.as_ref().map_or(0, Claim::wish);
         let key = &wanted.keys[0];
-        if let Some(delay) = wanted.crawl_delay {
-            // This cannot fail, because the key exists: it has just granted a permit.
-            let _ = inner.limiter.crawl_delay(key, delay);
-        }
         for (i, permit) in permit.split().enumerate() {
             let number = Number(number.0 + i as u64);
             let start = permit.start().max(now);
@@ -318,6 +314,7 @@ impl Call<'_> {
                 until: start + lease,
                 interval,
                 slots,
+                resource: wanted.resource.filter(|_| slots == 1),
             };
             inner.permits.put(number, out);
             self.granted.push(Leaving {

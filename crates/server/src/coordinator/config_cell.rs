@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use politely::cells::{Engine, EngineError, Version, Write, Written};
-use politely::wire::{ConfigPatch, EventKind};
+use politely_api::wire::{ConfigPatch, EventKind};
 use serde::{Deserialize, Serialize};
 
 use super::Coordinator;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use politely::core::Timestamp;
 use politely::core::host::Host;
 use politely::core::key::Key;
-use politely::wire::{self, Answer, ConfigPatch};
+use politely_api::wire::{self, Answer, ConfigPatch};
 
 use super::names::Number;
 use super::operate::NotSet;
@@ -27,8 +27,8 @@ const KEEP_EVERY: Duration = Duration::from_millis(500);
 /// The time for the last writes into an engine's cells.
 const WRITTEN: Duration = Duration::from_secs(2);
 
-/// The time for the engine to confirm a change. After that the caller is told that the change may
-/// be lost.
+/// The time for the engine to confirm a change. After that, the answer says that the change may be
+/// lost.
 const CONFIRMED: Duration = Duration::from_secs(2);
 
 /// The retry time of a caller whose permit could not be written to disk, in milliseconds.
@@ -196,6 +196,7 @@ impl Coordinator {
                 until: start + lease,
                 interval: Duration::ZERO,
                 slots: 1,
+                resource: None,
             };
             self.0.permits.put(number, out);
         }

@@ -37,8 +37,8 @@ use politely::core::key::{Key, KeyKind};
 use politely::core::retry::{BudgetRule, Policy};
 use politely::core::signal::Classifier;
 use politely::shared::Away;
-use politely::wire::ConfigPatch;
 use politely::{Budgets, Clock, Limiter};
+use politely_api::wire::ConfigPatch;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -151,7 +151,7 @@ impl Coordinator {
     /// # Errors
     /// A setting is invalid.
     pub fn new(settings: Settings) -> Result<Self, StartError> {
-        // Without a store, starts are not counted. The second of the start takes the place of the
+        // Without a store, starts are not counted. The time of the start, in seconds, replaces the
         // count, so that permit names differ between runs.
         let boot = settings.clock.now().as_micros() / 1_000_000 % (1 << 23);
         let limiter = limiter(&settings).build()?;

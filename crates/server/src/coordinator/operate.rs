@@ -10,11 +10,11 @@ use politely::core::control::{LawChoice, LawConfig, UnknownLaw};
 use politely::core::gate::HoldReason;
 use politely::core::host::Source;
 use politely::core::key::Key;
-use politely::wire::{
+use politely::{Explanation, OperatorNumbers};
+use politely_api::wire::{
     self, Apply, Cancelled, Change, ConfigBody, ConfigPatch, Crawling, CrawlingPatch, EventKind,
     KeyPatch, LawInForce, NumberInForce, Outstanding, Renewed, RenewedPermit, SetBy,
 };
-use politely::{Explanation, OperatorNumbers};
 
 use super::names::Number;
 use super::permits::Entry;
@@ -321,9 +321,16 @@ impl Coordinator {
 
     /// Returns the share of requested items that were granted at once.
     pub(crate) fn hit_rate(&self) -> f64 {
-        let at_once = self.0.at_once.load(Ordering::Relaxed) as f64;
-        let asked = self.0.asked.load(Ordering::Relaxed) as f64;
-        if asked > 0.0 { at_once / asked } else { 1.0 }
+        match self.hits() {
+            (_, 0) => 1.0,
+            (at_once, requested) => at_once as f64 / requested as f64,
+        }
+    }
+
+    /// Returns the number of items that were granted at once, and of all requested items.
+    pub(crate) fn hits(&self) -> (u64, u64) {
+        let at_once = self.0.at_once.load(Ordering::Relaxed);
+        (at_once, self.0.asked.load(Ordering::Relaxed))
     }
 
     /// Returns the granted permits of `key` that have not ended, at most 100.
@@ -498,7 +505,7 @@ pub(crate) enum NotSet {
     Wrong(wire::Error),
     /// The change was not made, because it could not have been kept.
     Refused(String),
-    /// The change may be in force, and may be lost.
+    /// The change may be in force, but it was not confirmed and may be lost.
     Unkept(String),
 }
 

@@ -52,13 +52,13 @@ enum State {
 
 /// The state of a request when it is called again.
 pub(crate) enum Known<'a> {
-    /// It must wait, in the queue at this arrival.
+    /// The request is not granted. It waits in the queue at this arrival.
     Wanted(Claim<'a>, Turn),
-    /// Another call waits for it.
+    /// Another call waits for the request.
     AskedTwice,
-    /// It was granted.
+    /// The request was granted.
     Granted(Number),
-    /// Its caller cancelled it.
+    /// The caller cancelled the request.
     Cancelled,
     /// The id stands for another item.
     OtherItem,
@@ -66,11 +66,11 @@ pub(crate) enum Known<'a> {
 
 /// The state of a request before it was cancelled.
 pub(crate) enum GivenUp {
-    /// It had a permit.
+    /// The request had a permit.
     Granted(Number),
-    /// It had no permit.
+    /// The request had no permit.
     Asked,
-    /// It was unknown, or cancelled before.
+    /// The request was unknown, or cancelled before.
     Unknown,
 }
 

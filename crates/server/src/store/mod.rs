@@ -132,7 +132,7 @@ pub enum OpenError {
     /// A file of this folder is damaged, empty or missing.
     #[error("{}: {why}; {advice}", path.display())]
     Damaged {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The damage.
         why: String,

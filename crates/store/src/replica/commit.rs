@@ -111,7 +111,7 @@ pub(super) struct WritePace {
     failures: u32,
     /// The local time since when the present batch is tried.
     pub(super) tried_since: Option<Timestamp>,
-    /// The present batch has met the write of another node.
+    /// Whether the present batch has met the write of another node.
     has_conflicted: bool,
 }
 

@@ -199,7 +199,12 @@ impl Replica {
         context: &NodeContext,
         moment: Moment,
     ) -> Option<Vec<PendingGrant>> {
-        if self.queue.len() > BATCH || self.queue.asks().any(|ask| ask.bytes > 0) {
+        if self.queue.len() > BATCH
+            || self
+                .queue
+                .asks()
+                .any(|ask| ask.bytes > 0 || ask.crawl_delay.is_some())
+        {
             return None;
         }
         let asks = self.queue.asks();

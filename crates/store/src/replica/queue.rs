@@ -13,7 +13,7 @@ use crate::node::{NodeContext, Ticket};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiter {
     pub(crate) ask: Ask,
-    /// The caller wants an answer as soon as one is known, be it a refusal.
+    /// Whether the caller wants the first answer that is known, even if it is a refusal.
     pub(crate) once: bool,
 }
 
@@ -21,11 +21,11 @@ pub(crate) struct Waiter {
 #[derive(Default)]
 pub(super) struct WaitQueue {
     waiters: BTreeMap<(Arrival, Ticket), Waiter>,
-    /// A caller wants an answer, and the known state is too old to give one.
+    /// Whether a caller wants an answer and the known state is too old to give one.
     pub(super) needs_read: bool,
     /// The local time since when the nodes before this one in line could have been served.
     pub(super) open_since: Option<Timestamp>,
-    /// Another node has written since this node was last served.
+    /// Whether another node has written since this node was last served.
     pub(super) is_contended: bool,
 }
 

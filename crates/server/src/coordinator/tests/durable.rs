@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use politely::wire::{Change, ConfigPatch, CrawlingPatch};
+use politely_api::wire::{Change, ConfigPatch, CrawlingPatch};
 
 use super::super::operate::NotSet;
 use super::*;

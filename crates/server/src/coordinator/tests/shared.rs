@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use parking_lot::Mutex;
 use politely::cells::{Engine, EngineError, Heartbeat, Memory, OnNotice, Pending, Write, Written};
 use politely::shared::Away;
-use politely::wire::{Change, ConfigPatch, CrawlingPatch};
+use politely_api::wire::{Change, ConfigPatch, CrawlingPatch};
 
 use super::super::operate::NotSet;
 use super::*;
@@ -184,6 +184,30 @@ async fn a_retry_after_waits_for_the_engine_or_says_that_it_did_not() {
     assert_eq!(other.refresh(&held).await, Ok(true));
     let wait = other.explain("false.example").unwrap().wait.unwrap();
     assert!(wait.at.since(other.now()) > Duration::from_secs(500));
+}
+
+/// Each coordinator learns of the other's grant when its own write to the engine conflicts.
+#[tokio::test]
+async fn a_crawl_delay_that_two_read_separates_their_requests() {
+    const PAUSE_MS: u64 = 300;
+    let town = Town::new();
+    let coordinators = [town.coordinator().await, town.coordinator().await];
+    let starts = coordinators.each_ref().map(|coordinator| async move {
+        let worker = coordinator.worker("w");
+        let item = Item {
+            crawl_delay_ms: Some(PAUSE_MS),
+            ..item("h.example", "")
+        };
+        let long = Duration::from_secs(30);
+        let grant = coordinator.one(&worker, item, long).await.granted();
+        let start = coordinator.now() + Duration::from_millis(grant.start_in_ms);
+        tokio::time::sleep(start.since(coordinator.now())).await;
+        coordinator.tell(&worker, &told(&grant));
+        start
+    });
+    let starts = futures_util::future::join_all(starts).await;
+    let gap = starts[0].since(starts[1]) + starts[1].since(starts[0]);
+    assert!(gap >= Duration::from_millis(PAUSE_MS), "{gap:?}");
 }
 
 #[tokio::test]

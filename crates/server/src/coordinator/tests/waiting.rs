@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use politely::core::config::Config;
-use politely::wire::{Answer, Item, Told, Want};
+use politely_api::wire::{Answer, Item, Told, Want};
 
 use super::{AT_ONCE, Unwrapped, coordinator, item, told};
 
