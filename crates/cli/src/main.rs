@@ -13,6 +13,7 @@ mod config;
 mod demo;
 mod exit;
 mod fetch;
+mod frontier;
 mod log;
 mod manual;
 mod serve;
@@ -62,6 +63,7 @@ fn main() -> std::process::ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Top(args) => top::run(&args),
         Command::State(args) => state::run(&args),
+        Command::Frontier(args) => frontier::run(&args),
         Command::Completions(args) => manual::print_completions(&args),
         Command::Man(args) => manual::print_pages(&args),
     };

@@ -9,7 +9,8 @@ use politely::core::key::KeyKind;
 use politely::{Limiter, OperatorNumbers};
 use politely_server::store::Store;
 use politely_server::{
-    Caps, Certificate, Coordinator, Options, Reload, Server, Settings, Token, Tokens,
+    Caps, Certificate, Coordinator, FrontierService, FrontierSettings, Options, Reload, Server,
+    Settings, Token, Tokens,
 };
 
 use crate::args::{ServeArgs, ServedKey};
@@ -23,10 +24,12 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
     let settings = settings(args)?;
-    let options = Options {
+    let key = settings.key;
+    let mut options = Options {
         bind: args.bind,
         token: tokens(args.token_file.as_deref())?,
         certificate: certificate(args),
+        frontier: None,
         commit: crate::build::COMMIT,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -54,6 +57,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         }
     };
     let coordinator = coordinator.map_err(|why| Wrong(why.to_string()))?;
+    options.frontier = frontier(args, key, &coordinator)?;
     let secure = options.certificate.is_some();
     let limiter = coordinator.limiter().clone();
     runtime.block_on(async {
@@ -197,6 +201,24 @@ fn certificate(args: &ServeArgs) -> Option<Certificate> {
         chain: args.tls_cert.clone()?,
         key: args.tls_key.clone()?,
     })
+}
+
+/// Opens the frontier, if there is one.
+fn frontier(
+    args: &ServeArgs,
+    kind: KeyKind,
+    coordinator: &Coordinator,
+) -> Result<Option<FrontierService>, Wrong> {
+    let Some(folder) = &args.frontier else {
+        return Ok(None);
+    };
+    let settings = FrontierSettings {
+        spacing: args.frontier_spacing.unwrap_or_default(),
+        kind,
+        ..FrontierSettings::default()
+    };
+    let opened = FrontierService::open(folder, settings, coordinator);
+    opened.map(Some).map_err(|why| Wrong(why.to_string()))
 }
 
 /// Returns the folder for states, or `None` with `--memory`.

@@ -55,6 +55,8 @@ pub struct NewPage {
     pub due: Option<Date>,
     /// Data of the caller, at most 16 KiB. It comes back with the page.
     pub metadata: Vec<u8>,
+    /// Whether the page was visited elsewhere. It then becomes known and is never handed out.
+    pub is_finished: bool,
 }
 
 impl NewPage {
@@ -107,6 +109,7 @@ pub(crate) struct ValidPage {
     pub(crate) priority: Priority,
     pub(crate) due: Option<Date>,
     pub(crate) metadata: Vec<u8>,
+    pub(crate) is_finished: bool,
 }
 
 impl ValidPage {
@@ -128,6 +131,7 @@ impl ValidPage {
             priority: page.priority,
             due: page.due,
             metadata: page.metadata,
+            is_finished: page.is_finished,
         })
     }
 }

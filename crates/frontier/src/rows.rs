@@ -85,6 +85,23 @@ pub(crate) struct Visit {
     pub(crate) status: u16,
     /// The date of the next visit, if there is to be one.
     pub(crate) again: Option<Date>,
+    /// Attempts that failed since the last visit that did not.
+    pub(crate) attempts: u16,
+    /// How many of these attempts the host refused.
+    pub(crate) refusals: u16,
+}
+
+impl Visit {
+    /// Returns the visit of a page that was visited before the frontier knew it.
+    pub(crate) const fn elsewhere(at: Date) -> Self {
+        Self {
+            at,
+            status: 0,
+            again: None,
+            attempts: 0,
+            refusals: 0,
+        }
+    }
 }
 
 /// The part of a URL that a [`PageRow`] leaves out, because the domain's name has it.

@@ -53,6 +53,10 @@ pub struct TakenPage {
     pub priority: Priority,
     /// Data of the caller that added the page.
     pub metadata: Vec<u8>,
+    /// Attempts that failed since the last visit that did not.
+    pub attempts: u16,
+    /// How many of these attempts the host refused.
+    pub refusals: u16,
 }
 
 /// Everything that an owner says about its unit.
@@ -101,6 +105,13 @@ pub enum Next {
     Never,
     /// The page is handed out again from this date on.
     At(Date),
+    /// The attempt failed. The page is handed out again from this date on.
+    Retry {
+        /// The date.
+        at: Date,
+        /// Whether the host refused the request.
+        is_refused: bool,
+    },
     /// The page was not visited. It is handed out again in its old place.
     Unvisited,
 }

@@ -31,6 +31,7 @@ use self::progress::Progress;
 use self::refusal::Refusals;
 use crate::api::{self, Gate};
 use crate::coordinator::Coordinator;
+use crate::frontier::FrontierService;
 use crate::often::Often;
 use crate::tally::{self, Tally};
 use crate::tokens::Tokens;
@@ -85,6 +86,8 @@ pub struct Options {
     pub token: Option<Tokens>,
     /// The certificate for TLS. Without it the server speaks plain HTTP.
     pub certificate: Option<Certificate>,
+    /// The frontier. Without it the calls of `/api/v1/frontier` are answered 404.
+    pub frontier: Option<FrontierService>,
     /// The commit of the program, for `politely_build_info` in `/metrics`.
     pub commit: &'static str,
 }
@@ -120,6 +123,7 @@ pub struct Server {
     address: SocketAddr,
     tls: Option<TlsAcceptor>,
     coordinator: Coordinator,
+    frontier: Option<FrontierService>,
     gate: Arc<Gate>,
     caps: Caps,
 }
@@ -162,13 +166,21 @@ impl Server {
             .map_err(|why| ServeError::Bind(bind, why))?;
         crate::watch::install();
         let caps = Caps::default();
-        let gate = api::routes(coordinator.clone(), access, caps.waiting, options.commit);
+        let frontier = options.frontier;
+        let gate = api::routes(
+            coordinator.clone(),
+            access,
+            frontier.clone(),
+            caps.waiting,
+            options.commit,
+        );
         Ok(Self {
             gate: Arc::new(gate),
             listener,
             address,
             tls,
             coordinator,
+            frontier,
             caps,
         })
     }
@@ -197,6 +209,8 @@ impl Server {
     /// Returns whether everything was saved. The log says why not.
     pub async fn run(self, end: impl Future<Output = ()>) -> bool {
         let tending = tokio::spawn(self.coordinator.clone().tend());
+        let frontier_tending =
+            (self.frontier.clone()).map(|frontier| tokio::spawn(frontier.tend()));
         let graceful = GracefulShutdown::new();
         let (peers, all) = (
             Tally::new(self.caps.peer_connections),
@@ -243,7 +257,14 @@ impl Server {
         self.coordinator.close();
         let _ = tokio::time::timeout(FINISH_TIME, graceful.shutdown()).await;
         tending.abort();
-        self.coordinator.save().await
+        let is_saved = match (&self.frontier, frontier_tending) {
+            (Some(frontier), Some(tending)) => {
+                tending.abort();
+                frontier.save().await
+            }
+            _ => true,
+        };
+        self.coordinator.save().await && is_saved
     }
 }
 

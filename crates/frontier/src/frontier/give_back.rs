@@ -17,6 +17,23 @@ struct Reported {
     next: Next,
 }
 
+impl Reported {
+    /// Returns the failed attempts since the last visit that did not fail, and how many of them the
+    /// host refused.
+    fn failures(&self) -> (u16, u16) {
+        let Next::Retry { is_refused, .. } = self.next else {
+            return (0, 0);
+        };
+        let before = self
+            .page
+            .visit
+            .map(|visit| (visit.attempts, visit.refusals));
+        let (attempts, refusals) = before.unwrap_or_default();
+        let refusals = refusals.saturating_add(u16::from(is_refused));
+        (attempts.saturating_add(1), refusals)
+    }
+}
+
 impl<S: Store> Frontier<S> {
     /// Accepts the words of an owner: outcomes, found pages, and what becomes of the unit.
     ///
@@ -159,7 +176,7 @@ impl<S: Store> Frontier<S> {
                     continue;
                 }
                 Next::Never => None,
-                Next::At(date) => Some(date),
+                Next::At(date) | Next::Retry { at: date, .. } => Some(date),
             };
             stage
                 .batch
@@ -170,10 +187,13 @@ impl<S: Store> Frontier<S> {
                 put_dated(&mut stage.batch, domain.queue, date, hash, priority);
                 domain.add_dated(date);
             }
+            let (attempts, refusals) = report.failures();
             let visit = Some(Visit {
                 at: now.date,
                 status: report.status,
                 again,
+                attempts,
+                refusals,
             });
             let page = PageRow {
                 visit,

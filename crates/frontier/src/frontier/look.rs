@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Frontier;
 use crate::page::{ValidPage, canonical};
-use crate::rows::{self, DomainId};
+use crate::rows::{self, DomainId, PageRow};
 use crate::{
     Counts, CrawlName, Date, FrontierError, Moment, NewPage, Store, StoreError, Table, Token,
 };
@@ -50,6 +50,23 @@ impl<S: Store> Frontier<S> {
     pub fn crawls(&self) -> impl Iterator<Item = (&CrawlName, Counts, bool)> {
         let crawls = self.schedule.crawls().values();
         crawls.map(|crawl| (&crawl.name, crawl.counts, crawl.is_paused))
+    }
+
+    /// Returns the number of live units of work.
+    pub fn units_len(&self) -> usize {
+        self.units.len()
+    }
+
+    /// Returns the crawl of a unit that has not expired.
+    pub fn crawl_of(&self, token: Token, now: Moment) -> Option<&CrawlName> {
+        let held = self.units.live(token, self.normalize(now).at)?;
+        let domain = self.schedule.domain(held.domain)?;
+        Some(&self.schedule.crawls().get(&domain.crawl)?.name)
+    }
+
+    /// Returns whether the storage failed, so that every call fails.
+    pub const fn is_closed(&self) -> bool {
+        self.is_closed
     }
 
     /// Returns the numbers of a crawl.
@@ -126,6 +143,40 @@ impl<S: Store> Frontier<S> {
         Ok(self.page_status(id, name, &page.url)?)
     }
 
+    /// Returns at most `most` pages of a domain, visited or not, in the order of their hashes, and
+    /// the hash of each. `after` is the hash after which the list begins.
+    ///
+    /// # Errors
+    /// Fails for an unknown crawl or domain, and if the storage fails.
+    pub fn pages(
+        &self,
+        crawl: &CrawlName,
+        domain: &str,
+        after: Option<u64>,
+        most: usize,
+    ) -> Result<Vec<(u64, PageStatus)>, FrontierError> {
+        let id = self.find_domain(crawl, domain)?;
+        let prefix = id.0.to_be_bytes();
+        let from = match after {
+            None => rows::page_key(id, 0),
+            Some(u64::MAX) => return Ok(Vec::new()),
+            Some(hash) => rows::page_key(id, hash + 1),
+        };
+        let mut found = Vec::new();
+        if most > 0 {
+            self.store
+                .scan(Table::Pages, &prefix, &from, &mut |key, row| {
+                    found.push((rows::number(&key[prefix.len()..]), row.to_vec()));
+                    found.len() < most
+                })?;
+        }
+        let page = |(hash, row): (u64, Vec<u8>)| {
+            let row = rows::decode("pages", &row)?;
+            Ok((hash, self.page_found(id, domain, hash, row)))
+        };
+        found.into_iter().map(page).collect()
+    }
+
     fn status(&self, id: DomainId, name: String, now: Moment) -> Option<DomainStatus> {
         let domain = self.schedule.domain(id)?;
         let orders = self.schedule.orders(id);
@@ -153,18 +204,22 @@ impl<S: Store> Frontier<S> {
             if row.form.join(name, &row.url) != url {
                 continue;
             }
-            let mut units = self.units.of_domain(id);
-            let leased = units.find(|(_, held)| held.pages.iter().any(|page| page.hash == hash));
-            return Ok(Some(PageStatus {
-                url: url.to_owned(),
-                domain: name.to_owned(),
-                leased: leased.map(|(token, _)| token),
-                visited: row.visit.map(|visit| visit.at),
-                status: row.visit.map(|visit| visit.status),
-                again: row.visit.and_then(|visit| visit.again),
-                metadata: row.metadata,
-            }));
+            return Ok(Some(self.page_found(id, name, hash, row)));
         }
         Ok(None)
+    }
+
+    fn page_found(&self, id: DomainId, name: &str, hash: u64, row: PageRow) -> PageStatus {
+        let mut units = self.units.of_domain(id);
+        let leased = units.find(|(_, held)| held.pages.iter().any(|page| page.hash == hash));
+        PageStatus {
+            url: row.form.join(name, &row.url),
+            domain: name.to_owned(),
+            leased: leased.map(|(token, _)| token),
+            visited: row.visit.map(|visit| visit.at),
+            status: row.visit.map(|visit| visit.status),
+            again: row.visit.and_then(|visit| visit.again),
+            metadata: row.metadata,
+        }
     }
 }

@@ -161,8 +161,12 @@ impl<S: Store> Frontier<S> {
                 .batch
                 .put(Table::Domains, rows::domain_key(*id), rows::encode(&row));
         }
-        self.serial.store(&mut stage.batch);
+        let is_reserved = self.serial.store(&mut stage.batch);
         self.store.commit(stage.batch)?;
+        // A power failure must not hand out a fencing token a second time.
+        if is_reserved {
+            self.store.sync()?;
+        }
         for (id, domain) in stage.domains {
             self.schedule.set(id, domain, now);
         }

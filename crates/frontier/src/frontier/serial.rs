@@ -40,11 +40,13 @@ impl Serial {
         number
     }
 
-    /// Adds the end of the reserved numbers to a batch, if it changed.
-    pub(super) fn store(&mut self, batch: &mut Batch) {
-        if self.reserved != self.stored {
+    /// Adds the end of the reserved numbers to a batch, and returns whether it changed.
+    pub(super) fn store(&mut self, batch: &mut Batch) -> bool {
+        let is_changed = self.reserved != self.stored;
+        if is_changed {
             batch.put(Table::Control, KEY, self.reserved.to_be_bytes());
             self.stored = self.reserved;
         }
+        is_changed
     }
 }

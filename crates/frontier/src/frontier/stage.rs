@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::Frontier;
 use crate::page::{NewPage, ValidPage};
-use crate::rows::{self, CrawlId, CrawlRow, DomainId, PageRow, QueueId, QueueRow, UrlForm};
+use crate::rows::{self, CrawlId, CrawlRow, DomainId, PageRow, QueueId, QueueRow, UrlForm, Visit};
 use crate::schedule::{Crawl, Domain, Schedule};
 use crate::{
     Answer, Batch, CrawlName, Date, FrontierError, Moment, Priority, Store, StoreError, Table,
@@ -121,7 +121,10 @@ impl<S: Store> Frontier<S> {
         }
         domain.pages += 1;
         let queue = domain.queue;
-        if let Some(due) = page.due.filter(|due| *due > now.date) {
+        let mut visit = None;
+        if page.is_finished {
+            visit = Some(Visit::elsewhere(now.date));
+        } else if let Some(due) = page.due.filter(|due| *due > now.date) {
             domain.add_dated(due);
             put_dated(&mut stage.batch, queue, due, hash, page.priority);
         } else {
@@ -135,7 +138,7 @@ impl<S: Store> Frontier<S> {
             form,
             url: rest.to_owned(),
             metadata: page.metadata,
-            visit: None,
+            visit,
         };
         stage
             .batch

@@ -270,6 +270,8 @@ impl<S: Store> Frontier<S> {
             url: page.form.join(name, &page.url),
             priority: row.priority(),
             metadata: page.metadata,
+            attempts: page.visit.map_or(0, |visit| visit.attempts),
+            refusals: page.visit.map_or(0, |visit| visit.refusals),
         })
     }
 

@@ -309,3 +309,32 @@ fn purged_pages_stay_known_and_deleted_ones_are_new() {
         assert_eq!(take_at(&mut frontier, 9, 2).unwrap().pages.len(), 1);
     }
 }
+
+#[test]
+fn a_failed_attempt_is_counted_until_a_visit_succeeds() {
+    let mut frontier = in_memory(Settings::default());
+    put(&mut frontier, &[A], 0);
+    let mut seen = Vec::new();
+    for (seconds, is_refused) in [(1, true), (2, false), (3, true)] {
+        let unit = take_at(&mut frontier, 1, seconds).expect("a page that is due");
+        seen.push((unit.pages[0].attempts, unit.pages[0].refusals));
+        let at = date(seconds + 1);
+        let words = GiveBack {
+            outcomes: vec![outcome(A, Next::Retry { at, is_refused })],
+            ..GiveBack::of_token(unit.token)
+        };
+        frontier
+            .give_back(words, moment(seconds))
+            .expect("the owner");
+    }
+    let unit = take_at(&mut frontier, 1, 4).expect("a page that is due");
+    seen.push((unit.pages[0].attempts, unit.pages[0].refusals));
+    assert_eq!(seen, [(0, 0), (1, 1), (2, 1), (3, 2)]);
+    let words = GiveBack {
+        outcomes: vec![outcome(A, Next::At(date(5)))],
+        ..GiveBack::of_token(unit.token)
+    };
+    frontier.give_back(words, moment(4)).expect("the owner");
+    let unit = take_at(&mut frontier, 1, 5).expect("a page that is due");
+    assert_eq!((unit.pages[0].attempts, unit.pages[0].refusals), (0, 0));
+}

@@ -5,6 +5,7 @@
 //! | `calls.rs` | acquire, report, exchange, renew, cancel |
 //! | `admin.rs` | keys, config, stats |
 //! | `audit.rs` | the log of operators' changes |
+//! | `frontier/` | pages, units of work, orders about crawls |
 //! | `events.rs` | the stream of events |
 //! | `health.rs` | liveness, readiness, metrics |
 //! | `body.rs`, `problem.rs` | JSON bodies, problem documents |
@@ -16,6 +17,7 @@ mod audit;
 mod body;
 mod calls;
 mod events;
+mod frontier;
 mod gate;
 mod health;
 mod logins;
@@ -27,7 +29,7 @@ use std::sync::Arc;
 use axum::body::Bytes;
 use axum::http::header;
 use axum::routing::get;
-use politely_api::wire::{KeyState, SortBy};
+use politely_api::wire::{KeyState, PutSummary, SortBy};
 use serde_json::Value;
 use tokio::sync::watch;
 use utoipa::OpenApi;
@@ -41,6 +43,7 @@ pub(crate) use problem::Wrong;
 
 use crate::audit::Audit;
 use crate::coordinator::Coordinator;
+use crate::frontier::FrontierService;
 use waiting::Waiting;
 
 /// The state that every call needs.
@@ -51,6 +54,7 @@ struct Api {
     replaced: watch::Receiver<u64>,
     waiting: Waiting,
     audit: Arc<Audit>,
+    frontier: Option<FrontierService>,
     /// The commit of the program.
     commit: &'static str,
 }
@@ -62,7 +66,7 @@ struct Api {
         description = "Tells workers when they may send, and learns from what happened. All times are relative milliseconds.",
         license(name = "MIT OR Apache-2.0")
     ),
-    components(schemas(SortBy, KeyState))
+    components(schemas(SortBy, KeyState, PutSummary))
 )]
 struct Description;
 
@@ -102,6 +106,7 @@ fn describe(description: &utoipa::openapi::OpenApi) -> Vec<u8> {
 pub(crate) fn routes(
     coordinator: Coordinator,
     access: Access,
+    frontier: Option<FrontierService>,
     waiting_max: usize,
     commit: &'static str,
 ) -> Gate {
@@ -119,6 +124,7 @@ pub(crate) fn routes(
         .routes(routes!(admin::stats))
         .routes(routes!(audit::changes))
         .routes(routes!(events::events))
+        .merge(frontier::routes())
         .routes(routes!(health::metrics))
         .routes(routes!(health::alive))
         .routes(routes!(health::ready))
@@ -135,6 +141,7 @@ pub(crate) fn routes(
         .with_state(Api {
             audit: Arc::new(Audit::open(coordinator.folder())),
             coordinator,
+            frontier,
             replaced: replaced.subscribe(),
             waiting: waiting.clone(),
             commit,
