@@ -123,6 +123,7 @@ async fn serve(coordinator: Coordinator) -> SocketAddr {
         token: None,
         certificate: None,
         frontier: None,
+        grpc: None,
         commit: "unknown",
     };
     let server = Server::bind(coordinator, options).await.expect("a server");

@@ -176,6 +176,9 @@ pub(crate) struct ServeArgs {
     /// work with permits (docs/how-to/crawl-with-a-frontier.md)
     #[arg(long, value_name = "DIR", conflicts_with = "store")]
     pub(crate) frontier: Option<PathBuf>,
+    /// Serve the frontier to crawlers that speak URLFrontier's protocol (gRPC) on this address too
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "frontier")]
+    pub(crate) grpc: Option<SocketAddr>,
     /// Pause of a domain between two units of work: fixed:TIME, minimum:TIME (random, from TIME to
     /// twice TIME) or mean:TIME (random, TIME on average)
     #[arg(long, value_name = "HOW:TIME", requires = "frontier", value_parser = spacing, allow_hyphen_values = true)]

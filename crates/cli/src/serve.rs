@@ -30,6 +30,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         token: tokens(args.token_file.as_deref())?,
         certificate: certificate(args),
         frontier: None,
+        grpc: args.grpc,
         commit: crate::build::COMMIT,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -75,6 +76,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         let scheme = if secure { "https" } else { "http" };
         let url = format!("{scheme}://{}", server.address());
         log::say(&format!("politely: {url}"));
+        if let Some(address) = server.grpc_address() {
+            log::say(&format!("politely: gRPC on {address}"));
+        }
         service_manager::tell_ready(&url);
         tokio::spawn(service_manager::feed_watchdog(limiter.clone()));
         tokio::spawn(tell_trouble(limiter));

@@ -48,7 +48,7 @@ pub use self::crawl_name::{CrawlName, CrawlNameError};
 pub use self::date::Date;
 pub use self::embedded::EmbeddedStore;
 pub use self::error::FrontierError;
-pub use self::frontier::{DomainStatus, Frontier, Gate, PageStatus};
+pub use self::frontier::{DomainStatus, Frontier, Gate, PageStatus, Revision};
 pub use self::memory::MemoryStore;
 pub use self::moment::Moment;
 pub use self::page::{Answer, Invalid, METADATA_LEN_MAX, NewPage, Priority, URL_LEN_MAX};

@@ -86,6 +86,8 @@ pub struct Options {
     pub token: Option<Tokens>,
     /// The certificate for TLS. Without it the server speaks plain HTTP.
     pub certificate: Option<Certificate>,
+    /// A further address to listen on, for workers that speak `URLFrontier`'s protocol.
+    pub grpc: Option<SocketAddr>,
     /// The frontier. Without it the calls of `/api/v1/frontier` are answered 404.
     pub frontier: Option<FrontierService>,
     /// The commit of the program, for `politely_build_info` in `/metrics`.
@@ -121,6 +123,7 @@ pub enum ServeError {
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
+    grpc: Option<(TcpListener, SocketAddr)>,
     tls: Option<TlsAcceptor>,
     coordinator: Coordinator,
     frontier: Option<FrontierService>,
@@ -151,19 +154,19 @@ impl Server {
     )]
     pub async fn bind(coordinator: Coordinator, options: Options) -> Result<Self, ServeError> {
         let bind = options.bind;
-        let access = match options.token {
-            Some(tokens) => api::Access::Tokens(RwLock::new(Arc::new(tokens))),
-            None if bind.ip().is_loopback() => api::Access::Loopback,
-            None => return Err(ServeError::NoToken(bind)),
+        let access = if let Some(tokens) = options.token {
+            api::Access::Tokens(RwLock::new(Arc::new(tokens)))
+        } else {
+            let open = [Some(bind), options.grpc].into_iter().flatten();
+            let mut open = open.filter(|address| !address.ip().is_loopback());
+            match open.next() {
+                None => api::Access::Loopback,
+                Some(address) => return Err(ServeError::NoToken(address)),
+            }
         };
         let tls = options.certificate.as_ref().map(acceptor).transpose()?;
-        let listener = listen(bind).map_err(|why| match why.kind() {
-            ErrorKind::AddrInUse => ServeError::Taken(bind),
-            _ => ServeError::Bind(bind, why),
-        })?;
-        let address = listener
-            .local_addr()
-            .map_err(|why| ServeError::Bind(bind, why))?;
+        let (listener, address) = listen(bind)?;
+        let grpc = options.grpc.map(listen).transpose()?;
         crate::watch::install();
         let caps = Caps::default();
         let frontier = options.frontier;
@@ -178,6 +181,7 @@ impl Server {
             gate: Arc::new(gate),
             listener,
             address,
+            grpc,
             tls,
             coordinator,
             frontier,
@@ -188,6 +192,11 @@ impl Server {
     /// Returns the address on which the server listens.
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns the further address for `URLFrontier`'s protocol, if there is one.
+    pub fn grpc_address(&self) -> Option<SocketAddr> {
+        self.grpc.as_ref().map(|(_, address)| *address)
     }
 
     /// Sets the caps.
@@ -217,7 +226,7 @@ impl Server {
             Tally::new(self.caps.connections),
         );
         let refusals = Refusals::new();
-        let mut accepting = Accepting::default();
+        let (mut accepting, mut accepting_grpc) = (Accepting::default(), Accepting::default());
         tokio::pin!(end);
         loop {
             let (stream, peer) = tokio::select! {
@@ -225,6 +234,7 @@ impl Server {
                 biased;
                 () = &mut end => break,
                 accepted = accepting.next(&self.listener) => accepted,
+                accepted = accepting_grpc.next_if_any(self.grpc.as_ref()) => accepted,
             };
             let Some(place) = all.take((), 1) else {
                 let detail = format!("all {} connections are in use", all.most());
@@ -253,7 +263,7 @@ impl Server {
                 }
             });
         }
-        drop(self.listener);
+        drop((self.listener, self.grpc));
         self.coordinator.close();
         let _ = tokio::time::timeout(FINISH_TIME, graceful.shutdown()).await;
         tending.abort();
@@ -268,7 +278,18 @@ impl Server {
     }
 }
 
-fn listen(bind: SocketAddr) -> std::io::Result<TcpListener> {
+/// Listens on an address, and returns the address with its port.
+fn listen(bind: SocketAddr) -> Result<(TcpListener, SocketAddr), ServeError> {
+    let failed = |why: std::io::Error| match why.kind() {
+        ErrorKind::AddrInUse => ServeError::Taken(bind),
+        _ => ServeError::Bind(bind, why),
+    };
+    let listener = try_listen(bind).map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok((listener, address))
+}
+
+fn try_listen(bind: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = if bind.is_ipv4() {
         TcpSocket::new_v4()?
     } else {
@@ -289,6 +310,17 @@ struct Accepting {
 }
 
 impl Accepting {
+    /// Returns the next connection of a listener, if there is one. Cancel safe.
+    async fn next_if_any(
+        &mut self,
+        listener: Option<&(TcpListener, SocketAddr)>,
+    ) -> (TcpStream, IpAddr) {
+        match listener {
+            Some((listener, _)) => self.next(listener).await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Returns the next connection and its peer. Cancel safe.
     async fn next(&mut self, listener: &TcpListener) -> (TcpStream, IpAddr) {
         loop {

@@ -301,7 +301,7 @@ fn no_acknowledged_page_is_lost_or_done_twice_when_the_coordinator_is_killed() {
     let kills = std::env::var(KILLS_VARIABLE).map_or(KILLS, |text| text.parse().expect("a number"));
     let folder = tempfile::tempdir().expect("a folder");
     let address = free_place();
-    let mut server = serve(folder.path(), address);
+    let mut server = Some(serve(folder.path(), address));
     let crawl = Crawl {
         address,
         known: Mutex::default(),
@@ -328,10 +328,10 @@ fn no_acknowledged_page_is_lost_or_done_twice_when_the_coordinator_is_killed() {
         for _ in 0..kills {
             let until = crawl.exchanges.load(Ordering::Relaxed) + 5 + rng.next_u64() % 40;
             wait(&crawl, || crawl.exchanges.load(Ordering::Relaxed) >= until);
-            // Dropping the server kills it with SIGKILL.
-            drop(server);
+            // A server that is dropped is killed with SIGKILL.
+            server.take();
             crawl.pages_max.fetch_add(PAGES_PER_KILL, Ordering::Relaxed);
-            server = serve(folder.path(), address);
+            server = Some(serve(folder.path(), address));
         }
         let mut http = Http::new(address);
         wait(&crawl, || {

@@ -117,6 +117,21 @@ impl<S: Store> Frontier<S> {
         statuses.filter_map(Result::transpose).collect()
     }
 
+    /// Returns one domain of a crawl.
+    ///
+    /// # Errors
+    /// Fails for an unknown crawl or domain, and if the storage fails.
+    pub fn domain(
+        &self,
+        crawl: &CrawlName,
+        name: &str,
+        now: Moment,
+    ) -> Result<DomainStatus, FrontierError> {
+        let id = self.find_domain(crawl, name)?;
+        let unknown = || FrontierError::UnknownDomain(crawl.clone(), name.to_owned());
+        self.status(id, name.to_owned(), now).ok_or_else(unknown)
+    }
+
     /// Returns what is known about a page, or `None` if the crawl does not know it. `key` is the
     /// domain under which it was added, if that does not follow from the URL.
     ///

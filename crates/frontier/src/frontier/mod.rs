@@ -10,6 +10,7 @@ mod give_back;
 mod look;
 mod open;
 mod operate;
+mod revise;
 mod serial;
 mod stage;
 mod sweep;
@@ -21,6 +22,7 @@ use politely_core::{Rng, Timestamp};
 
 use self::fronts::Fronts;
 pub use self::look::{DomainStatus, PageStatus};
+pub use self::revise::Revision;
 use self::serial::Serial;
 use self::stage::Stage;
 pub use self::take::Gate;

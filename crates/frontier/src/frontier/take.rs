@@ -8,7 +8,8 @@ use crate::rows::{self, DomainId, QueueRow, UnitRow};
 use crate::schedule::Domain;
 use crate::units::Held;
 use crate::{
-    Batch, FrontierError, Moment, Priority, Store, StoreError, Table, Take, TakenPage, Token, Unit,
+    Batch, CrawlName, FrontierError, Moment, Priority, Store, StoreError, Table, Take, TakenPage,
+    Token, Unit,
 };
 
 /// The most domains that one call offers to its gate.
@@ -55,9 +56,7 @@ impl<S: Store> Frontier<S> {
                 .as_ref()
                 .map(|name| frontier.crawl(name))
                 .transpose()?;
-            if frontier.units.len() >= frontier.settings.units_max {
-                return Err(FrontierError::TooManyUnits(frontier.units.len()));
-            }
+            frontier.check_units()?;
             for _ in 0..OFFERS_MAX {
                 let Some(id) = frontier.schedule.next(crawl, now) else {
                     break;
@@ -68,6 +67,36 @@ impl<S: Store> Frontier<S> {
             }
             Ok(None)
         })
+    }
+
+    /// Hands out one domain of a crawl. Returns `None` if it may not be handed out now.
+    ///
+    /// # Errors
+    /// Fails for an unknown crawl or domain, for too many units, and if the storage fails.
+    pub fn take_domain(
+        &mut self,
+        crawl: &CrawlName,
+        domain: &str,
+        take: &Take,
+        now: Moment,
+        gate: &mut dyn Gate,
+    ) -> Result<Option<Unit>, FrontierError> {
+        self.call(now, |frontier, now| {
+            let id = frontier.find_domain(crawl, domain)?;
+            frontier.check_units()?;
+            if !frontier.schedule.is_due(id, now) {
+                return Ok(None);
+            }
+            frontier.offer(id, take, now, gate)
+        })
+    }
+
+    fn check_units(&self) -> Result<(), FrontierError> {
+        let units = self.units.len();
+        if units >= self.settings.units_max {
+            return Err(FrontierError::TooManyUnits(units));
+        }
+        Ok(())
     }
 
     /// Hands out one domain, or puts it off.

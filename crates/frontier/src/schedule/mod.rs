@@ -158,6 +158,17 @@ impl Schedule {
         crawl.runnable.first().map(|(_, id)| *id)
     }
 
+    /// Returns whether a domain may be handed out now.
+    pub(crate) fn is_due(&mut self, id: DomainId, now: Moment) -> bool {
+        self.place_again(id, now);
+        let Some(domain) = self.domains.get(&id) else {
+            return false;
+        };
+        let crawl = self.crawls.get(&domain.crawl);
+        let is_paused = crawl.is_none_or(|crawl| crawl.is_paused);
+        matches!(domain.place, Place::Runnable(_)) && !is_paused
+    }
+
     /// Counts pages that were handed out, for the turns of the crawls.
     pub(crate) fn serve(&mut self, crawl: CrawlId, pages: u32) {
         if let Some(crawl) = self.crawls.get_mut(&crawl) {

@@ -16,6 +16,7 @@ use base64::prelude::BASE64_STANDARD;
 use parking_lot::RwLock;
 use tokio::time::Instant;
 
+use super::grpc;
 use super::logins::{Logins, Peer};
 use super::problem::Wrong;
 use crate::tokens::{Role, Tokens};
@@ -157,7 +158,10 @@ fn login(
 /// here needs the role operator.
 pub(super) fn permit(caller: &Caller, method: &Method, path: &str) -> Result<(), Wrong> {
     let reads = method == Method::GET || method == Method::HEAD;
-    let needed = if reads && path.starts_with(AUDIT) {
+    let grpc = path.strip_prefix(grpc::PREFIX);
+    let needed = if let Some(call) = grpc {
+        grpc::role(call)
+    } else if reads && path.starts_with(AUDIT) {
         Role::Operator
     } else if reads {
         Role::Read

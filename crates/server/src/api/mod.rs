@@ -6,6 +6,7 @@
 //! | `admin.rs` | keys, config, stats |
 //! | `audit.rs` | the log of operators' changes |
 //! | `frontier/` | pages, units of work, orders about crawls |
+//! | `grpc/` | the service `urlfrontier.URLFrontier` |
 //! | `events.rs` | the stream of events |
 //! | `health.rs` | liveness, readiness, metrics |
 //! | `body.rs`, `problem.rs` | JSON bodies, problem documents |
@@ -19,12 +20,14 @@ mod calls;
 mod events;
 mod frontier;
 mod gate;
+mod grpc;
 mod health;
 mod logins;
 mod problem;
 mod waiting;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use axum::body::Bytes;
 use axum::http::header;
@@ -55,6 +58,8 @@ struct Api {
     waiting: Waiting,
     audit: Arc<Audit>,
     frontier: Option<FrontierService>,
+    /// Whether workers that speak `URLFrontier`'s protocol get pages.
+    is_active: Arc<AtomicBool>,
     /// The commit of the program.
     commit: &'static str,
 }
@@ -132,6 +137,7 @@ pub(crate) fn routes(
     let description = Bytes::from(describe(&description));
     let router = router
         .merge(crate::page::routes())
+        .merge(grpc::routes())
         .route(
             "/api/v1/openapi.json",
             get(move || async move { ([(header::CONTENT_TYPE, "application/json")], description) }),
@@ -142,6 +148,7 @@ pub(crate) fn routes(
             audit: Arc::new(Audit::open(coordinator.folder())),
             coordinator,
             frontier,
+            is_active: Arc::new(AtomicBool::new(true)),
             replaced: replaced.subscribe(),
             waiting: waiting.clone(),
             commit,

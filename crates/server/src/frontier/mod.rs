@@ -34,7 +34,7 @@ use tokio::task::spawn_blocking;
 pub(crate) use self::done::Words;
 pub(crate) use self::order::Order;
 use self::owners::Owners;
-pub(crate) use self::put::{new_page, put_answer};
+pub(crate) use self::put::{Item, new_page, put_answer};
 pub(crate) use self::take::Wish;
 use crate::coordinator::Coordinator;
 

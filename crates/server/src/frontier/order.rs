@@ -81,6 +81,19 @@ impl FrontierService {
         .await
     }
 
+    /// Returns one domain of a crawl.
+    pub(crate) async fn domain(
+        &self,
+        crawl: CrawlName,
+        name: String,
+    ) -> Result<FrontierDomain, FrontierError> {
+        self.call(move |service| {
+            let domain = service.lock().domain(&crawl, &name, service.now())?;
+            Ok(domain_body(domain))
+        })
+        .await
+    }
+
     /// Returns pages of a domain after a hash, and the hash after which the list continues.
     pub(crate) async fn pages(
         &self,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
+use politely_api::wire::Told;
 use politely_frontier::Token;
 
 use crate::coordinator::{Coordinator, Number};
@@ -13,6 +14,10 @@ use crate::watch::Worker;
 pub(super) struct Owner {
     pub(super) worker: Arc<Worker>,
     pub(super) permits: Vec<Number>,
+    /// The name of the permits.
+    pub(super) permit: String,
+    /// The pages in the order of the permits, if they are reported by their URLs.
+    pub(super) urls: Vec<String>,
 }
 
 /// The owners of the units that this process handed out. After a restart, the owners of older units
@@ -30,6 +35,22 @@ impl Owners {
         let owners = self.0.lock();
         let owner = owners.get(&token);
         owner.is_none_or(|owner| owner.worker.name() == worker.name())
+    }
+
+    /// Returns the report of a page that is reported by its URL, and the worker that sends it.
+    pub(super) fn report(&self, token: Token, url: &str, status: u16) -> Option<(String, Told)> {
+        let owners = self.0.lock();
+        let owner = owners.get(&token)?;
+        let slot = owner.urls.iter().position(|of| of == url)?;
+        let told = Told {
+            permit: owner.permit.clone(),
+            slot: u16::try_from(slot).ok()?,
+            // A page that comes back without a status was fetched.
+            status: Some(if status == 0 { 200 } else { status }),
+            resource: Some(url.to_owned()),
+            ..Told::default()
+        };
+        Some((owner.worker.name().to_owned(), told))
     }
 
     /// Forgets a unit that ended, and refunds its permits that were not reported.

@@ -27,16 +27,22 @@ const LOOK_MIN: Duration = Duration::from_millis(1);
 #[derive(Clone)]
 pub(crate) struct Wish {
     pub(crate) crawl: Option<CrawlName>,
+    /// The only domain that is wanted. It needs a crawl.
+    pub(crate) domain: Option<String>,
     pub(crate) worker: Arc<Worker>,
     pub(crate) units: u16,
     pub(crate) pages_per_unit: u16,
     pub(crate) wait: Duration,
     pub(crate) lease: Duration,
+    /// Whether the pages are reported by their URLs, not under the token of their unit.
+    pub(crate) keeps_urls: bool,
 }
 
 /// Units of work that were handed out. Dropping it before [`Taken::into_units`] gives them back.
 pub(crate) struct Taken {
     units: Vec<FrontierUnit>,
+    /// The crawl of each unit.
+    crawls: Vec<String>,
     permits: Vec<Number>,
     /// The time after which a look may find more.
     wake: Option<Duration>,
@@ -75,6 +81,7 @@ impl FrontierService {
     fn look(&self, wish: &Wish) -> Result<Taken, FrontierError> {
         let mut taken = Taken {
             units: Vec::new(),
+            crawls: Vec::new(),
             permits: Vec::new(),
             wake: None,
             service: Some(self.clone()),
@@ -95,11 +102,17 @@ impl FrontierService {
                 })
             };
             let mut frontier = self.lock();
-            let unit = frontier.take(&take, self.now(), &mut gate);
+            let now = self.now();
+            let unit = match (&wish.crawl, &wish.domain) {
+                (Some(crawl), Some(domain)) => {
+                    frontier.take_domain(crawl, domain, &take, now, &mut gate)
+                }
+                _ => frontier.take(&take, now, &mut gate),
+            };
             let wake = frontier.wake(self.now());
             drop(frontier);
             match (unit, granted) {
-                (Ok(Some(unit)), granted) => taken.add(self, &wish.worker, unit, granted),
+                (Ok(Some(unit)), granted) => taken.add(self, wish, unit, granted),
                 (unit, granted) => {
                     self.refund(&wish.worker, granted);
                     taken.wake = wake;
@@ -152,13 +165,17 @@ impl FrontierService {
 }
 
 impl Taken {
-    fn add(&mut self, service: &FrontierService, worker: &Arc<Worker>, unit: Unit, of: Granted) {
+    fn add(&mut self, service: &FrontierService, wish: &Wish, unit: Unit, of: Granted) {
         let (grant, permits) = of.unwrap_or_default();
         self.permits.extend(&permits);
+        let urls = unit.pages.iter().map(|page| page.url.clone());
         let owner = Owner {
-            worker: Arc::clone(worker),
+            worker: Arc::clone(&wish.worker),
             permits,
+            permit: grant.permit.clone(),
+            urls: urls.take_while(|_| wish.keeps_urls).collect(),
         };
+        self.crawls.push(unit.crawl.to_string());
         service.0.owners.insert(unit.token, owner);
         let pages = unit.pages.into_iter().map(|page| FrontierUnitPage {
             url: page.url,
@@ -182,6 +199,15 @@ impl Taken {
         let permits = std::mem::take(&mut self.permits);
         let wake = self.wake.filter(|_| units.is_empty());
         (units, permits, wake)
+    }
+}
+
+impl Taken {
+    /// Returns the units, the crawl of each, and their permits.
+    pub(crate) fn into_named_units(mut self) -> (Vec<FrontierUnit>, Vec<String>, Vec<Number>) {
+        let crawls = std::mem::take(&mut self.crawls);
+        let (units, permits, _) = self.into_units();
+        (units, crawls, permits)
     }
 }
 

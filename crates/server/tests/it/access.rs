@@ -114,6 +114,7 @@ async fn other_machines_need_a_token_and_a_token_is_a_secret() {
                 token,
                 certificate: None,
                 frontier: None,
+                grpc: None,
                 commit: "unknown",
             },
         )
@@ -144,6 +145,7 @@ async fn a_certificate_that_cannot_be_used_is_named() {
         token: None,
         certificate: Some(certificate),
         frontier: None,
+        grpc: None,
         commit: "unknown",
     };
     let wrong = Server::bind(coordinator, options)

@@ -41,6 +41,7 @@ pub(crate) async fn start_with(
         token,
         certificate: None,
         frontier,
+        grpc: None,
         commit: "unknown",
     };
     let server = Server::bind(coordinator.clone(), options).await.unwrap();

@@ -17,6 +17,7 @@ async fn operators_numbers_holds_and_the_configuration_outlive_a_restart() {
             token: None,
             certificate: None,
             frontier: None,
+            grpc: None,
             commit: "unknown",
         };
         let server = Server::bind(coordinator.clone(), options).await.unwrap();

@@ -23,6 +23,7 @@ from politely.scrapy.middleware import ATTEMPTS, NOT_SENT
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
+    from scrapy.settings import BaseSettings
 
 log = logging.getLogger("politely")
 
@@ -54,15 +55,20 @@ class FrontierScheduler(Scheduler):
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> FrontierScheduler:
+        crawl = cls.crawl_of(crawler.settings)
         scheduler = super().from_crawler(crawler)
-        settings = crawler.settings
+        scheduler._begin(crawler, crawl)
+        return scheduler
+
+    @staticmethod
+    def crawl_of(settings: BaseSettings) -> str:
+        """Returns the name of the crawl. Raises `ValueError` for settings that cannot work."""
         if settings.get("JOBDIR"):
             raise ValueError("JOBDIR has no effect on a frontier, which is persistent; remove it")
         crawl = settings.get("POLITELY_CRAWL")
         if not crawl:
             raise ValueError("POLITELY_CRAWL must name the crawl that the processes share")
-        scheduler._begin(crawler, str(crawl))
-        return scheduler
+        return str(crawl)
 
     def _begin(self, crawler: Crawler, crawl: str) -> None:
         settings = crawler.settings

@@ -100,6 +100,7 @@ fn an_hour_ahead(state: &Path, f: impl FnOnce(&dyn Fn(&str, Value) -> Value)) {
         token: None,
         certificate: None,
         frontier: None,
+        grpc: None,
         commit: "unknown",
     };
     let server = runtime.block_on(Server::bind(coordinator, options));

@@ -124,11 +124,13 @@ impl Api {
         let worker = self.coordinator.worker(&client);
         let wish = Wish {
             crawl: Some(crawl),
+            domain: None,
             worker: worker.clone(),
             units: call.units,
             pages_per_unit: call.pages_per_unit,
             wait: Duration::from_millis(call.wait_ms.min(WAIT_MAX_MS).into()),
             lease: Duration::from_millis(call.lease_ms.into()),
+            keeps_urls: false,
         };
         let (units, permits, wake) = frontier.take(wish).await?.into_units();
         let granted = Granted::new(&self.coordinator, worker, permits);
