@@ -26,6 +26,11 @@ bench *NAME:
 guard:
     scripts/guard
 
+# Builds the stripped binary and all packages into target/packages, and tests each as installed.
+release:
+    scripts/package
+    scripts/test-packages
+
 # Builds the documentation and fails on a broken link.
 docs:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps

@@ -1,11 +1,13 @@
-//! Commits through the Redis adapter against raw `SET` of values of the same size, on one server in
-//! one run: a Redis, which is sent a script, and a Valkey, which compares by itself.
+//! Compares commits through the Redis adapter with plain `SET` of values of the same size. Both use
+//! one server in one run: first a Redis, to which a script is sent, then a Valkey, which compares
+//! by itself.
 //!
-//! `cargo run --release -p politely-benches cells [CELLS]` (a million if not said). `SET` comes
-//! from `redis-benchmark -P 16` with its 50 connections; ours are calls of [`BATCH`] commits,
-//! [`AT_ONCE`] calls at a time over one connection, each cell expecting the version it was given
-//! last. Values are real states of hosts behind a version. Rounds alternate; each figure is the
-//! median of its rounds. Server and callers share the machine.
+//! Run it with `cargo run --release -p politely-benches cells [CELLS]`; the default is a million
+//! cells. `SET` is measured by `redis-benchmark -P 16` with its 50 connections. The adapter sends
+//! calls of [`BATCH`] commits, with [`AT_ONCE`] calls at a time over one connection. Each commit
+//! expects the version that the cell was given last. The values are real states of hosts behind a
+//! version. Rounds alternate, and each figure is the median of its rounds. Server and callers share
+//! the machine.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -144,7 +146,8 @@ impl Desk {
         let calls = COMMITS_PER_ROUND / AT_ONCE / BATCH;
         let mut took = Vec::with_capacity(calls);
         for _ in 0..calls {
-            // A call names no cell twice, so it takes every hundredth or so from some start.
+            // A call must not name a cell twice. So it takes one random cell from each of [`BATCH`]
+            // equal ranges.
             let stride = (self.names.len() / BATCH).max(1);
             let some = (0..self.names.len() / stride).take(BATCH);
             let some = some
@@ -163,12 +166,12 @@ fn version(cell: usize, commit: u32) -> Version {
     Version(bytes)
 }
 
-/// A host that served one request.
+/// Returns the state of a host that served one request.
 fn quiet() -> Vec<u8> {
     served(1).snapshot()
 }
 
-/// A host that served some and refused some, and one is in flight.
+/// Returns the state of a host that served some requests and refused others, with one in flight.
 fn learning() -> Vec<u8> {
     served(500).snapshot()
 }
@@ -202,7 +205,7 @@ fn served(requests: u32) -> Host {
     host
 }
 
-/// `redis-benchmark`'s figure.
+/// Returns the rate that `redis-benchmark` measures for `SET`.
 fn raw_set(server: &RedisServer, bytes: usize, keys: usize) -> f64 {
     let out = Command::new(tool("redis-benchmark"))
         .args([

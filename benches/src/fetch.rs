@@ -1,14 +1,14 @@
-//! `politely fetch` against one unlimited nginx: pages per second beside a bare hyper loop and
-//! Scrapy, CPU time per page, and the memory of a long queue.
+//! Compares `politely fetch` with a bare hyper loop and Scrapy, all against one unlimited nginx. It
+//! measures pages per second, CPU time per page, and the memory of a long queue.
 //!
-//! The bare loop is what HTTP alone costs: as many kept connections, no URL list, no limits, no
-//! results. It runs once on one thread and once on as many as there are cores, and the faster of
-//! the two counts. politely is the release binary as a user starts it, its start and the reading of
-//! its list included; Scrapy's start is not counted. Rounds alternate, so that a neighbour's noise
-//! falls on all; medians are compared.
+//! The bare loop shows the cost of HTTP alone. It keeps as many connections, but has no URL list,
+//! no limits and no results. It runs once on one thread and once on as many threads as there are
+//! cores, and the faster run counts. politely is the release binary as a user starts it, including
+//! its start and the reading of its list. Scrapy's start is not counted. Rounds alternate, so that
+//! other load on the machine affects all clients, and medians are compared.
 //!
-//! Needs `scripts/setup` (nginx, and Scrapy in `.venv`). The binary is built beside this one,
-//! unless `POLITELY` names another (for before and after).
+//! It needs `scripts/setup` (nginx, and Scrapy in `.venv`). The politely binary is built first,
+//! unless `POLITELY` names another one, for example an older version.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, BufWriter, Write};
@@ -28,7 +28,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 const ROUNDS: usize = 5;
 const CONNECTIONS: usize = 64;
 const PAGES: u64 = 200_000;
-/// Scrapy is some twenty times slower.
+/// Fewer pages for Scrapy, which is some twenty times slower.
 const SCRAPY_PAGES: u64 = 5_000;
 const QUEUED_URLS: u32 = 1_000_000;
 const QUEUED_HOSTS: u32 = 100_000;
@@ -89,7 +89,7 @@ fn speed(politely: &Path) {
     }
 }
 
-/// The minimal client: it sends a request, reads the body and repeats.
+/// Runs the minimal client, which sends a request, reads the body and repeats.
 fn bare(server: SocketAddr, threads: usize) -> Round {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
@@ -178,8 +178,8 @@ fn timed(pages: u64, cpu: fn() -> Duration, work: impl FnOnce()) -> Round {
     }
 }
 
-/// A million URLs of a hundred thousand hosts wait, and each host was asked for its robots.txt and
-/// one page, so that all that is known about a host is there.
+/// Measures the memory of a crawl with a million waiting URLs of a hundred thousand hosts. Each
+/// host was asked for its robots.txt and one page, so its whole state exists.
 fn memory(politely: &Path) {
     let listener = TcpListener::bind("0.0.0.0:0").expect("a free port");
     let port = listener.local_addr().expect("bound").port();
@@ -219,7 +219,7 @@ fn memory(politely: &Path) {
     panic!("politely ended early");
 }
 
-/// 404 for robots.txt, a small page for the rest, one request per connection.
+/// Answers 404 for robots.txt and a small page for all other URLs, one request per connection.
 fn answer_all(listener: TcpListener) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -249,7 +249,7 @@ fn answer_all(listener: TcpListener) {
     });
 }
 
-/// The release binary, built now; or the one that `POLITELY` names.
+/// Builds the release binary and returns its path, or returns the path in `POLITELY`.
 fn politely() -> PathBuf {
     if let Some(other) = std::env::var_os("POLITELY") {
         return other.into();
@@ -285,7 +285,7 @@ fn page() -> String {
     "<p>32 bytes, and 64 of them.</p>".repeat(64)
 }
 
-/// A process that ends with this value.
+/// A process that is killed when this value is dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -295,7 +295,7 @@ impl Drop for Running {
     }
 }
 
-/// A folder that goes with this value.
+/// A directory that is deleted when this value is dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -312,10 +312,10 @@ impl Drop for Folder {
     }
 }
 
-/// One worker, no limits, no log.
+/// An nginx with one worker, no limits and no log.
 struct Nginx {
     address: SocketAddr,
-    // Ends before its folder goes.
+    // This field is dropped before the directory that the process uses.
     _process: Running,
     folder: Folder,
 }
@@ -364,7 +364,7 @@ impl Nginx {
         }
     }
 
-    /// Writes a list of this many URLs.
+    /// Writes a list of `pages` URLs and returns its path.
     fn list(&self, name: &str, pages: u64) -> PathBuf {
         let path = self.folder.0.join(name);
         let urls = (0..pages).map(|n| format!("http://{}/page/{n}\n", self.address));
@@ -399,16 +399,17 @@ fn own_cpu() -> Duration {
     cpu(13)
 }
 
-/// Of children that ended.
+/// Returns the CPU time of child processes that have ended.
 fn children_cpu() -> Duration {
     cpu(15)
 }
 
-/// Two fields of `/proc/self/stat` (`man 5 proc`), user and system time in ticks of 10 ms.
+/// Returns the sum of two fields of `/proc/self/stat` (`man 5 proc`): user and system time, in
+/// ticks of 10 ms. `field` is the first of them.
 fn cpu(field: usize) -> Duration {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit(") ").next().unwrap_or_default();
-    // The first after the name is field 2, counted from nought.
+    // The first field after the name is field 2, counted from 0.
     let ticks = fields.split(' ').skip(field - 2).take(2);
     Duration::from_millis(
         10 * ticks
@@ -417,7 +418,7 @@ fn cpu(field: usize) -> Duration {
     )
 }
 
-/// The most bytes `child` had resident so far.
+/// Returns the largest resident memory of `child` so far, in bytes.
 fn most_resident(child: &Child) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
     number_after(&status.replace(['\t', ' '], ""), "VmHWM:") as u64 * 1024

@@ -21,8 +21,8 @@ const CALLS_PER_ROUND: usize = 1_000_000;
 
 /// Runs everything and prints the table.
 pub(crate) fn run() {
-    // This runs first, and its memory is kept until all else was measured: freed memory would be
-    // reused, and its growth would not be visible.
+    // This runs first, and its memory is kept until everything else is measured. Freed memory would
+    // be reused, and its growth would not be visible.
     let learned = learned(20_000, 300);
     let kept = ["discover", "aimd"].map(|law| memory(law, 1_000_000));
     drop((learned, kept));
@@ -94,9 +94,9 @@ fn cycle(limiter: &Limiter, key: &Key) {
     black_box(permit.report(&report));
 }
 
-/// The grants alone: permits are kept, and dropped with the clock stopped.
+/// Measures the grants alone: permits are kept, and dropped while the timer is stopped.
 fn grants_only(limiter: &Limiter, threads: usize, order: &[usize], names: &[Key]) -> f64 {
-    // A permit or two out per key, as in use; not fifty.
+    // At most a batch of permits is in flight, one or two per key as in real use, not fifty.
     let batch_len = names.len().min(50_000);
     let share = order.len() / threads;
     let times: Vec<Duration> = std::thread::scope(|scope| {
@@ -128,7 +128,7 @@ fn grants_only(limiter: &Limiter, threads: usize, order: &[usize], names: &[Key]
     times.iter().max().expect("a thread").as_nanos() as f64 / share as f64
 }
 
-/// Nanoseconds per call of the slower thread.
+/// Returns the nanoseconds per call of the slowest thread.
 fn per_call(threads: usize, order: &[usize], call: impl Fn(usize) + Sync) -> f64 {
     let share = order.len() / threads;
     let call = &call;
@@ -153,7 +153,8 @@ fn per_call(threads: usize, order: &[usize], call: impl Fn(usize) + Sync) -> f64
     times.iter().max().expect("a thread").as_nanos() as f64 / share as f64
 }
 
-/// One request each, under the default configuration with this law.
+/// Measures the memory of `keys` keys with one request each, under the default configuration with
+/// this law.
 fn memory(law: &str, keys: usize) -> Limiter {
     let names = names(keys);
     let before = resident();
@@ -174,7 +175,8 @@ fn memory(law: &str, keys: usize) -> Limiter {
     limiter
 }
 
-/// The bare states of keys that were each sent so many requests as fast as the default law allows.
+/// Returns the states of `keys` hosts that each received `requests` requests, as fast as the
+/// default law allows.
 fn learned(keys: usize, requests: u32) -> Vec<Host> {
     let config = Config::default();
     let before = resident();
@@ -219,7 +221,8 @@ fn unlimited(keys: usize) -> Limiter {
         busy_share: f64::INFINITY,
         bytes_per_s: f64::INFINITY,
     };
-    // The figure is for AIMD: discovery would hold every fresh key to two in flight.
+    // The figure is for AIMD, because the default law limits each new key to two requests in
+    // flight.
     let law = "aimd".parse().expect("a law's name");
     let config = Config {
         limits,
@@ -254,7 +257,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Resident bytes of this process.
+/// Returns the resident memory of this process, in bytes.
 pub(crate) fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = statm

@@ -1,7 +1,8 @@
-//! Side-by-side measurements against peers, as tables of ratios within one run.
+//! Measurements of this project side by side with others, as tables of ratios within one run.
 //!
-//! `cargo run --release -p politely-benches [cells|coordinator|fetch|limiter|queue|shared]`;
-//! without a name, all of them.
+//! Run them with
+//! `cargo run --release -p politely-benches [cells|coordinator|fetch|limiter|queue|shared]`.
+//! Without a name, all of them run.
 
 #![expect(clippy::disallowed_methods, reason = "benchmarks look at the clock")]
 

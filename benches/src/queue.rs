@@ -1,9 +1,10 @@
-//! The next-host queue: pop the host that is due first and push it back, due again after its delay.
+//! Compares implementations of the next-host queue. Each operation pops the host that is due first
+//! and pushes it back, due again after its delay.
 //!
-//! Delays are log-uniform from 0.1 to 60 s, as paces of crawled hosts are. Every contestant sees
-//! the same hosts and delays and pops them in the same exact order (checked), so only the times
-//! differ. Compare ratios within one run: absolute times move by a factor of two with the
-//! neighbours.
+//! Delays are log-uniform from 0.1 to 60 s, like the intervals of crawled hosts. All
+//! implementations get the same hosts and delays and pop them in the same order, which is checked,
+//! so only the times differ. Compare ratios within one run: other load on the machine changes
+//! absolute times by a factor of two.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -25,8 +26,8 @@ pub(crate) struct Row {
     pub(crate) ns_per_op: f64,
     /// The slowest single pop of a round that was timed pop by pop.
     pub(crate) slowest_pop: Duration,
-    /// Growth of the resident set per host; `None` if `/proc` does not report it. Rough below a
-    /// million hosts.
+    /// Growth of the resident memory per host, in bytes; `None` if `/proc` does not report it. It
+    /// is inexact below a million hosts.
     pub(crate) bytes_per_host: Option<f64>,
 }
 
@@ -47,7 +48,8 @@ impl fmt::Display for Row {
     }
 }
 
-/// Measures 1 k, 1 M and 10 M hosts, printing each row as it is known. About two minutes.
+/// Measures 1 k, 1 M and 10 M hosts, and prints each row when it is known. It takes about two
+/// minutes.
 pub(crate) fn run() -> Vec<Row> {
     let mut rows = Vec::new();
     for hosts in [1_000, 1_000_000, 10_000_000] {
@@ -79,8 +81,8 @@ impl Queue for NextQueue<u32> {
     }
 }
 
-/// The obvious implementation: a sequence number breaks ties in order of insertion (and wraps in 4
-/// G pushes, which this run does not reach).
+/// The simplest implementation: a binary heap with a sequence number that keeps equal due times in
+/// order of insertion. The number wraps after 4 G pushes, which this run does not reach.
 #[derive(Default)]
 struct Heap {
     heap: BinaryHeap<Reverse<(u64, u32, u32)>>,
@@ -100,7 +102,7 @@ impl Queue for Heap {
     }
 }
 
-/// Rounds that are timed; one more before them brings the queue to its steady state.
+/// Number of timed rounds. One more round before them brings the queue to its steady state.
 const ROUNDS: usize = 5;
 
 /// Returns the row and a digest of the order of all pops.
@@ -153,7 +155,8 @@ fn measure<Q: Queue>(name: &'static str, hosts: u32) -> (Row, u64) {
     )
 }
 
-/// A million delays, drawn beforehand: drawing one costs as much as a push.
+/// Returns a million delays. They are drawn beforehand, because drawing one costs as much as a
+/// push.
 fn delays() -> Vec<Duration> {
     let mut rng = Rng::new(1);
     (0..1 << 20)

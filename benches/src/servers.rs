@@ -1,4 +1,4 @@
-//! Real servers, started as the tests start them.
+//! Real servers, which the tests use too.
 
 #[path = "../../crates/cli/tests/it/servers/process.rs"]
 #[allow(dead_code, unused_imports, reason = "the tests use all of it")]

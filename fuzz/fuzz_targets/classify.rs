@@ -1,5 +1,5 @@
-//! Any answer: status, then header lines `name:value`, an empty line, a body. No panic; what is
-//! told is within bounds.
+//! Classifies any response: a status, header lines `name:value`, an empty line and a body. Nothing
+//! panics, and the result is within its bounds.
 #![no_main]
 
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Any text as politely.toml and as `--site-rps`: read, or refused in words that fit on a line. No
-//! panic.
+//! Reads any text as politely.toml and as `--site-rps`. It is accepted, or refused with a message
+//! of one line. Nothing panics.
 #![no_main]
 #![allow(
     dead_code,
@@ -10,10 +10,16 @@
 mod config;
 #[path = "../../crates/cli/src/exit.rs"]
 mod exit;
+#[path = "../../crates/cli/src/fetch/input.rs"]
+mod input;
 #[path = "../../crates/cli/src/site_rps.rs"]
 mod site_rps;
 #[path = "../../crates/cli/src/units.rs"]
 mod units;
+
+mod fetch {
+    pub(crate) use crate::input::without_login;
+}
 
 use libfuzzer_sys::fuzz_target;
 

@@ -1,5 +1,5 @@
-//! Any Content-Encoding fields, one a line, and any body: no panic, the limit holds, and parts of
-//! any size come to the same.
+//! Decodes any body with any Content-Encoding fields, one per line. Nothing panics, the size limit
+//! holds, and the result does not depend on how the body is cut into parts.
 #![no_main]
 
 use http::header::CONTENT_ENCODING;

@@ -1,5 +1,5 @@
-//! Any bytes as the coordinator's journal: records up to the first that is not whole, no panic, and
-//! what was read is written and read again the same.
+//! Reads any bytes as the coordinator's journal, up to the first incomplete record. Nothing panics,
+//! and a record that was read can be written and read again unchanged.
 #![no_main]
 #![allow(
     dead_code,
@@ -17,7 +17,7 @@ use crate::record::{HEADER, Header, Reader, Record};
 fuzz_target!(|input: (Vec<u8>, Vec<Vec<u8>>)| {
     let (bytes, payloads) = input;
     read(&bytes);
-    // Random bytes never have a valid checksum.
+    // Random bytes never have a valid checksum, so the second input is sealed with correct ones.
     let mut sealed = HEADER.to_vec();
     for payload in payloads {
         sealed.extend_from_slice(&(payload.len() as u16).to_le_bytes());
@@ -41,6 +41,7 @@ fn read(bytes: &[u8]) {
             }
             Record::Gone(permit) => record::gone(&mut again, *permit),
             Record::Carried => record::carried(&mut again),
+            Record::Committed(number) => record::committed(&mut again, *number),
         }
         let mut again = Reader::new(again.as_slice());
         assert_eq!(again.record().expect("memory can be read"), Some(record));

@@ -1,5 +1,5 @@
-//! Any text as host, site, custom name and stored key: no panic, bounded, and a key's text is the
-//! key again.
+//! Reads any text as a host, a site, a custom name and a stored key. Nothing panics, keys have a
+//! bounded length, and the text of a key is read as the same key.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

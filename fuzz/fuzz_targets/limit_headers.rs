@@ -1,5 +1,5 @@
-//! Any limit headers, one a line behind the byte that picks its name: no panic, and every number
-//! within its bound.
+//! Reads any limit headers, one per line; the first byte of a line selects the header's name.
+//! Nothing panics, and every number is within its bounds.
 #![no_main]
 
 use http::{HeaderMap, HeaderName, HeaderValue};

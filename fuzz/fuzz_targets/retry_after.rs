@@ -1,5 +1,5 @@
-//! Any Retry-After fields, one a line, at any time: no panic, and no wait of zero or over a day.
-//! Letter case and blanks around a field change nothing.
+//! Reads any Retry-After fields, one per line, at any time. Nothing panics, and no wait is zero or
+//! longer than a day. Letter case and blanks around a field change nothing.
 #![no_main]
 
 use http::header::{HeaderName, RETRY_AFTER};

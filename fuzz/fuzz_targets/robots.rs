@@ -33,6 +33,6 @@ fuzz_target!(|input: (&[u8], &str, &str)| {
         .expect("our own record");
     assert_eq!(resumed.lookup(&origin, now), Lookup::Fresh(robots));
 
-    // A record may be damaged in any way.
+    // A stored record may be damaged in any way.
     let _ = resumed.restore(&origin, &String::from_utf8_lossy(body), now, 0);
 });

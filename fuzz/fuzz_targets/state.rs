@@ -1,5 +1,5 @@
-//! Any bytes as a key's state: refused or driven on without a panic, and what is written back is
-//! the same again.
+//! Restores any bytes as a key's state. They are refused, or the state is used without a panic. A
+//! restored state that is written again gives the same bytes.
 #![no_main]
 
 use std::time::Duration;
@@ -29,7 +29,7 @@ fuzz_target!(|input: (u64, Vec<u8>, Vec<u8>)| {
 });
 
 fn live(now: Timestamp, config: &Config, state: &[u8], steps: &[u8]) {
-    // Random bytes are seldom a valid state.
+    // Random bytes are seldom a valid state, so the steps also run on a new host.
     drive(Host::new(config, now), now, config, steps);
     let Ok(host) = Host::restore(state, now, config) else {
         return;
@@ -55,7 +55,8 @@ fn drive(mut host: Host, mut now: Timestamp, config: &Config, steps: &[u8]) {
         };
         let signal = SIGNALS[usize::from(step) % SIGNALS.len()];
         host.report(now, lease, &Report::of(signal), config, &mut rng);
-        host.cancel(now, LeaseId(u64::from(step)), step % 2 == 0, config);
+        let unused = (step % 2 == 0).then(|| ask.unused());
+        host.cancel(now, LeaseId(u64::from(step)), unused, config);
         host.set(
             now,
             OperatorNumbers::rate(f64::from(step) + 0.1, 2.0),

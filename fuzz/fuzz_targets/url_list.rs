@@ -1,5 +1,5 @@
-//! Any bytes as a list of URLs: every line is nothing, a URL with a host, or refused in words. No
-//! panic.
+//! Reads any bytes as a list of URLs. Every line is empty, a URL with a host, or refused with a
+//! message. Nothing panics.
 #![no_main]
 #![allow(
     dead_code,

@@ -1,10 +1,11 @@
-//! The hot paths, for `scripts/guard` to count the instructions of.
+//! Runs the hot paths, so that `scripts/guard` can count their instructions.
 //!
-//! Times on a shared machine differ by half from run to run; instructions differ by less than one
-//! in a thousand, so a path that grew by a twentieth is seen. `guard NAME` prepares the path called
-//! NAME, then walks it inside [`counted`], which is all that callgrind counts; it prints how often
-//! it was walked. Time stands still unless a path moves it. The registry's hash seed is random as
-//! in production: a thousand keys average over it.
+//! On a shared machine, times differ by half from run to run. Instructions differ by less than one
+//! in a thousand, so `scripts/guard` detects a path that grew by a twentieth.
+//!
+//! `guard NAME` prepares the path NAME and runs it inside [`counted`], the only part that callgrind
+//! counts. Then it prints how often the path ran. The clock stands still unless a path moves it.
+//! The registry's hash seed is random, as in production; a thousand keys average over it.
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -22,12 +23,13 @@ use politely::{Clock, Config, Key, Limiter, Outcome, Report, Signal};
 
 const KEYS: usize = 1_000;
 const ROUNDS: usize = 20;
-/// Long enough that a bucket is full again, so that each round finds what the last one found.
+/// Virtual time between two rounds. It refills every bucket, so each round begins in the same
+/// state.
 const ROUND: Duration = Duration::from_secs(1);
 
 type Path = fn() -> usize;
 
-/// In the order of `guard.toml`.
+/// The paths, in the order of `guard.toml`.
 const PATHS: [(&str, Path); 6] = [
     ("grant", grant),
     ("cycle", cycle),
@@ -53,13 +55,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// callgrind counts what happens in here: see `--toggle-collect` in `scripts/guard`.
+/// Runs `walk`. callgrind counts only this function; see `--toggle-collect` in `scripts/guard`.
 #[inline(never)]
 fn counted<T>(walk: impl FnOnce() -> T) -> T {
     black_box(walk())
 }
 
-/// A permit of a known key.
+/// Grants permits of known keys.
 fn grant() -> usize {
     let bench = Bench::new();
     let mut permits = Vec::with_capacity(KEYS);
@@ -71,7 +73,7 @@ fn grant() -> usize {
     KEYS * ROUNDS
 }
 
-/// A permit of a known key, and its report.
+/// Grants permits of known keys and reports their outcomes.
 fn cycle() -> usize {
     let bench = Bench::new();
     for _ in 0..ROUNDS {
@@ -81,7 +83,7 @@ fn cycle() -> usize {
     KEYS * ROUNDS
 }
 
-/// The same without registry and lock.
+/// Does the same as [`cycle`] without the registry and its locks.
 fn core() -> usize {
     let (config, report) = (Config::api(), good());
     let (mut now, mut rng) = (Timestamp::from_micros(1_000_000), Rng::new(1));
@@ -100,7 +102,7 @@ fn core() -> usize {
     KEYS * ROUNDS
 }
 
-/// The next of ten thousand hosts, and back with it, due again in 0.1 to 60 s.
+/// Pops the next of ten thousand hosts and pushes it back, due again after 0.1 to 60 s.
 fn queue() -> usize {
     const HOSTS: u32 = 10_000;
     const OPS: usize = 100_000;
@@ -122,7 +124,7 @@ fn queue() -> usize {
     OPS
 }
 
-/// The path of most responses.
+/// Classifies a typical response: status 200 without limit headers.
 fn plain_200() -> usize {
     const ANSWERS: usize = 10_000;
     let headers: HeaderMap = [

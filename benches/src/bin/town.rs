@@ -1,16 +1,16 @@
-//! Anybody's crawler against the sixteen really limited hosts of the tests, judged by the hosts'
+//! Runs any crawler against the sixteen test hosts with real limits, and judges it by the hosts'
 //! own logs.
 //!
 //! `cargo run --release -p politely-benches --bin town -- [OPTIONS] [COMMAND…]` starts the hosts,
-//! runs COMMAND with a file of 16 x 150 URLs as its last argument, and prints what the hosts saw.
-//! Without a command it waits for Enter. The servers come from `scripts/setup`.
+//! runs COMMAND with a file of 16 x 150 URLs as its last argument, and prints what the hosts
+//! logged. Without a command it waits for Enter. `scripts/setup` installs the servers.
 //!
-//! | option | |
+//! | option | effect |
 //! | --- | --- |
-//! | `--api` | the set without the host that blocks |
-//! | `--seconds N` | pages per host that last N seconds; *steady* is the use in their second half |
-//! | `--processes N` | COMMAND runs N times at once, each with its share of the list |
-//! | `--logs DIR` | the hosts' logs are kept there |
+//! | `--api` | uses the set without the host that blocks |
+//! | `--seconds N` | gives each host pages for N seconds; *steady* is the use in the last half |
+//! | `--processes N` | runs COMMAND N times at once, each with its share of the list |
+//! | `--logs DIR` | keeps the hosts' logs in DIR |
 
 #![expect(clippy::disallowed_methods, reason = "real servers run in real time")]
 

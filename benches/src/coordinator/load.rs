@@ -1,6 +1,7 @@
-//! One caller: requests made once and filled with the permits of the answer before, answers looked
-//! through and not read as JSON. It shares two cores with the server it measures, so its own part
-//! should be small, and is the same for the peer.
+//! A caller that measures a coordinator. It builds its requests once and fills in the permits of
+//! the previous answer. It searches answers for permits instead of parsing the JSON. It shares two
+//! cores with the server that it measures, so its own CPU time should be small. It is the same for
+//! the peer.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -11,20 +12,22 @@ use memchr::memmem::Finder;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// A permit's name is as long in all answers of one start.
+/// A placeholder for a permit's id. All ids of one start of the server have this length.
 pub(super) const PERMIT: &str = "10000000abc";
 
 /// The call to measure.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Calls {
-    /// One call with this many reports and as many items.
+    /// One call with this many reports and as many acquire requests.
     Exchange(usize),
-    /// One call with this many items, then one call with their reports. Only the first is timed.
+    /// One call with this many acquire requests, then one call with their reports. Only the first
+    /// is timed.
     AcquireThenReport(usize),
 }
 
 impl Calls {
-    /// Items, be they asked for or reported, of one timed call and what belongs to it.
+    /// Returns the number of items, acquire requests or reports, of one timed call and the untimed
+    /// call that follows it.
     pub(super) const fn items(self) -> usize {
         match self {
             Self::Exchange(batch) | Self::AcquireThenReport(batch) => 2 * batch,
@@ -32,8 +35,8 @@ impl Calls {
     }
 }
 
-/// Calls until `end`; how long each timed call took. Each caller has keys of its own, so that there
-/// is always a permit.
+/// Calls the server until `end`, and records how long each timed call took. Each caller has its own
+/// keys, so that there is always a permit.
 pub(super) async fn call_until(
     server: SocketAddr,
     calls: Calls,
@@ -60,7 +63,7 @@ async fn exchanges(line: &mut Line, batch: usize, caller: usize, end: Instant) -
         batch,
         &acquire,
     );
-    // The first call has nothing to report, and the last asks for nothing.
+    // The first call has nothing to report, and the last call requests nothing.
     let first = Request::new("exchange", r#"{"client":"bench","report":["#, 0, &acquire);
     let mut last = Request::new("exchange", r#"{"client":"bench","report":["#, batch, "]}");
     line.exchange(&first).await;
@@ -96,15 +99,15 @@ fn items(caller: usize, batch: usize) -> String {
     (0..batch).map(item).collect::<Vec<_>>().join(",")
 }
 
-/// A call with room for the names of permits.
+/// A request with room for permit ids.
 struct Request {
     bytes: Vec<u8>,
-    /// Where a name begins.
+    /// The offset of each permit id.
     places: Vec<usize>,
 }
 
 impl Request {
-    /// Of a body of `begin`, so many reports, and `end`.
+    /// Returns a request whose body is `begin`, then `reports` reports, then `end`.
     fn new(call: &str, begin: &str, reports: usize, end: &str) -> Self {
         let report =
             format!(r#"{{"permit":"{PERMIT}","status":200,"latency_ms":12.5,"bytes":2048}}"#);
@@ -128,14 +131,14 @@ impl Request {
     }
 }
 
-/// A connection and what came last.
+/// A connection and the last answer on it.
 struct Line {
     stream: TcpStream,
     answer: Vec<u8>,
 }
 
 impl Line {
-    /// Sends and reads a whole answer.
+    /// Sends the request and reads the whole answer.
     async fn exchange(&mut self, request: &Request) {
         self.stream.write_all(&request.bytes).await.expect("sent");
         self.answer.clear();
@@ -152,7 +155,8 @@ impl Line {
         );
     }
 
-    /// The permits it grants: reports are answered first, with names too.
+    /// Returns the permits that the answer grants. It skips the answers to the reports, which come
+    /// first and contain permit ids too.
     fn granted(&self) -> impl Iterator<Item = &[u8]> {
         static ACQUIRED: LazyLock<Finder> = LazyLock::new(|| Finder::new(r#""acquire":["#));
         static NAMED: LazyLock<Finder> = LazyLock::new(|| Finder::new(r#""permit":""#));
@@ -165,7 +169,7 @@ impl Line {
     }
 }
 
-/// How long the whole answer is, once its head is there.
+/// Returns the length of the whole answer, once its head has arrived.
 fn length(answer: &[u8]) -> Option<usize> {
     static LENGTH: LazyLock<Finder> = LazyLock::new(|| Finder::new("content-length: "));
     let head = memchr::memmem::find(answer, b"\r\n\r\n")?;

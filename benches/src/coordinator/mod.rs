@@ -1,7 +1,7 @@
-//! Comparison of the coordinator with a minimal axum server with the same bodies, and the cost of
-//! many keys.
+//! Compares the coordinator with a minimal axum server with the same bodies, and measures the cost
+//! of many keys.
 //!
-//! `cargo run --release -p politely-benches -- coordinator [memory|restart|speed]`
+//! Run it with `cargo run --release -p politely-benches -- coordinator [memory|restart|speed]`.
 
 mod echo;
 mod load;
@@ -15,7 +15,7 @@ use politely_server::{Coordinator, Settings};
 
 use crate::limiter::resident;
 
-/// Runs what is named on the command line, or everything, and prints the tables.
+/// Runs the measurement that the command line names, or all of them, and prints the tables.
 pub(crate) fn run() {
     let wanted = std::env::args().nth(2);
     let wants = |name: &str| wanted.as_deref().is_none_or(|wanted| wanted == name);
@@ -66,7 +66,7 @@ fn restart(keys: usize) {
     );
 }
 
-/// One request of each key, and what became of it.
+/// Makes one request of each key and reports its outcome.
 fn ask_each(coordinator: &Coordinator, keys: usize, status: u16, signal: politely::Signal) {
     for i in 0..keys {
         let key = Key::host(&format!("host-{i}.example.com")).expect("a host");

@@ -1,6 +1,6 @@
-//! Throughput and latency. Server and callers share the machine, as they do for the peer; every
-//! call waits for its answer. Short rounds alternate and are taken together, so that whatever else
-//! the machine does falls on both.
+//! Measures throughput and latency. Server and callers share the machine, for the coordinator and
+//! for the peer. Every call waits for its answer. Short rounds alternate and their results are
+//! combined, so that other load on the machine affects both.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -64,7 +64,7 @@ struct Figures {
     items_per_s: f64,
     p50_ms: f64,
     p99_ms: f64,
-    /// CPU time of both ends per item.
+    /// CPU time of server and callers per item, in microseconds.
     cpu_us: f64,
 }
 
@@ -83,7 +83,7 @@ impl Rounds {
     }
 }
 
-/// All connections at once.
+/// Runs one round with all connections at the same time.
 async fn round(server: SocketAddr, calls: Calls, connections: usize, rounds: &mut Rounds) {
     let (began, before) = (Instant::now(), cpu());
     let end = began + ROUND;
@@ -97,7 +97,7 @@ async fn round(server: SocketAddr, calls: Calls, connections: usize, rounds: &mu
     rounds.cpu += cpu().saturating_sub(before);
 }
 
-/// Of this process so far, to a hundredth of a second.
+/// Returns the CPU time of this process so far, with a resolution of 10 ms.
 fn cpu() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux");
     let after_name = stat.rsplit_once(')').expect("a name").1;
@@ -122,6 +122,7 @@ async fn serve(coordinator: Coordinator) -> SocketAddr {
         bind: "127.0.0.1:0".parse().expect("an address"),
         token: None,
         certificate: None,
+        commit: "unknown",
     };
     let server = Server::bind(coordinator, options).await.expect("a server");
     let address = server.address();

@@ -18,7 +18,7 @@ impl<'s> Cpu<'s> {
         }
     }
 
-    /// Ours and the server's.
+    /// Returns the CPU time of this process and that of the server since the last call.
     pub(super) fn spent(&mut self) -> (Duration, Duration) {
         let now = time(self.server);
         let before = std::mem::replace(&mut self.before, now);

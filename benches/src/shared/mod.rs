@@ -1,8 +1,8 @@
-//! Limiters that share keys through one redis-server, against what else shares one key there, in
-//! one run.
+//! Compares limiters that share keys through one redis-server with other ways to share a key there,
+//! all in one run.
 //!
-//! `cargo run --release -p politely-benches shared`. Every coordinator is a limiter with a
-//! connection and a thread of its own; server and callers share the machine.
+//! Run it with `cargo run --release -p politely-benches shared`. Every coordinator is a limiter
+//! with its own connection and thread. Server and callers share the machine.
 
 mod cpu;
 mod one_key;
@@ -59,7 +59,7 @@ async fn settle(limiters: &[Limiter]) {
     for limiter in limiters {
         limiter.greet().await.expect("a server");
     }
-    // A new epoch is quiet for a while.
+    // In a new epoch, no permits are granted for a short time.
     tokio::time::sleep(Duration::from_secs(4)).await;
 }
 
@@ -100,7 +100,7 @@ async fn many_keys() {
     );
 }
 
-/// As a crawler asks: every host again and again, at the pace it allows.
+/// Measures many keys the way a crawler uses them: every host again and again, at its own rate.
 async fn many_hosts() {
     let server = RedisServer::start("");
     let limiters = vec![coordinator(&server, &Config::fixed(2.0, 1.0))];
@@ -133,7 +133,7 @@ async fn many_hosts() {
     );
 }
 
-/// Calls of the engine so far, and those that met somebody else's.
+/// Returns the number of engine calls so far, and of those that met another limiter's write.
 fn operations(limiters: &[Limiter]) -> (u64, u64) {
     let commits = limiters.iter().filter_map(Limiter::commits);
     commits.fold((0, 0), |(all, conflicts), c| {

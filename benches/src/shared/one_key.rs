@@ -16,12 +16,12 @@ use super::{coordinator, operations, settle, unlimited};
 use crate::servers::redis::RedisServer;
 
 pub(super) const COORDINATORS: usize = 8;
-/// Callers of each.
+/// Number of callers of each implementation.
 pub(super) const TASKS: usize = 64;
 /// Number of callers in the tests with runs, where so few callers suffice because runs are long.
 const TASKS_IN_RUNS: usize = 4;
-/// Callers of each that rest after every permit, and for how long: how long a commit takes while
-/// the machine has something left.
+/// Number of callers that pause after every permit. Their latency is the time of a commit while the
+/// machine has spare capacity.
 const PACED: usize = 25;
 const PAUSE: Duration = Duration::from_millis(38);
 pub(super) const ROUND: Duration = Duration::from_secs(3);
@@ -111,8 +111,7 @@ fn median(of: &[f64]) -> f64 {
     sorted[sorted.len() / 2]
 }
 
-/// Coordinators whose callers ask for `slots` permits at a time and report each at once, then
-/// pause.
+/// Limiters whose callers request `slots` permits at a time, report each at once, and then pause.
 struct Ours {
     name: &'static str,
     slots: u16,

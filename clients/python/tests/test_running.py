@@ -143,6 +143,30 @@ def test_threads_with_requests_get_every_page(serve, town):
     check(hosts.judge(), 10)
 
 
+@pytest.mark.parametrize("way", ["client", "plain HTTP"])
+def test_a_page_that_is_always_refused_is_told_from_its_host(serve, way):
+    url = serve("--law", "fixed", "--rate", "200").url
+
+    def by_client(page: str, **outcome) -> bool:
+        return coordinator.acquire(page).report(**outcome).url_fault
+
+    def by_http(page: str, **outcome) -> bool:
+        def call(path: str, **body) -> dict:
+            body |= {"client": "w1"}
+            return httpx.post(f"{url}/api/v1/{path}", json=body, timeout=30).json()["items"][0]
+
+        permit = call("acquire", wait_ms=20_000, items=[{"url": page}])["permit"]
+        return call("report", items=[{"permit": permit, **outcome}]).get("url_fault", False)
+
+    fetch = by_client if way == "client" else by_http
+    with Coordinator(url) as coordinator:
+        faults = []
+        for page in range(4):
+            fetch(f"http://a.example/{page}", status=200)
+            faults.append(fetch("http://a.example/bad", status=429, headers={"Retry-After": "1"}))
+    assert faults == [False, True, True, True]
+
+
 def test_the_example_runs(serve, town):
     hosts = town(slow=SLOW)
     script = Path(__file__).parents[1] / "examples/with_requests.py"

@@ -4,12 +4,21 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
+from typing import ClassVar
 
 import httpx
 import pytest
+from scrapy.utils.test import get_crawler
+
+from politely.bodies import Grant, Wish
+from politely.scrapy.desk import Desk
 
 HERE = Path(__file__).parent
 ADDON = {"ADDONS": {"politely.scrapy.Politely": 500}}
@@ -79,6 +88,23 @@ def test_two_spiders_keep_a_crawl_delay_together(serve, town):
     assert all(later - at >= 1 for at, later in pairwise(came)), came
 
 
+def test_a_permit_from_before_the_crawl_delay_is_given_back(monkeypatch):
+    """The poll was open while robots.txt was read, so its permit does not respect the delay."""
+    desk = Desk(get_crawler())
+    given_back = []
+    monkeypatch.setattr(desk, "_give_back", given_back.append)
+    monkeypatch.setattr(desk, "_nudge_when_ready", lambda: None)
+    asked_before = Wish.of("http://patient.test/")
+    desk.crawl_delay("http://patient.test/page/1", 1.0)
+    asked_after = replace(asked_before, crawl_delay=1.0)
+    for wish in (asked_before, asked_after):
+        grant = Grant(wish, "a-permit", "patient.test", time.monotonic(), 1.0, 60.0, 1, 0.0)
+        desk._answered(wish, grant)
+    assert len(given_back) == 1
+    assert desk.take({"http://patient.test/"}) is not None
+    assert desk.take({"http://patient.test/"}) is None
+
+
 def test_a_slow_host_takes_no_room_from_the_others(serve, town):
     """If requests waited in the downloader, those to `slow` would take both of Scrapy's slots."""
     hosts = town(slow=OPEN, open=OPEN)
@@ -110,6 +136,40 @@ def test_failed_requests_wait_out_their_backoff_in_the_queue(serve, town):
     seen = stats(crawl(serve(), pages(hosts, 2), **ADDON))
     assert seen["downloader/response_status_count/200"] == 2
     assert hosts.judge()["down"]["pages"] == 2
+
+
+class Odd(BaseHTTPRequestHandler):
+    """Redirects with a wait, a part, and plain pages."""
+
+    protocol_version = "HTTP/1.1"
+    came: ClassVar[dict[str, float]] = {}
+
+    def do_GET(self):
+        self.came[self.path] = time.monotonic()
+        status, headers = {
+            "/old": (302, {"Location": "/new", "Retry-After": "2"}),
+            "/part": (206, {"Content-Range": "bytes 0-3/10"}),
+        }.get(self.path, (200, {}))
+        self.send_response(status)
+        for name, value in {"Content-Length": "4", **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(b"page")
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_redirects_wait_is_kept_and_a_part_is_no_page(serve):
+    with ThreadingHTTPServer(("127.0.0.1", 0), Odd) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        base = f"http://127.0.0.1:{server.server_port}"
+        coordinator = serve("--law", "fixed", "--rate", "100")
+        seen = stats(crawl(coordinator, [f"{base}/old", f"{base}/part", f"{base}/plain"], **ADDON))
+        server.shutdown()
+    assert Odd.came["/new"] - Odd.came["/old"] >= 2
+    assert Odd.came["/plain"] < Odd.came["/new"]
+    assert seen["politely/partial"] == 1
 
 
 def test_scrapys_own_delays_are_not_mixed_in(serve):

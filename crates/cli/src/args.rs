@@ -7,11 +7,17 @@ use clap::builder::TypedValueParser;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Knobs, LawName, Profile, StoreAway};
+use crate::log::Form;
 use crate::units::{Span, number, whole};
 
 /// Fetch pages from rate-limited hosts without losing one.
 #[derive(Debug, Parser)]
-#[command(name = "politely", version, propagate_version = true)]
+#[command(
+    name = "politely",
+    version,
+    long_version = crate::build::LONG_VERSION,
+    propagate_version = true
+)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -26,6 +32,30 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     Top(TopArgs),
     State(StateArgs),
+    Completions(CompletionsArgs),
+    Man(ManArgs),
+}
+
+/// Print the completions of a shell.
+///
+/// For bash: `politely completions bash > ~/.local/share/bash-completion/completions/politely`.
+#[derive(Args, Debug)]
+pub(crate) struct CompletionsArgs {
+    /// The shell that reads the completions
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Print a manual page, or write all of them.
+///
+/// To read one: `politely man serve | man -l -`.
+#[derive(Args, Debug)]
+pub(crate) struct ManArgs {
+    /// The command that the page describes (default: politely itself)
+    pub(crate) command: Option<String>,
+    /// Write the pages of all commands into DIR
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
+    pub(crate) dir: Option<PathBuf>,
 }
 
 /// Check, save or restore the state folder of a coordinator that is stopped.
@@ -86,7 +116,7 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) memory: bool,
     /// Share all keys with other coordinators, in cells of the engine at URL (redis://…;
-    /// docs/explanation/fleet.md); --state keeps what was learned in DIR too
+    /// docs/how-to/run-a-fleet.md); --state keeps what was learned in DIR too
     #[arg(long, value_name = "URL", conflicts_with = "memory")]
     pub(crate) store: Option<String>,
     /// While that engine is unavailable: grant nothing (closed), or let each process use its share
@@ -100,8 +130,8 @@ pub(crate) struct ServeArgs {
         conflicts_with = "memory"
     )]
     pub(crate) store_away: StoreAway,
-    /// What an answered call survives: kill -9 (kill), or also a power loss (power), which costs an
-    /// fsync per call that grants or ends permits
+    /// The failures that an answered call survives: kill -9 (kill), or also a power loss (power),
+    /// which costs an fsync per call that grants or ends permits
     #[arg(
         long,
         value_enum,
@@ -124,6 +154,9 @@ pub(crate) struct ServeArgs {
     /// Maximum items that wait in held-open calls, per client and per address
     #[arg(long, value_name = "N", default_value_t = 65_536, allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(1..=1 << 20).map(i64::cast_unsigned))]
     pub(crate) waiting: u64,
+    /// Maximum keys that one client creates; its idle keys make room for new ones
+    #[arg(long, value_name = "N", default_value_t = 1 << 19, allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(1..=1 << 32).map(i64::cast_unsigned))]
+    pub(crate) client_keys: u64,
     /// Serve TLS with this certificate chain (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_cert: Option<PathBuf>,
@@ -154,6 +187,9 @@ pub(crate) struct ServeArgs {
     /// Maximum number of keys
     #[arg(long, value_name = "N", default_value_t = 1 << 20, allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(1..=1 << 32).map(i64::cast_unsigned))]
     pub(crate) capacity: u64,
+    /// Form of the messages on standard error
+    #[arg(long, value_enum, value_name = "FORM", default_value_t)]
+    pub(crate) log: Form,
 }
 
 /// Show a coordinator's keys in the terminal: rates, holds, refusals, and why each key waits.
@@ -235,6 +271,9 @@ pub(crate) struct FetchArgs {
     /// (`politely=trace,reqwest=debug`)
     #[arg(short, long)]
     pub(crate) verbose: bool,
+    /// Form of the messages on standard error
+    #[arg(long, value_enum, value_name = "FORM", default_value_t)]
+    pub(crate) log: Form,
     #[command(flatten)]
     pub(crate) knobs: Knobs,
 }

@@ -1,17 +1,24 @@
-//! Logs of the library's decisions, as lines on standard error.
+//! Logs and messages on standard error, as text or as JSON lines.
 //!
 //! The environment variable `POLITELY_LOG` takes a filter of `tracing_subscriber`, such as
 //! `politely=trace,reqwest=debug`. It overrides `--verbose`, which means `politely=debug`. Without
 //! either, a server logs trouble (`politely=warn`). A run logs nothing, since it has its progress
 //! and its results.
 
+use std::borrow::Cow;
 use std::env;
+use std::sync::OnceLock;
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
 use crate::exit::Wrong;
 
 const VARIABLE: &str = "POLITELY_LOG";
+
+/// The form of all lines on standard error. It is text until [`start`] sets it.
+static FORM: OnceLock<Form> = OnceLock::new();
 
 /// The amount of logging if the variable is not set.
 pub(crate) enum Told {
@@ -20,7 +27,19 @@ pub(crate) enum Told {
     Decisions,
 }
 
-pub(crate) fn start(told: &Told) -> Result<(), Wrong> {
+/// The form of the lines on standard error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Form {
+    /// lines for people
+    #[default]
+    Text,
+    /// one JSON object per line: timestamp, level, target, fields
+    Json,
+}
+
+/// Sets the form of all messages, and starts the log.
+pub(crate) fn start(told: &Told, form: Form) -> Result<(), Wrong> {
+    let _ = FORM.set(form);
     let filter = match env::var(VARIABLE) {
         Ok(filter) if !filter.trim().is_empty() => filter,
         Err(env::VarError::NotUnicode(_)) => return Err(Wrong(format!("{VARIABLE}: not UTF-8"))),
@@ -34,10 +53,81 @@ pub(crate) fn start(told: &Told) -> Result<(), Wrong> {
         .parse(&filter)
         .map_err(|why| Wrong(format!("{VARIABLE}={filter}: {why}")))?;
     let color = env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
-    tracing_subscriber::fmt()
+    let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(color && std::io::IsTerminal::is_terminal(&std::io::stderr()))
-        .init();
+        .with_writer(std::io::stderr);
+    match form {
+        Form::Text => log
+            .with_ansi(color && std::io::IsTerminal::is_terminal(&std::io::stderr()))
+            .init(),
+        Form::Json => log.json().init(),
+    }
     Ok(())
+}
+
+/// Returns whether messages are JSON lines.
+pub(crate) fn is_json() -> bool {
+    FORM.get() == Some(&Form::Json)
+}
+
+/// Prints a message in the form of the log. The message is lost if standard error is closed.
+pub(crate) fn say(message: &str) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stderr(), "{}", line(message));
+}
+
+/// Returns a message in the form of the log. The prefix `error: ` sets the level of a JSON line.
+pub(crate) fn line(message: &str) -> Cow<'_, str> {
+    if is_json() {
+        let (level, text) = plain(message);
+        Cow::Owned(json_line(level, &serde_json::json!({ "message": text })))
+    } else {
+        Cow::Borrowed(message)
+    }
+}
+
+/// Returns a JSON line of the form that `tracing_subscriber` writes.
+pub(crate) fn json_line(level: &str, fields: &serde_json::Value) -> String {
+    let mut timestamp = String::new();
+    // Writing to a `String` cannot fail.
+    let _ = SystemTime.format_time(&mut Writer::new(&mut timestamp));
+    let line = serde_json::json!({
+        "timestamp": timestamp, "level": level, "fields": fields, "target": "politely",
+    });
+    line.to_string()
+}
+
+/// Splits a message into its level and its text without the prefix.
+fn plain(message: &str) -> (&'static str, &str) {
+    for (prefix, level) in [
+        ("error: ", "ERROR"),
+        ("politely: ", "INFO"),
+        ("hint: ", "INFO"),
+    ] {
+        if let Some(rest) = message.strip_prefix(prefix) {
+            return (level, rest);
+        }
+    }
+    ("INFO", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_json_line_has_a_time_a_level_and_fields() {
+        let (level, text) = plain("error: cannot \"x\"\n");
+        let line = json_line(level, &serde_json::json!({ "message": text }));
+        let parsed: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(parsed["level"], "ERROR");
+        assert_eq!(parsed["fields"]["message"], "cannot \"x\"\n");
+        assert!(
+            parsed["timestamp"].as_str().unwrap().ends_with('Z'),
+            "{line}"
+        );
+        assert_eq!(line.lines().count(), 1);
+        assert_eq!(plain("politely: ready").1, "ready");
+        assert_eq!(super::line("as it is"), "as it is");
+    }
 }

@@ -8,12 +8,15 @@
 
 mod args;
 mod away;
+mod build;
 mod config;
 mod demo;
 mod exit;
 mod fetch;
 mod log;
+mod manual;
 mod serve;
+mod service_manager;
 mod simulate;
 mod site_rps;
 mod state;
@@ -37,8 +40,13 @@ fn main() -> std::process::ExitCode {
         Command::Serve(_) => log::Told::Trouble,
         _ => log::Told::Nothing,
     };
-    if let Err(wrong) = log::start(&told) {
-        eprintln!("error: {wrong}");
+    let form = match &cli.command {
+        Command::Fetch(args) => args.log,
+        Command::Serve(args) => args.log,
+        _ => log::Form::Text,
+    };
+    if let Err(wrong) = log::start(&told, form) {
+        log::say(&format!("error: {wrong}"));
         return Exit::Usage.into();
     }
     // The process has one TLS provider. A second install fails only because the first is in place.
@@ -54,9 +62,11 @@ fn main() -> std::process::ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Top(args) => top::run(&args),
         Command::State(args) => state::run(&args),
+        Command::Completions(args) => manual::print_completions(&args),
+        Command::Man(args) => manual::print_pages(&args),
     };
     exit.unwrap_or_else(|wrong| {
-        eprintln!("error: {wrong}");
+        log::say(&format!("error: {wrong}"));
         Exit::Usage
     })
     .into()

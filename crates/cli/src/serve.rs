@@ -16,7 +16,7 @@ use crate::args::{ServeArgs, ServedKey};
 use crate::away::Away;
 use crate::config::sound;
 use crate::exit::{Exit, Wrong};
-use crate::token;
+use crate::{log, service_manager, token};
 
 /// Time between two checks whether the engine answers.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -27,6 +27,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         bind: args.bind,
         token: tokens(args.token_file.as_deref())?,
         certificate: certificate(args),
+        commit: crate::build::COMMIT,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -63,18 +64,26 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         let server = server.caps(Caps {
             peer_connections: args.peer_connections as usize,
             waiting: args.waiting as usize,
+            client_keys: args.client_keys as usize,
             ..Caps::default()
         });
         let reloading = reloads(args.token_file.clone(), server.reload())?;
         tokio::spawn(reloading);
         let scheme = if secure { "https" } else { "http" };
-        eprintln!("politely: {scheme}://{}", server.address());
+        let url = format!("{scheme}://{}", server.address());
+        log::say(&format!("politely: {url}"));
+        service_manager::tell_ready(&url);
+        tokio::spawn(service_manager::feed_watchdog(limiter.clone()));
         tokio::spawn(tell_trouble(limiter));
-        if server.run(end()).await {
+        let ended = async {
+            end().await;
+            service_manager::tell_stopping();
+        };
+        if server.run(ended).await {
             return Ok(Exit::AllFetched);
         }
-        eprintln!(
-            "error: not all could be saved: what was learned or granted last may be forgotten"
+        log::say(
+            "error: not all could be saved: what was learned or granted last may be forgotten",
         );
         Ok(Exit::SomeFailed)
     })
@@ -87,7 +96,7 @@ async fn tell_trouble(limiter: Limiter) {
     let mut trouble = limiter.greet().await.err();
     loop {
         if let Some(news) = away.news(trouble.as_deref()) {
-            eprintln!("politely: {news}");
+            log::say(&format!("politely: {news}"));
         }
         tokio::time::sleep(LOOK_EVERY).await;
         trouble = limiter.trouble();
@@ -114,23 +123,29 @@ fn reloads(file: Option<PathBuf>, reload: Reload) -> Result<impl Future<Output =
                     }
                 },
             };
-            eprintln!("politely: {told}");
+            log::say(&format!("politely: {told}"));
         }
     })
 }
 
-/// Returns at Ctrl-C, or at the SIGTERM of a service manager.
-pub(crate) async fn end() {
-    let interrupted = tokio::signal::ctrl_c();
-    let Ok(mut terminated) =
-        tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
-    else {
-        let _ = interrupted.await;
-        return;
-    };
-    tokio::select! {
-        _ = interrupted => {}
-        _ = terminated.recv() => {}
+/// Returns a future that ends at Ctrl-C, or at the SIGTERM of a service manager.
+///
+/// The handlers are installed when this returns. Call it within a runtime.
+pub(crate) fn end() -> impl Future<Output = ()> {
+    use tokio::signal::unix::{SignalKind, signal};
+
+    let signals = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
+    async move {
+        match signals {
+            [Ok(mut interrupted), Ok(mut terminated)] => {
+                tokio::select! {
+                    _ = interrupted.recv() => {}
+                    _ = terminated.recv() => {}
+                }
+            }
+            [Ok(mut one), Err(_)] | [Err(_), Ok(mut one)] => _ = one.recv().await,
+            [Err(_), Err(_)] => std::future::pending().await,
+        }
     }
 }
 

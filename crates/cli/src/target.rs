@@ -16,7 +16,10 @@ pub(crate) fn run(args: &TargetArgs) -> Result<Exit, Wrong> {
         .enable_all()
         .build()
         .map_err(|why| Wrong(format!("no runtime: {why}")))?;
+    // The handlers must be installed before the hosts are announced.
+    let context = runtime.enter();
     let stop = crate::serve::end();
+    drop(context);
     let (mut data, mut talk) = (std::io::stdout(), std::io::stderr());
     runtime
         .block_on(politely_target::run(args, &mut data, &mut talk, stop))

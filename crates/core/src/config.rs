@@ -1,8 +1,9 @@
-//! What a user may set for a key.
+//! The configuration of a key.
 //!
-//! Two profiles are ready made, [`Config::crawler`] (polite to strangers, the default) and
-//! [`Config::api`] (no politeness cap: the law rides the limit). Every number is checked by
-//! [`Config::validate`]; an operator's number always bounds a learned one from above.
+//! There are two profiles. [`Config::crawler`] is the default and is polite to unknown hosts.
+//! [`Config::api`] has no politeness limits, so the law uses all that the server allows.
+//! [`Config::validate`] checks every number. An operator's number is always an upper bound of a
+//! learned one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,60 +11,94 @@ use std::time::Duration;
 use crate::control::{LawConfig, Setpoint};
 use crate::gate::{BreakerConfig, Rate, Refill};
 
-/// The shortest backoff, so that a fast host is not asked again within its own round trip.
+/// The shortest backoff. It keeps a fast host from being asked again within one round trip.
 pub(crate) const BACKOFF_MIN: Duration = Duration::from_millis(100);
 
-/// What a host that tells nothing is asked to do at once.
+/// The in-flight cap for a host whose own limit is not known.
 const IN_FLIGHT_STRANGER: u32 = 4;
-/// How far a law may go that learns how much a host bears.
+/// The in-flight cap under a law that learns how many requests a host serves at once.
 const IN_FLIGHT_LEARNED: u32 = 64;
 
-/// All that one key's state machine is told.
+/// The configuration of one key's state machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// The bounds within which the law may move.
     pub limits: Limits,
     /// The law and its constants.
     pub law: LawConfig,
-    /// A permit's slot returns by itself after this long. Default 120 s; longer than the longest
-    /// request, or renewed as long as it takes, since what outlives its lease is no longer counted
-    /// in flight.
+    /// Time after which the lease of a permit expires and its slot is free again. Default 120 s. It
+    /// must be longer than the longest request, or the lease must be renewed: a request whose lease
+    /// has expired no longer counts as in flight.
     pub lease: Duration,
-    /// The longest hold after a refusal that named no time; holds grow from two request intervals,
-    /// doubling with each refusal in a row. Default 60 s.
+    /// The longest backoff, for refusals that name no time. A backoff begins at two request
+    /// intervals and doubles with each consecutive refusal. Default 60 s.
     pub backoff_max: Duration,
-    /// A hold longer than this parks the key: it is kept, but [`crate::host::Reason::Parked`] tells
-    /// callers not to wait for it. The server's floor itself is never shortened. Default 1 h.
+    /// A hold longer than this parks the key. A parked key keeps its state, and
+    /// [`crate::host::Reason::Parked`] tells callers not to wait for it. The server's wait itself
+    /// is never shortened. Default 1 h.
     pub hold_max: Duration,
-    /// Rest from a host in trouble. Default: 5 failures in a row, 1 s doubling to 60 s.
+    /// The breaker for a host in trouble. Default: 5 consecutive failures, 1 s doubling to 60 s.
     pub breaker: BreakerConfig,
-    /// Rest from a host that blocks us. Default: 2 block pages in a row, 60 s doubling to 6 h.
+    /// The breaker for a host that shows block pages. Default: 2 consecutive block pages, 60 s
+    /// doubling to 6 h.
     pub quarantine: BreakerConfig,
+    /// The limits of keys that existed before a change for new keys only. Default none.
+    pub cohorts: Cohorts,
 }
 
-/// Bounds, per key.
+/// The limits of keys by the time of their creation.
+///
+/// Each change for new keys only begins a cohort. A key keeps the number of its cohort in its
+/// state, so it has the limits of its cohort after a restart too.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cohorts {
+    /// The number of the cohort of keys that are created from now on.
+    current: u32,
+    /// The number of the last cohort with these limits, in ascending order.
+    earlier: Vec<(u32, Limits)>,
+}
+
+impl Cohorts {
+    /// Creates the cohorts up to number `current`. Those up to the number in `earlier` have the
+    /// limits beside it, and later ones have [`Config::limits`].
+    pub fn new(current: u32, mut earlier: Vec<(u32, Limits)>) -> Self {
+        earlier.sort_by_key(|(last, _)| *last);
+        Self { current, earlier }
+    }
+
+    /// Returns the number that a new key keeps. Without earlier limits, all keys are in cohort 0.
+    pub(crate) const fn of_new_key(&self) -> u32 {
+        if self.earlier.is_empty() {
+            0
+        } else {
+            self.current
+        }
+    }
+}
+
+/// The bounds of one key's law.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
-    /// What a stranger is asked first, requests per second. Crawler 1, API 2.
+    /// The first rate for an unknown host, requests per second. Crawler 1, API 2.
     pub rate_start: f64,
-    /// Never more, requests per second. Crawler 10, API unbounded.
+    /// The highest rate, requests per second. Crawler 10, API unbounded.
     pub rate_max: f64,
-    /// Requests that may leave back to back after a rest. Default 1: a server's own burst is its
-    /// reserve, not ours.
+    /// Requests that may leave back to back after a rest. Default 1, because a server's own burst
+    /// is its reserve.
     pub burst: f64,
-    /// When the bucket fills. Default continuously.
+    /// When tokens are added to the bucket. Default continuously.
     pub refill: Refill,
-    /// Requests under way at once, at most. Crawler 4; API 64, of which
-    /// [`crate::control::Discover`] takes as many as the host bears.
+    /// The most requests in flight. Crawler 4; API 64, of which [`crate::control::Discover`] uses
+    /// as many as the host serves at once.
     pub in_flight: u32,
-    /// The share of a host's time we may keep it busy: rate x median latency stays at or below it.
-    /// Crawler 1, API unbounded.
+    /// The largest share of time that this key may keep its host busy: rate x median latency stays
+    /// at or below it. Crawler 1, API unbounded.
     pub busy_share: f64,
     /// Bytes received per second. Default unbounded.
     pub bytes_per_s: f64,
 }
 
-/// A number that makes no sense.
+/// An invalid number in a configuration.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{name} must be {rule}, not {value}")]
 pub struct InvalidConfig {
@@ -73,20 +108,20 @@ pub struct InvalidConfig {
 }
 
 impl InvalidConfig {
-    /// The number's name.
+    /// Returns the number's name.
     pub const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// What it must be, and what it is.
+    /// Returns the rule and the value that breaks it.
     pub fn rule(&self) -> String {
         format!("must be {}, not {}", self.rule, self.value)
     }
 }
 
 impl Config {
-    /// Polite to strangers: 1 request/s at first, never more than 10, four in flight, and never
-    /// busier with us than with everybody else.
+    /// Returns the profile that is polite to unknown hosts: 1 request/s at first, 10 at most, and
+    /// four in flight. Its busy share is 1: rate x median latency stays at or below 1.
     pub fn crawler() -> Self {
         Self {
             limits: Limits {
@@ -112,10 +147,11 @@ impl Config {
                 rest_min: Duration::from_mins(1),
                 rest_max: Duration::from_hours(6),
             },
+            cohorts: Cohorts::default(),
         }
     }
 
-    /// For an API whose limit is ours to use: no politeness cap.
+    /// Returns the profile for an API whose limit may be used in full. It has no politeness limits.
     pub fn api() -> Self {
         let crawler = Self::crawler();
         let limits = Limits {
@@ -128,8 +164,8 @@ impl Config {
         Self { limits, ..crawler }
     }
 
-    /// Under another law, with as many in flight as suit it: one that does not learn how many a
-    /// host takes at once is held to four.
+    /// Returns this configuration with another law. A law that does not learn how many requests a
+    /// host serves at once is limited to four in flight.
     #[must_use]
     pub fn with_law(mut self, law: LawConfig) -> Self {
         if !matches!(law, LawConfig::Discover(_)) {
@@ -139,7 +175,7 @@ impl Config {
         self
     }
 
-    /// A fixed rate, requests per second, any number under way, and nothing learned.
+    /// Returns a fixed rate in requests per second, with any number in flight. Nothing is learned.
     pub fn fixed(rate: f64, burst: f64) -> Self {
         let api = Self::api();
         let limits = Limits {
@@ -159,31 +195,12 @@ impl Config {
     /// Checks every number.
     ///
     /// # Errors
-    /// The first that breaks its rule.
+    /// The first number that breaks its rule.
     pub fn validate(&self) -> Result<(), InvalidConfig> {
-        let limits = &self.limits;
-        check("rate_start", limits.rate_start, "a number above 0", |x| {
-            x > 0.0
-        })?;
-        check("rate_max", limits.rate_max, "a number above 0", |x| x > 0.0)?;
-        check(
-            "burst",
-            limits.burst,
-            "a finite number of at least 1",
-            |x| x >= 1.0 && x.is_finite(),
-        )?;
-        check(
-            "in_flight",
-            f64::from(limits.in_flight),
-            "at least 1",
-            |x| x >= 1.0,
-        )?;
-        check("busy_share", limits.busy_share, "a number above 0", |x| {
-            x > 0.0
-        })?;
-        check("bytes_per_s", limits.bytes_per_s, "a number above 0", |x| {
-            x > 0.0
-        })?;
+        self.limits.validate()?;
+        for (_, limits) in &self.cohorts.earlier {
+            limits.validate()?;
+        }
         check("lease", self.lease.as_secs_f64(), "above 0 s", |x| x > 0.0)?;
         check(
             "backoff_max",
@@ -191,11 +208,6 @@ impl Config {
             "at least 0.1 s",
             |x| x >= BACKOFF_MIN.as_secs_f64(),
         )?;
-        if let Refill::Interval(period) = limits.refill {
-            check("refill interval", period.as_secs_f64(), "above 0 s", |x| {
-                x > 0.0
-            })?;
-        }
         if let LawConfig::Advice(advice) = &self.law {
             let (low, high) = (advice.rate_min, advice.rate_max);
             check("rate_min", low, "a number above 0", |x| x > 0.0)?;
@@ -223,19 +235,77 @@ impl Config {
         Ok(())
     }
 
+    /// Returns the limits of the keys in `cohort`.
+    #[inline]
+    pub fn limits_of(&self, cohort: u32) -> &Limits {
+        if self.cohorts.earlier.is_empty() {
+            return &self.limits;
+        }
+        let mut earlier = self.cohorts.earlier.iter();
+        let found = earlier.find(|(last, _)| cohort <= *last);
+        found.map_or(&self.limits, |(_, limits)| limits)
+    }
+
+    /// Returns this configuration with `limits` for keys that are created from now on. Known keys
+    /// keep their limits.
+    #[must_use]
+    pub fn for_new_keys(mut self, limits: Limits) -> Self {
+        let before = std::mem::replace(&mut self.limits, limits);
+        let Cohorts { current, earlier } = &mut self.cohorts;
+        earlier.push((*current, before));
+        *current = current.saturating_add(1);
+        self
+    }
+}
+
+impl Limits {
+    /// Checks every number.
+    ///
+    /// # Errors
+    /// The first that breaks its rule.
+    fn validate(&self) -> Result<(), InvalidConfig> {
+        let limits = self;
+        check("rate_start", limits.rate_start, "a number above 0", |x| {
+            x > 0.0
+        })?;
+        check("rate_max", limits.rate_max, "a number above 0", |x| x > 0.0)?;
+        check(
+            "burst",
+            limits.burst,
+            "a finite number of at least 1",
+            |x| x >= 1.0 && x.is_finite(),
+        )?;
+        check(
+            "in_flight",
+            f64::from(limits.in_flight),
+            "at least 1",
+            |x| x >= 1.0,
+        )?;
+        check("busy_share", limits.busy_share, "a number above 0", |x| {
+            x > 0.0
+        })?;
+        check("bytes_per_s", limits.bytes_per_s, "a number above 0", |x| {
+            x > 0.0
+        })?;
+        if let Refill::Interval(period) = limits.refill {
+            check("refill interval", period.as_secs_f64(), "above 0 s", |x| {
+                x > 0.0
+            })?;
+        }
+        Ok(())
+    }
+
     #[inline]
     pub(crate) fn byte_rate(&self) -> Option<Rate> {
-        let per_s = self.limits.bytes_per_s;
+        let per_s = self.bytes_per_s;
         per_s.is_finite().then_some(Rate {
             per_s,
             burst: per_s,
             refill: Refill::Continuous,
         })
     }
-}
 
-impl Limits {
-    /// What a law begins with, and all that one without an opinion asks for.
+    /// Returns the first setpoint of every law. A law that does not learn keeps it.
     #[inline]
     pub fn start(&self) -> Setpoint {
         Setpoint {

@@ -74,9 +74,14 @@ impl Host {
             burst: start.burst,
             refill: config.limits.refill,
         };
+        let cohort = config.cohorts.of_new_key();
+        let in_cohort = Rare {
+            cohort,
+            ..Rare::default()
+        };
         Self {
             hold: Hold::default(),
-            rare: None,
+            rare: (cohort > 0).then(|| Box::new(in_cohort)),
             leases: Leases::default(),
             pace: Pace::full(now, &rate),
             law: KeyLaw::new(&config.law, &config.limits, now),
@@ -90,10 +95,10 @@ impl Host {
         }
     }
 
-    /// Handles the outcome of a permit's request.
+    /// Handles the outcome of a permit's request and frees its slot.
     ///
-    /// A late or repeated report releases no slot and moves no rate. A server's Retry-After is kept
-    /// even then.
+    /// A late or repeated report frees no slot and does not change the rate. Its Retry-After still
+    /// counts.
     pub fn report(
         &mut self,
         now: Timestamp,
@@ -108,10 +113,10 @@ impl Host {
         self.teach(now, lease, report, config, rng)
     }
 
-    /// Handles the head of a response, and leaves the slot taken until [`Host::release`].
+    /// Handles the head of a response. The slot stays taken until [`Host::release`], because a
+    /// server counts a request until its body is sent.
     ///
-    /// The law learns at once. The slot stays taken because a server counts a request until its
-    /// body is sent. Otherwise this is [`Host::report`].
+    /// The law learns at once. Otherwise this is [`Host::report`].
     pub fn hear(
         &mut self,
         now: Timestamp,
@@ -140,7 +145,7 @@ impl Host {
             report.signal,
             Signal::RateLimited | Signal::Overloaded | Signal::Unreachable | Signal::Blocked
         );
-        let may_be_a_limit = self.may_be_a_limit(report);
+        let may_be_a_limit = bad && self.may_be_a_limit(report);
         let fault = self.weigh(lease.as_ref(), report);
         let fresh =
             bad && fault == Fault::Host && lease.is_some_and(|lease| lease.id.0 >= self.knowing);
@@ -148,10 +153,14 @@ impl Host {
             self.before_cut(report);
         }
         if let Some(lease) = lease {
-            match fault {
-                Fault::Host => self.learn(now, &lease, report, report.signal, fresh, &old),
-                Fault::Page => self.learn(now, &lease, report, Signal::Ok, false, &old),
-                Fault::Outage | Fault::Url => {}
+            let signal = match fault {
+                Fault::Host => Some(report.signal),
+                Fault::Page => Some(Signal::Ok),
+                Fault::Outage | Fault::Url => None,
+            };
+            // One call, which the compiler moves in here.
+            if let Some(signal) = signal {
+                self.learn(now, &lease, report, signal, fresh, &old);
             }
             self.judge(now, &lease, report, fault, config, rng);
         }
@@ -299,7 +308,7 @@ impl Host {
     /// Leases, spent tokens, and a hold that the server asked for stay.
     pub fn forget(&mut self, now: Timestamp, config: &Config) {
         let old = self.bounds(now, config).rate;
-        self.law = KeyLaw::new(&config.law, &config.limits, now);
+        self.law = KeyLaw::new(&config.law, self.limits(config), now);
         self.hold.lift_if(|reason| {
             matches!(
                 reason,
@@ -382,7 +391,7 @@ impl Host {
         });
     }
 
-    /// Updates the strikes, the busy share, the breaker and the quarantine.
+    /// Updates the count of refusals, the busy share, the breaker and the quarantine.
     fn judge(
         &mut self,
         now: Timestamp,
@@ -398,9 +407,10 @@ impl Host {
         if served && lease.id.0 >= self.knowing {
             self.strikes = 0;
         }
-        if served && config.limits.busy_share.is_finite() {
+        let busy_share = self.limits(config).busy_share;
+        if served && busy_share.is_finite() {
             let busy_s = self.latency.p50().unwrap_or_default().as_secs_f64();
-            self.busy_rate = (config.limits.busy_share / busy_s.max(1e-6)) as f32;
+            self.busy_rate = (busy_share / busy_s.max(1e-6)) as f32;
         }
         if report.signal.is_refusal() {
             self.refused = self.refused.saturating_add(1);

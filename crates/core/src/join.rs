@@ -1,13 +1,13 @@
-//! Which of two states, whoever asks and in whichever order.
+//! Merges parts of two states in a total order.
 //!
-//! What was one state and went on apart is joined part by part, each by a total order of which the
-//! more careful end is taken. So a join does not depend on the order of its parts, and repeating it
-//! changes nothing.
+//! A state that was one and continued in two places is merged part by part. Each part has a total
+//! order, and the more careful value wins. So the order of the merges does not matter, and a
+//! repeated merge changes nothing.
 
 use serde::Serialize;
 
-/// Takes `theirs` if its key is less; of two with the same key, that whose serialised bytes are
-/// less.
+/// Replaces `mine` by `theirs` if the key of `theirs` is less. With equal keys, the value with the
+/// lesser serialised bytes wins.
 pub(crate) fn least<T, K>(mine: &mut T, theirs: &T, key: impl Fn(&T) -> K)
 where
     T: Clone + Serialize,
@@ -19,7 +19,7 @@ where
     }
 }
 
-/// The serialised form.
+/// Returns the serialised form.
 fn bytes<T: Serialize>(value: &T) -> Vec<u8> {
     postcard::to_extend(value, Vec::new()).expect("a Vec grows and every field serialises")
 }

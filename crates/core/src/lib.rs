@@ -1,19 +1,19 @@
-//! The decisions of politely, as pure state machines: no I/O, no clock, no thread, no global.
+//! The decisions of politely, as pure state machines: no I/O, no clock, no thread, no global state.
 //!
-//! Time comes in as a [`Timestamp`] with every call and randomness as an [`Rng`]; the same seed and
-//! events leave the same bytes of state on every machine. The heart is [`host::Host`]: one key's
-//! whole state, fed with *may I send?* ([`host::Host::request`]) and *this is what happened*
-//! ([`host::Host::report`]).
+//! Each call passes the time as a [`Timestamp`] and randomness as an [`Rng`]. The same seed and the
+//! same calls give the same bytes of state on every machine. The main type is [`host::Host`], the
+//! whole state of one key. [`host::Host::request`] decides whether a request may leave, and
+//! [`host::Host::report`] takes its outcome.
 //!
-//! | room | the question it answers |
+//! | module | the question that it answers |
 //! | --- | --- |
-//! | [`key`] | what does a limit attach to? |
-//! | [`signal`] | what did the server say? |
-//! | [`gate`] | may this leave now? |
-//! | [`control`] | what should the limits be? |
-//! | [`retry`] | what becomes of a refused request? |
-//! | [`queue`] | which host is next? |
-//! | [`arrival`] | which caller came first? |
+//! | [`key`] | What does a limit attach to? |
+//! | [`signal`] | What does a response say about the host's limits? |
+//! | [`gate`] | May this request leave now? |
+//! | [`control`] | What should the limits be? |
+//! | [`retry`] | Is a failed request sent again, and when? |
+//! | [`queue`] | Which host is next? |
+//! | [`arrival`] | Which caller came first? |
 
 pub mod arrival;
 pub mod config;

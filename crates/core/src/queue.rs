@@ -1,50 +1,52 @@
-//! Which host is next?
+//! A queue of hosts, ordered by the time at which each may be asked next.
 //!
-//! A crawler holds millions of hosts and at any moment needs the one whose next request is due
-//! first. A binary heap answers in O(log n), and every level of it is a cache miss once the heap
-//! has outgrown the cache. But time only moves forward: no host is ever asked for at an earlier
-//! time than the last one handed out, and such a *monotone* queue need not compare entries at all
-//! (radix heap, Ahuja, Mehlhorn, Orlin and Tarjan 1990).
+//! A crawler holds millions of hosts and always needs the one that is due first. A binary heap
+//! takes O(log n), and each of its levels is a cache miss once the heap has outgrown the cache. But
+//! time only moves forward: no pushed item is due before the last popped one. Such a *monotone*
+//! queue need not compare entries at all (radix heap, Ahuja, Mehlhorn, Orlin and Tarjan 1990).
 //!
-//! An entry lies in the slot named by the highest base-64 digit in which its due time differs from
-//! the last one popped. When the lowest slot's earliest entry falls due, the slot is dealt out to
-//! lower slots, front to back. Dealing keeps the order of arrival and equal due times always share
-//! a slot, so ties leave first in, first out without a sequence number.
+//! Due times are written as base-64 digits. The highest digit in which an entry's due time differs
+//! from the last popped time determines the entry's slot. When the earliest entry of the lowest
+//! slot is due, the slot's entries are moved to lower slots, front to back. Moving keeps the order
+//! of insertion, and equal due times always share a slot. So items with equal due times leave in
+//! the order of insertion, without a sequence number.
 //!
-//! The order is exact to the microsecond. A push is O(1); an entry is dealt at most once per digit
-//! of its delay, about four times for a minute. The price is unevenness: the pop that enters a new
-//! slot pays for all of it, milliseconds at a million hosts and tens of milliseconds at ten
-//! million, once every 16.8 s (2^24 µs) at the most.
+//! The order is exact to the microsecond. A push is O(1). An entry moves at most once per digit of
+//! its delay, about four times for a minute. The cost is uneven: the pop that enters a new slot
+//! moves all its entries. That takes milliseconds at a million hosts and tens of milliseconds at
+//! ten million, at most once every 16.8 s (2^24 µs).
 //!
-//! Entries are not removed or moved: a caller whose host changed its due time pushes it again and
-//! skips what it no longer knows when it is popped.
+//! Entries are not removed or changed. If a host's due time changes, the caller pushes the host
+//! again. It ignores the outdated entry when that is popped.
 
 use std::collections::VecDeque;
 use std::mem;
 
 use crate::Timestamp;
 
-/// Bits of a digit: 64 slots per level, so that one word tells which are occupied.
+/// Bits of a digit. A level then has 64 slots, and one word shows which of them are occupied.
 const DIGIT_BITS: u32 = 6;
-/// Digits of a 64-bit due time.
+/// Number of digits of a 64-bit due time.
 const LEVELS: u32 = u64::BITS.div_ceil(DIGIT_BITS);
-/// Entries per chunk. Slots grow by whole chunks and hand them back when dealt out, so a million
-/// entries cost little more than their own size; doubling vectors that kept their peak took 157
-/// bytes each.
+/// Number of entries in a chunk. Slots grow by whole chunks and return them when they are emptied,
+/// so a million entries use little more than their own size. Vectors that double and keep their
+/// largest capacity used 157 bytes per entry.
 const CHUNK: usize = 256;
 
-/// Items ordered by due time; equal due times in order of insertion. Memory: 16 bytes per entry for
-/// items of 4 or 8 bytes, at most 3 MB more for partly filled chunks, never less than at the peak.
+/// A queue of items ordered by due time, then by insertion.
+///
+/// It uses 16 bytes per entry for items of 4 or 8 bytes, and up to 3 MB for partly filled chunks.
+/// It keeps the memory of its largest size.
 #[derive(Clone, Debug)]
 pub struct NextQueue<T> {
     /// Items due at `last`, in order of insertion.
     ready: VecDeque<T>,
     /// The due time last popped, in microseconds. Every entry in a slot is later.
     last: u64,
-    /// Per level, bit d: slot d holds entries.
+    /// One word per level. Bit d is set if slot d holds entries.
     occupied: [u64; LEVELS as usize],
     slots: Vec<Slot<T>>,
-    /// Empty chunks of full capacity.
+    /// Empty chunks that keep their capacity.
     spare: Vec<Chunk<T>>,
     len: usize,
 }
@@ -53,16 +55,16 @@ type Chunk<T> = Vec<(u64, T)>;
 
 #[derive(Clone, Debug)]
 struct Slot<T> {
-    /// The earliest due time in this slot; meaningless when it is empty.
+    /// The earliest due time in this slot; [`u64::MAX`] if the slot is empty.
     earliest: u64,
-    /// Chunks filled to capacity, oldest first.
+    /// Full chunks, the oldest first.
     full: Vec<Chunk<T>>,
     /// The chunk that is being filled.
     open: Chunk<T>,
 }
 
 impl<T> NextQueue<T> {
-    /// An empty queue.
+    /// Returns an empty queue.
     pub fn new() -> Self {
         let slot = || Slot {
             earliest: u64::MAX,
@@ -79,14 +81,15 @@ impl<T> NextQueue<T> {
         }
     }
 
-    /// Adds `item`, to be popped at `due` or later. A `due` before the last one popped counts as
-    /// that one: the item is overdue anyway and goes behind what is due at that very time.
+    /// Adds `item`, which is popped at `due` or later. A `due` before the last popped time counts
+    /// as that time. The item is overdue anyway, and follows the items that are due at that time.
     pub fn push(&mut self, due: Timestamp, item: T) {
         self.len += 1;
         self.place(due.as_micros(), item);
     }
 
-    /// When the next item is due. Asking changes nothing: a later push may still be due earlier.
+    /// Returns when the next item is due. It changes nothing, so a later push may still be due
+    /// earlier.
     pub fn peek_due(&self) -> Option<Timestamp> {
         if self.ready.is_empty() {
             self.lowest_slot().map(|(level, digit)| {
@@ -97,7 +100,7 @@ impl<T> NextQueue<T> {
         }
     }
 
-    /// Takes the next item and its due time, if it is due at `now`.
+    /// Removes and returns the next item with its due time, if it is due at `now`.
     pub fn pop_due(&mut self, now: Timestamp) -> Option<(Timestamp, T)> {
         if self.peek_due()? > now {
             return None;
@@ -110,24 +113,26 @@ impl<T> NextQueue<T> {
         Some((Timestamp::from_micros(self.last), item))
     }
 
-    /// Items in the queue.
+    /// Returns the number of items in the queue.
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the queue holds nothing.
+    /// Returns whether the queue is empty.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The occupied slot whose entries are all earlier than those of any other.
+    /// Returns the occupied slot whose entries are due before those of all other slots, as level
+    /// and digit.
     fn lowest_slot(&self) -> Option<(u32, u32)> {
         let level = self.occupied.iter().position(|&slots| slots != 0)?;
         Some((level as u32, self.occupied[level].trailing_zeros()))
     }
 
-    /// Moves `last` on to the earliest due time, which must be about to be popped: until then an
-    /// earlier push is possible and must not be late.
+    /// Moves `last` to the earliest due time, and the entries of the lowest slot to lower slots.
+    /// The caller pops that time at once. Before then an item may still be pushed that is due
+    /// earlier, and it must not become late.
     fn deal_lowest_slot(&mut self) {
         let Some((level, digit)) = self.lowest_slot() else {
             return;
@@ -138,7 +143,7 @@ impl<T> NextQueue<T> {
         slot.earliest = u64::MAX;
         let full = mem::take(&mut slot.full);
         let mut open = mem::take(&mut slot.open);
-        // A million hosts that start at the same time must not occupy this room for ever.
+        // After a million hosts that start at the same time, this memory must be freed again.
         self.ready.shrink_to(CHUNK);
         for mut chunk in full {
             chunk
@@ -147,7 +152,7 @@ impl<T> NextQueue<T> {
             self.spare.push(chunk);
         }
         open.drain(..).for_each(|(due, item)| self.place(due, item));
-        self.slots[slot_at(level, digit)].open = open; // nothing was dealt back here: all went lower
+        self.slots[slot_at(level, digit)].open = open; // All entries moved to lower slots, so this slot is empty.
     }
 
     fn place(&mut self, due: u64, item: T) {
@@ -208,8 +213,7 @@ mod tests {
         assert_eq!(popped, expected);
     }
 
-    /// A queue that advances when it is only asked makes everything pushed afterwards as late as
-    /// its head.
+    /// Peeking must not advance the queue: a later push would become as late as its head.
     #[test]
     fn asking_does_not_make_a_later_push_late() {
         let mut queue = NextQueue::new();
@@ -246,7 +250,7 @@ mod tests {
             queue.pop_due(Timestamp::NEVER),
             Some((Timestamp::NEVER, 'z'))
         );
-        queue.push(at(3), 'b'); // long overdue by now
+        queue.push(at(3), 'b'); // This is long overdue.
         assert_eq!(
             queue.pop_due(Timestamp::NEVER),
             Some((Timestamp::NEVER, 'b'))
@@ -255,14 +259,16 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Step {
-        /// Push, due so many microseconds after (or before) now.
+        /// Pushes an item. The number is its due time in microseconds from now; it may be negative.
         Push(i64),
-        /// Let so many microseconds pass, then pop all that is due, at most so many.
+        /// Lets the first number of microseconds pass. Then pops due items, at most the second
+        /// number.
         Pop(u64, usize),
     }
 
     fn step() -> impl Strategy<Value = Step> {
-        // Small offsets make ties and pushes in the past, large ones reach the high levels.
+        // Small offsets give equal due times and pushes in the past. Large ones reach the high
+        // levels.
         let offset = prop_oneof![-20_i64..20, -100_000_i64..10_000_000, Just(1_i64 << 40)];
         prop_oneof![
             3 => offset.prop_map(Step::Push),

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A point in time: microseconds since an origin only its holder knows.
+/// A point in time: microseconds since an origin that the caller chooses.
 ///
-/// Every state is read and written with one clock. Arithmetic saturates: a clock that steps back
-/// makes elapsed time zero, never negative, and no sum overflows.
+/// All times of one state come from one clock. Arithmetic saturates: if a clock steps back, the
+/// elapsed time is zero, and sums do not overflow.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -18,49 +18,49 @@ pub struct Timestamp(u64);
 impl Timestamp {
     /// The clock's origin.
     pub const ZERO: Self = Self(0);
-    /// Later than everything: "no end is known".
+    /// The latest time. It stands for an end that is not known.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// `micros` microseconds after the origin.
+    /// Returns the time `micros` microseconds after the origin.
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros)
     }
 
-    /// `secs` seconds after the origin; negative and NaN become zero.
+    /// Returns the time `secs` seconds after the origin. A negative number or NaN counts as zero.
     pub fn from_secs_f64(secs: f64) -> Self {
         Self((secs * 1e6) as u64)
     }
 
-    /// Microseconds since the origin.
+    /// Returns the microseconds since the origin.
     pub const fn as_micros(self) -> u64 {
         self.0
     }
 
-    /// Seconds since the origin.
+    /// Returns the seconds since the origin.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e6
     }
 
-    /// Time since `earlier`, zero if `earlier` is later.
+    /// Returns the time since `earlier`, or zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
 
-    /// Microseconds since `earlier`, zero if `earlier` is later.
+    /// Returns the microseconds since `earlier`, or zero if `earlier` is later.
     pub const fn micros_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Seconds since `earlier`; below zero if `earlier` is later.
+    /// Returns the seconds since `earlier`, negative if `earlier` is later.
     #[inline]
     pub(crate) const fn seconds_after(self, earlier: Self) -> f64 {
         self.0.wrapping_sub(earlier.0).cast_signed() as f64 * 1e-6
     }
 
-    /// Seconds since `earlier`, zero if `earlier` is later.
+    /// Returns the seconds since `earlier`, or zero if `earlier` is later.
     #[inline]
     pub fn seconds_since(self, earlier: Self) -> f64 {
-        // Of a signed number it is one instruction.
+        // The conversion of a signed integer to `f64` is one instruction.
         let micros = i64::try_from(self.micros_since(earlier)).unwrap_or(i64::MAX);
         micros as f64 * 1e-6
     }
@@ -82,7 +82,8 @@ impl Sub<Duration> for Timestamp {
     }
 }
 
-/// Without `Duration::as_micros`'s detour over 128 bits: this is the hot path.
+/// Returns the length in microseconds, saturating. [`Duration::as_micros`] calculates with 128
+/// bits, which is slower, and this is a hot path.
 const fn micros(length: Duration) -> u64 {
     length
         .as_secs()

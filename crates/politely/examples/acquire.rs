@@ -23,7 +23,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
 
     for url in pages {
         let key = Key::host(&url)?;
-        // Waits in the key's line; dropping the future leaves it.
+        // This waits in the key's queue. Dropping the future leaves the queue.
         let mut permit = limiter.acquire(&key).await?;
         permit.sent();
         let sent = limiter.now();
@@ -35,7 +35,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
         };
         let latency = limiter.now().since(sent);
         let report = classify(&outcome, politely::wall_clock(), latency, 0);
-        // Teaches now; the slot is taken until the body has come.
+        // The key learns now. The slot stays taken until the body has arrived.
         let (_, slot) = permit.heard(&report);
         response.bytes().await?;
         drop(slot);

@@ -23,13 +23,14 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let page = format!("{}/page/0", target.hosts()[0].url());
     let limiter = Limiter::builder().build()?;
     let client =
-        politely::reqwest::client_with(reqwest::Client::builder().no_proxy(), limiter.clone())?;
+        politely::reqwest::client_with(|| reqwest::Client::builder().no_proxy(), limiter.clone())?;
     // Any recorder will do: metrics-exporter-prometheus, …
     let seen = Seen::default();
     let recording = metrics::set_default_local_recorder(&seen);
 
     client.get(&page).send().await?.text().await?;
-    // Why does the next one wait? The crawler profile begins with one request per second.
+    // `explain` tells why the next request waits. The crawler profile begins with one request per
+    // second.
     let key = Key::host(&page)?;
     let why = limiter.explain(&key).ok_or("an unknown key")?;
     let line = why.line(limiter.now());

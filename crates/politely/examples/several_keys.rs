@@ -23,12 +23,13 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let everything = Key::custom("everything")?;
     limiter.configure(&everything, Config::fixed(20.0, 1.0))?;
 
-    // The first key hears the outcomes; the others are limits to be kept. An address is its own
+    // Outcomes are reported to the first key; the others are only limits. An IP address is its own
     // site, and a key that is named twice counts once.
     let attempts = Attempts::new(limiter.clone())
         .keys_by(|asked| Ok(vec![Key::of_url(asked.url)?, Key::site_of_url(asked.url)?]))
         .and_key(everything);
-    let client = politely::reqwest::client_with(reqwest::Client::builder().no_proxy(), attempts)?;
+    let client =
+        politely::reqwest::client_with(|| reqwest::Client::builder().no_proxy(), attempts)?;
 
     let began = limiter.now();
     for host in target.hosts() {

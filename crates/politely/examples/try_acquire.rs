@@ -48,7 +48,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
                 pages[host].next();
                 queue.push(limiter.now(), host);
             }
-            // Not now: it says when.
+            // The host may not be asked now. `at` is the time to ask again.
             Err(refusal) => queue.push(refusal.at, host),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use politely_core::config::Config;
@@ -57,6 +58,9 @@ pub(crate) trait Elsewhere: Send + Sync {
 
     fn reconfigure(&self, config: &Config) -> Result<(), Unsupported>;
 
+    /// Returns the configuration of keys that are created from now on.
+    fn config(&self) -> Result<Arc<Config>, Unsupported>;
+
     /// Checks whether [`Operation::Set`] of `numbers` will take effect.
     fn supports_numbers(&self, _numbers: OperatorNumbers) -> Result<(), SetError> {
         Ok(())
@@ -69,6 +73,13 @@ pub(crate) trait Elsewhere: Send + Sync {
     fn keys(&self) -> Vec<Key> {
         Vec::new()
     }
+
+    fn knows(&self, key: &Key) -> bool {
+        self.explain(key).is_some()
+    }
+
+    /// Evicts the keys for which `may_go` returns true, if that loses nothing.
+    fn evict_idle(&self, _may_go: &mut dyn FnMut(&Key) -> bool) {}
 
     /// Returns the number of waiters for `key` that arrived before `turn`.
     fn position(&self, _key: &Key, _turn: Turn) -> usize {

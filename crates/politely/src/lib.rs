@@ -37,7 +37,8 @@
 //!
 //! - `robots` (on by default) reads robots.txt.
 //! - `coding` (part of `reqwest` and `robots`) decodes content codings ([`mod@coding`]).
-//! - `wire` has the bodies of the coordinator's API, and `openapi` has their schemas.
+//!
+//! The bodies of the coordinator's API are in the crate `politely-api`.
 //!
 //! The last three entry points pace, classify, report and retry by the same rules. [`mod@attempts`]
 //! describes the rules.
@@ -58,12 +59,12 @@ mod asked;
 #[cfg(any(feature = "tower", feature = "reqwest"))]
 pub mod attempts;
 mod birth;
-#[cfg(any(feature = "tower", feature = "reqwest", feature = "wire"))]
 mod budgets;
 pub mod cells;
 mod clock;
 #[cfg(feature = "coding")]
 pub mod coding;
+mod departure;
 mod elsewhere;
 mod index;
 #[cfg(feature = "tower")]
@@ -84,11 +85,8 @@ mod snapshot;
 mod stats;
 mod sync;
 mod waiters;
-#[cfg(feature = "wire")]
-pub mod wire;
 
 pub use asked::{AcquireError, Keys, Refusal, RefusalReason, SetError, Unsupported};
-#[cfg(any(feature = "tower", feature = "reqwest", feature = "wire"))]
 pub use budgets::Budgets;
 pub use clock::{Clock, wall_clock};
 pub use limiter::{Builder, Limiter};

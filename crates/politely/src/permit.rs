@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use politely_core::Timestamp;
 use politely_core::gate::{LeaseId, Rate};
-use politely_core::host::{Directions, Unused};
+use politely_core::host::Directions;
 use politely_core::key::Key;
 use politely_core::retry::Attempt;
 use politely_core::signal::Report;
 
 use crate::birth::Birth;
+pub(crate) use crate::departure::Departure;
 use crate::elsewhere::Later;
 use crate::registry::{Entry, SharedShard};
 use crate::sync::sleep;
@@ -157,55 +158,6 @@ pub(crate) enum Judged {
     GiveUp(String),
 }
 
-/// When the requests of a permit may leave, and what they cost.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Departure {
-    pub(crate) start: Timestamp,
-    /// The rate of the first key, in requests per second.
-    pub(crate) rate: f64,
-    pub(crate) slots: u16,
-    // The fields of `Unused` stand here one by one. As a struct they would take more room.
-    cost: u16,
-    bytes: u64,
-    /// The request may have left, so its token stays spent.
-    pub(crate) sent: bool,
-    /// All keys granted it, so it counts in the statistics of the first key.
-    pub(crate) given: bool,
-}
-
-impl Departure {
-    #[inline(always)]
-    pub(crate) const fn new(start: Timestamp, rate: f64, slots: u16, unused: Unused) -> Self {
-        Self {
-            start,
-            rate,
-            slots,
-            cost: unused.cost,
-            bytes: unused.bytes,
-            sent: false,
-            given: true,
-        }
-    }
-
-    /// Returns what the first departure gives back if it does not leave.
-    pub(crate) const fn unused(&self) -> Unused {
-        Unused {
-            cost: self.cost,
-            bytes: self.bytes,
-        }
-    }
-
-    /// Returns the `i`th departure of the run. Only the first one gives bytes back.
-    pub(crate) fn nth(&self, i: u16) -> Self {
-        Self {
-            start: self.start + Rate::per_second(self.rate).interval() * u32::from(i),
-            slots: 1,
-            bytes: if i == 0 { self.bytes } else { 0 },
-            ..*self
-        }
-    }
-}
-
 /// The lease of one key.
 pub(crate) struct Part {
     pub(crate) shard: Arc<SharedShard>,
@@ -266,6 +218,17 @@ impl Permit {
     /// requested.
     pub const fn slots(&self) -> u16 {
         self.departure.slots
+    }
+
+    /// Returns whether a key could not grant it at once. A wait for the answer of an engine does
+    /// not count. It is always `false` with a coordinator.
+    pub const fn has_waited(&self) -> bool {
+        self.departure.has_waited
+    }
+
+    /// Notes that a key could not grant it at once.
+    pub(crate) const fn waited(&mut self) {
+        self.departure.has_waited = true;
     }
 
     /// Returns the rate of the first key, in requests per second.

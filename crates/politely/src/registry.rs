@@ -75,19 +75,12 @@ pub(crate) struct Shard {
     learned: Vec<u32>,
     pub(crate) config: Arc<Config>,
     /// The configurations that differ from that of all keys, by slot.
-    own: BTreeMap<u32, Own>,
+    own: BTreeMap<u32, Arc<Config>>,
     /// The version of the last snapshot of any key in this shard.
     pub(crate) snapshots: u64,
     /// The seed that makes random choices repeatable.
     seed: u64,
     pub(crate) stats: Stats,
-}
-
-/// The configuration of one key.
-struct Own {
-    config: Arc<Config>,
-    /// It was the configuration of all keys before a change that applied to new keys only.
-    is_former: bool,
 }
 
 /// A key's state in four cache lines and no more: a call that misses the cache loads each of them.
@@ -97,11 +90,11 @@ pub(crate) struct Slot {
     pub(crate) host: Host,
     pub(crate) born: Birth,
     pub(crate) waiters: Option<Box<Waiters>>,
-    /// The key has a configuration of its own.
+    /// Whether the key has its own configuration.
     own: bool,
-    /// Nothing was learned since the last snapshot.
+    /// Whether nothing was learned since the last snapshot.
     pub(crate) saved: bool,
-    /// The slot is on the shard's list of learned slots.
+    /// Whether the slot is on the shard's list of learned slots.
     listed: bool,
 }
 
@@ -253,6 +246,20 @@ impl Registry {
         self.full_until.store(0, Ordering::Relaxed);
     }
 
+    /// Evicts the keys for which `may_go` returns true, if that loses nothing.
+    pub(crate) fn evict_idle(&self, now: Timestamp, may_go: &mut dyn FnMut(&Key) -> bool) {
+        for shared in &self.shards {
+            let mut shard = shared.lock();
+            for slot in 0..shard.slots.len() {
+                let known = shard.slots.get(slot).map(|slot| &slot.key);
+                if known.is_some_and(&mut *may_go) && shard.evict(slot, now, &self.hasher) {
+                    self.keys.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+        }
+        self.look_again();
+    }
+
     /// Checks and counts in one atomic step. Otherwise two new keys could take the last place.
     fn count_one_more(&self) -> bool {
         let one_more = |keys| (keys < self.capacity).then_some(keys + 1);
@@ -312,7 +319,7 @@ impl Shard {
             saved,
             listed,
         } = self.slots.get_mut(slot)?;
-        let own = own.then(|| &self.own[&slot].config);
+        let own = own.then(|| &self.own[&slot]);
         let config = own.unwrap_or(&self.config);
         let (born, seed, stats) = (*born, self.seed, &mut self.stats);
         Some(Entry {
@@ -354,33 +361,12 @@ impl Shard {
             let Some(known) = self.slots.get_mut(slot) else {
                 continue;
             };
-            let before = match self.own.get(&slot) {
-                Some(own) if known.own && !own.is_former => continue,
-                Some(own) if known.own => Arc::clone(&own.config),
-                _ => Arc::clone(&old),
-            };
-            if std::mem::take(&mut known.own) {
-                self.own.remove(&slot);
+            if known.own {
+                continue;
             }
-            known.host.reconfigure(now, &before, config);
+            known.host.reconfigure(now, &old, config);
             if let Some(waiters) = &known.waiters {
                 waiters.wake_head();
-            }
-        }
-    }
-
-    /// Sets the configuration of keys that are created from now on.
-    pub(crate) fn reconfigure_new(&mut self, config: &Arc<Config>) {
-        let old = std::mem::replace(&mut self.config, Arc::clone(config));
-        for slot in 0..self.slots.len() {
-            if let Some(known) = self.slots.get_mut(slot)
-                && !std::mem::replace(&mut known.own, true)
-            {
-                let own = Own {
-                    config: Arc::clone(&old),
-                    is_former: true,
-                };
-                self.own.insert(slot, own);
             }
         }
     }
@@ -389,11 +375,7 @@ impl Shard {
     pub(crate) fn configure(&mut self, slot: u32, config: &Arc<Config>, now: Timestamp) {
         if let Some(known) = self.slots.get_mut(slot) {
             known.own = true;
-            let own = Own {
-                config: Arc::clone(config),
-                is_former: false,
-            };
-            self.own.insert(slot, own);
+            self.own.insert(slot, Arc::clone(config));
             self.replace(slot, Host::new(config, now));
         }
     }
@@ -482,30 +464,34 @@ impl Shard {
             }
             self.hand = (self.hand + 1) % self.slots.len();
             tried += 1;
-            let Some(slot) = self.slots.get_mut(self.hand) else {
-                continue;
-            };
-            let forgettable = slot.saved || now.since(slot.host.last_grant()) >= LEARNED_KEPT;
-            let own = slot.own.then(|| self.own.get(&self.hand)).flatten();
-            let config = own.map_or(&self.config, |own| &own.config);
-            if slot.waiters.is_some()
-                || own.is_some_and(|own| !own.is_former)
-                || !slot.host.evictable(now, forgettable, config)
-            {
-                continue;
+            if self.evict(self.hand, now, hasher) {
+                return true;
             }
-            if slot.own {
-                self.own.remove(&self.hand);
-            }
-            let hash = hash_key(&slot.key, hasher);
-            let hash_of = |slot| hash_of(&self.slots, slot, hasher);
-            self.index.remove(hash, self.hand, hash_of);
-            self.slots.remove(self.hand);
-            self.stats.evicted += 1;
-            self.tidy();
-            return true;
         }
         false
+    }
+}
+
+impl Shard {
+    /// Evicts the key in `slot` if that loses nothing. Returns whether it did.
+    fn evict(&mut self, at: u32, now: Timestamp, hasher: &impl BuildHasher) -> bool {
+        let Some(slot) = self.slots.get_mut(at) else {
+            return false;
+        };
+        let forgettable = slot.saved || now.since(slot.host.last_grant()) >= LEARNED_KEPT;
+        if slot.waiters.is_some()
+            || slot.own
+            || !slot.host.evictable(now, forgettable, &self.config)
+        {
+            return false;
+        }
+        let hash = hash_key(&slot.key, hasher);
+        let hash_of = |slot| hash_of(&self.slots, slot, hasher);
+        self.index.remove(hash, at, hash_of);
+        self.slots.remove(at);
+        self.stats.evicted += 1;
+        self.tidy();
+        true
     }
 }
 

@@ -61,17 +61,15 @@ impl Stats {
     /// | `politely_memory_bytes` | gauge, the present size |
     /// | `politely_waiting` | gauge, the present number |
     /// | `politely_refused_share` | gauge, 0 to 1, since the limiter was created |
-    /// | `politely_waited_seconds` | gauge that only grows: the total waiting time |
     /// | `politely_granted_total` | counter |
     /// | `politely_reported_total` | counter |
     /// | `politely_refused_total` | counter |
     /// | `politely_cancelled_total` | counter |
     /// | `politely_late_total` | counter |
     /// | `politely_turned_away_total` | counter |
-    /// | `politely_waits_total` | counter |
     /// | `politely_evicted_total` | counter |
     ///
-    /// The histogram `politely_wait_seconds` is not among the totals. Each
+    /// The waits are in the histogram `politely_wait_seconds` instead. Each
     /// [`crate::Limiter::acquire`] that had to wait records its wait there at once.
     pub fn emit(&self) {
         metrics::gauge!("politely_keys").set(self.keys as f64);
@@ -85,8 +83,6 @@ impl Stats {
         metrics::counter!("politely_cancelled_total").absolute(self.cancelled);
         metrics::counter!("politely_late_total").absolute(self.late);
         metrics::counter!("politely_turned_away_total").absolute(self.turned_away);
-        metrics::counter!("politely_waits_total").absolute(self.waits);
-        metrics::gauge!("politely_waited_seconds").set(self.waited.as_secs_f64());
     }
 }
 

@@ -1,8 +1,8 @@
-//! The registry and the lines under a scheduler that tries interleavings (shuttle).
+//! Tests of the registry and the queues under shuttle, a scheduler that tries many interleavings.
 //!
-//! The sources are compiled a second time here, with shuttle's locks, atomics and a `Notify` made
-//! of them in place of `src/sync.rs`: no feature, no separate build. A lost wake is a deadlock,
-//! which shuttle reports with the schedule that led to it.
+//! The sources are compiled a second time here. Shuttle's locks and atomics, and a `Notify` built
+//! from them, replace `src/sync.rs`. So no feature and no separate build is needed. A lost wake-up
+//! becomes a deadlock, and shuttle reports the schedule that led to it.
 #![allow(
     dead_code,
     missing_docs,
@@ -18,6 +18,8 @@ mod asked;
 mod birth;
 #[path = "../src/clock.rs"]
 mod clock;
+#[path = "../src/departure.rs"]
+mod departure;
 #[path = "../src/elsewhere.rs"]
 mod elsewhere;
 #[path = "../src/index.rs"]
@@ -44,7 +46,7 @@ mod sync {
     pub(crate) use shuttle::sync::MutexGuard;
     pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
-    /// With parking_lot's answers.
+    /// Shuttle's mutex with the return types of `parking_lot`.
     #[derive(Debug, Default)]
     pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
 
@@ -62,12 +64,13 @@ mod sync {
         }
     }
 
-    /// No time passes here: only a wake ends a wait.
+    /// Sleeps for ever. No time passes in these tests, so only a wake-up ends a wait.
     pub(crate) async fn sleep(_: std::time::Duration) {
         std::future::pending().await
     }
 
-    /// The part of tokio's `Notify` that is used: one task waits, and an earlier wake is kept.
+    /// The part of tokio's `Notify` that the sources use. One task waits, and an earlier wake-up is
+    /// kept.
     #[derive(Debug, Default)]
     pub(crate) struct Notify(Mutex<(bool, Option<Waker>)>);
 
@@ -110,11 +113,11 @@ use crate::asked::{AcquireError, RefusalReason};
 use crate::clock::Clock;
 use crate::limiter::Limiter;
 
-/// Schedules tried per test.
+/// Number of schedules tried per test.
 const SCHEDULES: usize = 1_000;
 
-/// A limiter without rate limits. No time passes and no lease ends, so only returned permits make
-/// room.
+/// Returns a limiter without rate limits. No time passes and no lease expires, so only returned
+/// permits free slots.
 fn limiter(in_flight: u32, capacity: usize) -> Limiter {
     let mut config = Config::fixed(f64::INFINITY, 1e9);
     config.limits.in_flight = in_flight;
@@ -170,7 +173,7 @@ fn whoever_leaves_the_line_wakes_the_next() {
             move || {
                 let host = key("a.example");
                 let mut waiting = Box::pin(limiter.acquire(&host));
-                // Looks once, then gives up wherever it stands.
+                // This polls the future once and drops it, whatever its place in the queue.
                 block_on(async {
                     let once = std::future::poll_fn(|context| {
                         std::task::Poll::Ready(waiting.as_mut().poll(context))
@@ -312,7 +315,7 @@ fn a_restore_against_permits_and_a_line() {
             move || limiter.restore(&key("a.example"), &state).unwrap()
         });
         held.report(&ok());
-        // Either may come first. Neither waits for ever, and no slot stays taken.
+        // The two threads may run in either order. Neither waits for ever, and no slot stays taken.
         waiting.join().unwrap();
         restore.join().unwrap();
         assert_eq!(limiter.explain(&host).unwrap().in_flight.0, 0);

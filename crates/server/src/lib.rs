@@ -1,7 +1,7 @@
 //! The coordinator: it tells independent workers, in any language, when they may send.
 //!
-//! Workers acquire permits and report outcomes over HTTP with JSON ([`politely::wire`]). Every key
-//! is the same state machine that [`politely::Limiter`] runs in one process. The core is
+//! Workers acquire permits and report outcomes over HTTP with JSON ([`politely_api::wire`]). Every
+//! key is the same state machine that [`politely::Limiter`] runs in one process. The core is
 //! `coordinator/`, which implements acquire and report without HTTP.
 //!
 //! | module | its part |

@@ -4,12 +4,15 @@
 //! | --- | --- |
 //! | `serve/connection.rs` | one connection and its time-outs |
 //! | `serve/progress.rs`, `serve/outbox.rs` | peers that do not read their answers |
+//! | `serve/frames.rs`, `serve/streams.rs` | answers over HTTP/2 that were given up |
 //! | `serve/refusal.rs` | connections beyond a cap |
 
 mod connection;
+mod frames;
 mod outbox;
 mod progress;
 mod refusal;
+mod streams;
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
@@ -55,6 +58,8 @@ pub struct Caps {
     pub peer_connections: usize,
     /// Items that wait in held-open calls, per client and per address. Default 65,536.
     pub waiting: usize,
+    /// Keys that one client creates. Default 524,288.
+    pub client_keys: usize,
 }
 
 impl Default for Caps {
@@ -63,6 +68,7 @@ impl Default for Caps {
             connections: 1 << 16,
             peer_connections: 1 << 12,
             waiting: 1 << 16,
+            client_keys: 1 << 19,
         }
     }
 }
@@ -85,6 +91,8 @@ pub struct Options {
     pub token: Option<Tokens>,
     /// The certificate for TLS. Without it the server speaks plain HTTP.
     pub certificate: Option<Certificate>,
+    /// The commit of the program, for `politely_build_info` in `/metrics`.
+    pub commit: &'static str,
 }
 
 /// Why a server cannot start.
@@ -160,8 +168,10 @@ impl Server {
             .map_err(|why| ServeError::Bind(bind, why))?;
         crate::watch::install();
         let caps = Caps::default();
+        coordinator.set_client_keys(caps.client_keys);
+        let gate = api::routes(coordinator.clone(), access, caps.waiting, options.commit);
         Ok(Self {
-            gate: Arc::new(api::routes(coordinator.clone(), access, caps.waiting)),
+            gate: Arc::new(gate),
             listener,
             address,
             tls,
@@ -179,6 +189,7 @@ impl Server {
     #[must_use]
     pub fn caps(mut self, caps: Caps) -> Self {
         self.gate.set_waiting(caps.waiting);
+        self.coordinator.set_client_keys(caps.client_keys);
         self.caps = caps;
         self
     }

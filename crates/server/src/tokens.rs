@@ -30,7 +30,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// The role's name in a file of tokens.
+    /// Returns the role's name in a file of tokens.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",

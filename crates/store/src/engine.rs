@@ -7,8 +7,8 @@
 //! itself, from the same bytes.
 //!
 //! An adapter implements [`Engine`] and knows nothing else of this crate. The caller batches the
-//! calls, limits their time, finds out what a restarted engine may have lost, polls now and then in
-//! case a notice is lost, and subscribes again after a subscription failed or ended.
+//! calls and limits their time. It finds out what a restarted engine may have lost. It polls now
+//! and then in case a notice is lost, and subscribes again after a subscription failed or ended.
 //!
 //! | engine | where |
 //! | --- | --- |
@@ -51,8 +51,8 @@ pub trait Engine: Send + Sync + 'static {
     /// Sets the callback for notices. It is called once, before all other methods.
     ///
     /// The engine calls `on_notice` with the changes of subscribed cells ([`Write::notify`]) and
-    /// with the end of a subscription. A notice may concern our own write, and it may come late,
-    /// twice or not at all.
+    /// with the end of a subscription. A notice may be about this node's own write, and it may come
+    /// late, twice or not at all.
     fn listen(&self, on_notice: OnNotice);
 
     /// Subscribes to the cells in `more` and ends the subscriptions to the cells in `less`.
@@ -109,9 +109,9 @@ pub struct Write {
     pub before: Option<Arc<[u8]>>,
     /// The new value. It begins with its version.
     pub value: Vec<u8>,
-    /// The engine may delete the cell if nobody changes it for this long.
+    /// The engine may delete the cell if it is not changed for this long.
     pub keep: Duration,
-    /// The engine sends a notice to the subscribers of the cell.
+    /// Whether the engine sends a notice to the subscribers of the cell.
     pub notify: bool,
 }
 

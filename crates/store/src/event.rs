@@ -25,7 +25,8 @@ pub enum Event {
         lease: LeaseId,
         /// The outcome.
         report: Report,
-        /// The slot stays taken until the body has come.
+        /// Whether the body is still being received. The slot then stays taken until the body has
+        /// come.
         body_coming: bool,
     },
     /// The end of a slot: the body has come, or the key only limited the request.

@@ -18,7 +18,7 @@ from politely.attempts import Attempts
 from politely.bodies import Grant, Next, Outcome, Wish
 from politely.errors import BadCall, LeaseLost, PolitelyError, Refused, TooLate
 from politely.flow import UNDO_TAKES_MAX, Abandoned, Call, Flow, Limits, NoReply, Reply, Sleep
-from politely.outcome import error_kind
+from politely.outcome import error_kind, url_of_failed
 from politely.state import PermitState
 
 log = logging.getLogger("politely")
@@ -381,6 +381,7 @@ class AsyncPermit:
         An exception that says nothing about the host gives the permit back as sent.
         """
         if kind := error_kind(error):
+            told.setdefault("resource", url_of_failed(error))
             return await self.report(error=kind, **told)
         if self.slots == 1:
             await self.cancel(sent=True)

@@ -168,7 +168,7 @@ class Outcome:
     """The number of earlier attempts that the host refused."""
     resource: str | None = None
     """The URL that was requested, so that its failures do not slow other URLs. Default: the wish's
-    URL.
+    URL, if the permit has one departure.
     """
 
     def body(self, permit: str, slot: int, latency: float) -> Json:
@@ -212,6 +212,8 @@ class Next:
     """Seconds in which nothing leaves for the key. New permits wait for its end by themselves."""
     url_fault: bool = False
     """Whether the failure counts against its URL alone. Other URLs of the key are not slowed."""
+    target_after: float = 0.0
+    """Seconds for which a redirect asked to wait before its target is requested."""
 
     @property
     def retry(self) -> bool:
@@ -232,6 +234,7 @@ class Next:
             "rate": answer.get("rate", 0.0),
             "hold": answer.get("hold_ms", 0) / 1000,
             "url_fault": answer.get("url_fault", False),
+            "target_after": answer.get("target_after_ms", 0) / 1000,
         }
         match answer["next"]:
             case {"retry": retry}:

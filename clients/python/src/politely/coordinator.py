@@ -18,7 +18,7 @@ from politely.attempts import Attempts
 from politely.bodies import Next, Outcome, Wish
 from politely.errors import BadCall, PolitelyError, TooLate
 from politely.flow import Abandoned, Call, Flow, Limits, NoReply, Reply, Sleep
-from politely.outcome import error_kind
+from politely.outcome import error_kind, url_of_failed
 from politely.state import PermitState
 
 log = logging.getLogger("politely")
@@ -296,6 +296,7 @@ class Permit:
         An exception that says nothing about the host gives the permit back as sent.
         """
         if kind := error_kind(error):
+            told.setdefault("resource", url_of_failed(error))
             return self.report(error=kind, **told)
         if self.slots == 1:
             self.cancel(sent=True)

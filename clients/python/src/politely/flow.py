@@ -358,7 +358,8 @@ class Talk:
         latency = outcome.latency
         if latency is None:
             latency = max(0.0, self.now() - permit.start)
-        if outcome.resource is None and "://" in permit.target:
+        # The URL of several departures may stand for several pages.
+        if outcome.resource is None and permit.grant.slots == 1 and "://" in permit.target:
             outcome = replace(outcome, resource=permit.target)
         return outcome.body(permit.name, permit.slot, latency)
 

@@ -62,7 +62,7 @@ pub(crate) struct Knobs {
     #[arg(long, value_name = "URL,…")]
     pub(crate) coordinator: Option<String>,
     /// Share hosts with other processes: cells of the engine at URL keep their limits (redis://…;
-    /// docs/explanation/fleet.md)
+    /// docs/how-to/run-a-fleet.md)
     #[arg(long, value_name = "URL", conflicts_with = "coordinator")]
     pub(crate) store: Option<String>,
     /// Read the engine's password from FILE (default: `POLITELY_STORE_PASSWORD`)

@@ -153,7 +153,7 @@ fn the_example_shows_every_key_and_is_valid() {
         (as_it_is.timeout, as_it_is.max_body),
         (TIMEOUT_DEFAULT, MAX_BODY_DEFAULT)
     );
-    // With what is commented out as well.
+    // The example must also be valid with all its commented-out settings.
     let whole: String = example
         .lines()
         .map(|line| {
@@ -175,8 +175,8 @@ fn the_example_shows_every_key_and_is_valid() {
     let command = <crate::args::Cli as clap::CommandFactory>::command();
     let fetch = command.find_subcommand("fetch").unwrap();
     let flags = fetch.get_arguments().filter_map(clap::Arg::get_long);
-    for flag in
-        flags.filter(|flag| !["config", "input", "verbose", "help", "version"].contains(flag))
+    for flag in flags
+        .filter(|flag| !["config", "input", "verbose", "log", "help", "version"].contains(flag))
     {
         assert!(
             shown.contains(&flag),
@@ -185,7 +185,8 @@ fn the_example_shows_every_key_and_is_valid() {
     }
 }
 
-/// What the fuzz target `config` checks.
+/// Asserts that `text` is a valid configuration, or is refused with a message of one line. The fuzz
+/// target `config` checks the same.
 fn any_text_is_settings_or_one_line(text: &str) {
     match parse(text) {
         Ok(knobs) => _ = Settings::checked(knobs),

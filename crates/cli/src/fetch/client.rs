@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use http::{HeaderMap, Response, StatusCode};
-use politely::attempts::{REPEATS_MAX, Unprocessed, failure_of};
+use politely::attempts::{PartialContent, REPEATS_MAX, Unprocessed, failure_of};
 use politely::coding::{CodingError, Codings};
 use politely::core::signal::{BODY_SCANNED, Failure};
 use url::Url;
@@ -21,7 +21,7 @@ use super::body::{Enough, Intake, Sink};
 use super::cookies::Cookies;
 use super::input::without_login;
 use super::save::Saving;
-use super::unexpected::{may_hide_block, unasked_part};
+use super::unexpected::may_hide_block;
 use super::ways::{BoxError, Coming, Versions, Way, next};
 use crate::config::Settings;
 use crate::exit::{Wrong, io_words};
@@ -63,7 +63,7 @@ pub(crate) struct Answer {
     /// The beginning of the body, which identifies block pages. It is the whole body if that was
     /// wanted.
     pub(crate) start: Bytes,
-    /// The error in a body whose head was good.
+    /// The error of a body that could not be read, decoded or saved, after a valid head.
     pub(crate) spoiled: Option<String>,
 }
 
@@ -221,7 +221,7 @@ impl Clients {
         let codings = match Codings::of(&answer.headers) {
             Ok(codings) => codings,
             Err(unknown) => {
-                // The status of an error page is enough, whatever coding its body has.
+                // This is not an error yet: the status of an error page is enough, in any coding.
                 answer.spoiled = Some(unknown.to_string());
                 return Came::Answer(answer);
             }
@@ -231,7 +231,8 @@ impl Clients {
             answer.headers.remove(CONTENT_ENCODING);
             answer.headers.remove(CONTENT_LENGTH);
         }
-        answer.spoiled = unasked_part(&answer);
+        let part = PartialContent::of(answer.status, &answer.headers);
+        answer.spoiled = part.map(|part| part.to_string());
         let fine = answer.status.is_success() && answer.spoiled.is_none();
         let saving = match body {
             Body::Save(dir) if fine => match Saving::begin(dir, url) {

@@ -48,7 +48,7 @@ pub(crate) struct Frontier {
     aside: u64,
     /// The number of requests in flight.
     in_flight: u64,
-    /// More URLs may come.
+    /// Whether more URLs may come.
     input_open: bool,
     /// Orders retries that are due at the same time.
     sequence: u64,

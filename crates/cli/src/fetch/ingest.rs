@@ -23,7 +23,7 @@ const BATCH: usize = 512;
 pub(crate) struct Ingested {
     /// The number of lines that are not a URL.
     pub(crate) malformed: u64,
-    /// The input was not read to its end.
+    /// Whether reading stopped before the end of the input.
     pub(crate) cut: bool,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Ingest {
     pub(crate) sources: Sources,
     pub(crate) writer: SpoolWriter,
     pub(crate) finished: Finished,
-    /// The spool has the whole input already.
+    /// Whether the spool has the whole input already.
     pub(crate) complete: bool,
 }
 

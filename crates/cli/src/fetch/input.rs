@@ -209,7 +209,7 @@ pub(crate) enum Line {
     Nothing,
     /// A URL that can be fetched.
     Url(Url),
-    /// Not a URL that can be fetched, and why.
+    /// The line is no URL that can be fetched, for this reason.
     Malformed(String),
 }
 

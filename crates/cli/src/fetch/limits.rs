@@ -37,7 +37,7 @@ pub(crate) struct Limits {
     egresses: Vec<String>,
     turn: AtomicUsize,
     per_host: usize,
-    /// Each request is recorded before it leaves.
+    /// Whether each request is recorded before it leaves.
     is_kept: bool,
     /// The burst of a host's key, if nothing else is set.
     burst: f64,
@@ -212,7 +212,7 @@ impl Limits {
                 Err(refusal) => Err(self.refused(refusal)),
             };
         }
-        // Asks the egress whose turn it is, then the others.
+        // This asks the egress that is next in turn, and then the others.
         let mut soonest: Option<Refusal> = None;
         let count = lane.keys.len();
         for egress in (0..count).map(|i| (turn + i) % count) {
@@ -426,7 +426,7 @@ fn no_beginning(shared_by: &str, why: &str) -> String {
         // The engine errors that this project knows contain their own hint.
         _ if why.contains("; ") => "",
         STORE => {
-            "; start it, or correct the URL (docs/explanation/fleet.md says what it must allow)"
+            "; start it, or correct the URL (docs/how-to/run-a-fleet.md says what it must allow)"
         }
         _ => token::advice(why),
     };

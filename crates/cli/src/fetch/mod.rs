@@ -6,9 +6,9 @@
 //! | `frontier`, `lane`, `pending` | choose the next request |
 //! | `retry`, `outage` | decide what follows a request that failed |
 //! | `limits` | asks for permits |
-//! | `engine`, `worker`, `client`, `ways`, `connection`, `cookies`, `body` | send requests and handle answers |
+//! | `engine`, `worker`, `client`, `ways`, `connection`, `cookies`, `body` | send and read |
 //! | `robots` | obeys each origin's robots.txt |
-//! | `output`, `journal`, `sent`, `recover`, `store`, `save` | write results, and the state that survives a kill |
+//! | `output`, `journal`, `sent`, `recover`, `store`, `save` | write results and stored state |
 //! | `progress`, `summary`, `talk`, `failures` | tell the user about the run |
 
 mod body;
@@ -69,7 +69,7 @@ const SENT: &str = "sent.log";
 pub(crate) fn run(args: FetchArgs) -> Result<Exit, Wrong> {
     let settings = Settings::layered(args.config.as_deref(), args.knobs)?;
     if args.urls.iter().any(|given| input::is_list(given)) {
-        eprintln!("hint: a list of URLs goes to --input FILE");
+        crate::log::say("hint: a list of URLs goes to --input FILE");
     }
     let sources = Sources::open(&args.urls, args.input.as_deref())?;
     Ok(fetch(settings, sources)?.exit)

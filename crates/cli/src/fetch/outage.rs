@@ -51,9 +51,9 @@ struct Trouble {
     last: Timestamp,
     failures: u32,
     evidence: Evidence,
-    /// Every answer was an error that says nothing against the host, such as a plain 500.
+    /// Whether every answer was an error that says nothing against the host, such as a plain 500.
     is_plain: bool,
-    /// Every waiting URL was tried.
+    /// Whether every waiting URL was tried.
     all_tried: bool,
     long_waits: u32,
     /// The last failure, in words.
@@ -85,9 +85,9 @@ pub(crate) enum Company {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Failed<'a> {
     pub(crate) resource: Resource,
-    /// The host refused it for all its URLs: the page itself is not at fault.
+    /// Whether the host refused the request for all its URLs, so the page itself is not at fault.
     pub(crate) is_refusal: bool,
-    /// The answer says nothing against the host.
+    /// Whether the answer says nothing against the host.
     pub(crate) is_plain: bool,
     /// The wait that the host asked for, or `None` if it named the URL alone.
     pub(crate) asked_wait: Option<Duration>,

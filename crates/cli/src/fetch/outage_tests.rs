@@ -133,7 +133,7 @@ fn a_host_is_given_up_when_it_served_nothing_for_long_enough() {
     assert_eq!(health.down_since(), Some(at(0)));
     assert_eq!(fail(&mut health, 899, 0), Verdict::Uncharged);
     assert_eq!(health.deadline(at(899), &PATIENCE), Some(at(900)));
-    // A host that got no request for so long may serve again.
+    // A host without requests for that long may serve again.
     assert_eq!(health.deadline(at(1100), &PATIENCE), None);
     let Verdict::GiveUp(why) = fail(&mut health, 900, 1) else {
         panic!("not given up")

@@ -40,7 +40,7 @@ pub(crate) struct Row<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
     Yes,
-    /// It could not be written. Standard error says so once.
+    /// The row could not be written. Standard error says so once.
     Lost,
     /// The row is written, but the journal does not record that the URL is finished.
     Unrecorded,
@@ -251,10 +251,10 @@ impl Inner {
     /// Reports the error once per run, since a full disk would repeat it for every URL.
     fn complain(&mut self, name: &str, why: &io::Error) {
         if self.lost == 0 {
-            eprintln!(
+            crate::log::say(&format!(
                 "error: {name}: {}; the run goes on, these results are not kept",
                 io_words(why)
-            );
+            ));
         }
     }
 }

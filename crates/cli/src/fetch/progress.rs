@@ -17,7 +17,7 @@ const PLAIN_EVERY: Duration = Duration::from_secs(5);
 
 /// Shows the run until it is aborted. `earlier` counts URLs fetched and failed by earlier runs.
 pub(crate) async fn show(engine: Arc<Engine>, earlier: (u64, u64)) {
-    if std::io::stderr().is_terminal() {
+    if std::io::stderr().is_terminal() && !crate::log::is_json() {
         bars(&engine, earlier).await;
     } else {
         lines(&engine).await;

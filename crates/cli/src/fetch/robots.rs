@@ -25,10 +25,10 @@ const RETRY_FIRST: Duration = Duration::from_secs(2);
 /// The state of an origin's robots.txt.
 #[derive(Clone, Debug)]
 pub(crate) enum Standing {
-    /// Not fetched: `--no-robots`, or profile `api`.
+    /// The robots.txt is not fetched: `--no-robots`, or profile `api`.
     Off,
     Unknown,
-    /// On its way. `old` is used if it fails.
+    /// A request for the robots.txt is in flight. `old` is used if it fails.
     Asking {
         tries: u32,
         old: Option<Arc<Rules>>,
@@ -133,9 +133,9 @@ impl Standing {
 pub(crate) struct Unusable<'a> {
     /// The reason in the result of each URL that fails because of it.
     pub(crate) why: &'a str,
-    /// Further fetches are useless.
+    /// Whether further fetches are useless.
     pub(crate) for_good: bool,
-    /// It is worth more tries than [`TRIES_MAX`], since its host may be down.
+    /// Whether the fetch is worth more tries than [`TRIES_MAX`], because the host may be down.
     pub(crate) patient: bool,
     /// The time before which the server wants no request.
     pub(crate) not_before: Timestamp,

@@ -33,7 +33,7 @@ struct Open {
     file: File,
     /// The length of the whole records, in bytes.
     len: u64,
-    /// Records before the last rotation are still needed.
+    /// Whether records from before the last rotation are still needed.
     has_old: bool,
     /// Keys with records since the last rotation.
     keys: HashSet<Key>,

@@ -7,6 +7,7 @@ use super::frontier::{Lane, Tally};
 use super::ingest::Ingested;
 use crate::config::SummaryForm;
 use crate::exit::Exit;
+use crate::log;
 
 /// The number of hosts in the JSON table, the busiest first.
 const HOSTS_MAX: usize = 100;
@@ -76,6 +77,7 @@ impl End {
             talk.say(&format!("interrupted, {} left", self.left));
         }
         match engine.settings.summary {
+            SummaryForm::Text if log::is_json() => logged(engine, &summary),
             SummaryForm::Text => text(engine, &summary),
             SummaryForm::Json => json(&summary),
             SummaryForm::None => {}
@@ -198,6 +200,16 @@ fn share(sum: &Tally) -> f64 {
     } else {
         sum.refused as f64 / sum.requests as f64
     }
+}
+
+/// Logs the summary as one JSON line: the numbers are fields beside the message.
+fn logged(engine: &Engine, summary: &Summary) {
+    let Ok(mut fields) = serde_json::to_value(summary) else {
+        return;
+    };
+    fields["message"] = "summary".into();
+    let line = log::json_line("INFO", &fields);
+    engine.talk.say_as_it_is(&line);
 }
 
 fn json(summary: &Summary) {

@@ -1,10 +1,11 @@
 //! Messages to the user. They always go to standard error, and above the progress bars if there are
 //! any.
 
-use std::io::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use indicatif::MultiProgress;
+
+use crate::log;
 
 /// The maximum number of messages about input lines. A binary file given by mistake has millions of
 /// such lines.
@@ -23,6 +24,12 @@ impl Talk {
 
     /// Prints one line. It is lost if standard error is closed, as after a hang-up.
     pub(crate) fn say(&self, line: &str) {
+        self.bars.suspend(|| log::say(line));
+    }
+
+    /// Prints one line that has the form of the log already.
+    pub(crate) fn say_as_it_is(&self, line: &str) {
+        use std::io::Write as _;
         self.bars.suspend(|| {
             let _ = writeln!(std::io::stderr(), "{line}");
         });

@@ -41,7 +41,7 @@ pub(super) enum Way {
     },
     Proxied {
         client: reqwest::Client,
-        /// It keeps connections, so one of them may be stale.
+        /// Whether the client keeps connections, so that one of them may be stale.
         keeps: bool,
     },
 }

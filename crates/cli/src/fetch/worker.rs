@@ -25,11 +25,11 @@ const ROBOTS_MAX: usize = 500 * 1024;
 
 /// The next step for a request that came back.
 pub(super) enum After {
-    /// It is retried, but not before this delay.
+    /// The request is retried, but not before this delay.
     Again(Duration),
-    /// It continues at this URL.
+    /// A redirect: the request continues at this URL.
     Onward(Url),
-    /// It is over. With an error, it failed.
+    /// The request is finished. With an error, it failed.
     Over(Option<String>),
 }
 
@@ -73,6 +73,8 @@ pub(crate) async fn send(engine: &Engine, job: Job<Leave>) {
     if report.signal.is_refusal() {
         pending.refused += 1;
     }
+    pending.blames_host =
+        report.signal == Signal::RateLimited && !directions.url_fault && pending.refused == 1;
     if directions.event && report.signal == Signal::Blocked {
         let host = url.host_str().unwrap_or_default();
         engine.talk.say(&format!(
@@ -162,11 +164,11 @@ struct Last<'a> {
     report: &'a Report,
     came: &'a Came,
     url: &'a Url,
-    /// The key's state is worth storing.
+    /// Whether the key's state is worth storing.
     learned: bool,
-    /// The answer shows that the host works.
+    /// Whether the answer shows that the host works.
     served: bool,
-    /// The page never failed before.
+    /// Whether the page never failed before.
     first_try: bool,
 }
 

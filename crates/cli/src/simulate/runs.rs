@@ -15,7 +15,7 @@ pub(super) struct Plan<'a> {
     pub(super) scenarios: &'a [Scenario],
     pub(super) laws: &'a [Contender],
     pub(super) seeds: u64,
-    /// Draw the runs of the first seed.
+    /// Whether the runs of the first seed are drawn.
     pub(super) draw: bool,
 }
 

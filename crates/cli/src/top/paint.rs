@@ -1,6 +1,6 @@
 //! Colours and weights. A word always repeats what a colour says; `NO_COLOR` turns all colours off.
 
-use politely::wire::KeyState;
+use politely_api::wire::KeyState;
 use ratatui::style::{Color, Modifier, Style};
 
 #[derive(Clone, Copy, Debug)]

@@ -3,15 +3,15 @@
 
 use std::collections::VecDeque;
 
-use politely::wire::{
+use politely_api::wire::{
     FleetStats, KeyDetail, KeyPage, KeyPatch, KeyRow, KeyState, KeysQuery, SortBy,
 };
 use ratatui::crossterm::event::KeyEvent;
 use ratatui::layout::Size;
 
-use super::client::Fault;
 use super::columns;
 use super::draw;
+use super::fault::Fault;
 use super::poll::{Seen, Shown, Wanted};
 
 /// The number of samples of the fleet's rates for the small curves, one per second.
@@ -71,7 +71,7 @@ pub(super) struct State {
     pub(super) table: Table,
     /// The key that is open, if one is.
     pub(super) open: Option<Open>,
-    /// The user is typing a search.
+    /// Whether the user is typing a search.
     pub(super) typing: bool,
     pub(super) help: bool,
     /// Why there is no answer, and the number of failures in a row.
@@ -102,7 +102,7 @@ pub(super) struct Table {
 pub(super) struct Open {
     pub(super) key: String,
     pub(super) detail: Option<Box<KeyDetail>>,
-    /// The coordinator does not know the key.
+    /// Whether the coordinator does not know the key.
     pub(super) unknown: bool,
     /// The number of decisions scrolled past.
     pub(super) scroll: usize,

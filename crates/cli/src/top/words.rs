@@ -1,6 +1,6 @@
 //! Numbers for people, with their units, in the same form as on the coordinator's page.
 
-use politely::wire::KeyState;
+use politely_api::wire::KeyState;
 
 /// A rate beyond this counts as unbounded.
 const UNBOUNDED: f64 = 1e9;

@@ -1,4 +1,5 @@
-//! One clear line each, and the rest of the run goes on.
+//! Tests that each wrong argument and input gives one clear line, and that the rest of the run goes
+//! on.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -121,8 +122,9 @@ fn wrong_usage_is_exit_code_2() {
     }
 }
 
-/// Before this, `--rate -1` was "unexpected argument '-1' found", `--save FILE` "file exists", an
-/// empty argument no URL and no failure, and a packed list a thousand failed URLs.
+/// Regression: the messages did not name the cause. `--rate -1` gave "unexpected argument '-1'
+/// found", `--save FILE` gave "file exists", an empty argument gave nothing, and a compressed list
+/// gave a thousand failed URLs.
 #[test]
 fn what_is_wrong_is_said_in_the_first_line() {
     let dir = tempfile::tempdir().unwrap();
@@ -246,7 +248,7 @@ fn a_number_that_makes_no_sense_is_told_with_its_flag() {
     }
 }
 
-/// Exit code 2, and the first line says why.
+/// Asserts that the exit code is 2 and that the first line contains the reason `why`.
 fn is_refused(args: &[&str], why: &str) {
     let said = run(politely().args(args));
     let first = said.err.lines().next().unwrap_or_default();
@@ -354,7 +356,8 @@ fn a_full_disk_under_the_bodies_fails_those_urls_only() {
         crate::misbehaving::respond(stream, "200 OK", "", &body)
     });
     let dir = tempfile::tempdir().unwrap();
-    // Files may have 32 KiB; the signal that goes with it is ignored, as a full disk sends none.
+    // Files may have 32 KiB. The signal for a larger file is ignored, because a full disk sends
+    // none.
     let mut shell = std::process::Command::new("sh");
     shell
         .args(["-c", "trap '' XFSZ; ulimit -f 64; exec \"$@\"", "sh"])

@@ -1,7 +1,7 @@
-//! Several `politely fetch` processes share hosts through one `politely serve`: together they are
-//! as polite as one, and nothing is lost when the coordinator is killed.
+//! Several `politely fetch` processes share hosts through one `politely serve`. Together they are
+//! as polite as one process, and nothing is lost when the coordinator is killed.
 //!
-//! The truth is what the hosts saw.
+//! The tests judge by the hosts' own records.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -17,7 +17,7 @@ use crate::run::{politely, run, write_secret};
 const PAGES: u32 = 45;
 const TOKEN: &str = "a-token-of-the-tests";
 
-/// Hosts of several kinds.
+/// Returns hosts with limits of several kinds.
 fn hosts() -> Vec<HostSpec> {
     let host = |name: &str, limit: LimitSpec, retry_after: RetryAfter, mean_ms: f64| {
         let mut host = HostSpec::new(name, limit);
@@ -47,7 +47,7 @@ fn hosts() -> Vec<HostSpec> {
     ]
 }
 
-/// A coordinator, killed when dropped.
+/// A coordinator, which is killed when this value is dropped.
 pub(crate) struct Coordinator {
     process: Child,
     pub(crate) url: String,
@@ -88,13 +88,14 @@ impl Coordinator {
 
 impl Drop for Coordinator {
     fn drop(&mut self) {
-        // Kill -9.
+        // This sends SIGKILL.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// `politely fetch` of `urls`, without robots.txt, so that one process or four ask for the same.
+/// Returns the command `politely fetch` for `urls`, without robots.txt, so that one process or four
+/// send the same requests.
 fn fetch(folder: &Path, name: &str, urls: &[String]) -> Command {
     let list = folder.join(format!("{name}.txt"));
     fs::write(&list, urls.join("\n")).expect("the list is written");
@@ -118,7 +119,7 @@ fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary folder")
 }
 
-/// What the hosts saw of one process that limits itself.
+/// Returns the hosts' report of one process that limits itself.
 fn alone() -> Report {
     let (hosts, folder) = (Hosts::start(hosts()), folder());
     let said = run(&mut fetch(folder.path(), "one", &hosts.lists(1)[0]));
@@ -126,7 +127,7 @@ fn alone() -> Report {
     hosts.end()
 }
 
-/// Runs `processes` that share a coordinator.
+/// Runs `processes` processes that share a coordinator, and returns the hosts' report.
 fn together(processes: usize) -> Report {
     let (hosts, folder) = (Hosts::start(hosts()), folder());
     let coordinator = Coordinator::start(folder.path(), "127.0.0.1:0");
@@ -159,7 +160,7 @@ fn two_and_four_processes_are_as_polite_as_one() {
             assert_eq!(host.pages, u64::from(PAGES), "{}: {story}", host.host);
             assert_eq!(host.duplicates, 0, "{}: {story}", host.host);
             assert_eq!(host.during_hold, 0, "{}: {story}", host.host);
-            // Laws are no clockwork: two runs of one process differ by as much.
+            // A law's course depends on timing: two runs of one process differ by as much.
             assert!(host.refused <= alone.refused + 4, "{}: {story}", host.host);
             assert!(
                 host.in_flight_max <= alone.in_flight_max.max(4),
@@ -202,7 +203,8 @@ fn a_killed_coordinator_costs_no_page() {
         while !heard() {
             std::thread::sleep(Duration::from_millis(5));
         }
-        // Closed, not open: what had leave goes within a second, and then nothing.
+        // The fleet fails closed: requests that had a permit leave within a second, and no others
+        // follow.
         std::thread::sleep(Duration::from_secs(1));
         let before = hosts.arrivals();
         std::thread::sleep(Duration::from_secs(1));
@@ -255,7 +257,7 @@ fn a_library_client_is_one_line_from_local_to_shared() {
     });
 }
 
-/// What the coordinator shows at `/api/v1/{what}`.
+/// Returns the coordinator's answer to `/api/v1/{what}`.
 async fn shown_at(coordinator: &Coordinator, what: &str) -> serde_json::Value {
     let url = format!("{}/api/v1/{what}", coordinator.url);
     let client = reqwest::Client::builder()

@@ -1,6 +1,6 @@
-//! A coordinator that speaks TLS with a certificate of the fleet's own authority: workers that know
-//! the authority are served, others are told what is wrong. The Python client's part is in
-//! `clients/python/tests/test_tls.py`.
+//! Tests of a coordinator with TLS and a certificate from the fleet's own authority. Workers that
+//! know the authority are served, and others get an error that says what is wrong.
+//! `clients/python/tests/test_tls.py` tests the Python client.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -63,7 +63,8 @@ impl Secured {
     }
 }
 
-/// An authority, `ca.pem`, and what it signed for 127.0.0.1: `cert.pem`, `key.pem`.
+/// Writes the certificate of an authority, `ca.pem`, and a certificate that it signed for 127.0.0.1
+/// with its key: `cert.pem`, `key.pem`.
 pub(crate) fn certify(folder: &Path) {
     let key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2";
     openssl(

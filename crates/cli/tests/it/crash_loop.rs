@@ -1,4 +1,5 @@
-//! Runs that are killed in a loop, hung up on, or out of disk stay polite, and the exit code tells.
+//! Tests of runs that are killed in a loop, whose terminal hangs up, or whose disk is full. They
+//! stay polite, and the exit code shows the cause.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::misbehaving::{Server, respond};
 use crate::run::{fast, politely, run};
 
-/// One request per second, and a state folder.
+/// Returns a `fetch` command with one request per second and a state directory.
 fn slow(dir: &Path, server: &Server) -> Command {
     let mut command = politely();
     command.args(["fetch", "--profile", "api", "--law", "fixed", "--rate", "1"]);
@@ -20,7 +21,7 @@ fn slow(dir: &Path, server: &Server) -> Command {
     command
 }
 
-/// Waits until `done`, for `longest` at most. Returns whether it was.
+/// Waits until `done` returns true, for `longest` at most. Returns whether it did.
 fn wait(longest: Duration, mut done: impl FnMut() -> bool) -> bool {
     let began = Instant::now();
     while began.elapsed() < longest {
@@ -66,7 +67,7 @@ fn a_crash_loop_keeps_a_retry_after() {
     let child = slow(dir.path(), &server).spawn().unwrap();
     let size =
         |name: &str| fs::metadata(dir.path().join("state").join(name)).map_or(0, |file| file.len());
-    // The request is one record of this length at most; the hold follows it.
+    // The request is one record of at most this length; the hold follows it.
     let is_held =
         || size("sent.log") + size("sent.log.old") > 64 || size("politely.redb") > 1 << 24;
     assert!(wait(Duration::from_mins(1), is_held), "no hold is written");
@@ -84,7 +85,12 @@ fn a_hang_up_ends_a_run_like_a_termination() {
     for signal in ["HUP", "TERM"] {
         let server = Server::start(|_, stream| respond(stream, "200 OK", "", "page"));
         let dir = tempfile::tempdir().unwrap();
-        let mut child = slow(dir.path(), &server).spawn().unwrap();
+        // A test run under `nohup` ignores SIGHUP, and its children would too.
+        let mut command = Command::new("env");
+        let slow = slow(dir.path(), &server);
+        command.arg("--default-signal=HUP").arg(slow.get_program());
+        command.args(slow.get_args()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
         assert!(wait(Duration::from_mins(1), || !server.times().is_empty()));
         let pid = child.id().to_string();
         let sent = Command::new("kill")
@@ -103,7 +109,8 @@ fn without_a_summary_the_rows_are_still_written() {
     assert_eq!(said.lines("fetched,").len(), 0, "{}", said.err);
 }
 
-/// A file system of two megabytes, in a mount namespace of its own.
+/// Returns a command that runs `script` with a file system of two megabytes, in its own mount
+/// namespace.
 fn on_a_small_disk(script: &str) -> Option<Command> {
     let mount = "mount -t tmpfs -o size=2m none \"$DISK\"";
     let unshare = |script: &str| {

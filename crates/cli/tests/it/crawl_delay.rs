@@ -1,5 +1,5 @@
-//! A Crawl-delay in robots.txt is kept by all processes together, whoever keeps the limits they
-//! share: judged by what the host saw.
+//! Tests that all processes together keep a Crawl-delay of robots.txt, by the host's own record.
+//! The limits are shared through a coordinator or an engine.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::run::politely;
 use crate::servers::redis::RedisServer;
 
 const PAGES: u32 = 8;
-/// Where nothing but the Crawl-delay is in the way.
+/// Limits so wide that only the Crawl-delay delays requests.
 const QUICK: [&str; 8] = [
     "--law",
     "fixed",
@@ -27,8 +27,8 @@ const QUICK: [&str; 8] = [
     "8",
 ];
 
-/// One host that asks for a second, and answers slowly: whoever does not know of a request under
-/// way comes too early.
+/// A host with a Crawl-delay of one second that answers slowly. A process that does not know of a
+/// request in flight therefore comes too early.
 struct Host(Hosts);
 
 impl Host {
@@ -50,8 +50,8 @@ impl Host {
         }
     }
 
-    /// The first of two processes has read robots.txt before the second begins, which has still to
-    /// read it.
+    /// Starts two processes. The first has read robots.txt before the second begins, and the second
+    /// has still to read it.
     fn two_fetch(&self, folder: &Path, sharing: &[String]) -> [Child; 2] {
         let first = self.fetch(folder, 0, sharing);
         self.until_arrivals(2);
@@ -68,7 +68,7 @@ impl Host {
         command.spawn().expect("the binary runs")
     }
 
-    /// What it saw, once both have ended.
+    /// Waits until both processes have ended, and returns the host's report.
     fn saw(self, fetches: [Child; 2]) -> HostReport {
         for mut fetch in fetches {
             assert!(fetch.wait().expect("it ends").success());
@@ -78,7 +78,7 @@ impl Host {
 }
 
 fn demand_a_second_between_any_two(saw: &HostReport) {
-    // Each process asks for robots.txt as well.
+    // Each process requests robots.txt as well.
     assert_eq!(
         (saw.pages, saw.arrivals),
         (PAGES.into(), (PAGES + 2).into())
@@ -87,14 +87,14 @@ fn demand_a_second_between_any_two(saw: &HostReport) {
     assert!(gap_ms >= 1_000.0 && saw.in_flight_max == 1, "{saw:?}");
 }
 
-/// The flags of whoever shares through `coordinator`.
+/// Returns the flags of a process that shares hosts through `coordinator`.
 fn through(coordinator: &Coordinator, folder: &Path) -> Vec<String> {
     let token = folder.join("token").display().to_string();
     let flags = ["--coordinator", &coordinator.url, "--token-file", &token];
     flags.map(str::to_owned).into()
 }
 
-/// Before this, each process counted from its own last request.
+/// Regression: each process counted the delay from its own last request.
 #[test]
 fn through_a_coordinator() {
     let (host, folder) = (Host::start(), tempfile::tempdir().expect("a folder"));
@@ -118,7 +118,7 @@ fn through_a_coordinator_that_forgot_it() {
     demand_a_second_between_any_two(&host.saw(fetches));
 }
 
-/// Before this, whoever asked while a request of another process was under way went beside it.
+/// Regression: a request was sent while a request of another process was in flight.
 #[test]
 fn through_a_store() {
     let (host, folder) = (Host::start(), tempfile::tempdir().expect("a folder"));

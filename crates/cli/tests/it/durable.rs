@@ -1,5 +1,5 @@
-//! kill -9 of `politely serve --state` under concurrent changes: whatever was answered with 200 is
-//! there after a restart.
+//! Kills `politely serve --state` with SIGKILL under concurrent changes. Every change that was
+//! answered with 200 exists after a restart.
 //!
 //! `POLITELY_TEST_KILLS=300` kills more often.
 
@@ -20,11 +20,11 @@ use crate::run::{politely, run};
 
 const KILLS: u64 = 20;
 const THREADS: u64 = 4;
-/// Keys of each thread.
+/// Number of keys of each thread.
 const KEYS: u64 = 10;
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A coordinator; killed when dropped.
+/// A coordinator, which is killed when this value is dropped.
 struct Serve {
     child: Child,
     address: SocketAddr,
@@ -77,8 +77,8 @@ fn call(http: &mut Http, method: &str, path: &str, body: &Value) -> Option<(u16,
     Some((answer.status, body))
 }
 
-/// What one thread knows: of each key what was acknowledged, and what was under way when the
-/// coordinator died.
+/// The changes of one thread: for each key the acknowledged ones, and the ones that were in flight
+/// when the coordinator was killed.
 #[derive(Default)]
 struct Known {
     rates: BTreeMap<String, f64>,
@@ -92,7 +92,7 @@ struct Known {
 }
 
 impl Known {
-    /// Makes changes until the coordinator is gone.
+    /// Makes changes until the coordinator has been killed.
     fn change(&mut self, thread: u64, life: u64, address: SocketAddr, stop: &AtomicBool) {
         let mut http = Http::new(address);
         let mut rng = Rng::new(life * 100 + thread);
@@ -140,7 +140,7 @@ impl Known {
         Some(())
     }
 
-    /// A permit, which stays out or is answered with a Retry-After.
+    /// Acquires a permit. The permit stays in flight, or a Retry-After is reported for it.
     fn permit(&mut self, http: &mut Http, client: &str, key: &str, refused: bool) -> Option<()> {
         let asked = json!({ "client": client, "items": [{ "key": key, "id": key }] });
         let (_, answer) = call(http, "POST", "/api/v1/acquire", &asked)?;
@@ -164,7 +164,7 @@ impl Known {
         Some(())
     }
 
-    /// Nothing acknowledged is missing.
+    /// Asserts that every acknowledged change exists.
     fn demand(&mut self, thread: u64, life: u64, address: SocketAddr) {
         let mut http = Http::new(address);
         let mut get = |path: &str| call(&mut http, "GET", path, &Value::Null).expect("it answers");
@@ -212,7 +212,7 @@ impl Known {
         }
         self.doubtful_rates.clear();
         self.doubtful_start_rate = None;
-        // Old ones stand for themselves by now.
+        // Older holds were checked often enough.
         while self.holds.len() > 100 {
             self.holds.pop_first();
         }
@@ -230,7 +230,7 @@ fn whatever_was_acknowledged_is_there_after_each_kill() {
     let mut known: Vec<Known> = (0..THREADS).map(|_| Known::default()).collect();
     let mut rng = Rng::new(7);
     for life in 0..=kills() {
-        // A power loss cannot be had in a test; that policy must not lose more than the other.
+        // A test cannot cause a power loss. But the policy `power` must not lose more than `kill`.
         let durability = if life % 4 == 3 { "power" } else { "kill" };
         let mut serve = serve(dir.path(), durability);
         let stop = AtomicBool::new(false);
@@ -248,7 +248,7 @@ fn whatever_was_acknowledged_is_there_after_each_kill() {
                     scope.spawn(move || known.change(thread as u64, life, address, stop))
                 })
                 .collect();
-            // Some are under way at any moment; how far they get is the scheduler's.
+            // Some changes are in flight at any moment. How far they come depends on the scheduler.
             thread::sleep(Duration::from_millis(20 + 5 * (until - before)));
             serve.child.kill().expect("it is killed");
             serve.child.wait().expect("it is gone");

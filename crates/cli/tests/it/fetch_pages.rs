@@ -1,4 +1,4 @@
-//! Pages come, in the right order of manners.
+//! Tests that `fetch` gets every page, at the right times and in the right order.
 
 use std::fs;
 use std::io::Write as _;
@@ -138,7 +138,8 @@ fn redirects_are_followed_hop_by_hop_to_the_other_host() {
     assert_eq!(row["key"], target.address.to_string());
 }
 
-/// RFC 9110 section 10.2.3: the wait is the target's, and the host of the redirect goes on.
+/// RFC 9110, section 10.2.3: the wait is for the redirect's target. The host that redirects goes
+/// on.
 #[test]
 fn a_redirects_retry_after_delays_its_target_alone() {
     let server = Server::start(|path, stream| match path {
@@ -180,7 +181,7 @@ fn a_part_that_was_not_requested_is_no_page() {
     assert!(error.contains("partial content"), "{error}");
 }
 
-/// lychee#2027: eight pages of sixty an hour waited for a minute each.
+/// The case of lychee#2027: eight pages of a host that allows sixty per hour waited a minute each.
 #[test]
 fn what_is_left_of_a_quota_is_spent_and_nothing_is_sent_before_its_reset() {
     let server = Server::start({
@@ -276,7 +277,7 @@ fn a_host_that_asks_for_hours_fails_with_its_answer() {
     assert!(said.rows().iter().all(|row| row["saved"].is_null()));
 }
 
-/// Every five seconds, and with the reason where nothing moves.
+/// The line comes every five seconds, and names the reason if nothing can be sent.
 #[test]
 fn a_plain_line_says_what_is_waited_for() {
     let server = Server::start({
@@ -309,7 +310,7 @@ fn an_operators_numbers_bound_a_site_and_the_run() {
 
 #[test]
 fn proxies_take_turns_and_may_have_limits_of_their_own() {
-    // A proxy is asked for whole URLs.
+    // A request to a proxy contains the whole URL.
     let answer = |_: &str, stream: &mut std::net::TcpStream| respond(stream, "200 OK", "", "page");
     let proxies = [Server::start(answer), Server::start(answer)];
     for key in ["host", "egress-host"] {
@@ -349,7 +350,7 @@ fn the_job_scrapers_retries_can_be_chosen() {
     let row = &said.rows()[0];
     assert_eq!((said.code, &row["attempts"]), (1, &2.into()), "{row}");
     assert!(row["error"].as_str().unwrap().contains("429"), "{row}");
-    // 300 ms and 300 ms more after a 429.
+    // The wait is 300 ms, plus 300 ms after a 429.
     let times = server.times();
     assert!(times[1].1 - times[0].1 >= Duration::from_millis(600));
 

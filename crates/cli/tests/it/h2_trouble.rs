@@ -1,5 +1,5 @@
-//! An HTTP/2 server that misbehaves on purpose: GOAWAY, `REFUSED_STREAM`, `HTTP_1_1_REQUIRED`,
-//! `ENHANCE_YOUR_CALM`.
+//! Tests with an HTTP/2 server that misbehaves on purpose: GOAWAY, `REFUSED_STREAM`,
+//! `HTTP_1_1_REQUIRED`, `ENHANCE_YOUR_CALM`.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -31,20 +31,20 @@ const REFUSED_STREAM: u32 = 7;
 const ENHANCE_YOUR_CALM: u32 = 11;
 const HTTP_1_1_REQUIRED: u32 = 13;
 
-/// What the server does with a request.
+/// The server's reaction to a request.
 enum Does {
     Answers,
     Resets(u32),
-    /// Leaves the request out of a GOAWAY and closes.
+    /// Sends a GOAWAY that leaves out the request, and closes the connection.
     GoesAway(u32),
 }
 
-/// A server that does with each request what `script` says, by its number on its connection, from
-/// 1.
+/// A server that reacts to each request as `script` says for the request's number on its
+/// connection, from 1.
 struct Server {
     url: String,
     folder: tempfile::TempDir,
-    /// Requests over HTTP/2, and over HTTP/1.1.
+    /// Number of requests over HTTP/2 and over HTTP/1.1.
     asked: Arc<[AtomicUsize; 2]>,
 }
 
@@ -210,7 +210,7 @@ fn a_server_that_refuses_every_stream_is_a_failure_after_a_few() {
 fn an_origin_that_requires_http_1_is_asked_over_http_1() {
     let server = Server::start(|_| Does::Resets(HTTP_1_1_REQUIRED));
     all_at_once(&server.fetch(8, &ONE_BY_ONE), 8);
-    // The first answer holds for the origin.
+    // The first such answer holds for the whole origin.
     assert_eq!(server.asked(), [1, 8]);
     let server = Server::start(|_| Does::GoesAway(HTTP_1_1_REQUIRED));
     all_at_once(&server.fetch(4, &ONE_BY_ONE), 4);

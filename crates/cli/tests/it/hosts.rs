@@ -1,4 +1,4 @@
-//! Limited hosts in this process, crawled by processes of their own.
+//! Limited hosts in this process. The tests crawl them with other processes.
 
 use politely_target::{HostSpec, Report, Target, Town};
 use tokio::runtime::Runtime;
@@ -20,7 +20,7 @@ impl Hosts {
         Self { runtime, target }
     }
 
-    /// Every page, in `shares` lists of which each has pages of every host.
+    /// Returns all pages in `shares` lists. Each list has pages of every host.
     pub(crate) fn lists(&self, shares: usize) -> Vec<Vec<String>> {
         let mut lists = vec![Vec::new(); shares];
         for host in self.target.hosts() {
@@ -40,7 +40,7 @@ impl Hosts {
             .sum()
     }
 
-    /// What the hosts saw.
+    /// Stops the hosts and returns their report.
     pub(crate) fn end(self) -> Report {
         self.runtime.block_on(async { self.target.shutdown() })
     }

@@ -1,5 +1,5 @@
-//! What servers send that browsers and curl take: content codings, stale connections, malformed
-//! header lines, redirects to where they came from, cookies.
+//! Tests with responses that browsers and curl accept: content codings, stale connections,
+//! malformed header lines, redirects to the same URL, cookies.
 
 use std::fs;
 use std::io::Write as _;
@@ -15,8 +15,8 @@ use crate::misbehaving::{Server, Then, respond};
 use crate::run::{fast, politely, run};
 
 const PAGE: &[u8] = b"<p>a page a page a page a page</p>";
-/// `PAGE` as Zstandard: one raw block in a frame of a single segment (RFC 8878, sections 3.1.1.1
-/// and 3.1.1.2).
+/// Returns `PAGE` as Zstandard: one raw block in a frame of a single segment (RFC 8878, sections
+/// 3.1.1.1 and 3.1.1.2).
 fn zstd() -> Vec<u8> {
     let length = u8::try_from(PAGE.len()).unwrap();
     let block = u32::from(length) << 3 | 1;
@@ -42,7 +42,7 @@ fn deflate(is_raw: bool) -> Vec<u8> {
     }
 }
 
-/// Answers with a body of bytes.
+/// Answers with a binary body.
 fn answer(stream: &mut TcpStream, headers: &str, body: &[u8]) -> std::io::Result<Then> {
     let length = body.len();
     let head = format!("HTTP/1.1 200 OK\r\n{headers}Content-Length: {length}\r\n\r\n");
@@ -50,7 +50,7 @@ fn answer(stream: &mut TcpStream, headers: &str, body: &[u8]) -> std::io::Result
     Ok(Then::Keep)
 }
 
-/// The codings' fields and the packed page, by path.
+/// Returns for each path the coding's header fields and the encoded page.
 fn packed() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let twice = || gzip(&gzip(PAGE));
     // One uncompressed meta-block (RFC 7932, section 9.2): "hello".
@@ -142,14 +142,14 @@ fn a_page_that_cannot_be_decoded_fails_and_says_why() {
     }
 }
 
-/// Before this, a robots.txt in another coding than `gzip` was read as allowing everything.
+/// Regression: a robots.txt in another coding than `gzip` allowed everything.
 #[test]
 fn a_robots_txt_in_any_coding_is_obeyed() {
     let forbid = b"User-agent: *\nDisallow: /\n";
     for (headers, body) in [
         ("Content-Encoding: GZIP\r\n", gzip(forbid)),
         ("Content-Encoding: gzip, gzip\r\n", gzip(&gzip(forbid))),
-        // Nothing is known of what these forbid.
+        // The following bodies cannot be decoded, so nothing is known of their rules.
         (
             "Content-Encoding: foo\r\n",
             b"User-agent: *\nAllow: /\n".to_vec(),
@@ -168,8 +168,8 @@ fn a_robots_txt_in_any_coding_is_obeyed() {
             .stderr(std::process::Stdio::null())
             .spawn()
             .unwrap();
-        // One that cannot be decoded is asked for again: the second time tells that the page was
-        // not.
+        // A robots.txt that cannot be decoded is requested again. After the second request, the
+        // page was not requested in between.
         let began = std::time::Instant::now();
         loop {
             let is_over = child.try_wait().unwrap().is_some();
@@ -210,7 +210,7 @@ fn exactly_the_codings_that_can_be_undone_are_requested() {
     );
 }
 
-/// Closes each connection at its third request, before a byte of an answer.
+/// Starts a server that closes each connection at its third request, without an answer.
 fn stale() -> Server {
     Server::start(|_, stream| {
         thread_local!(static ON_THIS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) });
@@ -247,8 +247,8 @@ fn a_stale_connection_through_a_proxy_costs_no_attempt() {
     assert_eq!(said.code, 0, "{}", said.err);
 }
 
-/// A connection without an earlier answer is not stale: its close is a failure, and nobody repeats
-/// it for ever.
+/// A connection without an earlier answer is not stale. If the server closes it, the request has
+/// failed and is not repeated without end.
 #[test]
 fn a_fresh_connection_that_closes_is_a_failure() {
     let server = Server::start(|_, _| Ok(Then::Close));
@@ -257,7 +257,7 @@ fn a_fresh_connection_that_closes_is_a_failure() {
     assert_eq!(server.counts()["/page"], 1);
 }
 
-/// Header lines that break HTTP's grammar, by path.
+/// Header lines that break the grammar of HTTP, by path.
 const ODD: [(&str, &str); 9] = [
     (
         "folded",
@@ -333,7 +333,7 @@ fn redirects_to_where_they_came_from_are_followed() {
     assert_eq!(said.code, 0, "{:?}", said.errors());
 }
 
-/// A wall that sets a cookie and redirects to itself, until the cookie comes.
+/// Starts a server that sets a cookie and redirects to the same URL until the cookie is sent.
 fn wall() -> (String, std::sync::Arc<AtomicUsize>) {
     use std::io::{BufRead as _, BufReader};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -392,7 +392,7 @@ fn a_wall_of_cookies_is_passed_unless_they_are_switched_off() {
     );
 }
 
-/// Before this, the group of `Mozilla` was looked up.
+/// Regression: the rules of the group for `Mozilla` were used.
 #[test]
 fn rules_are_looked_up_by_the_product_token() {
     let robots = "User-agent: ExampleBot\nDisallow: /\n\nUser-agent: *\nAllow: /\n";

@@ -1,5 +1,5 @@
-//! The one integration-test binary of the command line: everything here runs against real processes
-//! and real sockets. What they need beside Rust is installed by `scripts/setup`.
+//! The integration tests of the command line, built as a single binary. They run real processes
+//! with real sockets. `scripts/setup` installs the tools that they need beside Rust.
 
 #![expect(clippy::disallowed_methods, reason = "real servers run in real time")]
 
@@ -17,10 +17,14 @@ mod fleet_store;
 mod h2_trouble;
 mod hosts;
 mod http_oddities;
+mod json_log;
 mod language;
+mod manual;
+mod metrics;
 mod misbehaving;
 mod no_effect;
 mod python_client;
+mod real_peers;
 mod resume;
 mod run;
 mod secrets;

@@ -1,4 +1,4 @@
-//! A raw TCP server that does what servers should not, and remembers every path it was asked for.
+//! A raw TCP server that misbehaves on purpose. It remembers every path that was requested.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 type Answer = dyn Fn(&str, &mut TcpStream) -> std::io::Result<Then> + Send + Sync;
 
-/// What happens to the connection after an answer.
+/// The state of the connection after an answer.
 #[derive(PartialEq)]
 pub(crate) enum Then {
     Keep,
@@ -22,7 +22,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Answers each path as `answer` does. Lives until the test process ends.
+    /// Starts a server that answers each path as `answer` does. It lives until the test process
+    /// ends.
     pub(crate) fn start(
         answer: impl Fn(&str, &mut TcpStream) -> std::io::Result<Then> + Send + Sync + 'static,
     ) -> Self {
@@ -39,7 +40,7 @@ impl Server {
         Self { address, asked }
     }
 
-    /// Good pages below `/page/`, and the rest badly.
+    /// Starts a server with good pages below `/page/` and faults at all other paths.
     pub(crate) fn bad() -> Self {
         Self::start(badly)
     }
@@ -48,7 +49,7 @@ impl Server {
         format!("http://{}/{path}", self.address)
     }
 
-    /// How often each path was asked for.
+    /// Returns the number of requests for each path.
     pub(crate) fn counts(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         for (path, _) in self.asked.lock().expect("not poisoned").iter() {
@@ -57,7 +58,7 @@ impl Server {
         counts
     }
 
-    /// When each request came, in order.
+    /// Returns each request's path and time, in order.
     pub(crate) fn times(&self) -> Vec<(String, Instant)> {
         self.asked.lock().expect("not poisoned").clone()
     }
@@ -155,7 +156,8 @@ fn badly(path: &str, stream: &mut TcpStream) -> std::io::Result<Then> {
     }
 }
 
-/// `len` zeros as gzip, 13 bits for each 258 of them (fixed Huffman codes, RFC 1951 section 3.2.6).
+/// Returns `len` zeros as gzip: 13 bits for each 258 zeros (fixed Huffman codes, RFC 1951, section
+/// 3.2.6).
 fn gzip_of_zeros(len: usize) -> Vec<u8> {
     let mut bits = Bits {
         bytes: vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255],
@@ -178,7 +180,7 @@ struct Bits {
 }
 
 impl Bits {
-    /// The low `count` bits of `code`, the highest first.
+    /// Appends the low `count` bits of `code`, the highest first.
     fn push(&mut self, code: u32, count: u32) {
         for i in (0..count).rev() {
             if self.free == 0 {

@@ -1,4 +1,4 @@
-//! A flag without an effect is refused, and what cannot end is not begun.
+//! Tests that a flag without an effect is refused, and that a run without an end is not started.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Command, Stdio};
@@ -63,7 +63,7 @@ fn flags_of_another_backend_are_refused() {
     }
 }
 
-/// The same settings in a file are no better.
+/// The same settings are refused in a file.
 #[test]
 fn so_are_they_in_the_file() {
     let dir = tempfile::tempdir().unwrap();
@@ -77,7 +77,7 @@ fn so_are_they_in_the_file() {
     is_refused(&["fetch", URL, "--config", &file], "--lease");
 }
 
-/// Before this, virtual time stood still and memory grew without end.
+/// Regression: virtual time stood still, and memory grew without end.
 #[test]
 fn a_scenario_that_cannot_make_progress_is_refused() {
     let dir = tempfile::tempdir().unwrap();

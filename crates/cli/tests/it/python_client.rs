@@ -1,5 +1,5 @@
-//! The Python client with the built binary: its own tests and types, and Scrapy directed over
-//! sixteen limited hosts.
+//! Tests of the Python client with the built binary: the client's own tests, its type check, and
+//! Scrapy over sixteen limited hosts.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,14 +13,14 @@ use serde_json::Value;
 use crate::run::politely;
 use crate::servers::repository;
 
-/// In each host of the town `demo`.
+/// Number of pages of each host of the town `demo`.
 const PAGES: u32 = 45;
 const HOSTS: usize = 16;
-/// Refused requests, as a share of all: seen were 1.6 to 2.4 %, as of `politely demo` (1.9). A host
-/// of 45 pages is hardly learned.
+/// The largest share of refused requests. Runs had 1.6 to 2.4 %, and `politely demo` had 1.9 %. A
+/// host of 45 pages ends before its limit is known well.
 const REFUSED_SHARE_MAX: f64 = 0.035;
 
-/// A `politely` that runs until it is interrupted, and the first lines it said.
+/// A `politely` process that runs until it is interrupted, and the first lines of its output.
 struct Running {
     child: Child,
     first: Vec<String>,
@@ -42,12 +42,12 @@ impl Running {
             .collect::<Result<Vec<_>, _>>();
         let first = first.expect("UTF-8");
         assert_eq!(first.len(), lines, "{args:?} said only {first:?}");
-        // A full pipe would stop it.
+        // If its output were not read, a full pipe would block the process.
         thread::spawn(move || std::io::copy(&mut talk, &mut std::io::sink()));
         Self { child, first }
     }
 
-    /// Ends it; what it wrote on standard output.
+    /// Interrupts the process, and returns its standard output.
     fn end(mut self) -> String {
         let kill = Command::new("kill")
             .args(["-INT", &self.child.id().to_string()])
@@ -67,7 +67,8 @@ impl Drop for Running {
     }
 }
 
-/// A tool of the environment that `scripts/setup` makes, in the client's folder.
+/// Returns a command for a tool of the environment that `scripts/setup` makes. It runs in the
+/// client's directory.
 fn python(tool: &str) -> Command {
     let tool = repository().join(".venv/bin").join(tool);
     assert!(
@@ -142,7 +143,7 @@ fn scrapy_gets_every_page() {
     assert!(sum("blocked") < 1.0, "{story}");
 }
 
-/// All pages of the hosts, which take turns, as a crawler comes across them.
+/// Returns the pages of all hosts in turn, the order in which a crawler finds them.
 fn urls(hosts: &[String]) -> String {
     let hosts: Vec<_> = hosts
         .iter()

@@ -1,5 +1,5 @@
-//! Killed with -9 and started again: every page ends fetched, only those in flight twice, no torn
-//! line.
+//! Kills `fetch` with SIGKILL and starts it again. Every page is fetched in the end, only pages
+//! that were in flight are fetched twice, and no output line is torn.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -174,7 +174,7 @@ fn an_interrupted_input_goes_on_where_it_was() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    // Half the input, then half a line of it, and the pipe stays open.
+    // This writes half of the input, with half a line at its end, and keeps the pipe open.
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(list(20).as_bytes()).unwrap();
     stdin.write_all(server.url("hal").as_bytes()).unwrap();
@@ -208,7 +208,7 @@ fn an_interrupted_input_goes_on_where_it_was() {
 
 #[test]
 fn what_was_learned_survives_a_kill() {
-    // Refuses with a long hold, then would serve.
+    // The server refuses the first request with a long hold, and would serve later ones.
     let server = Server::start({
         let asked = std::sync::atomic::AtomicU32::new(0);
         move |_, stream| match asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
@@ -225,8 +225,8 @@ fn what_was_learned_survives_a_kill() {
     while server.counts().is_empty() {
         std::thread::yield_now();
     }
-    // What was learned is at most a second old, and the hold lasts six: whatever else is written to
-    // the store in between, by now it is there.
+    // Learned state reaches the disk within a second. The hold lasts six seconds, so it still
+    // exists when the process is killed.
     std::thread::sleep(Duration::from_millis(2_500));
     child.kill().unwrap();
     child.wait().unwrap();
@@ -245,7 +245,7 @@ fn an_interrupt_drains_and_says_what_is_left() {
     drains("-INT");
 }
 
-/// As service managers and containers stop what they run.
+/// Service managers and containers stop processes with this signal.
 #[test]
 fn so_does_a_request_to_end() {
     drains("-TERM");

@@ -1,4 +1,4 @@
-//! Runs the binary and looks at what it said.
+//! Helpers that run the binary and read its output.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,8 +10,8 @@ pub(crate) fn politely() -> Command {
     command
 }
 
-/// `politely fetch` as fast as the test's own server allows; no robots.txt unless the test is about
-/// it.
+/// Returns a `politely fetch` command that is as fast as the test's own server allows, without
+/// robots.txt.
 pub(crate) fn fast() -> Command {
     let mut command = politely();
     command.args([
@@ -51,7 +51,7 @@ pub(crate) fn run(command: &mut Command) -> Said {
 }
 
 impl Said {
-    /// The lines on standard error that contain `text`.
+    /// Returns the lines of standard error that contain `text`.
     pub(crate) fn lines(&self, text: &str) -> Vec<&str> {
         self.err
             .lines()
@@ -63,7 +63,7 @@ impl Said {
         rows(&self.out)
     }
 
-    /// The error of each URL, by its path.
+    /// Returns the error of each URL, by its path.
     pub(crate) fn errors(&self) -> BTreeMap<String, Option<String>> {
         let path = |url: &str| url.splitn(4, '/').nth(3).unwrap_or(url).to_owned();
         let error = |row: &serde_json::Value| row["error"].as_str().map(str::to_owned);

@@ -1,8 +1,8 @@
-//! The judge is judged first: each server limits as `Kind` says, and its log tells what a client
-//! saw.
+//! Tests of the test servers: each server limits as its `Kind` says, and its log agrees with the
+//! client.
 //!
-//! No assertion depends on how fast this machine is: what a host may have accepted follows from the
-//! times in its log.
+//! No assertion depends on the speed of the machine. The number of requests that a host may accept
+//! follows from the times in its log.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::servers::{Kind, RealHost, RealTown, Set, Truth, repository};
 
-/// An answer as a raw client sees it, without any of our own code in between.
+/// An answer as a raw client receives it. No code of the product is involved.
 #[derive(Debug)]
 struct Answer {
     status: u16,
@@ -59,14 +59,14 @@ fn get(host: &RealHost, path: &str) -> Answer {
     }
 }
 
-/// So many requests one after the other, as fast as they are answered.
+/// Sends `requests` requests one after the other, without a pause.
 fn burst(host: &RealHost, requests: u32) -> Vec<Answer> {
     (1..=requests)
         .map(|n| get(host, &format!("/page/{n}")))
         .collect()
 }
 
-/// So many requests at once.
+/// Sends `requests` requests at the same time.
 fn volley(host: &RealHost, requests: u32) -> Vec<Answer> {
     thread::scope(|scope| {
         let threads: Vec<_> = (1..=requests)
@@ -100,9 +100,10 @@ fn assert_the_log_matches(truth: &Truth, answers: &[Answer], name: &str) {
     }
 }
 
-/// How many a host may and must have accepted of a burst, given when it arrived.
+/// Returns the least and the largest number of requests of a burst that a host may have accepted,
+/// given the arrival times.
 fn accepted_of_a_burst(kind: Kind, truth: &Truth) -> (usize, usize) {
-    // Milliseconds are rounded down in nginx's log.
+    // nginx rounds the milliseconds in its log down.
     let span_ms = (truth.span_us() / 1000 + 1) as usize;
     let (least, most) = match kind {
         Kind::Leaky { per_second, burst } | Kind::LeakyQueue { per_second, burst } => {
@@ -121,7 +122,8 @@ fn accepted_of_a_burst(kind: Kind, truth: &Truth) -> (usize, usize) {
             let requests = requests as usize;
             (requests, requests * (1 + span_ms / window_ms as usize))
         }
-        // The burst may lie across a cut; then what the new window allows so far comes on top.
+        // The burst may begin in one window and end in the next. Then the requests that the next
+        // window has allowed so far are added.
         Kind::SlidingCounter {
             requests,
             window_ms,
@@ -214,7 +216,7 @@ fn four_slots_hold_four_requests() {
     );
     assert!(town.truth()[host.name].peak_in_flight <= 4);
 
-    // A client that overdoes it is refused, and only by more than four.
+    // A client is refused only if it has more than four requests in flight.
     let mut answers = answers;
     for _ in 0..20 {
         answers.extend(volley(host, 12));
@@ -233,13 +235,14 @@ fn robots_txt_is_missing_and_counts() {
     for host in &town.hosts {
         assert_eq!(get(host, "/robots.txt").status, 404, "{}", host.name);
     }
-    // The strict host's only place is taken now, until half a second has passed by its own log.
+    // The request for robots.txt has taken this host's only place. The place is free half a second
+    // later, by the host's own log.
     let host = town.host("nginx-2rps");
     let next = get(host, "/page/1").status;
     let truth = &town.truth()[host.name];
     let too_soon = truth.smallest_gap_us.expect("two requests") < 499_000;
     assert_eq!(next == 429, too_soon);
-    // And on a host that counts, one of twenty is gone.
+    // On a host with a quota, the request for robots.txt has used one of twenty.
     let host = town.host("express-20in10-draft8");
     let answers = burst(host, 20);
     let truth = &town.truth()[host.name];
@@ -248,14 +251,14 @@ fn robots_txt_is_missing_and_counts() {
     }
 }
 
-/// What each host tells its clients in a 200 and in a refusal. A new version of a server that
-/// changes its dialect fails here and not as a mysterious refused share elsewhere.
+/// Asserts the limit headers that each host sends with a 200 and with a refusal. If a new version
+/// of a server changes its headers, this test fails instead of a test that counts refusals.
 #[test]
 fn hosts_speak_the_dialects_they_are_here_for() {
     let town = RealTown::start(Set::Crawler);
     let quota = RealTown::start(Set::Api);
-    // The first answer, and the first refusal: far fewer than 200 requests lead there, at any speed
-    // of this machine.
+    // This requests pages until the first refusal, which comes long before 200 requests at any
+    // speed of the machine.
     let dialect = |host: &RealHost| {
         let told = |answer: &Answer| {
             let names = answer.headers.keys().map(String::as_str);
@@ -351,10 +354,10 @@ fn no_server_outlives_the_town() {
     assert!(!pids.iter().any(alive));
 }
 
-/// Set for the process that starts a town only to be killed.
+/// This environment variable is set for the process that starts a town and is then killed.
 const TO_BE_KILLED: &str = "POLITELY_TOWN_TO_BE_KILLED";
 
-/// Killed tests run no destructors: before the watchdogs each left three servers behind.
+/// Killed tests run no destructors. Without the watchdogs, each one left three servers behind.
 #[test]
 fn no_server_outlives_a_killed_test() {
     if std::env::var_os(TO_BE_KILLED).is_some() {

@@ -1,4 +1,4 @@
-//! `politely simulate`: the same bytes every time, and errors that name what is wrong.
+//! Tests of `politely simulate`: equal runs print equal bytes, and errors name the wrong input.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::run::{Said, politely, run};
 
-/// Short, and with something to refuse.
+/// Two short scenarios with refusals.
 const SCENARIOS: &str = r#"[
   {"name": "bucket", "duration_s": 60, "demand": {"kind": "greedy"}, "rtt_ms": 20,
    "limit": {"kind": "token_bucket", "rate": 5, "burst": 3}},
@@ -17,7 +17,7 @@ const SCENARIOS: &str = r#"[
    "faults": [{"kind": "noise", "share": 0.05, "status": 429}], "workers": 2, "coordinated": false}
 ]"#;
 
-/// Field names of a JSON line, in the order the issue gives.
+/// The field names of a JSON line, in order.
 const FIELDS: [&str; 13] = [
     "scenario",
     "law",
@@ -111,7 +111,8 @@ fn the_table_has_a_row_per_scenario_and_law_and_a_summary_per_law() {
             .filter(|line| line.starts_with(text))
             .count()
     };
-    // Two of the table, and two of each law's worst.
+    // Each scenario has two rows in the table, and each is in the list of the worst runs of each
+    // law.
     assert_eq!(starts("bucket ") + starts("pages & slots "), 4 + 4);
     assert_eq!(starts("aimd "), 1, "{}", said.out);
     assert_eq!(starts("aimd: least used") + starts("aimd: most refused"), 2);
@@ -254,7 +255,7 @@ fn the_documents_example_can_be_run() {
     assert_eq!((said.code, said.rows().len()), (0, 1), "{}", said.err);
 }
 
-/// What the page shows of limits, faults and demands is what can be written.
+/// Every example of a limit, fault or demand in the reference page is valid.
 #[test]
 fn every_kind_in_the_document_can_be_written() {
     let page = fs::read_to_string(crate::servers::repository().join("docs/reference/simulate.md"))

@@ -1,5 +1,4 @@
-//! What a reader may rely on in every file: nothing is half done, nothing is too long, no document
-//! points nowhere.
+//! Tests of every file: no unfinished code, no overlong file, no broken link in a document.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,11 +7,11 @@ use std::path::{Path, PathBuf};
 use crate::run::{politely, run};
 use crate::servers::repository;
 
-/// Longer files have more than one idea.
+/// The most lines of a file. A longer file has more than one purpose.
 const LINES_MAX: usize = 600;
 
-/// What must not be in a source file, and what to do instead. In halves, so that this file may be
-/// read too.
+/// Words that must not be in a source file, and the advice for each. They are cut in halves, so
+/// that this file passes too.
 const BANNED: [(&str, &str, &str); 5] = [
     ("todo", "!(", "write it, or open an issue"),
     ("unimplemented", "!(", "write it, or open an issue"),
@@ -25,7 +24,7 @@ const BANNED: [(&str, &str, &str); 5] = [
     ),
 ];
 
-/// Where this repository happened to lie when somebody worked on it.
+/// Beginnings of absolute paths. A path of a developer's machine must not be in a file.
 const MACHINE: [(&str, &str); 4] = [
     ("/ro", "ot/"),
     ("/ho", "me/"),
@@ -33,7 +32,8 @@ const MACHINE: [(&str, &str); 4] = [
     ("/Us", "ers/"),
 ];
 
-/// What is made, not written; and whatever cargo marks as a cache.
+/// Directories that are generated, and so are not checked. Directories that cargo marks as a cache
+/// are not checked either.
 const MADE: [&str; 6] = [
     ".git",
     ".tools",
@@ -181,7 +181,7 @@ fn the_readmes_commands_are_there() {
             ];
             let one_file = !file.contains(['*', '<', '{', '…', '\n']);
             let from_root = ours.iter().any(|folder| file.starts_with(folder));
-            // `file:test` names a test inside.
+            // `file:test` names a test in that file.
             let file = file.split(':').next().unwrap_or_default();
             if from_root && one_file && !repository().join(file).exists() {
                 wrong.push(format!("{}: there is no {file}", path.display()));
@@ -232,7 +232,7 @@ fn every_example_is_named_in_a_document() {
     }
 }
 
-/// The flags in `text`: `--` and a name.
+/// Returns the flags in `text`: `--` and a name.
 fn flags(text: &str) -> BTreeSet<String> {
     let starts = text.match_indices("--").map(|(at, _)| &text[at + 2..]);
     let names = starts.map(|rest| {

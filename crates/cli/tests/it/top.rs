@@ -1,4 +1,4 @@
-//! `politely top` with a real coordinator: printed once, and live on a pseudo terminal.
+//! Tests of `politely top` with a real coordinator: printed once, and live on a pseudo-terminal.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use crate::run::{politely, run, write_secret};
 use crate::servers::process::{Server, free_place, tool};
 
 const TOKEN: &str = "a-token-of-the-tests";
-/// A loaded machine draws its first screen in a second or two.
+/// Longest wait for a screen. A loaded machine draws its first one in a second or two.
 const DEADLINE: Duration = Duration::from_mins(1);
 
 struct Coordinator {
@@ -38,7 +38,7 @@ impl Coordinator {
         }
     }
 
-    /// Sets something for a key, which makes it known.
+    /// Changes a setting of a key, which creates the key.
     fn patch(&self, key: &str, body: &str) {
         let address = self.url.strip_prefix("http://").expect("no TLS");
         let mut stream = TcpStream::connect(address).expect("it listens");
@@ -92,7 +92,7 @@ fn once_prints_the_table() {
     assert_eq!(words(held)[..2], ["custom/account-7", "hold"]);
     assert!(held.contains("  waits ") && held.contains("hold"), "{held}");
 
-    // Of several the first that answers.
+    // Of several coordinators, `top` uses the first that answers.
     let several = format!("http://{}, {}", free_place(), coordinator.url);
     let again = run(&mut once(&several));
     assert_eq!((again.code, again.err.as_str()), (0, ""));
@@ -145,8 +145,7 @@ fn without_a_terminal_it_says_what_to_do_instead() {
     assert_eq!(said.lines("politely top --once").len(), 1, "{}", said.err);
 }
 
-/// `politely top` on a pseudo terminal of 80 columns and 24 lines, which `script` (util-linux)
-/// makes.
+/// `politely top` on a pseudo-terminal of 80 columns and 24 lines, made by `script` (util-linux).
 struct Screen {
     child: Child,
     seen: std::path::PathBuf,
@@ -175,8 +174,8 @@ impl Screen {
         stdin.write_all(keys.as_bytes()).expect("it reads");
     }
 
-    /// Waits until `word` was drawn over a blank. Only what changes is drawn, so words that replace
-    /// others come in parts.
+    /// Waits until `word` is drawn over blanks. `top` draws only changed cells, so a word that
+    /// replaces another one is drawn in parts.
     fn shows(&mut self, word: &str) {
         let deadline = Instant::now() + DEADLINE;
         while !self.all().contains(word) {

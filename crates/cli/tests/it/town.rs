@@ -1,6 +1,6 @@
-//! The main job: sixteen really limited hosts, 150 pages each, and every page comes home.
+//! The main task of the product: it fetches all 150 pages of each of sixteen limited hosts.
 //!
-//! The truth is what the servers logged.
+//! The tests judge by the servers' logs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,20 +13,20 @@ use crate::run::{politely, run};
 use crate::servers::{RealTown, Set, Truth};
 
 const PAGES: u32 = 150;
-/// What a law must reach.
+/// The requirements on a law.
 struct Bars {
     law: &'static [&'static str],
-    /// Refused requests, as a share of all.
+    /// The largest share of refused requests.
     refused_share_max: f64,
-    /// Times the best possible time of the slowest host.
+    /// The longest time, as a multiple of the best possible time of the slowest host.
     time_max: f64,
-    /// How far above a hidden cap on requests at once it may go to learn it, where the profile lets
-    /// it.
+    /// How many requests above a hidden cap on requests in flight the law may have, in order to
+    /// learn the cap. This applies only if the profile allows so many.
     over_slots: usize,
 }
 
-/// What the default law keeps. Its aim is 1 % and 1.15; seen were 0.8 and 1.0 %, 1.35 (crawler;
-/// 1.71 once) and 1.18 (api).
+/// The requirements on the default law. Its aim is 1 % refused and 1.15 times the best time. Runs
+/// had 0.8 and 1.0 % refused, and 1.35 (crawler; once 1.71) and 1.18 (api) times the best time.
 const DISCOVER: Bars = Bars {
     law: &[],
     refused_share_max: 0.015,
@@ -34,7 +34,7 @@ const DISCOVER: Bars = Bars {
     over_slots: 3,
 };
 
-/// The ground's, which stand for the law that was the default then.
+/// The requirements on AIMD.
 const AIMD: Bars = Bars {
     law: &["--law", "aimd"],
     refused_share_max: 0.05,
@@ -42,7 +42,7 @@ const AIMD: Bars = Bars {
     over_slots: 0,
 };
 
-/// Arrivals this soon after a refusal were under way before it came.
+/// A request that arrived within this time after a refusal was sent before the refusal came.
 const UNDER_WAY: Duration = Duration::from_millis(250);
 
 #[test]
@@ -133,7 +133,8 @@ fn crawl(set: Set, profile: &str, bars: &Bars) {
             host.name
         );
     }
-    // Plain 500s are a page's trouble: a host that answers so now and then is not slowed by it.
+    // A plain 500 counts against its page alone, so a host that sometimes answers with one is not
+    // slower.
     let seconds = |name: &str| truth[name].span_us() as f64 / 1e6;
     assert!(
         seconds("express-noisy") <= seconds("nginx-open") * 1.25 + 5.0,
@@ -141,7 +142,7 @@ fn crawl(set: Set, profile: &str, bars: &Bars) {
     );
 }
 
-/// What one would ask if an assertion failed.
+/// Returns the numbers of each host, for the message of a failed assertion.
 fn story(
     town: &RealTown,
     truth: &BTreeMap<&'static str, Truth>,

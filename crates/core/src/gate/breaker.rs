@@ -1,13 +1,14 @@
-//! A host that fails again and again is left alone for a while, then asked once.
+//! The circuit breaker: it stops requests to a host that fails repeatedly, then sends one probe.
 //!
-//! It trips after a run of failures, not after a share of them: a crawler's host sees five requests
-//! where a service mesh sees five hundred, so a minimum throughput of 100 would never be reached. A
-//! refusal (429) is not a failure here: it lowers the rate, and only fails a probe. Open, it
-//! doubles its rest with every failed probe, jittered so that a fleet does not come back in step. A
-//! probe that is never heard of again is simply asked for anew.
+//! The breaker opens after a number of consecutive failures. It does not use a share of failures,
+//! because a crawler sends a host few requests and would never reach a minimum throughput of 100. A
+//! refusal (429) is no failure here: it lowers the rate, and it only fails a probe. Each failed
+//! probe doubles the rest. The rest is jittered, so that a fleet does not return at the same
+//! moment. If a probe is lost, the next request is the probe.
 //!
-//! The same mechanism serves as the quarantine of a host that shows us block pages: there the first
-//! rests are long and the run short. We do not evade; we stop, say so, and look again much later.
+//! The same type is the quarantine of a host that shows block pages. There the first rest is long
+//! and few failures suffice. The crawler does not evade a block: it stops, reports the block, and
+//! tries again much later.
 
 use std::time::Duration;
 
@@ -15,13 +16,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Rng, Timestamp};
 
-/// A rest lasts up to a tenth longer than it must: never shorter than promised, never in step.
+/// Upper bound of the factor that lengthens a rest. The lower bound is 1, so a rest is never
+/// shorter than configured. The jitter keeps the processes of a fleet from returning at the same
+/// moment.
 const REST_JITTER: f64 = 1.1;
 
 /// When a breaker trips and how long it rests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BreakerConfig {
-    /// Failures in a row that trip it; 0 switches it off.
+    /// Consecutive failures that open the breaker; 0 disables it.
     pub trip_after: u16,
     /// The first rest.
     pub rest_min: Duration,
@@ -29,7 +32,7 @@ pub struct BreakerConfig {
     pub rest_max: Duration,
 }
 
-/// Closed, open until a time, or half-open with one probe under way: 16 bytes.
+/// A circuit breaker, 16 bytes: closed, open until a time, or half-open with at most one probe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Breaker {
     open_until: Timestamp,
@@ -39,11 +42,12 @@ pub struct Breaker {
 }
 
 impl Breaker {
-    /// May a request pass? `Ok(true)`: yes, as the single probe; call [`Breaker::probe_sent`] when
-    /// it is really granted.
+    /// Returns whether a request that passes now is the probe. Call [`Breaker::probe_sent`] once a
+    /// probe is granted.
     ///
     /// # Errors
-    /// The end of the rest, or `now` while the probe is under way (its report will tell).
+    /// The time to ask again: the end of the rest, or `now` while the probe is in flight. Its
+    /// report then decides.
     pub fn check(&self, now: Timestamp) -> Result<bool, Timestamp> {
         match () {
             () if self.rests == 0 => Ok(false),
@@ -53,28 +57,30 @@ impl Breaker {
         }
     }
 
-    /// Does an outcome tell it anything? While it rests only its own probe does: what left before
-    /// says nothing new, and must neither lengthen the rest nor make room for a second probe.
+    /// Returns whether an outcome counts. `probe` tells whether it is the probe's.
+    ///
+    /// While the breaker is not closed, only the probe's outcome counts. Requests that left earlier
+    /// add no information. They must not lengthen the rest or allow a second probe.
     pub const fn listens(&self, probe: bool) -> bool {
         self.rests == 0 || (probe && self.probing)
     }
 
-    /// The probe has been granted.
+    /// Notes that the probe was granted.
     pub const fn probe_sent(&mut self) {
         self.probing = true;
     }
 
-    /// The probe was cancelled or is lost: the next request is the probe.
+    /// Notes that the probe was cancelled or lost. The next request is the probe.
     pub const fn probe_lost(&mut self) {
         self.probing = false;
     }
 
-    /// A request got through.
+    /// Notes a success and closes the breaker.
     pub fn success(&mut self) {
         *self = Self::default();
     }
 
-    /// A request failed. Says whether this opened the breaker.
+    /// Notes a failure. Returns whether this opened the breaker.
     pub fn failure(&mut self, now: Timestamp, config: &BreakerConfig, rng: &mut Rng) -> bool {
         self.failures = self.failures.saturating_add(1);
         let tripped = match self.rests {
@@ -87,7 +93,8 @@ impl Breaker {
         tripped
     }
 
-    /// The probe was refused, not failed: rest as long again.
+    /// Notes that the host refused the probe, which is no failure. The rest starts again at the
+    /// same length.
     pub fn probe_refused(&mut self, now: Timestamp, config: &BreakerConfig, rng: &mut Rng) {
         if self.probing {
             self.rests = self.rests.saturating_sub(1);
@@ -95,23 +102,25 @@ impl Breaker {
         }
     }
 
-    /// Not closed: resting until this time, or waiting for its probe.
+    /// Returns when the rest ends or ended, or `None` if the breaker is closed. After that time the
+    /// breaker is half-open.
     pub fn open_until(&self) -> Option<Timestamp> {
         (self.rests > 0).then_some(self.open_until)
     }
 
-    /// Closes it: an operator's privilege.
+    /// Closes the breaker, as an operator asks.
     pub fn reset(&mut self) {
         *self = Self::default();
     }
 
-    /// After a restart with a clock that was set back: no rest is longer than the longest.
+    /// Bounds the rest by the longest one, after a restart whose clock was set back.
     pub fn rebase(&mut self, now: Timestamp, config: &BreakerConfig) {
         let longest = now + times(config.rest_max, REST_JITTER);
         self.open_until = self.open_until.min(longest);
     }
 
-    /// Shut as long as either of two; the probe of one is the probe of both.
+    /// Merges two states. The result is open as long as either of them, and a probe of either is
+    /// its probe.
     pub(crate) fn join(&mut self, other: &Self) {
         self.open_until = self.open_until.max(other.open_until);
         self.failures = self.failures.max(other.failures);
@@ -119,7 +128,7 @@ impl Breaker {
         self.probing |= other.probing;
     }
 
-    /// Failures in a row so far.
+    /// Returns the number of consecutive failures.
     pub const fn failures(&self) -> u16 {
         self.failures
     }
@@ -135,7 +144,7 @@ impl Breaker {
     }
 }
 
-/// `length` so many times, at most the longest there is.
+/// Returns `length` times `factor`, at most [`Duration::MAX`].
 fn times(length: Duration, factor: f64) -> Duration {
     Duration::try_from_secs_f64(length.as_secs_f64() * factor).unwrap_or(Duration::MAX)
 }
@@ -220,7 +229,7 @@ mod tests {
         assert!(rest >= Duration::from_secs(1) && rest <= Duration::from_millis(1_100));
     }
 
-    /// Before this, a rest without an end panicked.
+    /// Regression: an endless rest panicked.
     #[test]
     fn the_longest_rest_there_is() {
         let config = BreakerConfig {

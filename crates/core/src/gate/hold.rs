@@ -1,7 +1,7 @@
-//! Not before: the latest of all reasons to leave a host alone.
+//! The time before which nothing leaves for a key.
 //!
-//! A hold only ever extends, whatever the order in which reasons arrive; only an operator may lift
-//! it.
+//! There may be several reasons for a hold; the latest end counts. A later reason extends a hold
+//! and never shortens it. Only an operator lifts it.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -10,23 +10,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Rng, Timestamp, join};
 
-/// Why nothing leaves.
+/// The reason for a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum HoldReason {
-    /// The server said so: Retry-After.
+    /// The server sent Retry-After.
     RetryAfter,
     /// The server's quota is spent until it resets (`RateLimit`, X-RateLimit-*).
     QuotaSpent,
-    /// We were refused and nobody said for how long: our own exponential backoff.
+    /// The server refused a request and named no time. The hold is this key's own exponential
+    /// backoff.
     Backoff,
-    /// robots.txt: Crawl-delay, counted from the end of the last request.
+    /// The Crawl-delay of robots.txt, counted from the end of the last request.
     CrawlDelay,
-    /// An operator.
+    /// An operator set it.
     Operator,
 }
 
 impl HoldReason {
-    /// The words a log line shows.
+    /// Returns the reason as a log line shows it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::RetryAfter => "Retry-After",
@@ -38,11 +39,11 @@ impl HoldReason {
     }
 }
 
-/// Nothing leaves before a time: 16 bytes.
+/// A time before which nothing leaves, and the reason: 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hold {
     until: Timestamp,
-    /// How long it was meant to last.
+    /// The length at the time the hold was set. [`u32::MAX`] stands for an endless hold.
     length_ms: u32,
     reason: HoldReason,
 }
@@ -58,7 +59,7 @@ impl Default for Hold {
 }
 
 impl Hold {
-    /// Holds until `until`, unless something already holds for longer. Says whether it did.
+    /// Holds until `until`, unless the present hold is longer. Returns whether the hold changed.
     pub fn extend(&mut self, now: Timestamp, until: Timestamp, reason: HoldReason) -> bool {
         let longer = until > self.until && until > now;
         if longer {
@@ -72,7 +73,7 @@ impl Hold {
         longer
     }
 
-    /// Lifts the hold: an operator's privilege.
+    /// Lifts the hold, as an operator asks.
     pub fn lift(&mut self) {
         *self = Self::default();
     }
@@ -84,26 +85,26 @@ impl Hold {
         }
     }
 
-    /// The hold in force at `now`: its end, its whole length and its reason.
+    /// Returns the end, the whole length and the reason of the hold in force at `now`.
     #[inline]
     pub fn active(&self, now: Timestamp) -> Option<(Timestamp, Duration, HoldReason)> {
         (self.until > now).then(|| (self.until, self.length(), self.reason))
     }
 
-    /// When it ends, or ended.
+    /// Returns when the hold ends or ended.
     #[inline]
     pub const fn until(&self) -> Timestamp {
         self.until
     }
 
-    /// After a restart the clock may have jumped: a hold never lasts longer than it was meant to.
+    /// Bounds the hold by its own length after a restart, because the clock may have jumped.
     pub fn rebase(&mut self, now: Timestamp) {
         self.until = self
             .until
             .min(now + self.length() + Duration::from_millis(1));
     }
 
-    /// The later of two.
+    /// Merges two holds: the later one counts.
     pub(crate) fn join(&mut self, other: &Self) {
         join::least(self, other, |hold| Reverse((hold.until, hold.length_ms)));
     }
@@ -116,13 +117,14 @@ impl Hold {
     }
 }
 
-/// Holds end up to this share later than the server asked, so that a fleet does not return in step.
+/// The largest jitter of a hold, as a share of its length. A hold ends later than the server asked,
+/// so that the processes of a fleet do not return at the same moment.
 pub(crate) const HOLD_JITTER: f64 = 0.05;
-/// The jitter of a hold is at most this long.
+/// The largest jitter of a hold, as a time.
 const HOLD_JITTER_MAX: Duration = Duration::from_secs(2);
 
-/// A little later than the server asked; what is within `hold_max`, and so waited for, is not set
-/// aside for that.
+/// Returns `length` with some jitter added. Jitter never pushes a wait past `hold_max`; beyond it
+/// the key would be parked.
 pub(crate) fn jittered(length: Duration, hold_max: Duration, rng: &mut Rng) -> Duration {
     let jitter = length.mul_f64(rng.between(0.0, HOLD_JITTER));
     let later = length.saturating_add(jitter.min(HOLD_JITTER_MAX));

@@ -1,8 +1,8 @@
-//! How many at once: leases on in-flight slots.
+//! Leases on in-flight slots: they limit how many requests are in flight.
 //!
-//! A counter leaks when its holder dies (four separate bugs in one peer alone); a lease has an id
-//! and an end. Each grant takes one, its report or cancellation returns it, and what is never heard
-//! of again expires. The books always balance: granted = reported + cancelled + expired + live.
+//! A plain counter leaks when a worker dies. A lease has an id and an expiry instead. Each grant
+//! takes a lease, and a report or a cancellation returns it. A lease that is not returned expires.
+//! The counts always balance: granted = reported + cancelled + expired + live.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -12,51 +12,52 @@ use smallvec::SmallVec;
 
 use crate::{Timestamp, join};
 
-/// Names one permit of one key; never used twice.
+/// The id of one permit of one key. An id is never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LeaseId(pub u64);
 
 impl LeaseId {
-    /// The leases of a run of so many departures, of which this is the first.
+    /// Returns the ids of a run of `slots` permits that begins with this one.
     pub fn run(self, slots: u16) -> impl DoubleEndedIterator<Item = Self> {
         (0..u64::from(slots)).map(move |i| Self(self.0 + i))
     }
 }
 
-/// One request under way, or about to leave: 24 bytes.
+/// The lease of one request, which is in flight or about to leave: 24 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
-    /// Its name.
+    /// The id of its permit.
     pub id: LeaseId,
-    /// When its request may leave; what the laws take as the time it was sent.
+    /// When the request may leave. The laws take this as the time at which it was sent.
     pub start: Timestamp,
-    /// Its slot returns by itself this long after its start.
+    /// Time from the start to the expiry of the lease.
     lasts_ms: u32,
-    /// Leases live beside it when it was granted.
+    /// Number of other live leases when this one was granted.
     pub beside: u16,
     stage: Stage,
-    /// Whether the key was not application-limited: the limit, not the demand, set the time.
+    /// Whether the key was not application-limited: the limit set the start time, not the demand.
     pub pressed: bool,
 }
 
-/// How far its request is.
+/// The stage of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Stage {
-    /// Nothing is known of it yet.
+    /// The request was granted, and nothing is known of its outcome.
     Sent,
-    /// The same, and it is the single probe of a half-open breaker.
+    /// The same, and the request is the single probe of a half-open breaker.
     Probe,
-    /// Its outcome is known and learned from; a probe has done its work. The body is still to come.
+    /// The outcome is known and the law has learned from it. The body is still being received. A
+    /// probe that reaches this stage counts as an ordinary request.
     Heard,
 }
 
 impl Lease {
-    /// It is the single probe of a half-open breaker, and not answered yet.
+    /// Returns whether the request is the probe of a half-open breaker, without an answer yet.
     pub fn is_probe(&self) -> bool {
         self.stage == Stage::Probe
     }
 
-    /// Its outcome is known and learned from; the slot is taken until the body has come.
+    /// Returns whether the outcome is known. The slot stays taken until the body has been received.
     pub fn is_heard(&self) -> bool {
         self.stage == Stage::Heard
     }
@@ -72,21 +73,21 @@ impl Lease {
         join::least(self, &other, |lease| Reverse(lease.expires()));
     }
 
-    /// When its slot returns by itself.
+    /// Returns when the lease expires and its slot is free again.
     #[inline]
     pub fn expires(&self) -> Timestamp {
         end(self.start, self.lasts_ms)
     }
 }
 
-/// The books of one key.
+/// The lease counts of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Permits given.
+    /// Permits granted.
     pub granted: u64,
     /// Permits whose outcome was reported in time.
     pub reported: u64,
-    /// Permits that were given back unused, or abandoned.
+    /// Permits that were returned unused, or abandoned.
     pub cancelled: u64,
     /// Permits whose lease expired.
     pub expired: u64,
@@ -94,17 +95,18 @@ pub struct Tally {
     pub live: u64,
 }
 
-/// The last generation there can be has half its ids left: no state that is read back runs out of
-/// them.
+/// The largest next id in a plausible state. It leaves half of the ids of the last generation free,
+/// so a restored state does not run out of ids.
 const NEXT_MAX: u64 = u64::MAX - (1 << 31);
-/// Three counts below this, and the live ones, add up to a number.
+/// Bound of each count of ended leases in a plausible state. The sum of three counts and the live
+/// leases then fits into 64 bits.
 const ENDED_MAX: u64 = 1 << 62;
 
 /// The leases of one key, oldest first.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leases {
     live: SmallVec<[Lease; 1]>,
-    /// The next id. It runs ahead of what was granted where state was lost: see
+    /// The next id. It is higher than the number of grants after state was lost; see
     /// [`Leases::generation`].
     next: u64,
     reported: u64,
@@ -113,7 +115,7 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// Takes a slot; the caller has compared [`Leases::in_flight`] with its cap.
+    /// Takes a slot. The caller has compared [`Leases::in_flight`] with its cap.
     pub fn take(&mut self, start: Timestamp, lasts: Duration, probe: bool, pressed: bool) -> Lease {
         let beside = u16::try_from(self.live.len()).unwrap_or(u16::MAX);
         let stage = if probe { Stage::Probe } else { Stage::Sent };
@@ -122,14 +124,14 @@ impl Leases {
         lease
     }
 
-    /// [`Leases::take`] where no slot is taken, which is most grants' way: in its place, without a
-    /// call.
+    /// Takes the first slot, as [`Leases::take`] does. Most grants find no live lease, so this
+    /// function is short and inlined.
     #[inline(always)]
     pub(crate) fn take_first(&mut self, start: Timestamp, lasts: Duration, pressed: bool) -> Lease {
         debug_assert!(self.live.is_empty() && !self.live.spilled());
         let lease = self.make(start, lasts, 0, Stage::Sent, pressed);
-        // None are in place and own no memory (`shrink_if_empty`): not dropped, they leave no call
-        // to give it back in a grant's way.
+        // `live` is stored inline while it is empty (see `shrink_if_empty`), so there is no memory
+        // to free. Without `forget`, each grant would contain a call to the deallocator.
         std::mem::forget(std::mem::replace(
             &mut self.live,
             SmallVec::from_buf([lease]),
@@ -158,8 +160,8 @@ impl Leases {
         }
     }
 
-    /// Returns the slot of a request whose outcome is known. `None`: the lease has expired or was
-    /// returned before, so the report is late or a repetition.
+    /// Frees the slot of a request whose outcome is known, and returns its lease. Returns `None` if
+    /// the lease has expired or was returned before: the report is late or repeated.
     #[inline]
     pub fn report(&mut self, id: LeaseId) -> Option<Lease> {
         let lease = self.remove(id)?;
@@ -167,8 +169,8 @@ impl Leases {
         Some(lease)
     }
 
-    /// The outcome is known, the slot stays taken until [`Leases::report`]. `None`: late, or a
-    /// repetition.
+    /// Notes that the outcome is known, and returns the lease as it was. The slot stays taken until
+    /// [`Leases::report`]. Returns `None` if the report is late or repeated.
     pub fn hear(&mut self, id: LeaseId) -> Option<Lease> {
         let at = self.find(id)?;
         let lease = &mut self.live[at];
@@ -180,15 +182,15 @@ impl Leases {
         Some(copy)
     }
 
-    /// Returns the slot of a request that never left or was abandoned.
+    /// Frees the slot of a request that never left or was abandoned.
     pub fn cancel(&mut self, id: LeaseId) -> Option<Lease> {
         let lease = self.remove(id)?;
         self.cancelled += 1;
         Some(lease)
     }
 
-    /// Extends a lease to `until`, or up to a millisecond longer. `false`: there is no such lease
-    /// any more.
+    /// Extends a lease to `until`, rounded up to a millisecond. Returns `false` if the lease is
+    /// gone.
     pub fn renew(&mut self, id: LeaseId, until: Timestamp) -> bool {
         let Some(at) = self.find(id) else {
             return false;
@@ -198,7 +200,7 @@ impl Leases {
         true
     }
 
-    /// Takes back what nobody was heard of again and answers whether the last probe was among it.
+    /// Frees the slots of all leases that have expired by `now`.
     #[inline]
     pub fn expire(&mut self, now: Timestamp) -> Expired {
         if self.live.iter().all(|lease| lease.expires() > now) {
@@ -221,44 +223,46 @@ impl Leases {
         Expired { count, probe, last }
     }
 
-    /// The clock was set back by `back` while nobody looked: the slots return when they would have.
+    /// Moves all starts and expiries back by `back`, after a restart whose clock was set back.
     pub fn rebase(&mut self, back: Duration) {
         for lease in &mut self.live {
             lease.start = lease.start - back;
         }
     }
 
-    /// A breaker's probe is under way.
+    /// Returns whether a breaker's probe is in flight.
     pub fn probing(&self) -> bool {
         self.live.iter().any(Lease::is_probe)
     }
 
-    /// No lease is a probe any more: its breaker was closed by an operator.
+    /// Makes a probe an ordinary request, because an operator closed its breaker.
     pub fn forget_probes(&mut self) {
         for lease in self.live.iter_mut().filter(|lease| lease.is_probe()) {
             lease.stage = Stage::Sent;
         }
     }
 
-    /// Ids from now on are at least `number << 32`, and never lower than before. Whoever goes on
-    /// from a state of which the latest may be lost calls this with a number above any before it
-    /// (the seconds of its clock): what was granted and is forgotten then shares its id with
-    /// nothing.
+    /// Makes the ids of later leases at least `number << 32`, and never lower than before.
+    ///
+    /// Call this after restoring a state that may not be the latest one. `number` must be above all
+    /// earlier ones; the clock's seconds are. Then no new id equals the id of a lease that was lost
+    /// with the state.
     pub fn generation(&mut self, number: u32) {
         self.ids_from(LeaseId(u64::from(number) << 32));
     }
 
-    /// Ids from now on are at least `first`, and never lower than before.
+    /// Makes the ids of later leases at least `first`, and never lower than before.
     pub fn ids_from(&mut self, first: LeaseId) {
         self.next = self.next.max(first.0);
     }
 
-    /// What the next lease is called: all those given so far have lower ids.
+    /// Returns the id of the next lease. All earlier leases have lower ids.
     pub const fn next(&self) -> LeaseId {
         LeaseId(self.next)
     }
 
-    /// Could calls of this type's methods have led here? Bytes read back may be anything.
+    /// Returns whether calls of this type's methods could have led to this state. Restored bytes
+    /// may be anything.
     pub fn plausible(&self) -> bool {
         let ended = [self.reported, self.cancelled, self.expired];
         self.next <= NEXT_MAX
@@ -272,28 +276,28 @@ impl Leases {
         &self.live
     }
 
-    /// Slots taken.
+    /// Returns the number of slots that are taken.
     #[inline]
     pub fn in_flight(&self) -> usize {
         self.live.len()
     }
 
-    /// Slots taken by requests of which nothing is known yet.
+    /// Returns the number of slots taken by requests whose outcome is not known.
     pub fn unheard(&self) -> usize {
         self.live.iter().filter(|lease| !lease.is_heard()).count()
     }
 
-    /// When a slot returns by itself, if it is still out.
+    /// Returns when a lease expires, if it is live.
     pub fn ends(&self, id: LeaseId) -> Option<Timestamp> {
         self.find(id).map(|at| self.live[at].expires())
     }
 
-    /// When the next slot returns by itself, if any is out.
+    /// Returns when the next lease expires, if there is one.
     pub fn next_expiry(&self) -> Option<Timestamp> {
         self.live.iter().map(Lease::expires).min()
     }
 
-    /// The books.
+    /// Returns the counts of leases.
     pub fn tally(&self) -> Tally {
         let live = self.live.len() as u64;
         Tally {
@@ -305,9 +309,9 @@ impl Leases {
         }
     }
 
-    /// Merges the leases of two states that were one. A lease that both know ends at the later
-    /// expiry, and is at the earlier of its two stages, so that no probe is lost. A lease that
-    /// ended on one side only is still live.
+    /// Merges the leases of two states that were one. For a lease of both states, the later expiry
+    /// counts, and the earlier stage, so that no probe is lost. A lease that ended on one side only
+    /// is still live.
     pub(crate) fn join(&mut self, other: &Self) {
         for theirs in &other.live {
             match self.place(theirs.id) {
@@ -321,8 +325,8 @@ impl Leases {
         self.expired = self.expired.max(other.expired);
     }
 
-    /// When nothing is out, the memory of a rush goes back: a state that keeps it waits for it ever
-    /// after, one cold line more.
+    /// Frees the heap memory of `live` when no lease is left. Otherwise every later access to this
+    /// key would load one more cache line.
     #[inline]
     fn shrink_if_empty(&mut self) {
         if self.live.is_empty() && self.live.spilled() {
@@ -332,7 +336,7 @@ impl Leases {
 
     #[inline]
     fn remove(&mut self, id: LeaseId) -> Option<Lease> {
-        // Often it is the only one, or the newest.
+        // In most cases the lease is the only one or the newest one.
         let lease = if self.live.last()?.id == id {
             self.live.pop()?
         } else {
@@ -347,36 +351,39 @@ impl Leases {
         self.place(id).ok()
     }
 
-    /// Where it is, or would be: ids only grow.
+    /// Returns the index of the lease, or the index at which to insert it. Ids only grow, so `live`
+    /// is sorted.
     fn place(&self, id: LeaseId) -> Result<usize, usize> {
         self.live.binary_search_by_key(&id, |lease| lease.id)
     }
 }
 
-/// A time before which no lease ends: until then [`Leases::expire`] finds nothing, however many are
-/// out. Counted in steps of 2^20 us, so that it has room in a host; it follows from the leases, so
-/// any two are equal, and zero is always true.
+/// A time before which no lease expires, so [`Leases::expire`] need not look at the leases.
+///
+/// It counts steps of 2^20 µs, because it must fit into 32 bits of a host. Zero is always correct.
+/// The value follows from the leases, so it plays no part in comparisons: any two are equal.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FirstEnd(u32);
 
 impl FirstEnd {
-    /// No lease is out.
+    /// No lease is live.
     pub(crate) const NEVER: Self = Self(u32::MAX);
 
-    /// Of a lease that ends then.
+    /// Returns the hint for a lease that expires at `end`.
     #[inline]
     pub(crate) fn at(end: Timestamp) -> Self {
-        // From the year 2112 on it is too early, and the leases are looked at.
+        // From the year 2112 on, 32 bits overflow. The hint is then too early, which only costs a
+        // look at the leases.
         Self((end.as_micros() >> 20) as u32)
     }
 
-    /// The earlier of two.
+    /// Returns the earlier of the two.
     #[inline]
     pub(crate) fn or(self, other: Self) -> Self {
         Self(self.0.min(other.0))
     }
 
-    /// Nothing can have ended by `now`.
+    /// Returns whether no lease can have expired by `now`.
     #[inline]
     pub(crate) fn is_after(self, now: Timestamp) -> bool {
         now.as_micros() >> 20 < u64::from(self.0)
@@ -392,21 +399,21 @@ impl PartialEq for FirstEnd {
 impl Clone for Leases {
     fn clone(&self) -> Self {
         Self {
-            // A copy of the memory, where the derived one would go from lease to lease.
+            // This copies the memory at once; the derived implementation would clone each lease.
             live: SmallVec::from_slice(&self.live),
             ..*self
         }
     }
 }
 
-/// What [`Leases::expire`] took back.
+/// The leases that [`Leases::expire`] ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expired {
-    /// How many.
+    /// Number of leases.
     pub count: usize,
-    /// One of them was a breaker's probe, and no other is under way.
+    /// Whether a breaker's probe was among them and no other probe is in flight.
     pub probe: bool,
-    /// When the last of them ended.
+    /// When the last of them expired.
     pub last: Option<Timestamp>,
 }
 
@@ -419,7 +426,7 @@ fn end(start: Timestamp, lasts_ms: u32) -> Timestamp {
     )
 }
 
-/// Whole milliseconds, rounded up: at most 49 days.
+/// Returns whole milliseconds, rounded up; at most about 49 days.
 #[inline]
 fn ms(length: Duration) -> u32 {
     const SECS_MAX: u64 = (u32::MAX / 1_000 - 1) as u64;
@@ -431,7 +438,7 @@ fn ms(length: Duration) -> u32 {
     secs * 1_000 + more
 }
 
-/// Most leases last whole seconds, and need no division.
+/// Rounds up the part below a second. Most leases last whole seconds and need no division.
 #[cold]
 const fn begun_ms(nanos: u32) -> u32 {
     nanos.div_ceil(1_000_000)
@@ -472,7 +479,7 @@ mod tests {
         assert_eq!(leases.in_flight(), 0);
     }
 
-    /// Before this, a key that once had two requests out kept their memory for good.
+    /// Regression: a key that had two requests in flight once kept their heap memory for good.
     #[test]
     fn a_rush_that_is_over_owns_no_memory() {
         let mut leases = Leases::default();
@@ -520,8 +527,8 @@ mod tests {
         assert_eq!((tally.granted, tally.reported, tally.live), (1, 1, 0));
     }
 
-    /// Before this, an id given and lost with the state was given a second time, and one report
-    /// ended both.
+    /// Regression: an id that was lost with the state was given a second time, and one report ended
+    /// both leases.
     #[test]
     fn a_lost_state_gives_no_id_twice() {
         let mut leases = Leases::default();

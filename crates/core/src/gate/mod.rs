@@ -1,8 +1,9 @@
-//! May this leave now?
+//! The gates that a request passes before it may leave.
 //!
-//! Five gates, each a small state of its own: [`Pace`] (how often), [`Leases`] (how many at once),
-//! [`Hold`] (not before), and [`Breaker`] twice, once for a host in trouble and once, as the
-//! quarantine, for a host that blocks us. [`crate::host::Host`] asks them in order.
+//! There are five gates, and each one is a small state of its own. [`Pace`] limits how often
+//! requests leave. [`Leases`] limits how many are in flight. [`Hold`] lets nothing leave before a
+//! time. [`Breaker`] exists twice: one stops a key whose host fails, the other is the quarantine of
+//! a host that shows block pages. [`crate::host::Host`] checks them in order.
 
 mod breaker;
 mod hold;

@@ -1,10 +1,12 @@
-//! How often: a token bucket, refilled when somebody looks.
+//! A token bucket: it limits how often requests leave.
 //!
-//! The bucket is two numbers (tokens, and when they were counted), so an idle key costs nothing and
-//! a clock that stands still, jumps or steps back does no harm: elapsed time is clamped at zero and
-//! the level at the burst. Tokens may go below zero: that is a *reservation*, the departure slot of
-//! somebody who will leave later. A hundred waiters get a hundred different start times from a
-//! hundred calls.
+//! The bucket is refilled when it is read, so an idle key costs nothing. It stores the tokens and
+//! the time at which they were counted. A clock that stops, jumps or steps back does no harm:
+//! elapsed time is at least zero, and the level is at most the burst.
+//!
+//! The level may go below zero. A negative level is a *reservation*: the departure slots of
+//! requests that leave later. A hundred callers get a hundred different start times from a hundred
+//! calls.
 //!
 //! A leaky bucket is the same bucket with a burst of one.
 
@@ -14,38 +16,41 @@ use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
 
-/// Two sums of the same refills may differ in the last bits; a token short by this much is a token.
+/// Tolerance for rounding errors, in tokens. Two sums of the same refills may differ in the last
+/// bits, so a token that is short by this much counts as whole.
 const ROUNDING: f64 = 1e-9;
-/// Timers wake late by a millisecond or so. What flows in during this long is kept beyond the
-/// burst, so that a late departure does not delay all that follow: the rate holds, a gap may be
-/// this much shorter.
+/// Extra time, in seconds, for which a full bucket keeps filling. Timers fire about a millisecond
+/// late, and a late departure must not delay all that follow. The rate stays the same; a single gap
+/// may be shorter by this time.
 const TIMER_SLACK_S: f64 = 0.002;
 
-/// How a bucket is refilled.
+/// When tokens are added to a bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum Refill {
-    /// Little by little, all the time.
+    /// Continuously.
     #[default]
     Continuous,
-    /// At once every so often (counted from the bucket's first use): what the rate yields in that
-    /// time, at most the burst. Two bursts may meet where one interval ends and the next begins, as
-    /// with every fixed window.
+    /// All at once at the end of each interval, counted from the bucket's first use. An interval
+    /// adds the tokens that the rate yields in that time, at most the burst. Two bursts may meet at
+    /// the end of an interval, as with every fixed window.
     Interval(Duration),
 }
 
-/// What a bucket holds and how fast it fills.
+/// The parameters of a bucket: its rate, its size, and when it is refilled.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rate {
-    /// Tokens per second; fractions are fine, zero never refills, infinity never empties.
+    /// Tokens per second. Fractions are valid. A bucket of rate zero is never refilled; a bucket of
+    /// infinite rate is never empty.
     pub per_s: f64,
-    /// Most tokens kept, at least one: how many may leave back to back after a rest.
+    /// The most tokens that are kept, at least one. So many requests may leave back to back after a
+    /// rest.
     pub burst: f64,
-    /// When they come.
+    /// When tokens are added.
     pub refill: Refill,
 }
 
 impl Rate {
-    /// `per_s` tokens per second and no burst.
+    /// Returns a rate of `per_s` tokens per second without a burst.
     pub const fn per_second(per_s: f64) -> Self {
         Self {
             per_s,
@@ -54,7 +59,7 @@ impl Rate {
         }
     }
 
-    /// The most tokens that are kept.
+    /// Returns the most tokens that are kept, with the timer slack.
     #[inline]
     fn most(&self) -> f64 {
         match self.refill {
@@ -63,12 +68,12 @@ impl Rate {
         }
     }
 
-    /// What flows in at the end of each interval.
+    /// Returns the tokens that are added at the end of each interval.
     fn per_interval(&self, period: Duration) -> f64 {
         (self.per_s * (micros(period) as f64 / 1e6)).min(self.burst)
     }
 
-    /// Tokens per second over whole intervals.
+    /// Returns the tokens per second over whole intervals.
     fn mean(&self) -> f64 {
         match self.refill {
             Refill::Continuous => self.per_s,
@@ -76,7 +81,7 @@ impl Rate {
         }
     }
 
-    /// How long `tokens` take to flow in, from the last count.
+    /// Returns the time in which `tokens` are added, from the last count.
     fn time_for(&self, tokens: f64) -> Duration {
         match self.refill {
             Refill::Continuous => seconds(tokens / self.per_s),
@@ -87,24 +92,24 @@ impl Rate {
         }
     }
 
-    /// Time between two departures at this rate.
+    /// Returns the time between two departures at this rate.
     pub fn interval(&self) -> Duration {
         seconds(1.0 / self.per_s)
     }
 }
 
-/// A token bucket: 24 bytes. The [`Rate`] is the caller's and may change between calls; call
-/// [`Pace::settle`] with the old one first.
+/// A token bucket: 24 bytes. The caller keeps the [`Rate`]. Before it changes the rate, it calls
+/// [`Pace::settle`] with the old one, or it calls [`Pace::change`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pace {
     tokens: f64,
     at: Timestamp,
-    /// The start of the newest departure: the only one that can be given back.
+    /// The start of the newest departure, the only one that can be returned.
     newest: Timestamp,
 }
 
 impl Pace {
-    /// A full bucket.
+    /// Returns a full bucket.
     pub const fn full(now: Timestamp, rate: &Rate) -> Self {
         Self {
             tokens: rate.burst,
@@ -113,11 +118,11 @@ impl Pace {
         }
     }
 
-    /// Counts what has flowed in since the last look.
+    /// Adds the tokens of the time since the last count.
     #[inline(always)]
     pub fn settle(&mut self, now: Timestamp, rate: &Rate) {
         let mut tokens = self.tokens;
-        // Zero times infinity is not a number.
+        // Without this check, zero seconds at an infinite rate would give NaN.
         if now > self.at {
             let (came, at) = match rate.refill {
                 Refill::Continuous => (rate.per_s * now.seconds_since(self.at), now),
@@ -129,10 +134,10 @@ impl Pace {
         self.tokens = lesser(tokens, rate.most());
     }
 
-    /// Goes on at `new` instead of `old`.
+    /// Replaces the rate `old` by `new`.
     ///
-    /// Departures that were handed out ahead keep their times, and the next one comes after the
-    /// last of them. All further debt is a number of tokens, and is paid at the new rate.
+    /// Departures that were granted ahead keep their times, and the next departure comes after the
+    /// last of them. Any further debt is a number of tokens, and is paid at the new rate.
     #[inline]
     pub fn change(&mut self, now: Timestamp, old: &Rate, new: &Rate) {
         if old != new {
@@ -145,22 +150,23 @@ impl Pace {
         let share = new.per_s / old.per_s;
         if self.tokens < 0.0 && share > 0.0 && share.is_finite() {
             let (before, after) = (old.mean(), new.mean());
-            // No departure is further ahead in time than the whole debt is long.
+            // No departure is further ahead in time than the whole debt takes to pay.
             let ahead_s = (self.newest.seconds_after(self.at).max(0.0)).min(-self.tokens / before);
             self.tokens += ahead_s * (before - after);
         } else if share.is_infinite() || share.is_nan() || !self.tokens.is_finite() {
-            // From or to a rate without end, or from one of zero: nothing can be owed.
+            // At an infinite rate there is no debt, and a debt at a rate of zero has no length in
+            // time.
             self.tokens = self.tokens.clamp(0.0, new.burst);
         }
         self.settle(now, new);
     }
 
-    /// Takes `cost` tokens for a departure no later than `now + horizon` and answers its start;
-    /// otherwise takes nothing and answers when to ask again. A cost above the burst waits for a
-    /// full bucket and leaves a debt.
+    /// Takes `cost` tokens for a departure at `now + horizon` at the latest, and returns its start.
+    /// If that is not possible, it takes nothing. A cost above the burst waits for a full bucket
+    /// and leaves a debt.
     ///
     /// # Errors
-    /// The time at which the same call will succeed, if nobody else calls in between;
+    /// The time at which the same call will succeed if no other call takes tokens before it;
     /// [`Timestamp::NEVER`] at a rate of zero.
     #[inline]
     pub fn reserve(
@@ -174,7 +180,7 @@ impl Pace {
         if start == Timestamp::NEVER {
             return Err(start);
         }
-        // Most leave now, and need no sum.
+        // Most departures start now. The first comparison saves the addition for them.
         if start > now && start > now + horizon {
             return Err(start - horizon);
         }
@@ -182,9 +188,11 @@ impl Pace {
         Ok(start)
     }
 
-    /// [`Pace::reserve`] of one token for `now` or not at all, out of a bucket that is refilled
-    /// continuously: `per_s` tokens per second, at most `burst`. Written once, and nothing if it is
-    /// not there; that both grant the same is a test of the host's.
+    /// Takes one token for a departure at `now` and returns `true`, or changes nothing.
+    ///
+    /// It is [`Pace::reserve`] for one token without a horizon, from a bucket that is refilled
+    /// continuously: `per_s` tokens per second, at most `burst`. It writes the state once, and only
+    /// if it takes the token. A test of the host checks that both functions grant the same.
     #[inline(always)]
     pub(crate) fn take_one(&mut self, now: Timestamp, per_s: f64, burst: f64) -> bool {
         let (came, at) = if now > self.at {
@@ -210,7 +218,7 @@ impl Pace {
         self.newest = start;
     }
 
-    /// When `cost` tokens will next be there: `now`, or later.
+    /// Returns when `cost` tokens are there: `now`, or later.
     #[inline]
     pub fn next_start(&mut self, now: Timestamp, rate: &Rate, cost: f64) -> Timestamp {
         self.settle(now, rate);
@@ -229,12 +237,12 @@ impl Pace {
         (self.at + rate.time_for(missing)).max(now)
     }
 
-    /// Gives back `cost` tokens taken for a departure at `start` that did not happen, if it is the
-    /// newest.
+    /// Returns the `cost` tokens of a departure at `start` that did not happen, if it is the newest
+    /// departure. Returns whether it was.
     ///
-    /// An older one is lost: those behind a reservation have their times already, and a bucket that
-    /// was nearly full would have overflowed without it, so that its token is nobody's to give.
-    /// Says whether it is.
+    /// The tokens of an older departure are lost. The departures behind it have their times
+    /// already. And a bucket that was nearly full would have overflowed without that departure, so
+    /// returning its tokens could exceed the burst.
     pub fn give_back(&mut self, now: Timestamp, rate: &Rate, cost: f64, start: Timestamp) -> bool {
         let newest = start == self.newest;
         if newest {
@@ -249,19 +257,19 @@ impl Pace {
         self.tokens = self.tokens.max(rate.burst);
     }
 
-    /// Takes a charge back.
+    /// Adds `cost` tokens, which a charge took before.
     pub fn put_back(&mut self, now: Timestamp, rate: &Rate, cost: f64) {
         self.settle(now, rate);
         self.tokens = (self.tokens + cost).min(rate.most());
     }
 
-    /// Takes one more token for a departure at `start`, right behind one just reserved.
+    /// Takes one more token for a departure at `start`, which follows one that was just reserved.
     pub fn follow(&mut self, start: Timestamp) {
         self.tokens -= 1.0;
         self.newest = start;
     }
 
-    /// Nothing is left, and the next token is whole one interval after `newest`.
+    /// Empties the bucket. The next token is there one interval after `newest`.
     pub fn empty(&mut self, now: Timestamp, newest: Timestamp, rate: &Rate) {
         self.settle(now, rate);
         let ahead = newest.max(now).micros_since(now) as f64 / 1e6;
@@ -274,53 +282,54 @@ impl Pace {
         self.newest = self.newest.max(newest);
     }
 
-    /// Takes `cost` tokens at once, into debt if need be: for costs known only afterwards (bytes).
+    /// Takes `cost` tokens at once, even into debt. This is for costs that are known only
+    /// afterwards, such as bytes.
     pub fn charge(&mut self, now: Timestamp, rate: &Rate, cost: f64) {
         self.settle(now, rate);
         self.tokens -= cost;
     }
 
-    /// After a restart with a clock that was set back: what was counted in the future is counted
-    /// now.
+    /// Moves times that lie in the future back to `now`, after a restart whose clock was set back.
     pub fn rebase(&mut self, now: Timestamp) {
         let set_back = self.at.since(now);
         self.at = self.at - set_back;
         self.newest = self.newest - set_back;
     }
 
-    /// The emptier of two that were counted at the same time and fill at the same rate from here
-    /// on.
+    /// Merges two buckets: the lower level counts. Both must be counted up to the same time and
+    /// have the same rate from now on.
     pub(crate) fn join(&mut self, other: &Self) {
         self.tokens = self.tokens.min(other.tokens);
         self.at = self.at.max(other.at);
         self.newest = self.newest.max(other.newest);
     }
 
-    /// When it was last counted.
+    /// Returns when the tokens were last counted.
     pub const fn at(&self) -> Timestamp {
         self.at
     }
 
-    /// Nothing is missing: an idle key.
+    /// Returns whether the bucket is full, as that of an idle key is.
     pub fn is_full(&mut self, now: Timestamp, rate: &Rate) -> bool {
         self.settle(now, rate);
         self.tokens >= rate.burst
     }
 
-    /// Tokens at the last look; below zero by what is reserved.
+    /// Returns the tokens at the last count. Reservations make the number negative.
     pub const fn tokens(&self) -> f64 {
         self.tokens
     }
 }
 
-/// How much later than its start a departure may be, its delivery included: half an `interval`,
-/// from 50 to 500 ms. What is later would leave with those behind it.
+/// Returns how much later than its start a departure may be, including the delivery of the permit:
+/// half an `interval`, at least 50 and at most 500 ms. A later departure would leave together with
+/// the departures behind it.
 pub fn grace(interval: Duration) -> Duration {
     (interval / 2).clamp(Duration::from_millis(50), Duration::from_millis(500))
 }
 
-/// What flowed in since `at`, and when the last of it did. All by value: a reference would have
-/// every call write to memory, for this.
+/// Returns the tokens added since `at`, and when the last of them were added. All arguments are
+/// passed by value: a reference would force every caller to write them to memory.
 #[cold]
 fn whole_periods(at: Timestamp, now: Timestamp, rate: Rate, period: Duration) -> (f64, Timestamp) {
     let periods = now.micros_since(at) / micros(period);
@@ -328,7 +337,7 @@ fn whole_periods(at: Timestamp, now: Timestamp, rate: Rate, period: Duration) ->
     (came, at + Duration::from_micros(periods * micros(period)))
 }
 
-/// Whole microseconds, rounded up: a slot is never early.
+/// Returns whole microseconds, rounded up, so that no departure is early.
 fn seconds(secs: f64) -> Duration {
     Duration::from_micros((secs * 1e6 - ROUNDING).ceil() as u64)
 }
@@ -337,8 +346,8 @@ fn micros(period: Duration) -> u64 {
     (period.as_micros() as u64).max(1)
 }
 
-/// [`f64::min`] of a number and a bound that is one: an instruction, where it takes six if either
-/// may be none.
+/// Returns the smaller of `a` and `bound`; `bound` must not be NaN. This compiles to one
+/// instruction. [`f64::min`] takes six, because there either argument may be NaN.
 #[inline]
 pub(crate) fn lesser(a: f64, bound: f64) -> f64 {
     if a < bound { a } else { bound }
@@ -404,8 +413,7 @@ mod tests {
         assert_eq!(starts, [0.5, 0.5, 0.5, 0.5, 2.0, 2.0, 2.0, 2.0, 4.0]);
     }
 
-    /// Before this, half of a rate whose intervals brought no more than the burst halved what was
-    /// owed.
+    /// Regression: at intervals that refill the whole burst, halving the rate halved the debt.
     #[test]
     fn a_debt_by_intervals_is_as_long_as_it_was() {
         let rate = |per_s| Rate {
@@ -499,7 +507,7 @@ mod tests {
         assert_eq!(pace.reserve(at(0.0), &rate, 1.0, FAR), Ok(at(4.0)));
     }
 
-    /// Before this, the second burst was given on top of what had flowed in meanwhile.
+    /// Regression: the returned token came on top of the tokens that had been added meanwhile.
     #[test]
     fn a_token_that_would_have_overflowed_is_nobodys() {
         let rate = Rate {
@@ -533,8 +541,8 @@ mod tests {
     }
 
     proptest! {
-        /// P1 for one bucket: what really leaves never exceeds burst + rate x W in any window,
-        /// whatever is reserved ahead, given back or asked at odd times.
+        /// P1 for one bucket: in any window W, at most burst + rate x W departures happen. This
+        /// holds for all reservations, returned slots and request times.
         #[test]
         fn no_window_sees_more_than_burst_plus_rate(
             per_s in 0.05_f64..500.0, burst in 1_u8..20, steps in steps(),
@@ -557,8 +565,8 @@ mod tests {
                     Step::GiveBack(which) => {
                         if which < taken.len() {
                             let (start, cost) = taken.remove(taken.len() - 1 - which);
-                            // A departure that has happened cannot be undone; its holder would not
-                            // try.
+                            // The test may return a departure that has already happened. A real
+                            // caller does not.
                             pace.give_back(now, &rate, f64::from(cost), start);
                         }
                     }

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::crawl_delay::CrawlDelay;
 use crate::Timestamp;
 use crate::gate::{HoldReason, LeaseId, Rate};
 
-/// The furthest that a shared departure is promised ahead, and the longest run. The process that
-/// keeps the state may lose its last promises (P7), so they reach no further than this.
+/// The furthest that a departure of a shared key is granted ahead, and the longest run. The process
+/// that keeps the state may lose its last grants (P7 in ARCHITECTURE.md), so this bounds how many
+/// it can lose.
 pub const HORIZON: Duration = Duration::from_secs(2);
 
 /// An acquire request.
@@ -26,6 +28,9 @@ pub struct Ask {
     pub bytes: u64,
     /// Whether another key learns from the outcome, and this key is only a limit of the request.
     pub is_limit_only: bool,
+    /// The Crawl-delay that the caller read in the host's robots.txt. The request respects it, and
+    /// it applies to the key once the request is granted. A request that waits changes nothing.
+    pub crawl_delay: Option<CrawlDelay>,
 }
 
 impl Ask {
@@ -76,6 +81,7 @@ impl Default for Ask {
             cost: 1,
             bytes: 0,
             is_limit_only: false,
+            crawl_delay: None,
         }
     }
 }
@@ -92,7 +98,7 @@ pub enum Decision {
 /// A run of permits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Grant {
-    /// The first permit's lease. The ids of the others follow it one by one.
+    /// The lease of the first permit. The ids of the others follow it one by one.
     pub lease: LeaseId,
     /// Permits granted: at most the number asked for, the free slots, and the departures within
     /// [`HORIZON`].
@@ -118,7 +124,7 @@ impl Grant {
 pub struct Wait {
     /// Ask again at this time, or when a report of this key comes, whichever is first.
     pub at: Timestamp,
-    /// The closed gate.
+    /// The first gate that is closed.
     pub reason: Reason,
 }
 
@@ -131,9 +137,9 @@ pub enum Reason {
     InFlight,
     /// The byte budget is in debt.
     Bytes,
-    /// A hold.
+    /// A hold is in force.
     Hold(HoldReason),
-    /// A hold that is longer than `hold_max`.
+    /// A hold is in force that is longer than `hold_max`.
     Parked(HoldReason),
     /// The breaker is open, or its probe is under way.
     Breaker,

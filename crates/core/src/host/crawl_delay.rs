@@ -1,14 +1,17 @@
 //! The Crawl-delay of robots.txt: how long a host wants to rest after each request.
 //!
-//! A worker that has read the file reports the delay to the key. From then on the key has one
-//! request in flight at a time. The next request of any worker waits for the delay after its end.
-//! Workers may have read different delays. The largest fresh one counts; a smaller one must be
-//! reported again when that one is stale. The delay bounds law, profile and operator, and never
-//! raises their limits.
+//! A worker that has read the file reports the delay to the key, by itself or with a request
+//! ([`Ask::crawl_delay`](super::Ask::crawl_delay)). From then on the key has one request in flight
+//! at a time. The next request of any worker waits until the delay has passed since the end of the
+//! last one.
+//!
+//! Workers may have read different delays. The largest one that is still fresh counts. After that
+//! one is stale, a smaller one must be reported again. The delay is an upper bound beside those of
+//! law, profile and operator.
 
 use std::time::Duration;
 
-use super::Host;
+use super::{Host, Reason, Wait};
 use crate::Timestamp;
 use crate::config::Config;
 use crate::gate::HoldReason;
@@ -71,6 +74,20 @@ impl Host {
             Some(known) if known.ms == told.ms => told.until > known.until + SAME,
             Some(known) => told.ms > known.ms,
         }
+    }
+
+    /// Returns the wait of a request whose caller read a Crawl-delay that the key does not know.
+    ///
+    /// It counts from the start of the last request.
+    pub(super) fn rest_before(&self, now: Timestamp, told: CrawlDelay) -> Option<Wait> {
+        if self.last_grant == Timestamp::ZERO || !self.crawl_delay_is_news(now, told) {
+            return None;
+        }
+        let at = self.last_grant + Pause::new(now, told).length();
+        (at > now).then_some(Wait {
+            at,
+            reason: Reason::Hold(HoldReason::CrawlDelay),
+        })
     }
 
     /// Starts the rest of a request that ended at `ended`.

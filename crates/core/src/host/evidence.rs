@@ -10,14 +10,14 @@
 //! | in a report without a URL | always: the report counts as one about a URL of its own |
 //! | a refusal (429, 503, 529, any Retry-After) or a block page | at first sight |
 //! | of a URL that failed before another URL was served | never, until that URL itself is served |
-//! | any other, on a host that served before | if a run of so many URLs is unlikely |
-//! | any other, on a host that never served | from the second on, for the breaker alone |
+//! | any other, on a host that served before | if so long a run of failing URLs is unlikely |
+//! | any other, on a host that never served | from the second failure on, for the breaker alone |
 //!
-//! Two rules correct a verdict at first sight. If the URL is refused again although others were
-//! served in between, the law gets back the state that it had before the cut. And the host's record
-//! sets the weight of a first failure. Once a URL proved to be at fault itself, refusals of further
-//! URLs need a second URL as well, until one recovers. After [`TRANSIENTS`] URLs that failed and
-//! were then served, every first failure counts.
+//! Two rules correct a verdict at first sight. First, if the URL is refused again although others
+//! were served in between, the law gets back the state that it had before the cut. Second, the
+//! host's record sets the weight of a first failure. Once a URL proved to be at fault itself,
+//! refusals of further URLs need a second URL as well, until one of them recovers. After
+//! [`TRANSIENTS`] URLs that failed and were then served, every first failure counts.
 //!
 //! A healthy host has no such state, and a success costs it one comparison.
 
@@ -30,7 +30,7 @@ use crate::control::{KeyLaw, Law};
 use crate::gate::{Lease, LeaseId};
 use crate::signal::{Report, Resource, Signal};
 
-/// Number of URLs whose failures are remembered, per host.
+/// Number of failed URLs that are remembered, per host.
 const URLS_MAX: usize = 16;
 /// Number of later requests after which a URL that failed counts as abandoned.
 const STALE_LEASES: u64 = 1_000;
@@ -38,19 +38,22 @@ const STALE_LEASES: u64 = 1_000;
 const RARE_RUN: f64 = 1e-3;
 /// The same for plain 500s, which say little about a host.
 const RARE_RUN_OF_ERRORS: f64 = 1e-4;
-/// Number of failures from which a run must be rarer by [`RARER`]. A host with many bad pages has
-/// more occasions for a run.
+/// Number of failures from which a run must be rarer by [`RARER`]. On a host with many bad pages,
+/// runs happen more often by chance.
 const MANY_FAILURES: u8 = 5;
 const RARER: f64 = 0.01;
 /// Consecutive failures of a single URL, with no other request between, that count once.
 const LONE_FAILURES: u8 = 4;
-/// The share of failing URLs before any outcome is known: half a URL of five and a half.
+/// The assumed share of failing URLs before any outcome is known, as failures and tries: 0.5 of
+/// 5.5.
 const PRIOR: (f64, f64) = (0.5, 5.5);
-/// The counts behind that share are halved at this number, so that old failures fade.
+/// The counts of tries and failures are halved when the tries reach this number, so that old
+/// failures fade.
 const TRIES_MAX: u8 = 200;
 /// The record at which a URL has proved to be at fault itself, and none has recovered since.
 const OWN_FAULTS: i8 = 1;
-/// The record at which a Retry-After for a URL that was not refused before holds the host no more.
+/// The record from which the Retry-After of a URL that was not refused before no longer holds the
+/// host.
 const OWN_REFUSALS: i8 = 2;
 /// The record of a host whose failed URLs were served later.
 const TRANSIENTS: i8 = -2;
@@ -80,7 +83,7 @@ impl Fault {
 /// The evidence of a failure about the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// The host answered soundly, though not with the page: a 403, or a body that cannot be
+    /// The host answered properly, though not with the page: a 403, or a body that cannot be
     /// decoded.
     Answer,
     /// The host refused the request.
@@ -125,7 +128,8 @@ struct FailedUrl {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 enum Cut {
     No,
-    /// Together with others: a run is evidence as a whole, and none if one of its URLs is at fault.
+    /// The failure cut the rate together with others. A run is evidence as a whole, and it is none
+    /// if one of its URLs is at fault.
     Shared,
     Alone,
 }
@@ -219,7 +223,7 @@ impl Host {
     }
 
     /// Returns whether `report` is a refusal that may still be a limit of the host: its URL has not
-    /// proved to be at fault, and few others have. Its Retry-After holds the host then (P4).
+    /// proved to be at fault, and few others have. Its Retry-After then holds the host.
     pub(super) fn may_be_a_limit(&self, report: &Report) -> bool {
         let evidence = self.rare.as_ref().and_then(|rare| rare.evidence.as_ref());
         let (Some(url), Some(evidence)) = (report.resource.map(Resource::short), evidence) else {
@@ -245,8 +249,8 @@ impl Host {
     pub(super) fn undo_cuts(&mut self, now: Timestamp, config: &Config) {
         let evidence = self.rare.as_mut().and_then(|rare| rare.evidence.as_mut());
         if let Some(mut before) = evidence.and_then(|evidence| evidence.undo_cuts()) {
-            let rate = |law: &mut KeyLaw| law.setpoint(now, &config.limits).rate;
-            if rate(&mut before) >= rate(&mut self.law) {
+            let limits = self.limits(config);
+            if before.setpoint(now, limits).rate >= self.law.setpoint(now, limits).rate {
                 self.law = before;
             }
         }
@@ -299,7 +303,7 @@ impl Evidence {
         }
     }
 
-    /// Notes that the host answered `url` soundly, though not with a page.
+    /// Notes that the host answered `url` properly, though not with a page.
     fn answered(&mut self, url: u32) {
         if let Some(at) = self.find(url)
             && self.failed.remove(at).cut != Cut::No
@@ -386,9 +390,9 @@ impl Evidence {
 
     /// Forgets one URL: a proven one, else a stale one, else the newest that cut nothing.
     ///
-    /// Older URLs stay, because they are requested again soonest and so tell first whose fault a
-    /// failure is. The cause of a cut stays as long as possible: without it, the cut cannot be
-    /// undone.
+    /// Older URLs stay, because they are requested again soonest, and their next outcome shows
+    /// whose fault a failure is. The cause of a cut stays as long as possible: without it, the cut
+    /// cannot be undone.
     fn make_room(&mut self, next: LeaseId) {
         let proven = |failed: &FailedUrl| failed.standing == Standing::Proven;
         let stale = |failed: &FailedUrl| next.0.saturating_sub(failed.since) > STALE_LEASES;

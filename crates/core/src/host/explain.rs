@@ -196,7 +196,8 @@ impl Host {
     fn in_force(&mut self, now: Timestamp, config: &Config) -> InForce {
         use Source::{Configured, Learned, Operator, Robots};
 
-        let (limits, start) = (&config.limits, config.limits.start());
+        let limits = self.limits(config);
+        let start = limits.start();
         let wish = self.law.setpoint(now, limits);
         let Bounds { rate, cap, .. } = self.bounds(now, config);
         let set = self.operator_numbers();

@@ -1,20 +1,20 @@
 //! Merges two states of one key after an engine lost some writes and the key continued from older
 //! ones.
 //!
-//! | part | result of the join |
+//! | part | result of the merge |
 //! | --- | --- |
 //! | leases | the union by id; for an id of both, the later end and the earlier stage |
 //! | counts, refusals, strikes, last grant | the larger number of each |
 //! | hold, event | the later |
-//! | breaker, quarantine | shut as long as either |
-//! | law, latencies | the slower side's; a probe for more ends, a learned in-flight cap stays |
-//! | URLs that failed | the latest of both; cuts that only one side would undo stay |
+//! | breaker, quarantine | open as long as either is |
+//! | law, latencies | those of the slower side, without its probe; the lower in-flight caps |
+//! | URLs that failed | the latest of both; a cut stays even if one side would undo it |
 //! | operator's numbers, busy share | the tighter |
 //! | Crawl-delay | the longer length and the later end |
 //! | pace, byte budget | the fewer tokens |
 //!
 //! Permits that only one side granted are spent on that side only. If both sides granted the same
-//! tokens, those tokens are spent twice, and the join does not correct that.
+//! tokens, those tokens are spent twice, and the merge does not correct that.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -41,7 +41,7 @@ impl Host {
         self.leases.join(&other.leases);
         self.first_end = self.first_end.or(other.first_end);
         self.hold.join(&other.hold);
-        self.law.join(&other.law, now, &config.limits);
+        self.law.join(&other.law, now, self.limits(config));
         self.latency.join(&other.latency);
         self.last_grant = self.last_grant.max(other.last_grant);
         self.knowing = self.knowing.max(other.knowing);
@@ -85,7 +85,7 @@ impl Host {
 
     /// Returns the numbers in force where an operator set none.
     fn without_operator(&self, config: &Config) -> OperatorNumbers {
-        let start = config.limits.start();
+        let start = self.limits(config).start();
         let learns = self.law.learns();
         OperatorNumbers {
             rate: Some(if learns { f64::INFINITY } else { start.rate }),
@@ -98,6 +98,7 @@ impl Host {
 
 impl Rare {
     fn join(&mut self, other: &Self, absent: OperatorNumbers) {
+        self.cohort = self.cohort.min(other.cohort);
         self.breaker.join(&other.breaker);
         self.quarantine.join(&other.quarantine);
         join::least(&mut self.event, &other.event, |event| Reverse(event.at));

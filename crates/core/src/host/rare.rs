@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::crawl_delay::{CRAWL_DELAY_MAX, Pause};
 use super::evidence::Evidence;
 use super::{Event, Host, Reason};
-use crate::config::{Config, InvalidConfig, check};
+use crate::config::{Config, InvalidConfig, Limits, check};
 use crate::control::LawChoice;
 use crate::gate::{Breaker, Pace, Rate};
 use crate::signal::Signal;
@@ -106,13 +106,16 @@ pub(super) struct Rare {
     /// too.
     #[serde(skip)]
     pub(super) has_outcomes: bool,
+    /// The cohort of keys that this key belongs to. Serialised before the other fields too.
+    #[serde(skip)]
+    pub(super) cohort: u32,
 }
 
 impl Rare {
     /// Returns whether this request is the probe of the breaker or of the quarantine.
     ///
     /// # Errors
-    /// When to ask again, and which of the two is shut.
+    /// When to ask again, and which of the two is open.
     pub(super) fn check(&self, now: Timestamp) -> Result<bool, (Timestamp, Reason)> {
         let quarantine = self
             .quarantine
@@ -180,6 +183,9 @@ impl Host {
     /// Switches from `old` to `new`, at the rate that is in force from now on. The law keeps what
     /// it learned, or starts anew if it is another law.
     pub fn reconfigure(&mut self, now: Timestamp, old: &Config, new: &Config) {
+        if old.law == new.law && self.limits(old) == self.limits(new) {
+            return;
+        }
         let before = self.bounds(now, old).rate;
         let was_full = self.pace.is_full(now, &before);
         self.adopt_law(now, Duration::ZERO, new);
@@ -194,12 +200,25 @@ impl Host {
         }
     }
 
+    /// Returns the number of the key's cohort.
+    #[inline]
+    pub(super) fn cohort(&self) -> u32 {
+        self.rare.as_ref().map_or(0, |rare| rare.cohort)
+    }
+
+    /// Returns the limits of the key's cohort.
+    #[inline]
+    pub fn limits<'a>(&self, config: &'a Config) -> &'a Limits {
+        config.limits_of(self.cohort())
+    }
+
     /// Switches to the law of this key under `config`: the operator's choice, or the configured
     /// one.
     pub(super) fn adopt_law(&mut self, now: Timestamp, set_back: Duration, config: &Config) {
         let choice = self.operator_numbers().law.unwrap_or_default();
         let law = choice.config(&config.law);
-        self.law.adopt(&law, &config.limits, now, set_back);
+        let limits = config.limits_of(self.cohort());
+        self.law.adopt(&law, limits, now, set_back);
     }
 
     /// Returns whether outcomes move this key's limits. If not, an operator's number is the limit
@@ -249,7 +268,7 @@ impl Host {
 
     #[inline]
     pub(super) fn bytes(&mut self, now: Timestamp, config: &Config) -> Option<(&mut Pace, Rate)> {
-        let rate = config.byte_rate()?;
+        let rate = self.limits(config).byte_rate()?;
         let full = || Pace::full(now, &rate);
         Some((self.rare().bytes.get_or_insert_with(full), rate))
     }

@@ -1,13 +1,13 @@
 //! The gates that a request passes before it may leave.
 //!
-//! The order of the gates is hold, quarantine, breaker, in-flight cap, byte budget, pace. The token
-//! comes last, so that a request that waits for a slot does not spend the rate.
+//! The order of the gates is hold, quarantine, breaker, in-flight cap, byte budget, pace. The pace
+//! comes last, so that a request that waits for a slot does not spend a token.
 //!
 //! Most requests meet a healthy key that has no request in flight and a token to spend.
 //! [`Host::pass`] grants them with the same numbers and skips the gates that do not exist for such
-//! a key. It is short so that the processor can run ahead: while one key's state is loaded, the
-//! next call starts, and fetches its own key. That works until the waiting instructions fill the
-//! processor's window. Among a million keys it halves the time of a grant
+//! a key. It is short so that the processor can run ahead: while one key's state is loaded from
+//! memory, the next call starts and loads its own key. That works until the waiting instructions
+//! fill the processor's window. Among a million keys it halves the time of a grant
 //! (docs/reference/benchmarks.md), so each comparison that depends on the state costs time.
 
 use super::{Ask, Decision, Grant, HORIZON, Host, PRESSED_INTERVALS, Reason, Unused, Wait};
@@ -23,7 +23,7 @@ impl Host {
     /// here, it would have granted the same.
     #[inline(always)]
     pub fn pass(&mut self, now: Timestamp, config: &Config) -> Option<Grant> {
-        let limits = &config.limits;
+        let limits = config.limits_of(0);
         // After a refusal the cap is 1. Nothing is in flight here, so that slot is free.
         if self.rare.is_some()
             || self.hold.until() > now
@@ -69,6 +69,10 @@ impl Host {
         if !ask.is_limit_only {
             self.expect_outcomes(now, config);
         }
+        let crawl_delay = ask.crawl_delay.filter(|_| !ask.is_limit_only);
+        if let Some(wait) = crawl_delay.and_then(|told| self.rest_before(now, told)) {
+            return Decision::Wait(wait);
+        }
         let Bounds { rate, cap, .. } = self.bounds(now, config);
         let (probe, free) = match self.closed_gate(now, cap, config) {
             Err(wait) => return Decision::Wait(wait),
@@ -106,6 +110,9 @@ impl Host {
         }
         if ask.bytes > 0 {
             self.charge_bytes(now, ask.bytes, config);
+        }
+        if let Some(told) = crawl_delay {
+            self.crawl_delay(now, told, config);
         }
         Decision::Granted(Grant {
             lease: lease.id,
@@ -172,7 +179,7 @@ impl Host {
     /// host serves again.
     #[inline(always)]
     pub(super) fn bounds(&mut self, now: Timestamp, config: &Config) -> Bounds {
-        let limits = &config.limits;
+        let limits = self.limits(config);
         let wish = self.law.setpoint(now, limits);
         let Setpoint {
             rate: mut per_s,
@@ -254,7 +261,7 @@ fn within_profile(wish: Setpoint, limits: &Limits) -> Setpoint {
 pub(super) struct Bounds {
     pub(super) rate: Rate,
     pub(super) cap: u32,
-    /// Profile, operator or busy share bind below the law's rate. Outcomes then teach the law
-    /// nothing about a higher one.
+    /// Whether profile, operator or busy share bound the rate below the law's. Outcomes then teach
+    /// the law nothing about a higher rate.
     pub(super) law_is_bound: bool,
 }

@@ -15,9 +15,11 @@ use crate::pack::{pack, unpack};
 const VERSION: u8 = 5;
 /// The same layout after the parts that few keys have: a byte of flags, [`Extra`], [`Evidence`].
 const VERSION_EXTENDED: u8 = 6;
-/// Flag: [`Extra`] is present. The next one says the same of [`Evidence`].
+/// Flag: [`Extra`] is present. The next flag is for [`Evidence`].
 const HAS_EXTRA: u8 = 1;
 const HAS_EVIDENCE: u8 = 2;
+/// Flag: the number of the key's cohort is present, after [`Extra`].
+const HAS_COHORT: u8 = 4;
 
 /// Fields that few keys have, written in a fixed form before the other fields.
 struct Extra {
@@ -113,15 +115,20 @@ impl Host {
         let rare = self.rare.as_ref();
         let extra = rare.and_then(|rare| Extra::of(rare));
         let evidence = rare.and_then(|rare| rare.evidence.as_ref());
-        if extra.is_none() && evidence.is_none() {
+        let cohort = self.cohort();
+        let flags = u8::from(extra.is_some()) * HAS_EXTRA
+            + u8::from(evidence.is_some()) * HAS_EVIDENCE
+            + u8::from(cohort > 0) * HAS_COHORT;
+        if flags == 0 {
             bytes.push(VERSION);
         } else {
-            let flags =
-                u8::from(extra.is_some()) * HAS_EXTRA + u8::from(evidence.is_some()) * HAS_EVIDENCE;
             bytes.extend([VERSION_EXTENDED, flags]);
         }
         if let Some(extra) = extra {
             bytes.extend(extra.to_bytes());
+        }
+        if cohort > 0 {
+            bytes.extend(cohort.to_le_bytes());
         }
         if let Some(evidence) = evidence {
             bytes = postcard::to_extend(evidence, bytes).expect("every field serialises");
@@ -182,12 +189,19 @@ impl Host {
         let damaged = || RestoreError::Damaged(postcard::Error::SerdeDeCustom);
         let (flags, rest) = match rest.split_first() {
             _ if version != VERSION_EXTENDED => (0, rest),
-            Some((&flags, rest)) if flags & !(HAS_EXTRA | HAS_EVIDENCE) == 0 => (flags, rest),
+            Some((&flags, rest)) if flags & !(HAS_EXTRA | HAS_EVIDENCE | HAS_COHORT) == 0 => {
+                (flags, rest)
+            }
             _ => return Err(damaged()),
         };
         let (extra, rest) = match rest.split_first_chunk() {
             _ if flags & HAS_EXTRA == 0 => (None, rest),
             Some((extra, rest)) => (Some(Extra::from_bytes(*extra).ok_or_else(damaged)?), rest),
+            None => return Err(RestoreError::Damaged(short)),
+        };
+        let (cohort, rest) = match rest.split_first_chunk() {
+            _ if flags & HAS_COHORT == 0 => (0, rest),
+            Some((cohort, rest)) => (u32::from_le_bytes(*cohort), rest),
             None => return Err(RestoreError::Damaged(short)),
         };
         let (evidence, rest) = if flags & HAS_EVIDENCE != 0 {
@@ -207,6 +221,9 @@ impl Host {
         }
         if evidence.is_some() {
             host.rare().evidence = evidence;
+        }
+        if cohort > 0 {
+            host.rare().cohort = cohort;
         }
         if !host.plausible() {
             return Err(RestoreError::Damaged(postcard::Error::SerdeDeCustom));
@@ -238,9 +255,10 @@ impl Host {
     /// `set_back`.
     fn adopt(&mut self, now: Timestamp, set_back: Duration, config: &Config) {
         self.adopt_law(now, set_back, config);
+        let limits = self.limits(config);
         let evidence = self.rare.as_mut().and_then(|rare| rare.evidence.as_mut());
         if let Some(evidence) = evidence {
-            evidence.adopt(|law| law.adopt(&config.law, &config.limits, now, set_back));
+            evidence.adopt(|law| law.adopt(&config.law, limits, now, set_back));
         }
         self.probe_returned();
     }

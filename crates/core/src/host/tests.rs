@@ -76,7 +76,7 @@ fn where_nothing_is_learned_an_operators_number_is_the_rate() {
         config.law = law;
         assert_eq!([tenths(&config, 5.0), tenths(&config, 0.5)], [50, 5]);
     }
-    // A learning law starts at 1 and may not pass 10.
+    // The rate of this law starts at 1 and is at most 10.
     let config = Config::crawler();
     assert_eq!([tenths(&config, 50.0), tenths(&config, 0.5)], [10, 5]);
 }
@@ -218,6 +218,43 @@ fn a_crawl_delay_counts_from_the_end_of_each_request() {
     let ends = key.host.lease_ends(lost).expect("it is out");
     let ends_ms = ends.since(Told::at(0)).as_millis() as u64;
     key.is_held_until(ends_ms, ends_ms + 1_000);
+}
+
+/// Two workers read robots.txt at the same time, and both state its delay with their requests.
+#[test]
+fn a_crawl_delay_that_comes_with_a_request_separates_it_from_the_last_one() {
+    let mut key = Told::new();
+    let told = CrawlDelay {
+        pause: Duration::from_secs(1),
+        fresh: DAY,
+    };
+    let ask = Ask {
+        crawl_delay: Some(told),
+        ..Ask::default()
+    };
+    let mut asks = |ms| key.host.request(Told::at(ms), ask, &key.config);
+    let waits_until = |ms| {
+        Decision::Wait(Wait {
+            at: Told::at(ms),
+            reason: Reason::Hold(HoldReason::CrawlDelay),
+        })
+    };
+    assert!(matches!(asks(0), Decision::Granted(_)));
+    assert_eq!(asks(0), waits_until(1_000));
+    let mut key = Told::new();
+    key.asks(0).expect("a token is there");
+    let is_limit_only = Ask {
+        is_limit_only: true,
+        ..ask
+    };
+    let other = key.host.request(Told::at(1), is_limit_only, &key.config);
+    assert!(
+        matches!(other, Decision::Granted(_)),
+        "it is another host's"
+    );
+    let mut asks = |ms| key.host.request(Told::at(ms), ask, &key.config);
+    assert_eq!(asks(2), waits_until(1_001));
+    assert_eq!(key.rate(2), 100, "a request that waits changes nothing");
 }
 
 #[test]

@@ -230,7 +230,7 @@ fn kinds_never_collide() {
 fn free_texts_are_bounded_and_printable() {
     assert_eq!(Key::custom(""), Err(KeyError::Empty));
     assert_eq!(Key::custom("a\nb"), Err(KeyError::Control));
-    // Regression: a table showed such a text like another key.
+    // Regression: a table displayed such a text as if it were another key.
     for alike in ["\u{202e}ltr", "ltr\u{200b}", "\u{feff}ltr"] {
         assert_eq!(Key::custom(alike), Err(KeyError::Control), "{alike:?}");
     }

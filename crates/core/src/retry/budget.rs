@@ -249,8 +249,8 @@ mod tests {
         assert_eq!(budget.available(&rule, Timestamp::NEVER), 5);
     }
 
-    /// Regression: a clock that stepped back an hour and forward again paid in the hour a second
-    /// time.
+    /// Regression: after the clock stepped back an hour and forward again, the budget was paid for
+    /// that hour twice.
     #[test]
     fn a_clock_that_steps_back_pays_nothing_twice() {
         let rule = rule(0.0, 1.0, 100.0);

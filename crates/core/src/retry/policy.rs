@@ -112,9 +112,9 @@ pub enum Next {
         /// has no delay of its own. `false`: this request alone is delayed.
         requeue: bool,
     },
-    /// It is not sent again.
+    /// The request is not sent again.
     GiveUp(GiveUpReason),
-    /// It was served.
+    /// The request was served.
     Done,
 }
 

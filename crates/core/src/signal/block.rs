@@ -35,6 +35,8 @@
 
 use http::{HeaderMap, StatusCode};
 
+use super::words::Words;
+
 /// Bytes of a body that are scanned. Real challenge pages show their evidence within the first 8
 /// KiB.
 pub const BODY_SCANNED: usize = 16 * 1_024;
@@ -212,21 +214,18 @@ const MARKERS: [(&[u8], Proof); 57] = [
     (b"<title>Access Denied</title>", Proof::Interstitial),
 ];
 
-/// For each byte, the markers that begin with it in either case, one bit each.
-///
-/// Most of a page costs one look-up per byte. A page that is written to be slow costs a few
-/// comparisons per byte.
-const BEGINNINGS: [u64; 256] = {
-    let mut begins = [0; 256];
+/// The texts of the markers.
+const TEXTS: [&[u8]; MARKERS.len()] = {
+    let mut texts: [&[u8]; MARKERS.len()] = [b""; MARKERS.len()];
     let mut i = 0;
     while i < MARKERS.len() {
-        let first = MARKERS[i].0[0];
-        begins[first.to_ascii_lowercase() as usize] |= 1 << i;
-        begins[first.to_ascii_uppercase() as usize] |= 1 << i;
+        texts[i] = MARKERS[i].0;
         i += 1;
     }
-    begins
+    texts
 };
+
+static WORDS: Words<{ 4 * MARKERS.len() }> = Words::new(&TEXTS);
 
 #[derive(Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent findings")]
@@ -243,17 +242,7 @@ struct Evidence {
 impl Evidence {
     fn in_body(body: &[u8]) -> Self {
         let mut found = Self::default();
-        for (at, byte) in body.iter().enumerate() {
-            let mut begun = BEGINNINGS[usize::from(*byte)];
-            while begun != 0 {
-                let (marker, proof) = MARKERS[begun.trailing_zeros() as usize];
-                begun &= begun - 1;
-                let text = body[at..].get(..marker.len());
-                if text.is_some_and(|text| text.eq_ignore_ascii_case(marker)) {
-                    found.add(proof);
-                }
-            }
-        }
+        WORDS.find(body, |_, marker| found.add(MARKERS[marker].1));
         found
     }
 

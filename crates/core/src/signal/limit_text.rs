@@ -12,47 +12,50 @@
 use http::StatusCode;
 
 use super::block::BODY_SCANNED;
+use super::words::Words;
 
-/// Phrases and error codes that state a limit by themselves, in lower case.
-const PHRASES: [&str; 24] = [
-    "secondary rate limit",
-    "too many requests",
-    "too many api requests",
-    "requested too many times",
-    "being rate limited",
-    "been rate limited",
-    "been rate-limited",
-    "abuse detection mechanism",
-    "request was throttled",
-    "requests are throttled",
-    "request rate too high",
-    "request rate is too high",
-    "rate exceeded",
-    "ratelimitexceeded",
-    "dailylimitexceeded",
-    "quotaexceeded",
-    "request_limit_exceeded",
-    "rate_limit_exceeded",
-    "requestlimitexceeded",
-    "throttlingexception",
-    "requestthrottled",
-    "toomanyrequests",
-    "provisionedthroughputexceeded",
-    "<code>slowdown</code>",
+/// Number of phrases in [`TEXTS`] that state a limit by themselves.
+const PHRASES: usize = 24;
+
+/// Phrases and error codes that state a limit by themselves, then names of a limit.
+const TEXTS: [&[u8]; 33] = [
+    b"secondary rate limit",
+    b"too many requests",
+    b"too many api requests",
+    b"requested too many times",
+    b"being rate limited",
+    b"been rate limited",
+    b"been rate-limited",
+    b"abuse detection mechanism",
+    b"request was throttled",
+    b"requests are throttled",
+    b"request rate too high",
+    b"request rate is too high",
+    b"rate exceeded",
+    b"ratelimitexceeded",
+    b"dailylimitexceeded",
+    b"quotaexceeded",
+    b"request_limit_exceeded",
+    b"rate_limit_exceeded",
+    b"requestlimitexceeded",
+    b"throttlingexception",
+    b"requestthrottled",
+    b"toomanyrequests",
+    b"provisionedthroughputexceeded",
+    b"<code>slowdown</code>",
+    // Names of a limit.
+    b"rate limit",
+    b"rate-limit",
+    b"ratelimit",
+    b"rate_limit",
+    b"request limit",
+    b"requests limit",
+    b"api limit",
+    b"call limit",
+    b"request quota",
 ];
 
-/// Names of a limit, in lower case.
-const LIMITS: [&str; 9] = [
-    "rate limit",
-    "rate-limit",
-    "ratelimit",
-    "rate_limit",
-    "request limit",
-    "requests limit",
-    "api limit",
-    "call limit",
-    "request quota",
-];
+static WORDS: Words<{ 4 * TEXTS.len() }> = Words::new(&TEXTS);
 
 /// Words for an exceeded limit, in lower case.
 const EXCEEDED: [&str; 7] = [
@@ -78,18 +81,19 @@ pub(super) fn states_limit(status: StatusCode, body: &[u8]) -> bool {
         return false;
     }
     let text = visible(&body[..body.len().min(BODY_SCANNED)]);
-    PHRASES.iter().any(|phrase| text.contains(phrase))
-        || LIMITS.iter().any(|limit| is_exceeded(&text, limit))
+    let mut states = false;
+    WORDS.find(text.as_bytes(), |at, word| {
+        states = states || word < PHRASES || is_exceeded(&text, at, TEXTS[word].len());
+    });
+    states
 }
 
 /// Returns whether a word near the limit's name says that it is exceeded.
-fn is_exceeded(text: &str, limit: &str) -> bool {
-    text.match_indices(limit).any(|(at, _)| {
-        let from = text.floor_char_boundary(at.saturating_sub(NEAR));
-        let to = text.ceil_char_boundary((at + limit.len() + NEAR).min(text.len()));
-        let near = &text[from..to];
-        EXCEEDED.iter().any(|word| near.contains(word))
-    })
+fn is_exceeded(text: &str, at: usize, length: usize) -> bool {
+    let from = text.floor_char_boundary(at.saturating_sub(NEAR));
+    let to = text.ceil_char_boundary((at + length + NEAR).min(text.len()));
+    let near = &text[from..to];
+    EXCEEDED.iter().any(|word| near.contains(word))
 }
 
 /// Returns the text outside tags, scripts and styles, in lower case, with each run of blanks as

@@ -12,6 +12,7 @@
 //! | `span.rs` | the time from now to the time that a header names |
 //! | `block.rs` | challenge and block pages |
 //! | `limit_text.rs` | limits stated in the words of an error page |
+//! | `words.rs` | a search for many words in one pass |
 //! | `resource.rs` | the URL that a report is about |
 //! | `clock.rs` | the server's clock |
 //!
@@ -27,6 +28,7 @@ mod quota;
 mod resource;
 mod retry_after;
 mod span;
+mod words;
 
 use std::time::Duration;
 
@@ -45,8 +47,8 @@ pub use retry_after::{WAIT_MAX, retry_after};
 pub enum Signal {
     /// Served: 2xx, 3xx, 304, 404, 410. No evidence against the present rate.
     Ok,
-    /// The server limits us: 420, 429, 999, or another error that names a wait, a spent quota or a
-    /// limit in words.
+    /// The server limits this client: 420, 429, 999, or another error that names a wait, a spent
+    /// quota or a limit in words.
     RateLimited,
     /// The server is in trouble: 502, 503, 504, 520 to 524, 529, no answer in time, or a broken
     /// connection.

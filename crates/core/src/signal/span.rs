@@ -299,7 +299,7 @@ fn time_of_day(text: &str) -> Option<u64> {
         },
     };
     let possible = fields.next().is_none() && hour < 24 && minute < 60 && second <= 60;
-    possible.then_some(hour * 3_600 + minute * 60 + second + up)
+    possible.then(|| hour * 3_600 + minute * 60 + second + up)
 }
 
 /// Returns the sign and seconds of a zone: a name, an offset, or both.
@@ -331,7 +331,7 @@ fn offset(zone: &str) -> Option<(u8, u64)> {
         None => rest.split_at_checked(2)?,
     };
     let (hours, minutes) = (digits(hours)?, digits(minutes)?);
-    (hours < 24 && minutes < 60).then_some((sign, hours * 3_600 + minutes * 60))
+    (hours < 24 && minutes < 60).then(|| (sign, hours * 3_600 + minutes * 60))
 }
 
 /// Returns the point in time of these fields, if it exists and is not before 1970.
@@ -495,6 +495,26 @@ mod tests {
         ] {
             assert_eq!(span(text), secs(60), "{text}");
         }
+    }
+
+    /// Regression: the fields were multiplied before they were compared with their bounds.
+    #[test]
+    fn trap_huge_fields_of_a_date_say_nothing() {
+        const HUGE: &str = "99999999999999999999";
+        for text in [
+            format!("20 Nov 2026 {HUGE}:44:41 GMT"),
+            format!("20 Nov 2026 10:{HUGE}:41 GMT"),
+            format!("20 Nov 2026 10:44:{HUGE} GMT"),
+            format!("20 Nov 2026 10:44:41 GMT+{HUGE}"),
+            format!("20 Nov 2026 10:44:41 +{HUGE}:00"),
+            format!("20 Nov 2026 10:44:41 +00:{HUGE}"),
+            format!("2026-11-20T{HUGE}:44:41Z"),
+            format!("2026-11-20T10:44:41+00:{HUGE}"),
+        ] {
+            assert_eq!(span(&text), None, "{text}");
+        }
+        let most = Some(Duration::MAX);
+        assert_eq!(span(&format!("{HUGE}{HUGE}")), most);
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! P11: bad pages do not slow down the good pages of their host.
 //!
 //! A small fetcher drives a [`Host`] in virtual time. It sends untried pages first. In one of ten
-//! departures it sends a page that failed, once that page's own wait is over. `politely fetch` and
-//! the clients do the same.
+//! departures it retries a page that failed, once that page's own wait is over. `politely fetch`
+//! and the clients do the same.
 //!
-//! The reference pace is that of a crawl of as many pages that are all good. A refusal with a
-//! Retry-After holds the host once, because the first refusal cannot tell the page from its host.
-//! Each crawl here is so long that this hold is less than a tenth of it.
+//! The reference is the pace of a crawl with the same number of pages, all of them good. A refusal
+//! with a Retry-After holds the host once, because the first refusal cannot show whether the page
+//! or the host is at fault. Each crawl here is so long that this hold is less than a tenth of it.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -23,11 +23,11 @@ const ROUND_TRIP: Duration = Duration::from_millis(50);
 /// The number of failures after which a page is given up.
 const ATTEMPTS_MAX: u32 = 8;
 
-/// The answer that a page always gives.
+/// How a page always answers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Page {
     Good,
-    /// This status, with this Retry-After in seconds unless it is 0.
+    /// This status, with this Retry-After in seconds. A Retry-After of 0 is not sent.
     Status(u16, u64),
     Reset,
     ShortBody,
@@ -100,7 +100,8 @@ struct Crawl {
     blamed: usize,
     departures: u32,
     since_retry: u32,
-    /// Whether the host was blamed and has served no page since. An untried page is then the probe.
+    /// Whether the host was blamed and has served no page since. The next request is then a probe,
+    /// and it is an untried page.
     probing: bool,
 }
 
@@ -166,10 +167,10 @@ impl Crawl {
         self
     }
 
-    /// Chooses an untried page, or in one departure of ten a page that is due again.
+    /// Chooses an untried page, or in one departure of ten a page whose wait is over.
     ///
-    /// The first retry of a page tells whose fault its failure was, so it goes in one departure of
-    /// four.
+    /// The first retry of a page shows whose fault its failure was, so first retries have one
+    /// departure of four.
     fn choose(
         &mut self,
         due: bool,
@@ -190,7 +191,7 @@ impl Crawl {
         tried
     }
 
-    /// Reports the page's answer. Returns when the page is tried again, if it is.
+    /// Reports the page's answer. Returns the next try of the page, if there is one.
     fn answer(&mut self, lease: LeaseId, tried: Tried) -> Option<Again> {
         let page = self.pages[tried.page];
         let report = page.report(&format!("https://a.example/{}", tried.page));
@@ -263,14 +264,14 @@ fn profiles() -> [Config; 3] {
 }
 
 /// The crawls have six thousand pages, five to ten minutes at the full rate. The first refusals
-/// cost seconds, until a page has shown that it alone is refused.
+/// cost seconds, until a second refusal shows that the page itself is at fault.
 #[test]
 fn no_kind_of_bad_page_slows_the_good_ones() {
     for config in profiles() {
         for bad in BAD {
             for (name, pages) in mixes(6_000, bad) {
                 let (share, crawl) = pace(&pages, &config, 1);
-                // Five refused URLs in a row look like a limit, and count as one once.
+                // Five refused URLs in a row look like a limit, and cost one cut.
                 let least = if name.ends_with("five") { 0.8 } else { 0.9 };
                 assert!(
                     share >= least,
@@ -282,8 +283,8 @@ fn no_kind_of_bad_page_slows_the_good_ones() {
     }
 }
 
-/// Of twenty-four pages, every second is a plain 500. The twelve good ones are served, and the
-/// breaker stays closed.
+/// Of twenty-four pages, every second page answers with a plain 500. The twelve good pages are
+/// served, and the breaker stays closed.
 #[test]
 fn plain_500s_rest_no_host_that_serves() {
     let bad = |i| (i % 2 == 1).then_some(Page::Status(500, 0));
@@ -339,7 +340,8 @@ fn a_refusal_counts_at_first_sight_and_then_for_its_url_alone() {
     let first = host.tell("bad", refused);
     assert!(first.event && !first.url_fault && host.held(first));
     host.serve(1);
-    // A second refusal may still be a limit's: its Retry-After is kept, and the rate stays.
+    // A second refusal may still be caused by a limit: its Retry-After holds the host, but the rate
+    // stays.
     let second = host.tell("bad", refused);
     assert!(second.url_fault && !second.event && host.held(second));
     host.serve(1);
@@ -409,11 +411,11 @@ fn a_page_that_is_gone_holds_nobody() {
     }
 }
 
-/// P11 over a hundred mixes: of 3 to 60 pages one is bad on average, each in a way of its own.
+/// P11 over a hundred mixes of 3 to 60 pages. On average one page is bad, each in another way.
 ///
-/// A run of failures that is rarer than one in a thousand is taken for the host's. The cut is
-/// undone when a page of that run is asked again, which takes long behind a thousand bad pages. So
-/// one mix in a hundred may be slower, and no more than a quarter.
+/// A run of failures with a probability below one in a thousand counts against the host. The cut is
+/// undone when a page of that run fails again, which takes long behind a thousand bad pages. So one
+/// mix in a hundred may be slower, and by at most a quarter.
 #[test]
 fn any_mix_of_bad_pages_leaves_the_good_ones_their_pace() {
     let mut slow = Vec::new();

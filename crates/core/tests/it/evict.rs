@@ -1,5 +1,5 @@
-//! Tests of eviction: which keys may be forgotten. `World::evict` in [`crate::world`] tests that no
-//! other key is.
+//! Tests of eviction: which keys may be forgotten. `World::evict` in [`crate::world`] checks that
+//! no other key is evicted.
 
 use politely_core::config::Config;
 use politely_core::signal::{Report, Signal};

@@ -1,5 +1,5 @@
-//! Tests of the join of two states that were one. A join promises no more than either side, in any
-//! order.
+//! Tests of the merge of two states that were one. Whatever the order, the merged state promises no
+//! more than either side.
 
 use std::time::Duration;
 
@@ -36,8 +36,8 @@ impl Side {
         }
     }
 
-    /// Returns this state after `ops` on another side of the split. With a `generation`, its later
-    /// leases have ids of their own.
+    /// Returns this state after `ops` on another side of the split. With a `generation`, the ids of
+    /// its later leases differ from those of the other sides.
     fn fork(&self, ops: &[Op], seed: u64, generation: Option<u32>) -> Self {
         let mut fork = self.clone();
         fork.rng = Rng::new(seed);
@@ -166,8 +166,8 @@ fn asks() -> impl Strategy<Value = Vec<(u64, u64)>> {
     vec((gap, horizon), 1..80)
 }
 
-/// Makes the same requests to both sides and to the join. The join never grants more than either
-/// side.
+/// Makes the same requests to both sides and to the merged state, which never grants more than
+/// either side.
 fn promises_no_more(split: &Split, asks: &[(u64, u64)]) {
     let mut hosts = [
         split.joined(),
@@ -236,7 +236,7 @@ fn is_a_join(split: &Split) {
     }
 }
 
-/// The order of three joins does not matter: the states are equal to the byte, except for tokens
+/// The order of three merges does not matter: the states are equal to the byte, except for tokens
 /// under rates that differ.
 fn in_whichever_order(split: &Split) {
     let Split { sides, now, config } = split;
@@ -257,15 +257,15 @@ fn in_whichever_order(split: &Split) {
         }
     }
     let bytes = joins.each_mut().map(|join| {
-        // Empties the buckets so deeply that their former tokens no longer show.
+        // This empties the buckets so deeply that their former tokens no longer matter.
         join.resume_after(*now, *now + Duration::from_hours(1_000_000), config);
         join.snapshot()
     });
     assert!(bytes.iter().all(|one| *one == bytes[0]), "{joins:?}");
 }
 
-/// The lost side has a hold of half an hour. The side that went on has one of a minute, a second
-/// later.
+/// The side whose writes were lost has a hold of half an hour. The other side has a hold of a
+/// minute, set one second later.
 #[test]
 fn after_a_failover_the_longer_hold_stands_and_nobodys_slot_is_lost() {
     let mut old = Side::new(Config::api(), 1);

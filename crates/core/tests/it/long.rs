@@ -1,4 +1,5 @@
-//! A long life under the default law. The state stays small, and its numbers stay finite.
+//! Five hours of requests under the default law. The state stays small, and its numbers stay
+//! finite.
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ struct Life {
     rng: Rng,
     now: Timestamp,
     refused: u32,
-    /// Bytes of its longest state.
+    /// The size of its largest state, in bytes.
     largest: usize,
     /// Whether its state is read back from its bytes after every request.
     reread: bool,
@@ -38,7 +39,7 @@ impl Life {
         }
     }
 
-    /// Sends for `length`, one request after the other, to a host with this limit.
+    /// Sends requests for `length`, one after the other, to a host with this limit.
     fn spend(&mut self, length: Duration, limit: &serde_json::Value) {
         let spec: LimitSpec = serde_json::from_value(limit.clone()).expect("a limit");
         let mut limit: Limit = spec.build().expect("a limit");

@@ -1,4 +1,5 @@
-//! Tests of the promises of the core, one test for each.
+//! Tests of the promises of the core. P1 to P11 are the numbers in the table of promises in
+//! `ARCHITECTURE.md`.
 
 mod bad_pages;
 mod evict;

@@ -1,4 +1,5 @@
-//! P1 to P4, the single probe and the canary, in any interleaving of any number of workers.
+//! P1 to P4, the single probe of a breaker, and the canary, under random operations of any number
+//! of workers.
 
 use politely_core::config::Config;
 use proptest::prelude::*;

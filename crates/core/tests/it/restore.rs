@@ -14,7 +14,7 @@ use proptest::sample::Index;
 use crate::model::{Op, config, config_discover, ops};
 use crate::world::World;
 
-/// Calls every method of a state that could be read. No call may panic.
+/// Calls every method of a state that was restored. No call may panic.
 fn drive(mut host: Host, world: &mut World) {
     let written = host.snapshot();
     let again = Host::restore(&written, world.now, &world.config).expect("what was written");
@@ -72,7 +72,7 @@ fn damage() -> impl Strategy<Value = Vec<(Index, u8)>> {
     vec((any::<Index>(), any::<u8>()), 1..6)
 }
 
-/// Runs `ops`, damages bytes of the state, and uses the state if it can still be read.
+/// Runs `ops` and damages bytes of the state. If the state can still be restored, uses it.
 fn survive(config: Config, ops: &[Op], damage: &[(Index, u8)], cut: Option<Index>, seed: u64) {
     let mut world = World::new(config, seed);
     world.run(ops);

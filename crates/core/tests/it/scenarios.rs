@@ -14,10 +14,10 @@ use politely_core::{Rng, Timestamp};
 use politely_target::model::{Limit, LimitSpec, Verdict, best_time};
 
 const PAGES: u32 = 150;
-/// A run of this length has failed and is stopped.
+/// A run that lasts this long has failed and is stopped.
 const TOO_LONG: Duration = Duration::from_secs(2_000);
 
-/// The path to the host, and the start of the clock.
+/// The network path to the host, and the start of the clock.
 #[derive(Clone, Copy)]
 struct Way {
     begins: Timestamp,
@@ -34,7 +34,8 @@ const NEAR: Way = Way {
     late_us: 1_500.0,
 };
 
-/// Returns the path of the tests with real servers. The start is any second of a minute.
+/// Returns the network path of the tests with real servers. The clock starts at any second of a
+/// minute.
 fn on_loopback(seed: u64) -> Way {
     let moment = 1_800_000_000_000_000 + seed * 37_082_039 % 60_000_000;
     Way {
@@ -83,8 +84,8 @@ fn crawl_by(
     );
     let mut rng = Rng::new(seed);
     let mut host = Host::new(config, way.begins);
-    // Completions, as time and index; `reports` holds the rest. The server sees arrivals in the
-    // order of departures, because the round trip is constant.
+    // Completions, ordered by time, each with the index of its report. The server sees arrivals in
+    // the order of departures, because the round trip is constant.
     let mut under_way = BinaryHeap::new();
     let mut reports = Vec::new();
     let (mut now, mut left) = (way.begins, PAGES);
@@ -248,9 +249,9 @@ fn an_api_client_gets_every_page_of_sixteen_limited_hosts() {
     }
 }
 
-/// Regression with nginx at 2/s without a queue, measured to half a millisecond. The rate that the
-/// start had kept was refused when it was tried again. The law then climbed for half a minute from
-/// its confirmed rate.
+/// Regression with nginx at 2/s without a queue, whose limit is exact to half a millisecond. The
+/// rate that the start had kept was refused when it was tried again. The law then took half a
+/// minute to climb from its confirmed rate.
 #[test]
 fn a_request_that_came_too_early_by_half_a_millisecond_costs_little() {
     let limit = serde_json::json!({"kind": "leaky", "rate": 2.0, "queue": 0});

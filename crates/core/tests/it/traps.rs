@@ -1,6 +1,6 @@
-//! Known traps of rate limiters, with the tests that keep this one out of them.
+//! Known faults of rate limiters, and the tests that keep this one free of them.
 //!
-//! Faults of other crawlers and limiters, from their issue trackers:
+//! The faults are from the issue trackers of other crawlers and limiters:
 //!
 //! - Refusals of requests already in flight are one event: [`refusals_under_way_are_one_event`],
 //!   [`reserved_ahead_and_refused_is_one_event`],
@@ -8,16 +8,15 @@
 //! - Two failures of the same URL must not cut twice:
 //!   [`a_second_report_of_one_request_cuts_nothing`],
 //!   [`a_url_at_fault_cuts_nothing_however_often`].
-//! - The clocks of backoff and Crawl-delay are separate:
-//!   [`a_crawl_delay_does_not_swallow_a_retry_after`].
+//! - Backoff and Crawl-delay are separate waits: [`a_crawl_delay_does_not_swallow_a_retry_after`].
 //! - Holds only extend: `gate::hold::a_hold_only_extends`, P4 in [`crate::promises`].
-//! - A lost call must be asserted again: [`a_late_report_still_holds`].
+//! - A late report still holds the key: [`a_late_report_still_holds`].
 //! - A waiting request holds no slot: `politely`:
 //!   `limiter_keys::one_key_in_the_way_takes_nothing_of_the_others`.
 //! - The concurrency gate comes before the token: [`waiting_for_a_slot_burns_no_token`].
 //! - robots.txt fetches and redirects need permits too: robots, layers (crate `politely`).
 //! - Jitter is drawn once per grant: [`asking_again_draws_no_new_jitter`].
-//! - Holds end jittered, never early: [`two_workers_do_not_return_in_step_nor_early`].
+//! - Holds end late by some jitter, never early: [`two_workers_do_not_return_in_step_nor_early`].
 //! - Recovery must not need N successes in a row:
 //!   `control::aimd::it_climbs_by_equal_steps_without_needing_successes_in_a_row`.
 //! - The ceiling must be able to rise: [`the_ceiling_rises_again`].
@@ -31,13 +30,14 @@
 //! - Idle time earns neither burst nor credit: [`an_idle_hour_buys_one_burst`],
 //!   `gate::pace::idle_time_accrues_no_more_than_the_burst`,
 //!   `control::aimd::idle_keys_learn_nothing`.
-//! - The client's clock decides: `signal::…::trap_clock_skew_the_servers_date_decides`.
-//! - All waiters get the same retry time: [`reservations_get_different_times`].
-//! - A slot without expiry leaks: `gate::leases::a_killed_worker_leaks_nothing`, P3 in
+//! - Dates must not be compared with the client's clock:
+//!   `signal::…::trap_clock_skew_the_servers_date_decides`.
+//! - Waiting requests must not get the same start time: [`reservations_get_different_times`].
+//! - A slot must have an expiry: `gate::leases::a_killed_worker_leaks_nothing`, P3 in
 //!   [`crate::promises`].
-//! - With several keys, a denial drains the others: `politely`:
+//! - With several keys, a wait at one must not drain the others: `politely`:
 //!   `limiter_keys::one_key_in_the_way_takes_nothing_of_the_others`.
-//! - A bucket is full after a switch-over: [`a_restore_refills_nothing`], [`crate::evict`].
+//! - A restored bucket is not full again: [`a_restore_refills_nothing`], [`crate::evict`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -144,7 +144,7 @@ fn after(signal: Signal, secs: u64) -> Report {
 fn refusals_under_way_are_one_event() {
     let mut bench = Bench::new(quick_aimd());
     let leases: Vec<_> = (0..6).map(|_| bench.grant().lease).collect();
-    // With a coarse clock, all of this may happen at one reading.
+    // With a coarse clock, all these reports may come at the same time.
     let told: Vec<_> = leases
         .iter()
         .map(|lease| bench.say(*lease, Signal::RateLimited))
@@ -384,7 +384,7 @@ fn a_restore_refills_nothing() {
     assert_eq!(bench.wait(), wait);
 }
 
-// This suite found the following defects in the first version of this project.
+// The following tests cover defects of the first version of this project.
 
 #[test]
 fn a_raised_rate_does_not_overtake_what_is_reserved() {
@@ -427,7 +427,7 @@ fn a_rate_without_end_leaves_no_endless_credit() {
 
 #[test]
 fn refill_by_interval_keeps_the_rate() {
-    // Regression: the whole burst came every interval, whatever the rate, and no cut had an effect.
+    // Regression: the whole burst came with every interval, at any rate, and after each cut.
     let mut config = Config::fixed(1.0, 5.0);
     config.limits.refill = Refill::Interval(Duration::from_secs(1));
     let mut bench = Bench::new(config);
@@ -546,7 +546,7 @@ fn only_the_probe_tells_how_the_rest_went() {
     bench.say(leases[1], Signal::Unreachable);
     bench.now = bench.wait().at;
     let probe = bench.grant();
-    // Regression: each of these allowed a second probe, or lengthened the rest.
+    // Regression: each of these outcomes allowed a second probe or lengthened the rest.
     for (lease, signal) in leases[2..].iter().zip([
         Signal::Unreachable,
         Signal::RateLimited,

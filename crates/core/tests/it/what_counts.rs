@@ -1,4 +1,4 @@
-//! The reference page "what counts as what" agrees with the program.
+//! Tests that the reference page `docs/reference/what-counts-as-what.md` agrees with the program.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn rows(heading: &str) -> Vec<Vec<&'static str>> {
         .collect()
 }
 
-/// Returns the parts of a cell that are set as code.
+/// Returns the parts of a cell that are marked as code.
 fn code(cell: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).collect()
 }

@@ -1,8 +1,8 @@
-//! One host, many workers, and an independent model of both.
+//! Random operations on one host, checked by an independent model.
 //!
-//! The [`World`] calls a [`Host`] with [`Op`]s. It keeps its own account of the grants, their
-//! holders and the server's answers, in simple terms: lists and sequence numbers. After every step
-//! it compares the two.
+//! The [`World`] calls a [`Host`] with [`Op`]s. It keeps its own record of the grants, their
+//! holders and the server's answers, as plain lists and sequence numbers. After every step it
+//! compares this record with the host.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,15 +15,15 @@ use politely_core::{Rng, Timestamp};
 
 use crate::model::Op;
 
-/// `TIMER_SLACK_S` in `gate/pace.rs`: tokens that flow in during this time are kept beyond the
-/// burst.
+/// `TIMER_SLACK_S` in `gate/pace.rs`: the extra time for which a full bucket keeps filling, in
+/// seconds.
 const TIMER_SLACK: f64 = 0.002;
 
-/// A gate that lets a single probe through, as seen from outside.
+/// The model of a breaker: a gate that lets a single probe pass.
 #[derive(Clone, Debug, Default)]
 struct Door {
     run: u16,
-    /// When it was shut, and the id of the first permit that is its probe.
+    /// When the gate was shut, and the id of the first permit that is its probe.
     shut: Option<(Timestamp, u64)>,
 }
 
@@ -47,12 +47,12 @@ impl Door {
 
 #[derive(Clone, Copy, Debug)]
 struct Out {
-    /// Its departure in true time.
+    /// The time at which the request leaves, in true time.
     leaves: Timestamp,
     expires: Timestamp,
 }
 
-/// The host, its clock, and the model beside it.
+/// The host, its clock, and the model of both.
 #[derive(Clone, Debug)]
 pub(crate) struct World {
     pub(crate) host: Host,
@@ -61,7 +61,7 @@ pub(crate) struct World {
     pub(crate) now: Timestamp,
     /// The latest time that the clock has shown.
     latest: Timestamp,
-    /// The true time, at the target. The clock's steps back do not change it.
+    /// The true time, as the server measures it. It goes on when the client's clock steps back.
     truly: Timestamp,
     live: BTreeMap<u64, Out>,
     /// Permits that were reported, cancelled or expired. A late report may still come.
@@ -74,12 +74,12 @@ pub(crate) struct World {
     pause: Option<(Duration, Timestamp)>,
     breaker: Door,
     quarantine: Door,
-    /// Id of the first permit that is granted after the last event was known.
+    /// Id of the first permit granted after the last congestion event was known.
     event: u64,
     striking: bool,
     operator: bool,
     granted: u64,
-    /// Permits of evicted hosts. Ids start again with each host.
+    /// Number of permits of evicted hosts. The ids start again with each new host.
     forgotten: u64,
 }
 
@@ -148,7 +148,7 @@ impl World {
             }
             Op::Back { micros } => {
                 self.now = self.now - Duration::from_micros(micros);
-                // A rest that starts again from now ends earlier on this clock.
+                // After the clock was set back, a rest may begin no later than this clock's time.
                 for door in [&mut self.breaker, &mut self.quarantine] {
                     if let Some((since, _)) = &mut door.shut {
                         *since = self.now.min(*since);
@@ -214,8 +214,7 @@ impl World {
     /// Starts the rest of a request that ended at `ended`.
     fn rest(&mut self, ended: Timestamp) {
         match self.known_pause() {
-            // A rest that is over by the clock at its report stays over, even if the clock is set
-            // back.
+            // A rest that was over when it was reported stays over, even if the clock is set back.
             Some(pause) if ended + pause > self.now => self.floor = self.floor.max(ended + pause),
             Some(_) => {}
             None => self.pause = None,
@@ -289,8 +288,8 @@ impl World {
                     0,
                     "one probe at a time: {door:?}"
                 );
-                // If the clock was set back to before the rest began, the length of the rest is
-                // unknown.
+                // If the clock was set back to a time before the rest began, the model does not
+                // know its length.
                 assert!(
                     start < since || start >= since + config.rest_min,
                     "rests are kept"
@@ -311,7 +310,7 @@ impl World {
         );
         assert_eq!(told.late, known.is_none());
         self.rest(self.now);
-        // A missing page, or a page that fails by itself, may name a wait for itself alone.
+        // The wait of a missing page, or of a page that fails by itself, is for that page alone.
         let alone = matches!(report.signal, Signal::Ok | Signal::UrlError);
         if let Some(after) = report.retry_after.filter(|_| !alone) {
             self.floor = self.floor.max(self.now + after);
@@ -424,7 +423,7 @@ impl World {
             "read by others, whatever their clock shows"
         );
         assert!(read_at >= self.now && read_at <= self.latest);
-        // With the clock set back, a restore moves the times. Another test covers that.
+        // After the clock was set back, a restore moves the times. Another test covers that.
         if self.now < self.latest {
             return;
         }
@@ -445,7 +444,7 @@ impl World {
             .collect();
         for id in expired {
             self.rest(self.live[&id].expires);
-            // The request may have been sent, so it counts.
+            // The request may have been sent, so it counts as an arrival.
             self.arrivals.push(self.live[&id].leaves);
             self.live.remove(&id);
             self.done.push(id);
@@ -472,7 +471,7 @@ impl World {
         );
     }
 
-    /// Asserts P1 over every window, and P3 at the end: no slot stays taken longer than its lease.
+    /// Asserts P1 over every window, and P3 at the end: every slot is free after its lease expires.
     pub(crate) fn close(mut self) {
         let last = self.live.values().map(|out| out.expires).max();
         self.now = last.unwrap_or(self.now).max(self.now);
@@ -485,8 +484,8 @@ impl World {
         self.arrivals.sort_unstable();
         let burst = match self.config.limits.refill {
             Refill::Continuous => self.burst_max,
-            // A refill may come on top of the tokens that were left: twice the burst, as with every
-            // fixed window.
+            // A refill may come on top of the remaining tokens, which gives twice the burst, as
+            // with every fixed window.
             Refill::Interval(_) => 2.0 * self.burst_max,
         };
         for (i, from) in self.arrivals.iter().enumerate() {
@@ -513,7 +512,7 @@ fn pick(ids: impl Iterator<Item = u64>, which: usize) -> Option<u64> {
 }
 
 impl World {
-    /// Calls every method that a holder of `host` may call, without a model.
+    /// Calls every method that a user of `host` may call, without checks by the model.
     pub(crate) fn poke(&mut self, host: &mut Host, now: Timestamp, i: u64) {
         const SIGNALS: [Signal; 6] = [
             Signal::Ok,

@@ -20,9 +20,10 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
-/// The reqwest of this workspace comes without a TLS provider, and builds no client without one.
+/// Installs a TLS provider. The reqwest of this workspace has none, and builds no client without
+/// one.
 pub(crate) fn tls_provider() {
-    // It may be there already.
+    // The call fails if a provider is already installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 

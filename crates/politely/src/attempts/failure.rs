@@ -104,7 +104,7 @@ enum Clue {
 }
 
 /// Phrases of hyper 1, hyper-util 0.1, reqwest 0.13, tower 0.5, h2 0.4, tokio-rustls 0.26 and std.
-const PHRASES: [(&str, Clue); 18] = [
+const PHRASES: [(&str, Clue); 19] = [
     ("dns error", Clue::Dns),
     ("failed to lookup address", Clue::Dns),
     ("emporary failure in name resolution", Clue::Resolver),
@@ -123,6 +123,8 @@ const PHRASES: [(&str, Clue); 18] = [
     ("invalid content-length parsed", Clue::Malformed),
     ("unexpected transfer-encoding parsed", Clue::Malformed),
     ("message head is too large", Clue::Malformed),
+    // `HTTP_1_1_REQUIRED` says nothing about the load of the host.
+    ("endpoint requires HTTP/1.1", Clue::Malformed),
 ];
 
 #[derive(Default)]
@@ -274,6 +276,13 @@ mod tests {
         assert_eq!(kind(ErrorKind::TimedOut), Some(Failure::Timeout));
         assert_eq!(kind(ErrorKind::InvalidData), Some(Failure::Malformed));
         assert_eq!(kind(ErrorKind::ConnectionReset), Some(Failure::Reset));
+    }
+
+    #[test]
+    fn a_server_that_requires_http_1_is_not_overloaded() {
+        let words = "stream error received: endpoint requires HTTP/1.1";
+        let error = Outer("client error (SendRequest)", io(ErrorKind::Other, words));
+        assert_eq!(failure_of(&error), Some(Failure::Malformed));
     }
 
     #[test]

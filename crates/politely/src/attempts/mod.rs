@@ -17,8 +17,8 @@
 //!
 //! # Requests that are sent again
 //! The policy decides. By default it allows GET, HEAD, OPTIONS and TRACE that were refused or
-//! failed temporarily, within its caps and within the retry budgets of the key and of all attempts
-//! together. If permits come from a coordinator, the coordinator is consulted too: it may give up
+//! failed temporarily. Its caps and the retry budgets of the key and of all attempts limit their
+//! number. If permits come from a coordinator, the coordinator is consulted too: it may give up
 //! earlier, by the fleet's budgets, and it sets the delay. A request whose body cannot be copied is
 //! sent once. Permanent failures (no such host, bad TLS) are returned at once.
 //!
@@ -26,12 +26,21 @@
 //! A request that the server did not process is no attempt and no evidence. It is repeated on the
 //! same permit, and nothing is reported. This covers `REFUSED_STREAM` and a GOAWAY that excludes
 //! its stream. It also covers a connection that closes before a response, if its origin answered
-//! the last request, because a kept connection becomes stale in that way. There are at most
-//! [`REPEATS_MAX`] repeats, of idempotent methods, if the body can be copied. After that it is a
-//! failure.
+//! the last request. A kept connection becomes stale in that way. There are at most [`REPEATS_MAX`]
+//! repeats, of idempotent methods, if the body can be copied. After that it is a failure.
 //!
-//! After `HTTP_1_1_REQUIRED` the caller gets the error, and it counts as a failure: only the inner
-//! client can choose HTTP/1.1.
+//! Only the inner client can choose HTTP/1.1, so after `HTTP_1_1_REQUIRED` the caller gets the
+//! error. It counts as a fault of the URL. The clients of [`mod@crate::reqwest`] continue with
+//! HTTP/1.1 by themselves.
+//!
+//! # Redirects that name a wait
+//! The Retry-After of a redirect is for its target (RFC 9110, section 10.2.3). A request for that
+//! target waits as long, through these attempts and their clones. Up to 1,024 targets are
+//! remembered.
+//!
+//! # Parts
+//! A 206 response to a request without a Range header is a [`PartialContent`] error, unless the
+//! part is the whole.
 //!
 //! # Cancellation
 //! Dropping the call's future is safe at every point. In the queue, the request leaves the queue
@@ -49,13 +58,16 @@
 
 mod body;
 mod failure;
-mod stale;
+mod origins;
+mod partial;
+mod targets;
 
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::header::RANGE;
 use http::{HeaderMap, Method, Response, StatusCode};
 use http_body::Body;
 use politely_core::Timestamp;
@@ -73,12 +85,15 @@ use crate::clock::wall_clock;
 use crate::elsewhere::Later;
 use crate::limiter::Limiter;
 use crate::permit::{Judged, Permit, Slot};
+use crate::redirect::target;
 use crate::sync::sleep;
 
 pub use body::PacedBody;
 use body::Peeked;
 pub use failure::{Unprocessed, failure_of, unprocessed};
-use stale::Answered;
+pub(crate) use origins::Origins;
+pub use partial::PartialContent;
+use targets::Targets;
 
 /// Maximum number of repeats of a request that the server did not process, before it counts as
 /// failed.
@@ -94,7 +109,9 @@ pub struct Attempts {
     keys: Arc<KeysOf>,
     and_keys: Vec<Key>,
     budgets: Arc<Budgets>,
-    answered: Arc<Answered>,
+    /// The origins that answered lately. Only these may have left a stale connection behind.
+    answered: Arc<Origins>,
+    targets: Arc<Targets>,
 }
 
 type KeysOf = dyn Fn(&Asked<'_>) -> Result<Vec<Key>, KeyError> + Send + Sync;
@@ -134,6 +151,7 @@ impl Attempts {
             and_keys: Vec::new(),
             budgets: Arc::new(budgets),
             answered: Arc::default(),
+            targets: Arc::default(),
         }
     }
 
@@ -192,10 +210,15 @@ impl Attempts {
         exchange: &mut X,
         mut request: X::Request,
     ) -> Result<Response<PacedBody<X::Body>>, Ended<X::Error>> {
-        let url = X::url(&request).map_err(NotSent::from)?;
-        let resource = Some(Resource::of(url.as_str()));
+        let url = X::url(&request).map_err(NotSent::from)?.into_owned();
+        let page = Resource::of(url.as_str());
+        let resource = Some(page);
         let keys = self.keys_of::<X>(&request, &url).map_err(NotSent::from)?;
-        drop(url);
+        let wants_part = X::headers(&request).contains_key(RANGE);
+        let rest = self.targets.rest(page, self.limiter.now());
+        if !rest.is_zero() {
+            sleep(rest).await;
+        }
         let mut attempt = Attempt::first(X::method(&request).clone());
         loop {
             let copy = self.copy_of::<X>(&request);
@@ -222,7 +245,13 @@ impl Attempts {
                 Ok(response) => {
                     let hearing = self.hear(response, permit, latency, &keys[0], resource);
                     let (report, told, response) = hearing.instrument(span.clone()).await;
-                    (report, told.url_fault, Ok(response))
+                    self.delay_target(&report, response.headers(), &url);
+                    let part = PartialContent::of(response.status(), response.headers());
+                    let came = match part.filter(|_| !wants_part) {
+                        Some(part) => Err(Ended::Partial(part)),
+                        None => Ok(response),
+                    };
+                    (report, told.url_fault, came)
                 }
                 Err(error) => {
                     let Some(failure) = X::failure(&error) else {
@@ -297,6 +326,17 @@ impl Attempts {
             self.answered.add(origin);
         }
         (result, sent)
+    }
+
+    /// Delays the target of a redirect that named a wait.
+    fn delay_target(&self, report: &Report, headers: &HeaderMap, from: &Url) {
+        if let Some(after) = report.target_after
+            && let Ok(to) = target(headers, from)
+        {
+            let now = self.limiter.now();
+            let to = Resource::of(to.as_str());
+            self.targets.delay(to, now + after, now);
+        }
     }
 
     fn copy_of<X: Exchange>(&self, request: &X::Request) -> Option<X::Request> {
@@ -448,6 +488,8 @@ pub(crate) trait Exchange {
 pub(crate) enum Ended<E> {
     NotSent(NotSent),
     Failed(E),
+    /// The response is a part of a page, and no part was requested.
+    Partial(PartialContent),
 }
 
 impl<E> From<NotSent> for Ended<E> {

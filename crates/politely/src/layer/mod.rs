@@ -165,8 +165,8 @@ where
     }
 
     /// Waits in the queue of the request's keys and sends the request, as often as necessary. For
-    /// cancellation and fairness, see [`mod@crate::attempts`]. The error is the inner service's own
-    /// or a [`crate::attempts::NotSent`].
+    /// cancellation and fairness, see [`mod@crate::attempts`]. The error is the inner service's
+    /// own, a [`crate::attempts::NotSent`] or a [`crate::attempts::PartialContent`].
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let attempts = Arc::clone(&self.attempts);
         let mut exchange = Through::<S, R, B, A> {
@@ -180,6 +180,7 @@ where
                 .map_err(|ended| match ended {
                     Ended::NotSent(not_sent) => not_sent.into(),
                     Ended::Failed(error) => error,
+                    Ended::Partial(part) => part.into(),
                 })
         })
     }

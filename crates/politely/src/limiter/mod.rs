@@ -336,7 +336,8 @@ impl Limiter {
             let (place, permit) = kept.during(waited_for, waiting).await?;
             let rate = permit.rate();
             match self.complete(keys, waited_for, permit, asked, turn) {
-                Ok(permit) => {
+                Ok(mut permit) => {
+                    permit.waited();
                     let mut shard = permit.parts()[0].shard.lock();
                     let waited = self.now().since(began);
                     shard.stats.granted += u64::from(permit.slots());

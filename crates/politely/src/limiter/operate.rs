@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use politely_core::Timestamp;
-use politely_core::config::Config;
+use politely_core::config::{Config, Limits};
 use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{Ask, CrawlDelay, Explanation, Host, OperatorNumbers};
 use politely_core::key::Key;
@@ -88,26 +88,20 @@ impl Limiter {
         Ok(())
     }
 
-    /// Sets the configuration of keys that are created from now on.
+    /// Sets the limits of keys that are created from now on.
     ///
-    /// Known keys keep the configuration they have, until the next [`Limiter::reconfigure`].
+    /// Known keys keep their limits until the next [`Limiter::reconfigure`], also across
+    /// [`Limiter::restore`]. After a restart, give the builder the same configuration, with its
+    /// [`cohorts`](Config::cohorts). Each call adds the earlier limits to the configuration.
     ///
     /// # Errors
-    /// The first invalid number, or the keys are shared.
-    pub fn reconfigure_new(&self, config: Config) -> Result<(), SetError> {
-        config.validate()?;
-        if self.elsewhere().is_some() {
-            return Err(SetError::Unsupported(Unsupported {
-                operation: "reconfigure_new",
-                backend: "whose keys are shared",
-                instead: "change the configuration of all keys",
-            }));
-        }
-        let config = Arc::new(config);
-        for shard in self.0.registry.shards() {
-            shard.lock().reconfigure_new(&config);
-        }
-        Ok(())
+    /// The first invalid number, or a coordinator keeps the configuration. Then nothing changes.
+    pub fn reconfigure_new(&self, limits: Limits) -> Result<(), SetError> {
+        let config = match self.elsewhere() {
+            Some(elsewhere) => elsewhere.config()?,
+            None => self.0.registry.config(),
+        };
+        self.reconfigure(Config::clone(&config).for_new_keys(limits))
     }
 
     /// Gives one key a configuration of its own. Such a key is never evicted.
@@ -228,6 +222,26 @@ impl Limiter {
         let mut found = self.0.registry.find(key)?;
         let entry = found.entry();
         Some(entry.host.look(now, entry.config))
+    }
+
+    /// Returns whether `key` is known.
+    pub fn knows(&self, key: &Key) -> bool {
+        match self.elsewhere() {
+            Some(elsewhere) => elsewhere.knows(key),
+            None => self.0.registry.find(key).is_some(),
+        }
+    }
+
+    /// Calls `may_go` with every known key, and evicts the keys for which it returns true.
+    ///
+    /// A key stays if its eviction would lose something: a lease, a waiter, a hold, a debt, an
+    /// operator's number, or a learned limit that is not saved. `may_go` must not call this
+    /// limiter, because one shard is locked at a time.
+    pub fn evict_idle(&self, mut may_go: impl FnMut(&Key) -> bool) {
+        match self.elsewhere() {
+            Some(elsewhere) => elsewhere.evict_idle(&mut may_go),
+            None => self.0.registry.evict_idle(self.now(), &mut may_go),
+        }
     }
 
     /// Calls `visit` with every known key, its [`Limiter::explain`], and the number of its waiters.

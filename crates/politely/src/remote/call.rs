@@ -2,13 +2,13 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
+use politely_api::client::{CallError, Client};
+use politely_api::wire;
 use politely_core::Timestamp;
 use politely_core::key::Key;
 
 use super::claim::Lease;
-use crate::wire;
 
 /// The operation of a call.
 #[derive(Debug)]
@@ -49,22 +49,43 @@ pub(super) enum Reply {
     Done,
 }
 
-/// Why a call failed.
-#[derive(Clone, Debug, thiserror::Error)]
-pub(super) enum Trouble {
-    /// The coordinator cannot be reached, or the connection broke.
-    #[error("{0}")]
-    Away(String),
-    /// The coordinator is overloaded. Call it again after this time.
-    #[error("it has more to do than it can")]
-    Busy(Duration),
-    /// The coordinator rejects this call, and would reject it again.
-    #[error("{0}")]
-    Wrong(String),
-}
-
 /// Carries out calls.
 pub(super) trait Transport: Clone + Send + Sync + 'static {
     /// Carries out one call.
-    fn call(&self, call: &Call) -> impl Future<Output = Result<Reply, Trouble>> + Send + 'static;
+    fn call(&self, call: &Call) -> impl Future<Output = Result<Reply, CallError>> + Send + 'static;
+}
+
+impl Transport for Client {
+    fn call(&self, call: &Call) -> impl Future<Output = Result<Reply, CallError>> + Send + 'static {
+        let request = match call {
+            Call::Exchange(call, _) => Request::Exchange(self.exchange(call)),
+            Call::Renew(call, _) => Request::Renew(self.renew(call)),
+            Call::Cancel(call) => Request::Cancel(self.cancel(call)),
+            Call::Patch(key, patch) => Request::Patch(self.patch_key(key.as_str(), patch)),
+        };
+        async move {
+            match request {
+                Request::Exchange(answer) => answer.await.map(Reply::Exchanged),
+                Request::Renew(answer) => answer.await.map(Reply::Renewed),
+                Request::Cancel(answer) => done(answer.await),
+                Request::Patch(answer) => done(answer.await),
+            }
+        }
+    }
+}
+
+/// The future of one call over HTTP. Each operation has a future of its own type.
+enum Request<E, R, C, P> {
+    Exchange(E),
+    Renew(R),
+    Cancel(C),
+    Patch(P),
+}
+
+/// Drops the content of an answer. The status alone says whether the call was carried out.
+fn done<T>(answer: Result<T, CallError>) -> Result<Reply, CallError> {
+    match answer {
+        Ok(_) | Err(CallError::Unreadable(_)) => Ok(Reply::Done),
+        Err(why) => Err(why),
+    }
 }

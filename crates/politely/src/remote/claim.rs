@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use politely_api::wire::Told;
 use politely_core::Timestamp;
 use politely_core::host::{Ask, Directions};
 use politely_core::key::Key;
@@ -15,7 +16,6 @@ use super::Shared;
 use super::told::told;
 use crate::elsewhere::Later;
 use crate::permit::{Departure, Held, Judged, Permit};
-use crate::wire::Told;
 
 /// The maximum time to wait for the coordinator's decision about a request.
 const JUDGED_WITHIN: Duration = Duration::from_secs(2);

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use politely_api::client::CallError;
 use politely_core::Timestamp;
 use tokio::task::JoinSet;
 
-use super::call::{Reply, Sent, Transport, Trouble};
+use super::call::{Reply, Sent, Transport};
 use super::claim::Claim;
 use super::desk::{Delivery, Step};
 use super::{RemoteError, Shared};
@@ -32,7 +33,7 @@ pub(super) fn start(shared: Arc<Shared>, transport: impl Transport) -> Result<()
 
 /// Makes one call after another.
 pub(super) async fn run(shared: &Arc<Shared>, transport: impl Transport) {
-    let mut calls: JoinSet<(Sent, Result<Reply, Trouble>)> = JoinSet::new();
+    let mut calls: JoinSet<(Sent, Result<Reply, CallError>)> = JoinSet::new();
     let mut hopeless: Option<Timestamp> = None;
     loop {
         let now = shared.clock.now();

@@ -8,13 +8,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use politely_api::wire::Item;
 use politely_core::host::{Ask, CrawlDelay};
 use politely_core::key::Key;
 use tokio::sync::oneshot;
 
 use super::claim::Claim;
 use crate::asked::AcquireError;
-use crate::wire::Item;
 
 /// The maximum number of acquire requests of one queue in calls at a time. That many can leave
 /// within a round trip, and they are few enough to be repeated.

@@ -50,8 +50,7 @@
 //! | `lines.rs`, `wishes.rs` | the callers' queues; prefetches for `try_acquire` |
 //! | `delays.rs` | Crawl-delays from robots.txt |
 //! | `claim.rs`, `told.rs` | the guard of a permit, and its report |
-//! | `call.rs`, `http.rs` | one call, over HTTP |
-//! | `places.rs` | which of several coordinators is called |
+//! | `call.rs` | one call, over the client of `politely-api` |
 //! | `courier.rs` | the driver: the thread that makes the calls |
 
 mod call;
@@ -59,9 +58,7 @@ mod claim;
 mod courier;
 mod delays;
 mod desk;
-mod http;
 mod lines;
-mod places;
 mod told;
 mod wishes;
 
@@ -71,6 +68,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use politely_api::client::Client;
+use politely_api::wire::{Change, HOLD_MAX_MS, KeyPatch, NAME_MAX, RATE_MAX, RATE_MIN};
 use politely_core::Timestamp;
 use politely_core::config::Config;
 use politely_core::host::{Ask, OperatorNumbers};
@@ -85,12 +84,12 @@ use crate::permit::Permit;
 use crate::stats::Stats;
 use crate::sync::sleep;
 use crate::waiters::Turn;
-use crate::wire::{Change, HOLD_MAX_MS, KeyPatch, NAME_MAX, RATE_MAX, RATE_MIN};
 
 use self::call::Transport;
 use self::claim::Claim;
 use self::desk::Desk;
-use self::http::Http;
+
+pub use politely_api::client::ClientError;
 
 /// The name of this backend in errors.
 const BACKEND: &str = "with a coordinator";
@@ -108,18 +107,12 @@ pub struct RemoteBuilder {
 /// Why the limiter cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RemoteError {
-    /// The coordinator's URL is invalid.
-    #[error("{0}: {1}")]
-    Url(String, String),
+    /// The coordinator's URL or the token is invalid, or certificates cannot be read.
+    #[error(transparent)]
+    Client(#[from] ClientError),
     /// The client's name is not 1 to 128 bytes long.
     #[error("a client's name is 1 to 128 bytes long")]
-    Client,
-    /// The token cannot be sent in a header.
-    #[error("a token is visible ASCII characters")]
-    Token,
-    /// This machine's certificates cannot be read.
-    #[error("no TLS: {0}")]
-    Tls(String),
+    Name,
     /// The thread for the calls cannot be started.
     #[error("no thread: {0}")]
     Thread(String),
@@ -167,7 +160,7 @@ impl RemoteBuilder {
     /// # Errors
     /// The URL, name, token or authority is invalid, or the thread cannot be started.
     pub fn build(self) -> Result<Limiter, RemoteError> {
-        let transport = Http::new(&self.url, self.token.as_deref(), self.ca.as_deref())?;
+        let transport = Client::new(&self.url, self.token.as_deref(), self.ca.as_deref())?;
         self.build_with(transport)
     }
 
@@ -176,7 +169,7 @@ impl RemoteBuilder {
         let name = || format!("{}-{:06x}", std::process::id(), seed & 0xff_ffff);
         let client = self.client.unwrap_or_else(name);
         if client.is_empty() || client.len() > NAME_MAX {
-            return Err(RemoteError::Client);
+            return Err(RemoteError::Name);
         }
         let clock = self.clock.unwrap_or_else(Clock::system);
         let shared = Arc::new(Shared {
@@ -322,6 +315,14 @@ impl Elsewhere for Remote {
     fn reconfigure(&self, _config: &Config) -> Result<(), Unsupported> {
         Err(Unsupported {
             operation: "reconfigure",
+            backend: BACKEND,
+            instead: "change the coordinator's: PATCH /api/v1/config",
+        })
+    }
+
+    fn config(&self) -> Result<Arc<Config>, Unsupported> {
+        Err(Unsupported {
+            operation: "reconfigure_new",
             backend: BACKEND,
             instead: "change the coordinator's: PATCH /api/v1/config",
         })

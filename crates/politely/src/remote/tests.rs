@@ -1,20 +1,19 @@
 //! Tests of the limiter over a coordinator of a few lines.
 
-mod failover;
-
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use politely_api::client::CallError;
+use politely_api::wire::{Answer, Exchanged, Grant, Heard, Next, Told, ToldAnswer};
 use politely_core::key::Key;
 use politely_core::signal::{Report, Signal};
 
 use super::RemoteBuilder;
-use super::call::{Call, Reply, Transport, Trouble};
+use super::call::{Call, Reply, Transport};
 use crate::limiter::Limiter;
-use crate::wire::{Answer, Exchanged, Grant, Heard, Next, Told, ToldAnswer};
 
 /// A coordinator that grants every acquire request, unless it is unavailable. It records reports
 /// and cancellations.
@@ -33,7 +32,7 @@ struct Inner {
 }
 
 impl Transport for Generous {
-    fn call(&self, call: &Call) -> impl Future<Output = Result<Reply, Trouble>> + Send + 'static {
+    fn call(&self, call: &Call) -> impl Future<Output = Result<Reply, CallError>> + Send + 'static {
         let reply = self.answer(call);
         // As on a network, other tasks run while a caller waits for the answer.
         async move {
@@ -49,11 +48,11 @@ impl Generous {
         builder.build_with(self.clone()).unwrap()
     }
 
-    fn answer(&self, call: &Call) -> Result<Reply, Trouble> {
+    fn answer(&self, call: &Call) -> Result<Reply, CallError> {
         let Self(inner) = self;
         inner.calls.fetch_add(1, Ordering::Relaxed);
         if inner.away.load(Ordering::Relaxed) {
-            return Err(Trouble::Away("away".to_owned()));
+            return Err(CallError::Unavailable("away".to_owned()));
         }
         match call {
             Call::Exchange(call, _) => {

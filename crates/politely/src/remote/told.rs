@@ -1,8 +1,7 @@
 //! Reports, in the format of the coordinator's API.
 
+use politely_api::wire::{Meaning, Told, ToldQuota};
 use politely_core::signal::Report;
-
-use crate::wire::{Meaning, Told, ToldQuota};
 
 /// Returns the report of `permit`. With `body_coming`, the slot stays taken.
 pub(super) fn told(permit: &str, report: &Report, body_coming: bool) -> Told {

@@ -45,6 +45,7 @@ impl Middleware for PoliteMiddleware {
             .map_err(|ended| match ended {
                 Ended::NotSent(not_sent) => Error::middleware(not_sent),
                 Ended::Failed(error) => error,
+                Ended::Partial(part) => Error::middleware(part),
             })?;
         Ok(response.map(Body::wrap).into())
     }
@@ -62,7 +63,7 @@ pub(super) fn keep_url<B>(mut response: http::Response<B>, url: Url) -> http::Re
 }
 
 /// Returns the error of the client or middleware.
-fn cause(error: &Error) -> &(dyn std::error::Error + 'static) {
+pub(super) fn cause(error: &Error) -> &(dyn std::error::Error + 'static) {
     match error {
         Error::Reqwest(error) => error,
         Error::Middleware(error) => {

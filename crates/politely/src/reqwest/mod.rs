@@ -8,7 +8,8 @@
 //! client `redirect::Policy::none()` and put [`Redirects`] outside, as [`client_with`] does.
 //!
 //! The body is streamed and decoded ([`Decode`]). A [`reqwest::Response`] keeps its URL and its
-//! extensions. Malformed header lines that browsers tolerate are tolerated ([`lenient`]). A
+//! extensions. Malformed header lines that browsers tolerate are tolerated ([`lenient`]). After
+//! `HTTP_1_1_REQUIRED`, a complete client continues with HTTP/1.1 ([`Http1Fallback`]). A
 //! request's body is sent again only if reqwest can clone it: bytes and texts, not streams.
 //!
 //! The time-out of a reqwest client bounds one attempt, from its sending to the end of its body.
@@ -18,6 +19,7 @@
 //! For attempts, retries, cancellation and fairness, see [`mod@crate::attempts`].
 
 mod decode;
+mod http1;
 mod middleware;
 mod redirect;
 
@@ -27,6 +29,7 @@ use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
 use crate::attempts::Attempts;
 
 pub use decode::Decode;
+pub use http1::Http1Fallback;
 pub use middleware::PoliteMiddleware;
 pub use redirect::Redirects;
 
@@ -37,33 +40,35 @@ pub use redirect::Redirects;
 /// # Errors
 /// Fails if TLS or the resolver's configuration cannot be set up.
 pub fn client(attempts: impl Into<Attempts>) -> reqwest::Result<ClientWithMiddleware> {
-    client_with(reqwest::Client::builder(), attempts)
+    client_with(reqwest::Client::builder, attempts)
 }
 
 /// Creates a [`client`] with its own settings: time-outs, proxies, user agent. Its redirect policy
 /// is replaced.
 ///
+/// `settings` is called twice, because a second client uses HTTP/1.1 only ([`Http1Fallback`]). The
+/// two clients share a cookie store if `settings` gives both the same one
+/// ([`reqwest::ClientBuilder::cookie_provider`]).
+///
 /// # Errors
 /// Fails like [`client`].
 pub fn client_with(
-    builder: reqwest::ClientBuilder,
+    settings: impl Fn() -> reqwest::ClientBuilder,
     attempts: impl Into<Attempts>,
 ) -> reqwest::Result<ClientWithMiddleware> {
     // This workspace's reqwest comes without a provider. If the process uses another provider, it
     // is installed by now, and this call has no effect.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let client = lenient(builder).redirect(Policy::none());
-    // `Decode` undoes more names and lists, and it never returns an unknown coding as a page.
-    let client = client
-        .no_gzip()
-        .no_brotli()
-        .no_deflate()
-        .no_zstd()
-        .build()?;
-    Ok(ClientBuilder::new(client)
+    let builder = || {
+        let builder = lenient(settings()).redirect(Policy::none());
+        // `Decode` undoes more names and lists, and it never returns an unknown coding as a page.
+        builder.no_gzip().no_brotli().no_deflate().no_zstd()
+    };
+    Ok(ClientBuilder::new(builder().build()?)
         .with(Redirects)
         .with(PoliteMiddleware::new(attempts))
         .with(Decode)
+        .with(Http1Fallback::new(builder().http1_only().build()?))
         .build())
 }
 

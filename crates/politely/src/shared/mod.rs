@@ -283,6 +283,10 @@ impl Elsewhere for Shared {
         Ok(())
     }
 
+    fn config(&self) -> Result<Arc<Config>, Unsupported> {
+        Ok(self.0.state.lock().node.config())
+    }
+
     fn explain(&self, key: &Key) -> Option<Explanation> {
         let now = self.0.clock.now();
         self.0.state.lock().node.explain(key, now)
@@ -290,6 +294,14 @@ impl Elsewhere for Shared {
 
     fn keys(&self) -> Vec<Key> {
         self.0.state.lock().node.keys().cloned().collect()
+    }
+
+    fn knows(&self, key: &Key) -> bool {
+        self.0.state.lock().node.knows(key)
+    }
+
+    fn evict_idle(&self, may_go: &mut dyn FnMut(&Key) -> bool) {
+        self.0.state.lock().node.drop_idle(may_go);
     }
 
     fn position(&self, key: &Key, turn: Turn) -> usize {
@@ -409,6 +421,9 @@ impl Inner {
                 self.acquire_all(&keys, alone(ask), turn).await?
             }
         };
+        if !guard.has_waited() {
+            return Ok(guard);
+        }
         let waited = self.clock.now().since(began);
         metrics::histogram!("politely_wait_seconds").record(waited.as_secs_f64());
         let stats = &mut self.state.lock().stats;

@@ -62,6 +62,7 @@ impl PermitGuard {
     pub(super) fn add(&mut self, key: &Key, grant: &Grant) {
         let until = grant.start + grant.lasts;
         self.departure.start = self.departure.start.max(grant.start);
+        self.departure.has_waited |= grant.has_waited;
         self.lasts = self.lasts.min(grant.lasts);
         self.valid_until = self.valid_until.min(grant.valid_until);
         self.parts.push(Part {
@@ -75,6 +76,11 @@ impl PermitGuard {
         if let Some(at) = self.parts.iter().position(|part| part.key == *first) {
             self.parts.swap(0, at);
         }
+    }
+
+    /// Returns whether a key could not grant it at once.
+    pub(super) const fn has_waited(&self) -> bool {
+        self.departure.has_waited
     }
 
     pub(super) const fn start(&self) -> Timestamp {

@@ -115,7 +115,7 @@ async fn a_dropped_call_gives_its_slot_back_and_keeps_its_token_spent() {
     let service = service(limiter.clone());
     let request = Request::get(&url).body(Empty::new()).unwrap();
     let call = tokio::spawn(service.clone().oneshot(request));
-    // Connected and silent: the request is under way.
+    // The connection is open and the server sends nothing: the request is in flight.
     let (_connection, _) = listener.accept().await.unwrap();
     call.abort();
     assert!(call.await.unwrap_err().is_cancelled());
@@ -245,7 +245,8 @@ async fn a_soft_block_in_a_body_is_a_signal() {
     assert!(limiter.explain(&key).unwrap().event.is_some());
 }
 
-/// P11: through the layer, one page that is always refused costs the other pages one Retry-After.
+/// P11: one page that is always refused costs the other pages one Retry-After, through the layer
+/// too.
 #[expect(
     clippy::disallowed_methods,
     reason = "the clock of the runtime is virtual"
@@ -281,11 +282,50 @@ async fn a_refused_page_waits_alone() {
     for page in pages {
         assert_eq!(page.await.unwrap().unwrap().status(), 200);
     }
-    // A hundred departures at ten a second, one hold, and what the refused page's own retries took.
+    // The time allows for a hundred departures at ten per second, one hold, and the retries of the
+    // refused page.
     let took = began.elapsed();
     assert!(
         took < Duration::from_millis(10_000 + 2_200 + 1_000),
         "{took:?}"
     );
     refused.abort();
+}
+
+/// RFC 9110, section 10.2.3: the wait that a redirect names is for its target alone.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the clock of the runtime is virtual"
+)]
+#[tokio::test(start_paused = true)]
+async fn a_redirects_retry_after_delays_its_target() {
+    let inner = tower::service_fn(|request: Request<Empty<Bytes>>| async move {
+        let mut response = http::Response::new(Empty::<Bytes>::new());
+        if request.uri().path() == "/old" {
+            *response.status_mut() = http::StatusCode::FOUND;
+            for (name, value) in [("location", "/new#part"), ("retry-after", "7")] {
+                let value = http::HeaderValue::from_static(value);
+                response.headers_mut().insert(name, value);
+            }
+        }
+        Ok::<_, std::convert::Infallible>(response)
+    });
+    let limiter = Limiter::builder()
+        .clock(politely::Clock::tokio())
+        .config(politely::Config::fixed(100.0, 10.0))
+        .build()
+        .unwrap();
+    let service = PoliteLayer::new(limiter).layer(inner);
+    let call = async |path: &str| {
+        let began = tokio::time::Instant::now();
+        let url = format!("http://a.example{path}");
+        let request = Request::get(url).body(Empty::new()).unwrap();
+        let status = service.clone().oneshot(request).await.unwrap().status();
+        (status.as_u16(), began.elapsed().as_secs())
+    };
+    assert_eq!(call("/new").await, (200, 0));
+    assert_eq!(call("/old").await, (302, 0));
+    assert_eq!(call("/other").await, (200, 0));
+    assert_eq!(call("/new").await, (200, 7));
+    assert_eq!(call("/new").await, (200, 0));
 }

@@ -1,5 +1,5 @@
-//! Every example runs as it stands; its own assertions are the test. They are modules here, so that
-//! nothing is built twice.
+//! Tests that run every example as it stands; the example's own assertions are the test. The
+//! examples are modules here, so that nothing is built twice.
 
 #[path = "../../examples/acquire.rs"]
 mod acquire;

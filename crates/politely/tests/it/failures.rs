@@ -1,4 +1,5 @@
-//! Real failures of a real client, told apart: which are given up at once, which are tried again.
+//! Tests with real failures of a real client: which are given up at once, and which are tried
+//! again.
 
 use std::io;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::support::{limiter, quick};
 
-/// Answers every name like a resolver that does not know it.
+/// A resolver that finds no name.
 struct NoNames(&'static str);
 
 impl Resolve for NoNames {
@@ -26,16 +27,18 @@ impl Resolve for NoNames {
 fn client(policy: Policy, resolver: &'static str) -> (ClientWithMiddleware, Limiter) {
     let limiter = limiter(500.0);
     crate::server::tls_provider();
-    let builder = reqwest::Client::builder()
-        .no_proxy()
-        .timeout(Duration::from_millis(200))
-        .dns_resolver(NoNames(resolver));
+    let settings = || {
+        reqwest::Client::builder()
+            .no_proxy()
+            .timeout(Duration::from_millis(200))
+            .dns_resolver(NoNames(resolver))
+    };
     let attempts = Attempts::new(limiter.clone()).policy(policy);
-    let client = politely::reqwest::client_with(builder, attempts).unwrap();
+    let client = politely::reqwest::client_with(settings, attempts).unwrap();
     (client, limiter)
 }
 
-/// How `url` fails, and after how many attempts.
+/// Returns how `url` fails, and after how many attempts.
 async fn fails(policy: Policy, resolver: &'static str, url: &str) -> (Option<Failure>, u64) {
     let (client, limiter) = client(policy, resolver);
     let error = match client.get(url).send().await {
@@ -47,7 +50,8 @@ async fn fails(policy: Policy, resolver: &'static str, url: &str) -> (Option<Fai
     (failure_of(&error), tally.reported)
 }
 
-/// Few attempts: the breaker rests a second from the fifth failure on.
+/// Returns a policy with few attempts, because the breaker rests for a second from the fifth
+/// failure on.
 fn twice() -> Policy {
     Policy {
         attempts_max: 2,
@@ -104,7 +108,7 @@ async fn a_silent_server_is_a_timeout() {
     assert_eq!(fails(twice(), "", &url).await, (Some(Failure::Timeout), 2));
 }
 
-/// A server that reads each request and answers with `bytes`, then closes.
+/// Starts a server that reads each request, answers with `bytes` and closes the connection.
 async fn answers(bytes: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());

@@ -34,7 +34,8 @@ async fn idle_keys_make_room_and_the_bound_holds() {
 }
 
 proptest::proptest! {
-    /// A key remembers where its state was, which may by now be another's, or another limiter's.
+    /// A key remembers the place of its state. That place may now hold the state of another key, or
+    /// belong to another limiter.
     #[test]
     fn a_kept_key_finds_its_own_state(steps in prop::collection::vec((0..12_usize, 0..2_usize), 0..200)) {
         let limiters = [1, 2].map(|i| bounded(3, steady(1e6 * f64::from(i))));
@@ -114,7 +115,8 @@ async fn what_matters_is_never_forgotten() {
     ] {
         assert!(limiter.explain(key).is_some(), "{key} was forgotten");
     }
-    // The line, the hold and the lease end; what has no more to lose makes room, the rest stays.
+    // Now the queue, the hold and the lease end. The keys that have no other state are evicted, and
+    // the rest stay.
     assert!(!permit.report(&ok()).late);
     waiting.await.unwrap().unwrap();
     tokio::time::advance(Duration::from_secs(10)).await;
@@ -188,7 +190,8 @@ async fn a_late_permit_does_not_touch_the_newcomer_in_its_slot() {
 
 #[tokio::test(start_paused = true)]
 async fn a_permit_from_before_a_restore_or_configuration_touches_nothing() {
-    // Lease numbers start again. Regression: an old permit freed a slot that another permit held.
+    // Regression: lease ids start again after an eviction, and an old permit freed a slot that
+    // another permit held.
     let limiter = bounded(10, steady(1_000.0));
     let host = key("example.com");
     let empty = {
@@ -298,12 +301,12 @@ async fn a_full_registry_says_so_to_who_sets_something() {
     full(limiter.restore(&nth(1), &state));
     limiter.unpark(&nth(1));
     assert_eq!(limiter.keys(), [nth(0)]);
-    // The setting of a key that it knows works as before.
+    // For a key that the limiter knows, the setting works as before.
     limiter.set_rate(&nth(0), 1.0, 1.0).unwrap();
     permit.report(&ok());
 }
 
-/// Regression: each of these calls made room for an unused key, and named a wrong rate
+/// Regression: each of these calls created an unused key, and reported a wrong rate as an error in
 /// `rate_start`.
 #[tokio::test(start_paused = true)]
 async fn what_changes_nothing_evicts_nobody() {
@@ -328,8 +331,8 @@ async fn who_is_shown_each_key_may_call() {
     assert_eq!(shown, 1);
 }
 
-/// Regression: the list of learned keys grew with every evicted key, and named the next key of the
-/// same slot as often.
+/// Regression: the list of learned keys grew with every evicted key. The registry reuses a key's
+/// place, and the list then named the new key once for each of its predecessors.
 #[tokio::test(start_paused = true)]
 async fn what_was_learned_is_listed_once() {
     let limiter = bounded(10, steady(10.0));

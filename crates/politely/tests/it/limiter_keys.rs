@@ -11,7 +11,8 @@ use tokio::task::JoinSet;
 
 use crate::limiter_line::{key, limiter, ok, settle, steady};
 
-/// Starts no closer than the rate allows, with the two milliseconds of slack timers get.
+/// Asserts that the starts are no closer than the rate allows, with two milliseconds of timer
+/// slack.
 fn assert_spaced(mut starts: Vec<politely::core::Timestamp>, rate: f64) {
     starts.sort_unstable();
     for (i, from) in starts.iter().enumerate() {
@@ -35,7 +36,7 @@ fn rated(rates: &[(&Key, f64)]) -> Limiter {
     limiter
 }
 
-/// `acquire` panicked, as `try_acquire` says it does.
+/// Regression: without a key, `acquire` panicked. Only `try_acquire` is documented to do that.
 #[tokio::test]
 async fn a_request_without_a_key_is_an_error() {
     let none: [Key; 0] = [];
@@ -197,7 +198,7 @@ async fn a_permit_of_several_keys_counts_once() {
     let keys = [key("a.example"), key("b.example"), key("c.example")];
     let limiter = rated(&[(&keys[0], 10.0), (&keys[1], 10.0), (&keys[2], 1.0)]);
     limiter.try_acquire(&keys).unwrap().report(&ok());
-    // A grant that another key stops is no permit, granted or cancelled.
+    // A grant that another key stops counts neither as granted nor as cancelled.
     tokio::time::advance(Duration::from_millis(500)).await;
     assert_eq!(limiter.try_acquire(&keys).unwrap_err().key, keys[2]);
     limiter.acquire(&keys).await.unwrap().report(&ok());
@@ -215,7 +216,7 @@ async fn pass(length: Duration) {
     tokio::time::sleep(length).await;
 }
 
-/// Keeps one key always wanted by other callers; each holds it for this long.
+/// Starts ten callers that request this key without a pause. Each one keeps its permit for `held`.
 fn saturate(
     limiter: &Limiter,
     key: &Key,
@@ -236,8 +237,8 @@ fn saturate(
     }
 }
 
-/// Returns when a request of all `keys` is served beside many that want one of them each, and how
-/// many of these are served in the first minute.
+/// Sends one request for all `keys` beside many requests for one key each. Returns its wait, and
+/// how many of the other requests each key serves in the first minute.
 async fn served_beside_many(
     limiter: &Limiter,
     keys: &[Key],
@@ -248,7 +249,7 @@ async fn served_beside_many(
         let served = Arc::new(AtomicU64::new(0));
         saturate(limiter, key, &mut tasks, &served, held);
         counts.push(served);
-        // One key's departures between the other's.
+        // The departures of each key then lie between those of the others.
         pass(Duration::from_millis(37)).await;
     }
     pass(Duration::from_secs(5)).await;
@@ -263,14 +264,15 @@ async fn served_beside_many(
     (waited, served.collect())
 }
 
-/// Regression: a request that was served by one key gave it back if another key was not free at
-/// that moment. Requests for that one key took it, and this repeated from key to key for ever.
+/// Regression: a request that was served by one key returned that permit if another key was not
+/// free at that moment. Requests for the first key alone took it, and this repeated from key to key
+/// for ever.
 #[tokio::test(start_paused = true)]
 async fn several_keys_at_once_do_not_starve_beside_those_who_want_one() {
     let keys = [key("a.example"), key("b.example"), key("c.example")];
     let limiter = rated(&[(&keys[0], 10.0), (&keys[1], 10.0), (&keys[2], 0.5)]);
     let (waited, served) = served_beside_many(&limiter, &keys, Duration::ZERO).await;
-    // Ten are before it in the line of the slowest.
+    // Ten requests are before it in the queue of the slowest key.
     assert!(waited < Duration::from_secs(25), "{waited:?}");
     assert!(
         served[0] >= 590 && served[1] >= 590 && served[2] >= 28,

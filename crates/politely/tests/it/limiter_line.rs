@@ -1,5 +1,5 @@
-//! P5: waiting requests are served in order, whatever the others do. A request that leaves the
-//! queue takes nothing with it.
+//! P5: waiting requests are served in order, whatever other requests do. A request that leaves the
+//! queue takes no slot and no token with it.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(crate) fn key(name: &str) -> Key {
     Key::host(name).unwrap()
 }
 
-/// A rate, no burst, and room for many in flight.
+/// Returns a configuration with a fixed rate, no burst, and room for many requests in flight.
 pub(crate) fn steady(rate: f64) -> Config {
     let mut config = Config::fixed(rate, 1.0);
     config.limits.in_flight = 1_000;
@@ -56,8 +56,8 @@ async fn a_thousand_are_served_in_the_order_they_came() {
     let served = served.lock().unwrap().clone();
     assert!(served.iter().map(|(i, _)| *i).eq(0..1_000));
     for (i, at) in &served {
-        // Timers of a millisecond's grain: a start may be late by one, never early by more than the
-        // slack.
+        // Timers have a resolution of a millisecond. A start may be a millisecond late, and it may
+        // be early by the timer slack.
         let due = began + Duration::from_millis(100) * u32::try_from(*i).unwrap();
         assert!(*at + Duration::from_millis(2) >= due && *at <= due + Duration::from_millis(3));
     }
@@ -77,7 +77,7 @@ async fn asking_at_once_overtakes_nobody() {
         async move { limiter.acquire(&host).await.unwrap().report(&ok()) }
     });
     settle().await;
-    // The clock has come to the next departure, and the waiter's timer has not fired yet.
+    // It is time for the next departure, and the waiter's timer has not fired yet.
     tokio::time::advance(Duration::from_secs(1)).await;
     if let Err(refusal) = limiter.try_acquire(&host) {
         assert!(matches!(
@@ -107,7 +107,7 @@ async fn whoever_gives_up_takes_nothing_along() {
             if sent {
                 permit.sent();
             }
-            // May be given up here too, with the permit in hand.
+            // The task may be aborted here too, while it holds the permit.
             tokio::time::timeout(Duration::from_secs_f64(busy), std::future::pending::<()>())
                 .await
                 .unwrap_err();
@@ -115,7 +115,8 @@ async fn whoever_gives_up_takes_nothing_along() {
         }));
         settle().await;
     }
-    // Some at the head, some in the middle, some served already.
+    // This aborts tasks at the head of the queue, tasks in the middle, and tasks that were served
+    // already.
     for _ in 0..200 {
         let which = rng.next_u64() as usize % tasks.len();
         let front = tasks.iter().position(|task| !task.is_finished());

@@ -1,4 +1,5 @@
-//! Tests with many threads and the machine's clock, of properties that hold for every timing.
+//! Tests with many threads and the machine's clock. They assert properties that hold for every
+//! timing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -50,7 +51,7 @@ async fn no_wake_is_lost_and_no_slot_leaks() {
             }
         });
     }
-    // After a lost wake, the rest would wait for ever.
+    // If a wake-up were lost, the remaining tasks would wait for ever.
     let all = tokio::time::timeout(Duration::from_mins(2), tasks.join_all());
     all.await.expect("nobody waits for good");
     let stats = limiter.stats();

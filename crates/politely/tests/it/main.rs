@@ -1,4 +1,4 @@
-//! One binary for all integration tests.
+//! The integration tests of this crate, built as a single binary.
 #![allow(
     clippy::duplicate_mod,
     reason = "examples are modules here, and each brings the server along"

@@ -12,7 +12,7 @@ fn limiter() -> Limiter {
     builder.build().unwrap()
 }
 
-/// (in flight, granted, reported, cancelled, expired)
+/// Returns the counts (in flight, granted, reported, cancelled, expired).
 fn books(limiter: &Limiter, key: &Key) -> (u32, u64, u64, u64, u64) {
     let known = limiter.explain(key).unwrap();
     let tally = known.tally;
@@ -101,7 +101,7 @@ async fn a_body_holds_all_its_keys() {
     }
 }
 
-/// Regression: only permits taken from the iterator were returned, and a sent permit's parts
+/// Regression: only permits taken from the iterator were returned, and the parts of a sent permit
 /// counted as unsent.
 #[tokio::test(start_paused = true)]
 async fn a_run_that_is_split_and_dropped_returns_whole() {
@@ -126,7 +126,7 @@ async fn a_run_that_is_split_and_dropped_returns_whole() {
     drop(last);
 }
 
-/// Regression: two of the three stayed in flight until their leases ended.
+/// Regression: two of the three stayed in flight until their leases expired.
 #[tokio::test(start_paused = true)]
 async fn a_run_that_is_reported_whole_is_the_first() {
     let (limiter, key) = (limiter(), Key::host("a.example").unwrap());
@@ -139,7 +139,7 @@ async fn a_run_that_is_reported_whole_is_the_first() {
     assert_eq!(books(&limiter, &key), (0, 3, 1, 2, 0));
 }
 
-/// Regression: a request that outlived its lease was no longer counted in flight, and the next one
+/// Regression: a request that outlived its lease no longer counted as in flight, and the next one
 /// was sent beside it.
 #[tokio::test(start_paused = true)]
 async fn a_request_keeps_its_slot_as_long_as_it_takes() {

@@ -25,7 +25,8 @@ async fn every_hop_is_paced_under_its_own_key() {
     assert!(hops[1].at - hops[0].at >= Duration::from_millis(45));
 }
 
-/// Redirects to itself so many times, and is there then; its URL.
+/// Starts a server that redirects to the same URL `times` times and then serves the page. Returns
+/// the URL.
 async fn redirects_to_itself(times: usize) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let here = format!("http://{}/", listener.local_addr().unwrap());
@@ -77,8 +78,8 @@ async fn a_client_that_follows_redirects_itself_says_where_it_came() {
     assert_eq!(response.url().as_str(), server.url("/page"));
 }
 
-/// Regression: through reqwest the response kept its slot until it was dropped, and could block its
-/// own next hop.
+/// Regression: through reqwest, a redirect response kept its slot until it was dropped. That could
+/// block the request for its own target.
 #[tokio::test]
 async fn an_answer_without_a_body_holds_no_slot() {
     let (server, limiter) = (unlimited().await, limiter(500.0));
@@ -134,7 +135,8 @@ async fn methods_and_bodies_follow_rfc_9110() {
         let response = client.post(to(how)).body("x").send().await.unwrap();
         assert_eq!(response.text().await.unwrap(), format!("{becomes} {end}"));
     }
-    // A body that cannot be copied cannot be sent again, so the redirect is the answer.
+    // A body that cannot be copied cannot be sent again, so the caller receives the redirect
+    // response.
     let once = reqwest::Body::wrap(http_body_util::Full::new(bytes::Bytes::from("x")));
     let response = client.post(to("keep")).body(once).send().await.unwrap();
     assert_eq!(response.status(), 307);

@@ -1,4 +1,4 @@
-//! Real servers, started as the tests of the command line start them.
+//! Real servers, which the tests of the command line use too.
 #![expect(clippy::disallowed_methods, reason = "real servers run in real time")]
 
 #[path = "../../../cli/tests/it/servers/process.rs"]

@@ -16,7 +16,7 @@ use tower::{Layer, ServiceExt};
 
 use crate::server::{Limit, Server};
 
-/// Fast enough for a test, learning from there.
+/// Returns a limiter that starts at `rate`, which is fast enough for a test, and learns from there.
 pub(crate) fn limiter(rate: f64) -> Limiter {
     let mut config = Config::api();
     config.limits.rate_start = rate;
@@ -32,7 +32,7 @@ pub(crate) async fn unlimited() -> Server {
     Server::start(limit).await.unwrap()
 }
 
-/// The default policy, with backoffs that a test can wait for.
+/// Returns the crawler's policy with short backoffs.
 pub(crate) fn quick() -> Policy {
     let ms = Duration::from_millis;
     Policy {
@@ -43,8 +43,8 @@ pub(crate) fn quick() -> Policy {
 
 pub(crate) fn client(attempts: impl Into<Attempts>) -> ClientWithMiddleware {
     crate::server::tls_provider();
-    let builder = reqwest::Client::builder().no_proxy();
-    politely::reqwest::client_with(builder, attempts).unwrap()
+    let settings = || reqwest::Client::builder().no_proxy();
+    politely::reqwest::client_with(settings, attempts).unwrap()
 }
 
 type Hyper = Client<hyper_util::client::legacy::connect::HttpConnector, Empty<Bytes>>;
@@ -53,7 +53,7 @@ pub(crate) fn service(attempts: impl Into<Attempts>) -> PoliteService<Hyper> {
     PoliteLayer::new(attempts).layer(Client::builder(TokioExecutor::new()).build_http())
 }
 
-/// One GET through the layer, read to its end.
+/// Sends a GET request through the layer and reads the whole response.
 pub(crate) async fn get(service: &PoliteService<Hyper>, url: &str) -> Response<Bytes> {
     let request = Request::get(url).body(Empty::new()).unwrap();
     let response = service.clone().oneshot(request).await.unwrap();
@@ -61,7 +61,8 @@ pub(crate) async fn get(service: &PoliteService<Hyper>, url: &str) -> Response<B
     Response::from_parts(head, body.collect().await.unwrap().to_bytes())
 }
 
-/// The books of a server's key, which must balance: (granted, reported, cancelled, live).
+/// Returns the counts of a server's key (granted, reported, cancelled, live). Asserts that they
+/// balance.
 pub(crate) fn books(limiter: &Limiter, server: &Server) -> (u64, u64, u64, u64) {
     let key = Key::host(&server.url("/")).unwrap();
     let tally = limiter.explain(&key).unwrap().tally;

@@ -43,8 +43,8 @@ async fn an_attempt_is_a_span_and_a_hold_an_event() {
     {
         let _watching = tracing::subscriber::set_default(subscriber);
         for _ in 0..2 {
-            // A test beside this one may just have met the span for the first time, with nobody
-            // watching: tracing remembers that.
+            // A test in another thread may have reached the span first, without a subscriber.
+            // `tracing` caches that there was none.
             tracing::callsite::rebuild_interest_cache();
             assert_eq!(get(&service, &server.url("/")).await.status(), 200);
         }

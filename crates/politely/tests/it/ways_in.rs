@@ -11,8 +11,8 @@ use crate::support::{client, get, limiter, service};
 
 const PAGES: u32 = 30;
 
-/// Maximum number of refusals: the first one shows the limit, and further ones may come from
-/// requests in flight.
+/// Maximum number of refusals. The first one shows the limit, and more may come from requests in
+/// flight.
 const FEW: u64 = 3;
 
 async fn limited() -> (Target, Vec<String>, Limiter) {
@@ -31,7 +31,7 @@ async fn limited() -> (Target, Vec<String>, Limiter) {
     (target, urls, limiter(30.0))
 }
 
-/// The truth is what the server saw.
+/// Compares the limiter's counts with the requests that the server received.
 fn judge(target: Target, urls: &[String], limiter: &Limiter) {
     let key = Key::host(&urls[0]).unwrap();
     let tally = limiter.explain(&key).unwrap().tally;

@@ -168,7 +168,7 @@ fn notice(push: PushInfo) -> Result<Option<Notice>, ParsingError> {
     })
 }
 
-const RIGHTS: &str = "; docs/explanation/fleet.md lists what its user needs";
+const RIGHTS: &str = "; docs/how-to/run-a-fleet.md lists what its user needs";
 
 impl From<Trouble> for EngineError {
     fn from(why: Trouble) -> Self {

@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use politely::core::key::{Key, KeyError};
-use politely::wire::{
+use politely_api::wire::{
     ConfigBody, ConfigPatch, FleetStats, KeyDetail, KeyPage, KeyPatch, KeysQuery, Learned, Problem,
     StatsQuery,
 };

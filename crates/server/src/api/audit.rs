@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use axum::extract::State;
 use axum::http::StatusCode;
 use politely::core::key::Key;
-use politely::wire::{AuditChange, AuditPage, AuditQuery, KeyState, Problem};
+use politely_api::wire::{AuditChange, AuditPage, AuditQuery, KeyState, Problem};
 use serde::Serialize;
 
 use super::Api;

@@ -20,7 +20,7 @@ const BODY_MAX: usize = 4 << 20;
 /// The time for a body to arrive.
 const BODY_TIME: Duration = Duration::from_secs(10);
 
-/// The bytes of the scratch buffer that a thread keeps for its next answer.
+/// The most bytes of the scratch buffer that a thread keeps for its next answer.
 const SCRATCH_MAX: usize = 1 << 20;
 
 thread_local! {

@@ -6,9 +6,10 @@ use std::time::Duration;
 use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
-use politely::wire::{
-    Acquire, Acquired, Cancel, Cancelled, Error, Exchange, Exchanged, ITEMS_MAX, Item, NAME_MAX,
-    Permits, Problem, Renewed, Report, Reported, Told, ToldAnswer, WAIT_MAX_MS, Want,
+use politely_api::wire::{
+    Acquire, Acquired, Answer as ItemAnswer, Cancel, Cancelled, Error, Exchange, Exchanged,
+    ITEMS_MAX, Item, NAME_MAX, Permits, Problem, Renewed, Report, Reported, Told, ToldAnswer,
+    WAIT_MAX_MS, Want,
 };
 
 use super::Api;
@@ -48,6 +49,7 @@ pub(super) async fn acquire(
     let (outcome, granted) = api
         .acquire(&client, &call.items, call.want, call.wait_ms, Vec::new())
         .await;
+    refuse_if_capped(&outcome)?;
     let acquired = Acquired {
         retry_in_ms: retry_in_ms(&outcome),
         items: outcome.answers,
@@ -113,6 +115,9 @@ pub(super) async fn exchange(
     let (outcome, granted) = api
         .acquire(&client, &call.acquire, call.want, wait_ms, gone)
         .await;
+    if call.report.is_empty() {
+        refuse_if_capped(&outcome)?;
+    }
     let exchanged = Exchanged {
         report,
         retry_in_ms: retry_in_ms(&outcome),
@@ -203,6 +208,16 @@ impl Api {
             })
             .collect();
         (answers, aftermath)
+    }
+}
+
+/// Returns an error if no item has another answer than that the client has too many keys.
+fn refuse_if_capped(outcome: &Outcome) -> Result<(), Wrong> {
+    match outcome.answers.first() {
+        Some(ItemAnswer::Refused { reason, .. }) if outcome.capped == outcome.answers.len() => {
+            Err(Wrong::capped(reason))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use politely::wire::Problem;
+use politely_api::wire::Problem;
 
 use super::Api;
 use super::problem::Wrong;
@@ -35,10 +35,14 @@ pub(super) async fn ready(State(api): State<Api>) -> Result<&'static str, Wrong>
     (status = 200, body = String, content_type = "text/plain; version=0.0.4"),
 ))]
 pub(super) async fn metrics(State(api): State<Api>) -> Response {
-    match crate::watch::scrape(&api.coordinator) {
-        Some(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
-        None => {
-            Wrong::new(StatusCode::INTERNAL_SERVER_ERROR, "nothing is recorded").into_response()
-        }
+    let coordinator = api.coordinator.clone();
+    let scrape = move || crate::watch::scrape(&coordinator, api.commit);
+    match tokio::task::spawn_blocking(scrape).await {
+        Ok(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
+        Err(_) => Wrong::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "cannot scrape: a task ended",
+        )
+        .into_response(),
     }
 }

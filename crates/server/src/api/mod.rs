@@ -27,7 +27,7 @@ use std::sync::Arc;
 use axum::body::Bytes;
 use axum::http::header;
 use axum::routing::get;
-use politely::wire::{KeyState, SortBy};
+use politely_api::wire::{KeyState, SortBy};
 use serde_json::Value;
 use tokio::sync::watch;
 use utoipa::OpenApi;
@@ -51,6 +51,8 @@ struct Api {
     replaced: watch::Receiver<u64>,
     waiting: Waiting,
     audit: Arc<Audit>,
+    /// The commit of the program.
+    commit: &'static str,
 }
 
 #[derive(OpenApi)]
@@ -97,7 +99,12 @@ fn describe(description: &utoipa::openapi::OpenApi) -> Vec<u8> {
 
 /// Returns all routes of a coordinator. Each route has its whole path, because a nested router
 /// would rebuild the path of every call.
-pub(crate) fn routes(coordinator: Coordinator, access: Access, waiting_max: usize) -> Gate {
+pub(crate) fn routes(
+    coordinator: Coordinator,
+    access: Access,
+    waiting_max: usize,
+    commit: &'static str,
+) -> Gate {
     let replaced = watch::Sender::new(0);
     let waiting = Waiting::new(waiting_max);
     let (router, description) = OpenApiRouter::with_openapi(Description::openapi())
@@ -130,6 +137,7 @@ pub(crate) fn routes(coordinator: Coordinator, access: Access, waiting_max: usiz
             coordinator,
             replaced: replaced.subscribe(),
             waiting: waiting.clone(),
+            commit,
         });
     Gate::new(router, access, replaced, waiting)
 }

@@ -67,6 +67,7 @@ impl Coordinator {
             until: now + left.unwrap_or_default(),
             interval: Duration::ZERO,
             slots: 1,
+            resource: None,
         };
         if self.0.permits.put_adopted(name.number, out) && left.is_some() {
             worker.granted(1);

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::Coordinator;
 
-/// The reason why nothing can be kept until a restart, if there is one.
+/// The reason why no change is stored until a restart, if there is one.
 #[derive(Default)]
 pub(super) struct Health {
     died: Mutex<Option<String>>,

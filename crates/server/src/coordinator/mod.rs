@@ -4,8 +4,10 @@ mod acquire;
 mod adopt;
 mod answers;
 mod config_cell;
+mod config_changes;
 mod health;
 mod keep;
+mod key_owners;
 mod names;
 mod operate;
 mod permits;
@@ -37,7 +39,6 @@ use politely::core::key::{Key, KeyKind};
 use politely::core::retry::{BudgetRule, Policy};
 use politely::core::signal::Classifier;
 use politely::shared::Away;
-use politely::wire::ConfigPatch;
 use politely::{Budgets, Clock, Limiter};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -45,7 +46,9 @@ use tokio::task::JoinSet;
 use crate::store::{Kept, Store};
 use crate::watch::Watch;
 use config_cell::ConfigCell;
+use config_changes::Changes;
 use health::Health;
+use key_owners::KeyOwners;
 use permits::Permits;
 use signer::Signer;
 use wishes::Wishes;
@@ -116,6 +119,7 @@ pub(crate) struct Inner {
     expired: AtomicU64,
     closing: watch::Sender<bool>,
     wishes: Wishes,
+    owners: KeyOwners,
     /// Items that wait in queues, over all calls.
     waiting: AtomicUsize,
     /// The number of requested items.
@@ -134,7 +138,7 @@ struct Operated {
     /// The configuration at the start.
     began: Config,
     settings: Settings,
-    patch: ConfigPatch,
+    changes: Changes,
     version: u64,
 }
 
@@ -151,7 +155,7 @@ impl Coordinator {
     /// # Errors
     /// A setting is invalid.
     pub fn new(settings: Settings) -> Result<Self, StartError> {
-        // Without a store, starts are not counted. The second of the start takes the place of the
+        // Without a store, starts are not counted. The time of the start, in seconds, replaces the
         // count, so that permit names differ between runs.
         let boot = settings.clock.now().as_micros() / 1_000_000 % (1 << 23);
         let limiter = limiter(&settings).build()?;
@@ -206,6 +210,7 @@ impl Coordinator {
             expired: AtomicU64::new(0),
             closing: watch::Sender::new(false),
             wishes: Wishes::default(),
+            owners: KeyOwners::new(usize::MAX),
             waiting: AtomicUsize::new(0),
             asked: AtomicU64::new(0),
             at_once: AtomicU64::new(0),
@@ -216,7 +221,7 @@ impl Coordinator {
             operated: Mutex::new(Operated {
                 began: settings.config.clone(),
                 settings,
-                patch: ConfigPatch::default(),
+                changes: Changes::default(),
                 version: 1,
             }),
             limiter,
@@ -277,6 +282,16 @@ impl Coordinator {
     /// Returns the state folder, if there is one.
     pub(crate) fn folder(&self) -> Option<&Path> {
         self.0.store.as_ref().map(Store::folder)
+    }
+
+    /// Sets the most keys that one client may create.
+    pub(crate) fn set_client_keys(&self, most: usize) {
+        self.0.owners.set_most(most);
+    }
+
+    /// Returns the number of items that were refused because their client has too many keys.
+    pub(crate) fn refused_keys(&self) -> u64 {
+        self.0.owners.refused()
     }
 
     /// Returns the number of items that wait in queues now.

@@ -10,7 +10,7 @@ use politely::core::signal::{
     BODY_SCANNED, COUNT_MAX, Failure, Outcome, Quota, Report, Resource, SPAN_MAX, Signal, WAIT_MAX,
 };
 use politely::wall_clock;
-use politely::wire::{self, Meaning, Next, Told, ToldAnswer};
+use politely_api::wire::{self, Meaning, Next, Told, ToldAnswer};
 
 use super::answers::Answered;
 use super::keep::Aftermath;
@@ -86,7 +86,8 @@ impl Coordinator {
             aftermath.gone.push(number.0);
             return Ok(answer);
         }
-        let report = self.classify(told)?;
+        let mut report = self.classify(told)?;
+        report.resource = report.resource.or(out.resource);
         let attempt = attempt(told)?;
         let Some(permit) = out.permit.take() else {
             drop(shard);
@@ -105,6 +106,7 @@ impl Coordinator {
             rate: directions.rate,
             hold_until: directions.hold_until,
             url_fault: directions.url_fault,
+            target_after: report.target_after.unwrap_or_default(),
         };
         let answer = answered.clone().answer(told, now, directions.late);
         if let (Some(body), Some(Entry::Out(out))) = (body, shard.get(number)) {
@@ -244,6 +246,7 @@ impl Answered {
             rate: finite(self.rate),
             hold_ms: ms_up(self.hold_until.since(now)),
             url_fault: self.url_fault,
+            target_after_ms: ms_up(self.target_after),
             durable: None,
             error: None,
         }

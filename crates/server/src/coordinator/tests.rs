@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use politely::core::config::Config;
 use politely::core::key::Key;
-use politely::wire::{Answer, Grant, Item, KeyPatch, Next, Told, ToldAnswer, Want};
 use politely::{Clock, Explanation};
+use politely_api::wire::{Answer, Grant, Item, KeyPatch, Next, Told, ToldAnswer, Want};
 
 use super::{Aftermath, Coordinator, Settings};
 use crate::watch::Worker;
 
 mod adoption;
+mod bad_pages;
 mod crawl_delay;
 mod durable;
 mod given_up;
@@ -331,7 +332,7 @@ async fn the_slot_of_a_body_that_is_coming_stays_taken() {
         .granted();
 }
 
-/// P11: one refused URL does not slow its neighbours, and the answer says so.
+/// P11: one refused URL does not slow the others, and the answer reports a fault of the URL.
 #[tokio::test(start_paused = true)]
 async fn a_url_that_alone_is_refused_waits_alone() {
     let coordinator = coordinator(Config::fixed(10.0, 1.0));

@@ -7,8 +7,9 @@ use politely::core::Timestamp;
 use politely::core::gate::HoldReason;
 use politely::core::host::CRAWL_DELAY_MAX;
 use politely::core::key::Key;
-use politely::wire::{self, Item};
+use politely::core::signal::Resource;
 use politely::{Ask, CrawlDelay, Reason, Refusal, Turn};
+use politely_api::wire::{self, Item};
 use smallvec::SmallVec;
 use url::Url;
 
@@ -29,6 +30,8 @@ pub(super) struct Wanted<'a> {
     pub(super) item: u32,
     pub(super) keys: SmallVec<[Key; 1]>,
     pub(super) ask: Ask,
+    /// The URL that the item names.
+    pub(super) resource: Option<Resource>,
     /// Its arrival, which is its place in the queue. `None` if it is assigned when the item starts
     /// to wait.
     pub(super) turn: Option<Turn>,
@@ -36,10 +39,8 @@ pub(super) struct Wanted<'a> {
     pub(super) claim: Option<Claim<'a>>,
     /// The latest start, from now.
     pub(super) patience: Duration,
-    /// The Crawl-delay that the worker read. It applies to the key once the item is granted.
-    pub(super) crawl_delay: Option<CrawlDelay>,
-    /// The end of the item's own Crawl-delay after the key's last request. The key does not know
-    /// this delay yet.
+    /// The end of the item's own Crawl-delay after the key's last request. Until then the item is
+    /// not in the key's queue, because others do not have to keep a delay that no grant brought.
     pub(super) rests_until: Timestamp,
 }
 
@@ -75,6 +76,12 @@ impl Coordinator {
         )?;
         check(asked.priority <= 9, "priority", "must be from 0 to 9")?;
         let crawl_delay = crawl_delay(asked)?;
+        let now = self.now();
+        let owned = self
+            .0
+            .owners
+            .take(worker.name(), &keys, &self.0.limiter, now);
+        owned.map_err(|too_many| Quick::TooManyKeys(too_many.most))?;
         let patience = asked
             .max_wait_ms
             .map_or(wait, |ms| Duration::from_millis(u64::from(ms)));
@@ -122,12 +129,13 @@ impl Coordinator {
                 horizon: ahead,
                 cost: asked.cost,
                 bytes: asked.bytes,
+                crawl_delay,
                 ..Ask::default()
             },
+            resource: asked.url.as_deref().map(Resource::of),
             turn,
             claim,
             patience,
-            crawl_delay,
             rests_until,
         })
     }
@@ -194,6 +202,8 @@ pub(super) enum Quick {
     Granted(Number),
     AskedTwice,
     Cancelled,
+    /// The client would have more keys than this.
+    TooManyKeys(usize),
 }
 
 /// Hashes what an id stands for: the item's keys, cost, bytes and slots. The result is never 0.

@@ -37,7 +37,7 @@ pub struct Granted<'a> {
     /// The hash of client and request id, which identifies a repeated request. 0 if the caller gave
     /// no id.
     pub wish: u64,
-    /// The client that it was granted to.
+    /// The client to which the permit was granted.
     #[serde(borrow)]
     pub client: Cow<'a, str>,
 }

@@ -132,7 +132,7 @@ fn an_unusable_folder_is_told_in_one_line() {
     error(&file);
     error(&file.join("below"));
     if cfg!(target_os = "linux") {
-        // Not even root can create files there.
+        // Even root cannot create files there.
         error(Path::new("/proc/politely"));
     }
     let other = tempdir().unwrap();

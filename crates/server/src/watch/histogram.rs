@@ -42,7 +42,11 @@ type Series = (String, String);
 
 /// All histograms of the process.
 #[derive(Clone, Default)]
-pub(super) struct Histograms(Arc<Mutex<BTreeMap<Series, Arc<Buckets>>>>);
+pub(super) struct Histograms {
+    series: Arc<Mutex<BTreeMap<Series, Arc<Buckets>>>>,
+    /// The text for each name.
+    help: Arc<Mutex<BTreeMap<String, String>>>,
+}
 
 impl Histograms {
     fn get(&self, key: &Key) -> Arc<Buckets> {
@@ -51,16 +55,24 @@ impl Histograms {
             .map(|label| format!("{}={:?}", label.key(), label.value()))
             .collect();
         let name = (key.name().to_owned(), labels.join(","));
-        Arc::clone(self.0.lock().entry(name).or_default())
+        Arc::clone(self.series.lock().entry(name).or_default())
+    }
+
+    /// Creates the histogram `name` without labels, so that it is rendered before the first sample.
+    pub(super) fn declare(&self, name: &'static str) {
+        let _ = self.get(&Key::from_static_name(name));
     }
 
     /// Appends the histograms in Prometheus' text format.
     pub(super) fn render(&self, text: &mut String) {
-        let all = self.0.lock();
+        let (all, help) = (self.series.lock(), self.help.lock());
         let mut last = "";
         for ((name, labels), buckets) in &*all {
             if name != last {
                 // Writing to a `String` cannot fail.
+                if let Some(help) = help.get(name) {
+                    let _ = writeln!(text, "# HELP {name} {help}");
+                }
                 let _ = writeln!(text, "# TYPE {name} histogram");
                 last = name;
             }
@@ -100,7 +112,13 @@ impl Recorder for Split {
         self.exporter.describe_gauge(key, unit, text);
     }
 
-    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, key: KeyName, _: Option<Unit>, text: SharedString) {
+        let help = text.replace('\\', "\\\\").replace('\n', "\\n");
+        self.histograms
+            .help
+            .lock()
+            .insert(key.as_str().to_owned(), help);
+    }
 
     fn register_counter(&self, key: &Key, metadata: &Metadata<'_>) -> Counter {
         self.exporter.register_counter(key, metadata)
@@ -139,7 +157,7 @@ mod tests {
             }
         });
         // The samples occupy one histogram of a fixed size.
-        assert_eq!(histograms.0.lock().len(), 1);
+        assert_eq!(histograms.series.lock().len(), 1);
         assert!(size_of::<Buckets>() <= 8 * (BOUNDS.len() + 2));
         assert_eq!(split.exporter.handle().render(), "");
         let mut text = String::new();
@@ -163,11 +181,16 @@ mod tests {
     fn labels_stand_before_the_bound_and_the_kind_is_named_once() {
         let split = split();
         ::metrics::with_local_recorder(&split, || {
+            ::metrics::describe_histogram!("took", "time of\na call");
             ::metrics::histogram!("took", "call" => "a\"b").record(f64::INFINITY);
             ::metrics::histogram!("took", "call" => "c").record(0.001);
         });
         let mut text = String::new();
         split.histograms.render(&mut text);
+        assert!(
+            text.starts_with("# HELP took time of\\na call\n# TYPE took histogram\n"),
+            "{text}"
+        );
         assert_eq!(text.matches("# TYPE took histogram").count(), 1, "{text}");
         assert!(
             text.contains("took_bucket{call=\"a\\\"b\",le=\"300\"} 0\n"),

@@ -6,6 +6,7 @@ mod histogram;
 mod metrics;
 mod outcomes;
 mod past;
+mod process;
 mod table;
 mod workers;
 
@@ -17,8 +18,8 @@ use parking_lot::Mutex;
 use politely::core::Timestamp;
 use politely::core::key::Key;
 use politely::core::signal::Report;
-use politely::wire::{Decision, Event, EventKind, KeyState, Point};
 use politely::{Directions, Limiter, Stats};
+use politely_api::wire::{Decision, Event, EventKind, KeyState, Point};
 use tokio::sync::broadcast;
 
 pub(crate) use metrics::{install, scrape};
@@ -78,7 +79,7 @@ impl Watch {
         directions: &Directions,
     ) {
         if !directions.late {
-            self.outcomes.count(report.signal);
+            self.outcomes.count(report);
         }
         if let Some((from, to)) = self.pasts.heard(now, key, report, directions) {
             let text = format!("{from:.2}/s -> {to:.2}/s");
@@ -141,6 +142,11 @@ impl Watch {
             rate: None,
             hold_ms: None,
         });
+    }
+
+    /// Returns the keys with the most grants per second in the last full step, at most `most`.
+    fn busiest(&self, now: Timestamp, most: usize) -> Vec<(Key, f64)> {
+        self.pasts.busiest(now, most)
     }
 
     pub(crate) fn events(&self) -> broadcast::Receiver<Arc<Event>> {

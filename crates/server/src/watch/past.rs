@@ -12,7 +12,9 @@ use politely::core::Timestamp;
 use politely::core::control::Latency;
 use politely::core::key::Key;
 use politely::core::signal::{Report, Signal};
-use politely::wire::{Decision, Point};
+use politely_api::wire::{Decision, Point};
+
+use super::table::largest;
 
 /// The length of a step.
 pub(crate) const STEP: Duration = Duration::from_secs(10);
@@ -140,6 +142,21 @@ impl Pasts {
         (points.collect(), decisions.collect())
     }
 
+    /// Returns the keys with the most grants per second in the last full step, at most `most`.
+    pub(crate) fn busiest(&self, now: Timestamp, most: usize) -> Vec<(Key, f64)> {
+        let mut grants = Vec::new();
+        for shard in &self.shards {
+            for (key, past) in &*shard.lock() {
+                let granted = past.granted_in_last_step(now);
+                if granted > 0 {
+                    grants.push((granted, key.clone()));
+                }
+            }
+        }
+        let per_second = |(granted, key)| (key, f64::from(granted) / STEP.as_secs_f64());
+        largest(grants, most).map(per_second).collect()
+    }
+
     fn shard(&self, key: &Key) -> MutexGuard<'_, Shard> {
         self.shards[self.hasher.hash_one(key) as usize % SHARDS].lock()
     }
@@ -193,10 +210,47 @@ impl Past {
         self.step.as_mut().expect("it has just begun, or before")
     }
 
+    /// Returns the grants of the step before the one that contains `now`.
+    fn granted_in_last_step(&self, now: Timestamp) -> u32 {
+        let steps = self.step.iter().chain(self.steps.back());
+        let last = |step: &&Step| {
+            let age = now.since(step.began);
+            age >= STEP && age < STEP * 2
+        };
+        steps.filter(last).map(|step| step.granted).sum()
+    }
+
     fn decide(&mut self, now: Timestamp, text: String) {
         if self.decisions.len() >= DECISIONS {
             self.decisions.pop_front();
         }
         self.decisions.push_back((now, text));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> Key {
+        Key::host(name).unwrap()
+    }
+
+    #[test]
+    fn the_busiest_keys_come_first_and_are_at_most_as_many_as_asked_for() {
+        let pasts = Pasts::default();
+        let at = |secs: u64| Timestamp::from_micros(secs * 1_000_000);
+        pasts.granted(at(10), &key("slow.example"), 1);
+        pasts.granted(at(11), &key("fast.example"), 20);
+        pasts.granted(at(12), &key("middle.example"), 10);
+        assert_eq!(pasts.busiest(at(19), 2), [], "the step is not full yet");
+        let busiest = pasts.busiest(at(20), 2);
+        assert_eq!(
+            busiest,
+            [(key("fast.example"), 2.0), (key("middle.example"), 1.0)]
+        );
+        pasts.granted(at(21), &key("slow.example"), 5);
+        assert_eq!(pasts.busiest(at(29), 9).len(), 3);
+        assert_eq!(pasts.busiest(at(30), 9), [(key("slow.example"), 0.5)]);
     }
 }

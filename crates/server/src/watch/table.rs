@@ -8,8 +8,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use politely::core::Timestamp;
 use politely::core::key::Key;
-use politely::wire::{KeyPage, KeyRow, KeyState, KeysQuery, SortBy};
 use politely::{Explanation, Limiter, Reason};
+use politely_api::wire::{KeyPage, KeyRow, KeyState, KeysQuery, SortBy};
 
 use crate::coordinator::{finite, ms_up};
 
@@ -31,6 +31,29 @@ pub(crate) struct Glance {
     granted: u64,
     reported: u64,
     refused: u64,
+}
+
+/// All states of keys, with their names in metrics.
+pub(super) const STATES: [(KeyState, &str); 9] = [
+    (KeyState::Ready, "ready"),
+    (KeyState::Pacing, "pacing"),
+    (KeyState::Full, "full"),
+    (KeyState::Bytes, "bytes"),
+    (KeyState::Hold, "hold"),
+    (KeyState::Parked, "parked"),
+    (KeyState::Breaker, "breaker"),
+    (KeyState::Quarantine, "quarantine"),
+    (KeyState::Away, "away"),
+];
+
+/// The numbers of the table in `/metrics`.
+pub(super) struct TableMetrics {
+    /// The number of keys in each state of [`STATES`].
+    pub(super) states: [u64; STATES.len()],
+    /// Keys with the time until their next request may start, in seconds.
+    pub(super) waits: Vec<(Key, f64)>,
+    /// Keys with their number of refusals.
+    pub(super) refused: Vec<(Key, u64)>,
 }
 
 #[derive(Default)]
@@ -159,10 +182,53 @@ impl Table {
         limited.count() as u64
     }
 
+    /// Returns the number of keys in each state of [`STATES`], the `most` keys with the longest
+    /// waits in seconds, and the `most` keys with the most refusals.
+    pub(super) fn metrics(&self, limiter: &Limiter, most: usize) -> TableMetrics {
+        let glances = self.glances(limiter);
+        let now = limiter.now();
+        let mut states = [0; STATES.len()];
+        let (mut waits, mut refused) = (Vec::new(), Vec::new());
+        for glance in &*glances {
+            if let Some(at) = STATES.iter().position(|(state, _)| *state == glance.state) {
+                states[at] += 1;
+            }
+            let wait = glance.ready.since(now);
+            if !wait.is_zero() {
+                waits.push((wait, &glance.key));
+            }
+            if glance.refused > 0 {
+                refused.push((glance.refused, &glance.key));
+            }
+        }
+        let seconds = |(wait, key): (Duration, &Key)| (key.clone(), wait.as_secs_f64());
+        TableMetrics {
+            states,
+            waits: largest(waits, most).map(seconds).collect(),
+            refused: largest(refused, most)
+                .map(|(count, key)| (key.clone(), count))
+                .collect(),
+        }
+    }
+
     /// Marks the table as outdated, so that a change is visible at once.
     pub(crate) fn stale(&self) {
         self.0.lock().at = Timestamp::ZERO;
     }
+}
+
+/// Returns the `most` largest values, the largest first.
+pub(super) fn largest<T: Ord, K: Ord>(
+    mut values: Vec<(T, K)>,
+    most: usize,
+) -> impl Iterator<Item = (T, K)> {
+    let order = |a: &(T, K), b: &(T, K)| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1));
+    if most < values.len() {
+        values.select_nth_unstable_by(most, order);
+        values.truncate(most);
+    }
+    values.sort_unstable_by(order);
+    values.into_iter()
 }
 
 /// Returns whether `name` contains `text`, which is in lower case. Only custom keys have capital

@@ -28,6 +28,7 @@ pub(crate) async fn start(coordinator: Coordinator, token: Option<Tokens>, caps:
         bind: "127.0.0.1:0".parse().unwrap(),
         token,
         certificate: None,
+        commit: "unknown",
     };
     let server = Server::bind(coordinator.clone(), options).await.unwrap();
     let server = server.caps(caps);

@@ -23,10 +23,10 @@ pub(crate) struct NodeContext {
     /// The tickets of callers that left while a grant for them was in flight.
     pub(crate) left: HashSet<Ticket, foldhash::fast::RandomState>,
     pub(crate) counts: Counts,
-    /// Until this local time, other nodes may still go on with their fallback shares, since they
-    /// may not know yet that the engine is available again.
+    /// Until this local time, other nodes may still go on with their fallback shares. They may not
+    /// know yet that the engine is available again.
     pub(crate) apart_until: Timestamp,
-    /// A replica asks for a heartbeat as soon as possible.
+    /// Whether a replica needs a heartbeat as soon as possible.
     pub(crate) needs_heartbeat: bool,
     /// The error of the last heartbeat, if it failed.
     pub(crate) last_error: Option<String>,

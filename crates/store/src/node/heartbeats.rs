@@ -1,9 +1,9 @@
 //! Heartbeats: when the engine is asked for its time, and what an answer or a silence means.
 //!
 //! A node asks every [`HEARTBEAT_EVERY`]. After [`STALE`] without an answer the engine counts as
-//! unavailable and nothing is written. A node that was suspended itself (a stopped process, a
-//! closed laptop) notices a long gap between two calls of [`Node::poll_commands`], and does not
-//! blame the engine for it.
+//! unavailable and nothing is written. A node may have been suspended itself (a stopped process, a
+//! closed laptop). It notices that by a long gap between two calls of [`Node::poll_commands`], and
+//! does not blame the engine for it.
 //!
 //! If fallback shares are allowed, a replica goes on with its share of the key while the engine is
 //! unavailable. Once the engine answers again, each node waits for [`STALE`]: by then all nodes

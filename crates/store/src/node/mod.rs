@@ -60,7 +60,7 @@ pub struct NodeOptions {
     pub config: Arc<Config>,
     /// The number of keys above which idle keys are dropped from memory.
     pub keys_max: usize,
-    /// While the engine is unavailable, every node goes on with its share of each key.
+    /// Whether every node goes on with its share of each key while the engine is unavailable.
     pub shares_when_unavailable: bool,
 }
 
@@ -93,7 +93,7 @@ pub struct Node {
     unconfirmed: Vec<(Timestamp, usize, PendingGrant)>,
     /// The answers that are ready, with their replica.
     replies: Vec<(usize, Reply)>,
-    /// A replica must be called before the wakeup that the driver knows of.
+    /// Whether a replica must be called before the wakeup that the driver knows.
     has_news: bool,
     subscriptions: Subscriptions,
     last_ticket: Ticket,

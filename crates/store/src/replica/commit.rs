@@ -43,6 +43,8 @@ pub(crate) struct PendingGrant {
     pub(crate) ticket: Ticket,
     pub(crate) waiter: Waiter,
     pub(crate) grant: Grant,
+    /// The key did not grant it at the first decision.
+    pub(crate) has_waited: bool,
     /// The local start time as known when the grant was made. Shared time may be put back until the
     /// grant is delivered.
     pub(crate) starts: Timestamp,
@@ -111,7 +113,7 @@ pub(super) struct WritePace {
     failures: u32,
     /// The local time since when the present batch is tried.
     pub(super) tried_since: Option<Timestamp>,
-    /// The present batch has met the write of another node.
+    /// Whether the present batch has met the write of another node.
     has_conflicted: bool,
 }
 

@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use politely_core::Timestamp;
-use politely_core::config::Config;
+use politely_core::config::{Cohorts, Config};
 use politely_core::gate::{LeaseId, Rate};
 use politely_core::host::{Ask, Decision, HORIZON, Host};
 
@@ -45,6 +45,8 @@ impl FallbackShare {
         }
         let mut config = Config::clone(&context.config);
         let rate = explained.rate / all as f64;
+        config.limits = *host.limits(&context.config);
+        config.cohorts = Cohorts::default();
         config.limits.rate_max = rate;
         config.limits.rate_start = config.limits.rate_start.min(rate);
         config.limits.burst = 1.0;
@@ -112,11 +114,15 @@ impl Replica {
                         ticket,
                         waiter,
                         grant,
+                        has_waited: self.queue.has_waited(ticket),
                         starts: context.clock.local(grant.start),
                         unconfirmed_since: None,
                     }));
                 }
-                Decision::Wait(wait) => return context.clock.local(wait.at),
+                Decision::Wait(wait) => {
+                    self.queue.note_wait();
+                    return context.clock.local(wait.at);
+                }
             }
         }
         Timestamp::NEVER

@@ -48,7 +48,7 @@ impl Known {
         context.clock.now(local).max(self.time)
     }
 
-    /// Returns whether the engine holds less than it did: `found` lacks our last write, or some
+    /// Returns whether the engine has lost writes: `found` lacks this node's last write, or some
     /// commits.
     pub(super) fn is_lost_in(&self, found: &Record, me: NodeId) -> bool {
         let lacks_ours = match found.head.last_write(me) {

@@ -168,8 +168,8 @@ impl Replica {
         }
         if version.is_none() {
             self.known.record.head.replace_lost(&lost);
-            // A join takes the slower of two laws. Joined with a new law, this one would be
-            // forgotten.
+            // A join takes the slower of two laws. In a join with a new law, the learned law would
+            // be lost.
             self.known.record.host.clone_from(&before);
         }
         let join = Event::Join(Box::new(before));

@@ -87,13 +87,13 @@ pub(crate) struct Replica {
     pace: WritePace,
     /// The state from before this process was restarted, for an engine that does not hold the key.
     pub(crate) remembered: Option<Box<Host>>,
-    /// The state has learned something since it was last saved.
+    /// Whether the state has learned something since it was last saved.
     pub(crate) has_learned: bool,
-    /// Notices of the cell are subscribed to.
+    /// Whether the node is subscribed to notices of the cell.
     pub(crate) is_subscribed: bool,
 }
 
-/// What a replica does with its cell.
+/// The state of a replica's work on its cell.
 enum Phase {
     /// No write is in flight, and one may start.
     Idle,
@@ -142,7 +142,7 @@ impl ReadState {
     }
 }
 
-/// What happens at [`Timer::Attempt`].
+/// The step that a replica takes at [`Timer::Attempt`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attempt {
     /// The queue is served.

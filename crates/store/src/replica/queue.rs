@@ -13,7 +13,7 @@ use crate::node::{NodeContext, Ticket};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiter {
     pub(crate) ask: Ask,
-    /// The caller wants an answer as soon as one is known, be it a refusal.
+    /// Whether the caller wants the first answer that is known, even if it is a refusal.
     pub(crate) once: bool,
 }
 
@@ -21,11 +21,15 @@ pub(crate) struct Waiter {
 #[derive(Default)]
 pub(super) struct WaitQueue {
     waiters: BTreeMap<(Arrival, Ticket), Waiter>,
-    /// A caller wants an answer, and the known state is too old to give one.
+    /// The highest ticket so far.
+    last: Ticket,
+    /// The callers with this ticket or a lower one were in the queue when the key had to wait.
+    waited: Ticket,
+    /// Whether a caller wants an answer and the known state is too old to give one.
     pub(super) needs_read: bool,
     /// The local time since when the nodes before this one in line could have been served.
     pub(super) open_since: Option<Timestamp>,
-    /// Another node has written since this node was last served.
+    /// Whether another node has written since this node was last served.
     pub(super) is_contended: bool,
 }
 
@@ -41,6 +45,7 @@ impl WaitQueue {
     /// Adds a caller. Returns whether it is the first.
     pub(super) fn insert(&mut self, arrival: Arrival, ticket: Ticket, waiter: Waiter) -> bool {
         self.waiters.insert((arrival, ticket), waiter);
+        self.last = self.last.max(ticket);
         let first = self.waiters.first_key_value();
         first.is_some_and(|((_, first), _)| *first == ticket)
     }
@@ -63,6 +68,16 @@ impl WaitQueue {
     pub(super) fn first(&self) -> Option<((Arrival, Ticket), Waiter)> {
         let first = self.waiters.first_key_value();
         first.map(|(place, waiter)| (*place, *waiter))
+    }
+
+    /// Notes that the key grants nothing to the callers in the queue now.
+    pub(super) fn note_wait(&mut self) {
+        self.waited = self.last;
+    }
+
+    /// Returns whether the caller was in the queue when the key had to wait.
+    pub(super) const fn has_waited(&self, ticket: Ticket) -> bool {
+        ticket <= self.waited
     }
 
     pub(super) fn pop_first(&mut self) {

@@ -92,8 +92,8 @@ impl Replica {
 
     /// Returns whether a heartbeat is needed before the next write.
     ///
-    /// Either another node knows a later epoch, or the engine has lost something that our epoch
-    /// does not tell of yet.
+    /// Either another node knows a later epoch, or the engine has lost something that this node's
+    /// epoch does not show yet.
     fn is_clock_in_doubt(&self, context: &NodeContext) -> bool {
         let doubted_at = if self.known.record.head.epoch > context.clock.number() {
             self.known.heard_at
@@ -184,7 +184,8 @@ impl Replica {
     fn write_nothing(&mut self, record: Record, moment: Moment) -> Action {
         self.pace.tried_since = None;
         if self.pending.is_empty() {
-            // The gates have counted tokens and leases up to now. That goes with the next write.
+            // The gates have counted tokens and leases up to now. The next write contains these
+            // counts.
             self.known.record = record;
             self.pending.clear_applied();
             self.known.time = moment.now;
@@ -229,8 +230,9 @@ impl Replica {
 
 /// Begins a cell that the engine does not hold.
 ///
-/// After a loss it may be a forgotten one, whose last permits have yet to start. `is_lost` tells
-/// that this one is, even if the epoch does not tell yet.
+/// After a loss, the engine may have forgotten the cell, and the last permits of that cell may have
+/// yet to start. `is_lost` is true if this cell was forgotten, even if the epoch does not show it
+/// yet.
 fn begin_cell(record: &mut Record, context: &NodeContext, now: Timestamp, is_lost: bool) {
     let lost_at = if is_lost { now } else { context.clock.began() };
     record.born = now;

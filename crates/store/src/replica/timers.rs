@@ -22,7 +22,7 @@ pub(super) struct TimerTable {
 }
 
 impl TimerTable {
-    /// The table of a new replica: it may be called at once, and has nothing to write.
+    /// Returns the table of a new replica, which may be called at once and has nothing to write.
     pub(super) const fn new() -> Self {
         let mut at = [Timestamp::ZERO; 4];
         at[Timer::Flush as usize] = Timestamp::NEVER;

@@ -1,8 +1,8 @@
 //! The clock that all nodes of one engine agree on, and whether the engine has lost writes.
 //!
-//! One cell holds the *epoch*: a number that grows whenever writes may have been lost (the engine
-//! was restarted, another server took over, or the cell itself is gone), and the offset of shared
-//! time from the engine's clock. The offset absorbs what happens to the engine:
+//! One cell holds the *epoch*: a number, and the offset of shared time from the engine's clock. The
+//! number grows whenever writes may have been lost: the engine was restarted, another server took
+//! over, or the cell itself is gone. The offset absorbs what happens to the engine:
 //!
 //! - While the engine stalls, shared time stands still for all nodes. No lease expires and no token
 //!   is added meanwhile.
@@ -84,7 +84,7 @@ pub(crate) struct SharedClock {
     last: Option<Reading>,
     /// The local time since when the epoch lists this node.
     listed_since: Option<Timestamp>,
-    /// The last heartbeat confirmed the known epoch.
+    /// Whether the last heartbeat confirmed the known epoch.
     is_settled: bool,
     writes: u64,
     /// The number of times that shared time was corrected.
@@ -107,9 +107,10 @@ struct Reading {
 pub(crate) struct Observation {
     /// A write of the epoch's cell. The next heartbeat shows whether it succeeded.
     pub(crate) write: Option<Write>,
-    /// The engine has lost writes, so all known records must be compared with the engine's.
+    /// Whether the engine has lost writes. All known records must then be compared with the
+    /// engine's.
     pub(crate) new_epoch: bool,
-    /// The next heartbeat must be sent at once, to confirm the write.
+    /// Whether the next heartbeat must be sent at once, to confirm the write.
     pub(crate) again: bool,
 }
 
@@ -289,8 +290,8 @@ impl SharedClock {
         })
     }
 
-    /// Returns whether this node has not seen the engine for so long that its clock may have done
-    /// anything.
+    /// Returns whether this node has not seen the engine for [`STALL`] or longer. The engine's
+    /// clock may then have been set to anything.
     fn was_away(&self, reading: &Reading) -> bool {
         self.last
             .is_none_or(|last| reading.sent.since(last.came) >= STALL)
@@ -359,8 +360,8 @@ impl SharedClock {
         } else {
             let left = step.saturating_add(absorbed);
             let hidden = self.last.map_or(0, |last| hidden(&last, reading));
-            // A node that had to put time back raised the number. Time stays put back, since
-            // permits granted afterwards follow it.
+            // If another node put time back, it raised the number. Time then stays put back,
+            // because permits that were granted afterwards follow it.
             let was_put_back = left < 0 && next.number > number(self.known.as_ref());
             let is_unseen =
                 absorbed == 0 || (left.abs() > as_micros(STEP) + hidden && !was_put_back);
@@ -368,7 +369,7 @@ impl SharedClock {
         };
         let Some(error) = error else { return };
         next.ahead = next.ahead.saturating_sub(error);
-        // Shared time is now another than a node thinks that does not know of this correction.
+        // A node that does not know of this correction now has a wrong shared time.
         if (was_away || absorbed != 0) && !is_new {
             next.number = above(next.number, reading.time);
         }

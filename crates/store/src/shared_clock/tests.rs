@@ -118,7 +118,7 @@ fn a_clock_that_is_set_far_during_a_stall_makes_it_no_longer() {
     near(shared(&a, 74 * SECOND), began + 10 * SECOND);
 }
 
-/// Only the replica has stood still since it was cut off; we have seen the other one a moment
+/// A replica that was cut off returns with an old epoch. The node has seen the newer one a moment
 /// before.
 #[test]
 fn a_replica_that_was_behind_does_not_set_time_back() {

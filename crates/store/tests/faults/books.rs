@@ -1,4 +1,4 @@
-//! What the checks need to know of a schedule.
+//! The record of a schedule from which the checks decide.
 
 use super::dice::Micros;
 

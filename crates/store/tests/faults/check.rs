@@ -35,9 +35,8 @@ impl Books {
         of.copied().collect()
     }
 
-    /// P1. The starts in shared time are those of a token bucket. A window W holds at most
-    /// burst + rate x (W + 2 ms). [`politely_core::gate::Pace`] keeps the 2 ms beyond the burst
-    /// for timers.
+    /// P1. The starts in shared time are those of a token bucket. A window W holds at most burst +
+    /// rate x (W + 2 ms). [`politely_core::gate::Pace`] keeps the 2 ms beyond the burst for timers.
     ///
     /// A request may be sent before its start by the drift of its clock over 5 s: 2 s of readings,
     /// 1 s until they are stale, and a horizon of 2 s. It may be sent after its start by `late`,
@@ -117,7 +116,7 @@ impl Books {
     }
 
     /// P2. A lease that the engine forgot does not count until its holder writes it again. If all
-    /// holders are alive and heard, they do so before a new cell grants a permit.
+    /// holders are alive and connected, they do so before a new cell grants a permit.
     fn in_flight(&self, plan: &Plan, key: usize) -> Option<String> {
         let cap = i64::from(plan.config.limits.in_flight);
         let all_there = self.gone.is_empty() && plan.wire.loses_nothing();
@@ -211,11 +210,12 @@ impl Books {
         ))
     }
 
-    /// P3. Every delivered permit is in the cell with what became of it, and all others are
+    /// P3. The cell holds the outcome of every delivered permit, and all other permits are
     /// cancelled.
     ///
-    /// This holds if no process was killed or cut off, nothing was forgotten, no request was
-    /// carried out long after its time-out, and no commit was in doubt for as long as a lease.
+    /// This holds under four conditions: no process was killed or cut off; nothing was forgotten;
+    /// no call was carried out long after its time-out; no commit was in doubt for as long as a
+    /// lease.
     fn balance(&self, plan: &Plan, tallies: &[Option<Tally>]) -> Option<String> {
         let mut all = Tally::default();
         for tally in tallies.iter().flatten() {

@@ -16,7 +16,7 @@ pub(super) const EPOCH: u64 = 1_795_000_000_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Health {
     Up,
-    /// It takes requests and answers none.
+    /// The engine takes calls and answers none.
     Stalled,
     Down,
 }

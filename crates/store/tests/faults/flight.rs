@@ -237,7 +237,7 @@ impl World {
                 self.tell(who, part.key, Event::Renew(part.lease));
             }
         }
-        // It checks often enough to learn that the lease is gone.
+        // The worker checks several times per lease, so it learns in time that the lease is gone.
         let next = (local + lasts / 8).min(local + left);
         let at = self.seats[who].when(next);
         self.to(who, at, Own::Looks(id));

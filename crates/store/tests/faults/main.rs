@@ -45,7 +45,8 @@ use world::World;
 /// The number of schedules in one run, unless `FAULT_SCHEDULES` is set. A tenth as many run from
 /// [`WIDER`] and from [`OPERATED`] on.
 const SCHEDULES: u64 = 10_000;
-/// The seeds that broke a promise once. `git log -S` of the number tells how.
+/// The seeds that broke a promise once. The commit that added a seed (`git log -S`) describes the
+/// defect.
 const ONCE_WRONG: [u64; 34] = [
     100_051, 100_684, 101_595, 113_692, 113_837, 115_435, 117_184, 124_081, 124_610, 127_785,
     132_843, 137_182, 139_036, 144_291, 145_870, 148_767, 150_867, 156_895, 157_111, 411_630,

@@ -1,4 +1,4 @@
-//! What a seed stands for: the nodes, their work, and the faults.
+//! The schedule that a seed stands for: the nodes, their work, and the faults.
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use politely_core::config::Config;
 
 use super::dice::{Dice, MS, Micros, SECOND};
 
-/// From this seed on, a schedule may have a zombie master or fallback shares. Earlier seeds stay
-/// the schedules that they were, for those that failed once.
+/// From this seed on, a schedule may have a zombie master or fallback shares. Earlier seeds give
+/// the same schedules as before, because some of them have found defects.
 pub(super) const WIDER: u64 = 1_000_000;
 
 /// From this seed on, operators hold keys and wait for the engine. Processes are killed between a
 /// write and its answer, and their background tasks end.
 pub(super) const OPERATED: u64 = 5_000_000;
 
-/// What a restarted engine remembers.
+/// The writes that an engine still has after a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Memory {
     Nothing,
@@ -33,7 +33,7 @@ pub(super) struct Lives {
 /// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// The engine stalls for this long and then carries out what it was asked.
+    /// The engine stalls for this long, and then carries out the calls that came meanwhile.
     Stall(Micros),
     /// The engine is killed and starts again after this long.
     Restart(Memory, Micros),
@@ -97,9 +97,9 @@ pub(super) struct Wire {
     pub(super) delayed: f64,
     /// The chance that a connection breaks after the first few writes of a call.
     pub(super) broken: f64,
-    /// Messages of one connection stay in order.
+    /// Whether messages of one connection stay in order.
     pub(super) ordered: bool,
-    /// The messages of a process that is cut off arrive later.
+    /// Whether the messages of a process that is cut off arrive later.
     pub(super) cut_keeps: bool,
     pub(super) lost_notice: f64,
 }
@@ -136,7 +136,7 @@ pub(super) struct Work {
     pub(super) refused: f64,
     pub(super) retry_after: f64,
     pub(super) timeout: f64,
-    /// Workers go on when their process is killed.
+    /// Whether workers go on when their process is killed.
     pub(super) outlive: bool,
 }
 
@@ -155,11 +155,11 @@ pub(super) struct Plan {
     pub(super) load: Micros,
     pub(super) wire: Wire,
     pub(super) work: Work,
-    /// Operators hold keys.
+    /// Whether operators hold keys.
     pub(super) operates: bool,
-    /// Fallback shares are allowed.
+    /// Whether fallback shares are allowed.
     pub(super) shares: bool,
-    /// A write is answered only once the replica has it.
+    /// Whether a write is answered only once the replica has it.
     pub(super) waits: bool,
     /// The lag of the replica.
     pub(super) lag: Micros,

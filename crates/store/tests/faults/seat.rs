@@ -28,11 +28,11 @@ pub(super) struct Seat {
     pub(super) node: Node,
     pub(super) alive: bool,
     pub(super) frozen: bool,
-    /// It is killed when its next write is made.
+    /// Whether the process is killed when its next write is made.
     pub(super) doomed: bool,
-    /// Its task that talks to the engine has ended.
+    /// Whether the process's task that talks to the engine has ended.
     pub(super) stopped: bool,
-    /// The events that wait while it is frozen.
+    /// The events that wait while the process is frozen.
     pub(super) held: Vec<Event>,
     pub(super) cut: bool,
     /// The requests that it sent while it was cut off.

@@ -48,8 +48,7 @@ pub enum LimitSpec {
         rate: f64,
         /// Requests above the rate that are not refused; nginx's `burst`.
         queue: u32,
-        /// Serves these at once instead of delaying them to the rate. Not part of nginx's rate; our
-        /// own field.
+        /// Serves these at once instead of delaying them to the rate, as nginx's `nodelay` does.
         #[serde(default)]
         nodelay: bool,
     },

@@ -267,7 +267,10 @@ class Desk:
             standing.remove(wish)
         if isinstance(answer, Grant):
             permit = AsyncPermit(self.coordinator, PermitState(answer))
-            self._add(permit.state.start, permit, group)
+            if wish.crawl_delay == self._delays.get(group):
+                self._add(permit.state.start, permit, group)
+            else:  # robots.txt was read while the poll was open
+                self._give_back(permit)
         elif isinstance(answer, BadCall) or (answer.retry_in or 0.0) > self.patience:
             self._add(time.monotonic(), answer, group)
         elif answer.code != ID_USED:

@@ -21,7 +21,7 @@ pub(super) struct Gate {
 /// Numbers in the queue from here on are gates, not lanes.
 pub(super) const GATES: u32 = 1 << 31;
 /// The number of a gate's lanes that are asked at a time. One of them may leave, and each of the
-/// others costs 0.3 us.
+/// others costs 0.3 µs.
 const LET_IN: usize = 32;
 /// The time until the next lanes are asked, if all that were asked may leave.
 const LET_IN_EVERY: Duration = Duration::from_millis(1);
@@ -34,7 +34,8 @@ impl Frontier {
         }
         let few = gate.line.len().min(LET_IN);
         let lanes: Vec<LaneId> = gate.line.drain(..few).collect();
-        // If the limits refuse one of them, their answer says when the next may try.
+        // This schedule assumes that all these lanes may leave. If the limits refuse one, the
+        // refusal sets a later time.
         self.schedule_gate(number, now + LET_IN_EVERY);
         for id in lanes {
             self.lanes[id as usize].in_line = false;

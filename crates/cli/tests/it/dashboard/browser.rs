@@ -1,4 +1,4 @@
-//! A headless Chromium that looks at the dashboard.
+//! A headless Chromium that opens the dashboard.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 use super::coordinator::Coordinator;
 use crate::servers::process::{Server, tool};
 
-/// A loaded machine starts Chromium in some seconds; what has not come by now will not.
+/// Longest wait for the browser. A loaded machine starts Chromium in some seconds.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// How large the window is.
+/// The size of the window.
 #[derive(Clone, Copy)]
 pub(super) enum Screen {
     Desk,
-    /// 320 x 720, touched.
+    /// 320 x 720, with touch.
     Phone,
 }
 
@@ -30,8 +30,8 @@ pub(super) struct Page {
     address: String,
 }
 
-/// Runs `body` with a coordinator and its dashboard opened; the browser is closed however `body`
-/// ends.
+/// Starts a coordinator, opens its dashboard and runs `body`. The browser is closed even if `body`
+/// panics.
 pub(super) fn browse<B, F>(screen: Screen, body: B)
 where
     B: FnOnce(Page, Coordinator) -> F,
@@ -40,8 +40,8 @@ where
     browse_with(screen, None, body);
 }
 
-/// chromedriver and its port. It takes a free one of IPv6 and wants the same of IPv4, which
-/// somebody else may have: then another.
+/// Starts chromedriver and returns it with its port. chromedriver takes a free port of IPv6 and
+/// needs the same port of IPv4. If another process has that one, it is started again.
 fn driver(folder: &Path) -> (Server, String) {
     const TAKEN: &str = "port not available";
     loop {
@@ -54,7 +54,7 @@ fn driver(folder: &Path) -> (Server, String) {
     }
 }
 
-/// [`browse`] where the coordinator wants a token; nobody has told the browser yet.
+/// [`browse`] with a coordinator that requires a token. The browser does not have the token yet.
 pub(super) fn browse_with<B, F>(screen: Screen, token: Option<&str>, body: B)
 where
     B: FnOnce(Page, Coordinator) -> F,
@@ -62,7 +62,7 @@ where
 {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let folder = tempfile::tempdir().expect("a folder");
-    tool("chromium"); // chromedriver only says that the session could not be made
+    tool("chromium"); // Without Chromium, chromedriver would not name the cause.
     let (_driver, port) = driver(folder.path());
     let profile = folder.path().join("profile");
     let args = [
@@ -106,21 +106,21 @@ where
 }
 
 impl Page {
-    /// Goes to a page of the dashboard: `#/workers`.
+    /// Opens a page of the dashboard, such as `#/workers`.
     pub(super) async fn open(&self, hash: &str) {
         let url = format!("{}/{hash}", self.address);
         self.client.goto(&url).await.expect("the page");
     }
 
-    /// Gives the browser a name and a password, as a person does whom it asks for them; then the
-    /// page.
+    /// Opens the page with a user name and a password, as a person does when the browser asks for
+    /// them.
     pub(super) async fn log_in(&mut self, password: &str) {
         let host = self.address.trim_start_matches("http://").to_owned();
         let url = format!("http://me:{password}@{host}/");
         self.client.goto(&url).await.expect("the page");
     }
 
-    /// What a script returns.
+    /// Runs a script and returns its result.
     pub(super) async fn js(&self, script: &str) -> Value {
         let said = self.client.execute(script, Vec::new()).await;
         said.unwrap_or_else(|why| panic!("{why}: {script}"))
@@ -144,7 +144,7 @@ impl Page {
         }
     }
 
-    /// Waits until the first column of the table holds these and nothing else.
+    /// Waits until the first column of the table contains exactly `names`.
     pub(super) async fn until_rows(&self, names: &[&str]) {
         let names = json!(names).to_string();
         let shown = "JSON.stringify([...document.querySelectorAll('td.name')].map((cell) => cell.textContent))";
@@ -166,14 +166,14 @@ impl Page {
         clicked.unwrap_or_else(|why| panic!("{css}: {why}"));
     }
 
-    /// Types into a field.
+    /// Replaces the text of a field.
     pub(super) async fn fill(&self, css: &str, text: &str) {
         let field = self.find(css).await;
         field.clear().await.expect("a field");
         field.send_keys(text).await.expect("a field");
     }
 
-    /// Types into whatever has the focus.
+    /// Types into the focused element.
     pub(super) async fn press(&self, keys: &str) {
         let focused = self.client.active_element().await.expect("a focus");
         focused.send_keys(keys).await.expect("keys are typed");

@@ -1,4 +1,4 @@
-//! `politely serve` on a free port, and what workers and operators tell it.
+//! `politely serve` on a free port, and calls of workers and operators.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::run::write_secret;
 use crate::servers::process::Server;
 
-/// The real binary, ended when dropped.
+/// The real binary, which is stopped when this value is dropped.
 pub(super) struct Coordinator {
     pub(super) address: String,
     client: reqwest::Client,
@@ -19,7 +19,7 @@ pub(super) struct Coordinator {
 
 impl Coordinator {
     pub(super) fn start(token: Option<&str>) -> Self {
-        let _ = rustls::crypto::ring::default_provider().install_default(); // another test may have
+        let _ = rustls::crypto::ring::default_provider().install_default(); // fails if it is installed
         let folder = tempfile::tempdir().expect("a folder");
         let program = Path::new(env!("CARGO_BIN_EXE_politely"));
         let args = [
@@ -65,7 +65,7 @@ impl Coordinator {
         serde_json::from_str(&text).expect("JSON")
     }
 
-    /// `client` asks for a permit of each key, and gets it.
+    /// Acquires a permit of each key for `client`.
     pub(super) async fn acquire(&self, client: &str, keys: &[&str]) -> Vec<String> {
         let items: Vec<Value> = keys.iter().map(|key| json!({ "key": key })).collect();
         let asked = json!({ "client": client, "items": items });
@@ -78,7 +78,8 @@ impl Coordinator {
             .collect()
     }
 
-    /// `client` asks for each key and is answered with `status` and `headers` by it.
+    /// Acquires a permit of each key for `client`, and reports a response with `status` and
+    /// `headers`.
     pub(super) async fn visit(&self, client: &str, keys: &[&str], status: u16, headers: Value) {
         let permits = self.acquire(client, keys).await;
         let told = |permit: &String| json!({ "permit": permit, "status": status, "headers": headers, "latency_ms": 80.0 });

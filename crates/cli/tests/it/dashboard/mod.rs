@@ -1,4 +1,4 @@
-//! The dashboard, as people see it: the real coordinator in a real browser.
+//! Tests of the dashboard: a real coordinator in a real browser.
 
 mod browser;
 mod coordinator;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use browser::{Screen, browse, browse_with};
 
-/// The text of a column of the row of a key.
+/// Returns a JavaScript expression for the text of a column in a key's row.
 fn cell(key: &str, label: &str) -> String {
     format!(
         "[...document.querySelectorAll('tr')].find((row) => row.querySelector('td.name')?.textContent === '{key}')\
@@ -74,7 +74,7 @@ fn keys_are_searched_filtered_and_sorted() {
         page.click("select[aria-label=State] option[value=ready]")
             .await;
         page.until_rows(&["ant.example"]).await;
-        // The address is the whole question: it may be sent to somebody else.
+        // The address contains the whole query, so a user can send it to another person.
         let address = page.js("return location.hash").await;
         page.open("#/workers").await;
         page.until_rows(&["worker"]).await;
@@ -117,7 +117,8 @@ fn a_slow_answer_is_not_shown_over_a_newer_one() {
         let keys = ["ant.example", "bee.example"];
         coordinator.visit("worker", &keys, 200, json!({})).await;
         page.until_rows(&keys).await;
-        // The answer to `ant` comes when it is let through, aborted or not.
+        // The answer for `ant` arrives when the test releases it, even if the page has aborted its
+        // request.
         page.js("const asked = window.fetch;
              window.fetch = async (url, options) => {
                if (!url.includes('q=ant')) return asked(url, options);
@@ -130,7 +131,8 @@ fn a_slow_answer_is_not_shown_over_a_newer_one() {
         page.until("window.through").await;
         page.fill("#search", "bee").await;
         page.until_rows(&["bee.example"]).await;
-        // The next question would soon put it right: what is watched is whether it was ever wrong.
+        // The next poll would soon correct a wrong table. So the test counts whether the table was
+        // ever wrong.
         let ants = page
             .js(
                 "let ants = 0;
@@ -161,7 +163,7 @@ fn nothing_is_asked_while_nobody_looks() {
              };
              look(true);")
             .await;
-        // Twice as long as the longest pause between two questions.
+        // This is twice the longest interval between two polls.
         let asked = page
             .js("return new Promise((told) => setTimeout(() => told(window.asked), 4000))")
             .await;
@@ -216,7 +218,7 @@ fn an_operator_sets_holds_lifts_and_forgets() {
         page.open("#/key/a.example").await;
         page.fill("input[name=rate]", "-1").await;
         page.click("form[aria-label=Limits] button").await;
-        // The coordinator's own words, beside the field it names.
+        // The coordinator's message is shown beside the field that it names.
         page.until("document.querySelector('input[name=rate][aria-invalid]')?.closest('.field').innerText.includes('must be from 0.000001')").await;
         page.fill("input[name=rate]", "0.5").await;
         page.click("form[aria-label=Limits] button").await;
@@ -294,8 +296,7 @@ fn with_a_token_it_is_the_password() {
             let visited = ["a.example"];
             coordinator.visit("worker", &visited, 200, json!({})).await;
             page.until_rows(&visited).await;
-            // What the page asks by itself carries the password too: changes, and the stream of
-            // events.
+            // The page's own requests have the password too: changes, and the stream of events.
             page.open("#/key/a.example").await;
             page.fill("input[name=rate]", "0.5").await;
             page.click("form[aria-label=Limits] button").await;
@@ -331,7 +332,7 @@ fn hands_stay_on_the_keyboard() {
         page.press_key(Key::Enter).await;
         page.until("location.hash === '#/key/b.example'").await;
         page.press_key(Key::Escape).await;
-        // Back where it was left: the same question, the same row.
+        // The page returns to the same query and the same row.
         page.until("location.hash.includes('q=example') && document.activeElement.textContent === 'b.example'").await;
         page.press("?").await;
         page.until("document.querySelector('dialog').open").await;
@@ -379,7 +380,7 @@ fn a_phone_is_wide_enough() {
     });
 }
 
-/// The lowest contrast of any text with what is behind it, and that text.
+/// A script that returns the lowest contrast between a text and its background, and that text.
 const CONTRAST: &str = r"
 const light = ([r, g, b]) => [r, g, b].map((part) => part / 255)
   .map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)

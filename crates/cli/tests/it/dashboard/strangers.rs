@@ -1,4 +1,4 @@
-//! Names and texts of strangers are shown, never run.
+//! Tests that names and texts from unknown workers are shown, and never executed.
 
 use serde_json::json;
 
@@ -51,8 +51,7 @@ fn what_strangers_name_is_text() {
             .await;
         assert_eq!(page.js(no_harm).await, json!([null, 0]));
 
-        // Nothing of that was stopped by the policy: there was nothing to stop. Now there is, and
-        // it is stopped.
+        // So far the content security policy had nothing to block. The following script is blocked.
         assert_eq!(page.js("return window.blocked").await, json!(0));
         page.js(
             "document.querySelector('main').innerHTML = '<img src=x onerror=\"window.pwned=7\">'",

@@ -1,10 +1,12 @@
 //! The machine's clock is set back by an hour while the coordinator is down.
 //!
-//! While it runs, a step moves nothing: all its times come from `politely::Clock`, which reads the
-//! wall clock once, at the start, and is monotonic from there; only dates in Retry-After are
-//! compared with the wall clock, since servers mean that one. What is left is a start with a state
-//! that an earlier start wrote "in the future". No faked library is needed for it: the first
-//! coordinator runs in this process with a clock of its own, an hour ahead.
+//! While the coordinator runs, a step of the clock changes nothing. All its times come from
+//! `politely::Clock`, which reads the wall clock once, at the start, and is monotonic from then on.
+//! Only dates in Retry-After are compared with the wall clock, because servers mean that one.
+//!
+//! So one case is left: a start with a state that an earlier start wrote "in the future". This test
+//! needs no faked library for it. The first coordinator runs in this process, and its clock is an
+//! hour ahead.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,7 +15,7 @@ use politely::Clock;
 use politely::core::Timestamp;
 use politely::core::config::Config;
 use politely::core::control::LawConfig;
-use politely::wire::{Acquired, Answer};
+use politely_api::wire::{Acquired, Answer};
 use politely_server::store::Store;
 use politely_server::{Coordinator, Options, Server, Settings};
 use serde_json::{Value, json};
@@ -29,7 +31,7 @@ const NUMBERS: Numbers = Numbers {
 };
 const LEASE: Duration = Duration::from_secs(5);
 const HOLD_S: u64 = 10;
-/// A hold may end so much later than the host asked, so that a fleet does not return in step.
+/// A hold may last this much longer than the host asked, because holds are jittered.
 const HOLD_LATER: f64 = 1.1;
 
 #[test]
@@ -69,14 +71,14 @@ fn nobody_waits_out_the_hour_by_which_the_clock_was_set_back() {
         held as f64 <= HOLD_S as f64 * 1e3 * HOLD_LATER,
         "held: {held} ms"
     );
-    // Both slots are taken by permits whose leases end 5 s after they were granted.
+    // Two permits take both slots. Their leases expire 5 s after the grant.
     let mut patient = wish("custom/out");
     patient["wait_ms"] = json!(4 * LEASE.as_millis() as u64);
     let out = say("acquire", patient);
     assert!(grant(&out).is_some(), "the slots did not return: {out}");
 }
 
-/// Runs a coordinator whose clock is an hour ahead, until `f` has said what it has to say.
+/// Runs a coordinator whose clock is an hour ahead, and passes `f` a function that calls it.
 fn an_hour_ahead(state: &Path, f: impl FnOnce(&dyn Fn(&str, Value) -> Value)) {
     let system = Clock::system();
     let mut config = Config::crawler();
@@ -97,6 +99,7 @@ fn an_hour_ahead(state: &Path, f: impl FnOnce(&dyn Fn(&str, Value) -> Value)) {
         bind: "127.0.0.1:0".parse().expect("an address"),
         token: None,
         certificate: None,
+        commit: "unknown",
     };
     let server = runtime.block_on(Server::bind(coordinator, options));
     let server = server.expect("it listens");

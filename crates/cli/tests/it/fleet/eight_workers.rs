@@ -1,5 +1,5 @@
-//! Eight workers, two of them in Python, over the sixteen limited hosts: together they are as good
-//! as one process.
+//! Eight workers, two of them in Python, crawl the sixteen limited hosts. Together they use the
+//! limits as well as one process.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,12 +12,12 @@ use super::Fleet;
 use super::verdict::used;
 use crate::run::{politely, run};
 
-/// When it is known how many each host allows, and until when that is used: seconds from its first
-/// request.
+/// The period for which the use of a limit is measured, in seconds since the host's first request.
+/// The fleet has learned the limits by then.
 const STEADY_S: Range<u64> = 70..130;
-/// Requests per second that a polite fleet may use of these hosts, of which this share must be used
-/// then. At the slots a request takes 200 ms, and the profile asks for no more than one's time in
-/// any time.
+/// Requests per second that a polite fleet may use of each host. It must use a share of
+/// [`USED_SHARE_MIN`] in that period. On the hosts with slots a request takes 200 ms, and the
+/// profile keeps one slot busy, so the rate is 5.
 const KNOWN: [(&str, f64); 11] = [
     ("slow-bucket", 2.0),
     ("steps-down", 3.0),
@@ -32,20 +32,20 @@ const KNOWN: [(&str, f64); 11] = [
     ("blocks", RATE_MAX),
 ];
 const USED_SHARE_MIN: f64 = 0.95;
-/// Pages of a host beside what it allows until then.
+/// Pages of a host beyond the number that its rate allows until the end of the period.
 const PAGES_MORE: u32 = 10;
-/// Pages of the others: two windows, two that slide, and two limits at once. Where they stand after
-/// two minutes is luck, in one process as in eight; what real hosts of these kinds come to in five
-/// is in `docs/explanation/fleet.md`.
+/// Pages of each other host. These have two fixed windows, two sliding windows, and two limits at
+/// once. Their use after two minutes is a matter of luck, for one process and for eight.
+/// `docs/reference/fleet-use.md` has their measured use over five minutes.
 const PAGES: u32 = 100;
-/// The crawler profile's.
+/// The highest rate of the profile `crawler`.
 const RATE_MAX: f64 = 10.0;
 const BURST: f64 = 1.0;
 const IN_FLIGHT: u64 = 4;
-/// A host of which half is used takes that long.
+/// The time for a host of whose limit only half is used.
 const PATIENCE: Duration = Duration::from_mins(5);
-/// Refused of all, beside what one process had in the same minute: a fifth more, and what a few
-/// unlucky probes cost.
+/// The largest share of refused requests, compared with one process in the same minutes: this
+/// multiple, plus [`REFUSED_MORE`] for a few unlucky probes.
 const REFUSED_TIMES_MAX: f64 = 1.2;
 const REFUSED_MORE: f64 = 0.002;
 
@@ -104,7 +104,7 @@ fn known(name: &str) -> Option<f64> {
     found.map(|(_, rate)| *rate)
 }
 
-/// `politely fetch` over a town of its own, at the same time, on the same machine.
+/// Runs one `politely fetch` over another town at the same time, on the same machine.
 fn one_process(town: Town) -> politely_target::Report {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -117,7 +117,7 @@ fn one_process(town: Town) -> politely_target::Report {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let list = folder.path().join("urls.txt");
     let mut urls = String::new();
-    // The hosts take turns.
+    // The list takes one page of each host in turn.
     for page in 0..target
         .hosts()
         .iter()

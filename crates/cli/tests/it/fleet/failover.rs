@@ -1,5 +1,5 @@
-//! Two coordinators over one Redis, and the one that all workers call is killed in the middle: they
-//! go on with the other, and bring it the permits that the dead one granted.
+//! Two coordinators share one Redis, and the one that all workers call is killed. The workers
+//! continue with the other one, and report to it the permits that the killed one granted.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::process::{Child, Stdio};
 use std::time::Instant;
 
-use politely::wire::{Acquired, Answer, Cancelled, KeyDetail, KeyState, Renewed, Reported};
+use politely_api::wire::{Acquired, Answer, Cancelled, KeyDetail, KeyState, Renewed, Reported};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -61,7 +61,7 @@ fn permits_of_a_killed_coordinator_are_brought_to_the_other() {
     eprintln!("{brought} permits under way were brought to the other, {lost} expired");
 }
 
-/// What sharing costs can be scraped.
+/// Asserts that the metrics contain the cost of sharing.
 fn demand_metrics(coordinator: SocketAddr) {
     let deadline = Instant::now() + PATIENCE;
     let answer = Http::new(coordinator).call("GET", "/metrics", "", deadline);
@@ -77,7 +77,7 @@ fn demand_metrics(coordinator: SocketAddr) {
     }
 }
 
-/// Every page of every host, in three lists.
+/// Returns all pages of all hosts in three lists.
 fn shares(fleet: &Fleet) -> [Vec<String>; 3] {
     let mut shares = <[Vec<String>; 3]>::default();
     for host in fleet.target.hosts() {
@@ -88,8 +88,8 @@ fn shares(fleet: &Fleet) -> [Vec<String>; 3] {
     shares
 }
 
-/// Requests that were under way when the coordinator was killed: what came of them was heard by the
-/// other, and in time.
+/// Asserts that the requests that were in flight when the coordinator was killed were reported to
+/// the other one in time. Returns their number.
 fn demand_brought(notes: &[Note], killed_us: u64) -> usize {
     let of = |what: What| {
         let of = notes.iter().filter(move |note| note.what == what);
@@ -111,9 +111,9 @@ fn demand_brought(notes: &[Note], killed_us: u64) -> usize {
     under_way.len()
 }
 
-/// Each host's books add up once the last lease is over. Only what the dead one had not written
-/// yet, or had granted in an answer that was lost, expired: no more than slots. Returns how many
-/// that were.
+/// Asserts that each host's counts balance once the last lease has ended. A permit may expire only
+/// if the killed coordinator had not written it, or granted it in an answer that was lost. There
+/// are at most as many as slots. Returns the number of expired permits.
 fn demand_books(fleet: &mut Fleet) -> u64 {
     let keys: Vec<String> = fleet
         .target
@@ -132,7 +132,7 @@ fn demand_books(fleet: &mut Fleet) -> u64 {
     lost
 }
 
-/// When no lease is left.
+/// Waits until the key has no lease left, and returns its counts.
 fn books_of(fleet: &mut Fleet, key: &str) -> KeyDetail {
     let path = format!("keys/{}", key.replace('/', "%2F"));
     let mut books = KeyDetail::default();
@@ -148,7 +148,7 @@ fn books_of(fleet: &mut Fleet, key: &str) -> KeyDetail {
     books
 }
 
-/// Permits of the test's own, granted by the one that is killed, each of a key of its own.
+/// Permits that the first coordinator grants to the test itself, each of its own key.
 struct Held {
     permits: Vec<String>,
 }
@@ -198,8 +198,8 @@ impl Held {
 
         report(other, &ok(heard));
 
-        // Said again under the same id, since the answer was lost: another permit, beside the one
-        // that nobody has.
+        // The test repeats this request under the same id, because the answer was lost. It gets
+        // another permit, beside the one that no worker knows.
         let again = permit(acquire(other, "custom/answer-lost", "custom/answer-lost"));
         assert_ne!(again, *lost);
         let third = acquire(other, "custom/answer-lost", "another");
@@ -232,7 +232,7 @@ impl Held {
 }
 
 fn acquire(address: SocketAddr, key: &str, id: &str) -> Answer {
-    // Longer than an interval, much shorter than a lease.
+    // The wait is longer than an interval and much shorter than a lease.
     let body = json!({"client": "test", "wait_ms": 1_000, "items": [{"id": id, "key": key}]});
     let mut answer: Acquired = say(address, "acquire", &body);
     answer.items.remove(0)
@@ -264,7 +264,7 @@ fn say<T: DeserializeOwned>(address: SocketAddr, path: &str, body: &Value) -> T 
     serde_json::from_slice(&answer.body).unwrap_or_else(|why| panic!("{why}: {text}"))
 }
 
-/// `politely fetch` as one more worker: the library's own client.
+/// `politely fetch` as one more worker. It uses the library's own client.
 struct Fetch(Child);
 
 impl Fetch {
@@ -287,7 +287,7 @@ impl Fetch {
         Self(command.spawn().expect("the binary runs"))
     }
 
-    /// It has ended, with all its pages.
+    /// Returns whether the process has ended, and asserts that it has all its pages.
     fn is_done(&mut self) -> bool {
         let ended = self.0.try_wait().expect("it can be waited for");
         assert!(ended.is_none_or(|status| status.success()), "{ended:?}");

@@ -1,5 +1,5 @@
 //! A worker is stopped (SIGSTOP) for longer than its lease, at each point where it holds something,
-//! and let go on.
+//! and then continued.
 
 use super::notes::What;
 use super::verdict::Numbers;
@@ -15,7 +15,7 @@ const NUMBERS: Numbers = Numbers {
 #[test]
 fn frozen_before_it_read_its_permit() {
     let fleet = freeze(Freeze::Asked);
-    // The permit it read then was as old as its sleep.
+    // When the worker read the permit at last, its lease had expired.
     demand_unused(&fleet);
 }
 
@@ -37,13 +37,13 @@ fn frozen_before_it_read_its_page() {
     assert!(heard.is_some(), "its report counted\n{}", fleet.story());
 }
 
-/// One worker is frozen until its lease has expired and others have used its slot; in flight at the
-/// host never are more than the cap.
+/// Freezes one worker until its lease has expired and other workers have used its slot. Asserts
+/// that the host never has more requests in flight than the cap.
 fn freeze(at: Freeze) -> Fleet {
     let args = NUMBERS.args();
     let mut serve: Vec<&str> = args.iter().map(String::as_str).collect();
     serve.extend(["--lease", "2s"]);
-    // As long as a request takes, two of them keep both slots taken.
+    // A request takes 300 ms, so four lanes keep both slots taken.
     let mut fleet = Fleet::start(open_hosts(1, 45, 300.0), &serve);
     let mut urls: Vec<_> = fleet.target.hosts()[0].page_urls().collect();
     let own = urls.split_off(42);
@@ -54,7 +54,7 @@ fn freeze(at: Freeze) -> Fleet {
     fleet.until("its lease has run out", |fleet| {
         fleet.ask("stats")["expired"] == 1
     });
-    // Both slots are others' now.
+    // Other workers' permits take both slots now.
     fleet.until("both slots are used again", |fleet| {
         let live = fleet.ask("stats");
         let of_first = live["workers"].as_array().into_iter().flatten();
@@ -76,7 +76,7 @@ fn freeze(at: Freeze) -> Fleet {
     fleet
 }
 
-/// The permit it had when it froze was not used.
+/// Asserts that the worker did not use the permit that it had when it was frozen.
 fn demand_unused(fleet: &Fleet) {
     let first = fleet.workers[0].notes();
     assert_eq!(first[0].what, What::Granted, "{}", fleet.story());

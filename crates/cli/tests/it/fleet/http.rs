@@ -1,6 +1,6 @@
-//! HTTP/1.1 as a worker needs it: one connection, one call at a time, a deadline. Its process must
-//! start in no time, because it is killed two hundred times; and a call can be left half done,
-//! which no client library offers.
+//! A minimal HTTP/1.1 client for a worker: one connection, one call at a time, a deadline. A
+//! worker's process must start quickly, because it is killed two hundred times. And the worker must
+//! be able to leave a call half done, which no client library offers.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -15,7 +15,7 @@ pub(crate) struct Http {
 
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    /// Names in small letters.
+    /// The header fields, with names in lower case.
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) body: Vec<u8>,
 }
@@ -70,7 +70,7 @@ impl Http {
         self.or_hang_up(answer)
     }
 
-    /// Aborts what is under way.
+    /// Aborts the call in flight.
     pub(crate) fn hang_up(&mut self) {
         self.stream = None;
     }

@@ -1,9 +1,9 @@
-//! Twenty times the coordinator is killed under load, and started again on the same port and state.
+//! The coordinator is killed twenty times under load, and started again on the same port and state.
 
 use std::time::{Duration, Instant};
 
 use politely::core::Rng;
-use politely::wire::{Acquired, Answer, Reported};
+use politely_api::wire::{Acquired, Answer, Reported};
 use politely_target::{Headers, LimitSpec, RetryAfter, Signals};
 use serde_json::json;
 
@@ -16,11 +16,11 @@ const NUMBERS: Numbers = Numbers {
     burst: 1.0,
     in_flight: 2,
 };
-/// Half an interval, which is how long a permit is good for.
+/// Half an interval, in microseconds: the time for which a permit may be used.
 const GOOD_FOR_US: u64 = 125_000;
-/// Within so long of the coordinator's return, permits are used again.
+/// Longest time between the coordinator's restart and the next request of a worker.
 const BACK_WITHIN: Duration = Duration::from_secs(2);
-/// Of the test's own worker.
+/// The prefix of the keys that only the test uses.
 const HELD: &str = "custom/held";
 
 #[test]
@@ -55,7 +55,7 @@ fn a_killed_coordinator_goes_on_where_it_was() {
             &format!("custom/account-{kill}"),
             &format!("wish-{kill}"),
         );
-        // A hold that was acknowledged, longer than the coordinator will be away.
+        // This hold is acknowledged, and longer than the coordinator will be down.
         let held = hold(&fleet, kill);
 
         fleet.kill_coordinator();
@@ -87,7 +87,7 @@ fn a_killed_coordinator_goes_on_where_it_was() {
     assert!(*longest <= BACK_WITHIN, "{back:?}");
 }
 
-/// A permit of the test's own worker.
+/// Acquires a permit for the test itself.
 fn acquire(fleet: &Fleet, key: &str, id: &str) -> String {
     let body = json!({"client": "test", "items": [{"id": id, "key": key}]});
     let answer: Acquired =
@@ -103,7 +103,7 @@ fn report(fleet: &Fleet, told: &serde_json::Value) -> Reported {
     serde_json::from_value(fleet.say("POST", "report", &body.to_string())).expect("an answer")
 }
 
-/// Reported after the restart, a permit from before counts once.
+/// Asserts that a permit from before the restart counts exactly once when it is reported twice.
 fn report_twice(fleet: &Fleet, permit: &str) {
     let told = json!({"permit": permit, "status": 200, "latency_ms": 10});
     assert!(
@@ -113,7 +113,7 @@ fn report_twice(fleet: &Fleet, permit: &str) {
     assert!(report(fleet, &told).items[0].late, "{permit} counted twice");
 }
 
-/// Has a key held for 20 s; returns when that was heard.
+/// Makes a key hold for 20 s by a report. Returns the time just before that report.
 fn hold(fleet: &Fleet, kill: usize) -> Instant {
     let key = format!("{HELD}-{kill}");
     let permit = acquire(fleet, &key, &key);
@@ -123,7 +123,7 @@ fn hold(fleet: &Fleet, kill: usize) -> Instant {
     before
 }
 
-/// The hold is over when it would have been, and no earlier.
+/// Asserts that the hold does not end early.
 fn demand_held(fleet: &Fleet, kill: usize, since: Instant) {
     let key = format!("{HELD}-{kill}");
     let body = json!({"client": "test", "items": [{"key": key}]});
@@ -141,7 +141,7 @@ fn demand_held(fleet: &Fleet, kill: usize, since: Instant) {
     }
 }
 
-/// Whether a request came to any host.
+/// Returns whether a request has arrived at any host since `since_us`.
 fn arrived_since(fleet: &Fleet, since_us: u64) -> bool {
     fleet.target.hosts().iter().any(|host| {
         let entries = fleet.target.entries(&host.name);

@@ -1,4 +1,4 @@
-//! Two hundred times a worker is killed in the middle of whatever it does, and started again.
+//! A worker is killed two hundred times, at any point of its work, and started again.
 
 use politely::core::Rng;
 use politely_target::{Headers, LimitSpec, RetryAfter, Signals};
@@ -13,13 +13,13 @@ const NUMBERS: Numbers = Numbers {
     burst: 1.0,
     in_flight: 2,
 };
-/// Half an interval, which is how long a permit is good for.
+/// Half an interval, in microseconds: the time for which a permit may be used.
 const GOOD_FOR_US: u64 = 166_667;
 
 #[test]
 fn killed_workers_cost_nothing_but_their_leases() {
     let mut hosts = open_hosts(16, 110, 150.0);
-    // Two that allow less than the operator thinks, and say for how long to stay away.
+    // Two hosts allow less than the operator's numbers, and send a Retry-After.
     for host in &mut hosts[..2] {
         host.limit = LimitSpec::TokenBucket {
             rate: 2.0,
@@ -38,8 +38,8 @@ fn killed_workers_cost_nothing_but_their_leases() {
     let mut fleet = Fleet::start(hosts, &serve);
     fleet.start_workers(WORKERS, 3);
 
-    // Spread over the work rather than over time, so that they come under load however slow the
-    // machine is.
+    // The kills depend on progress instead of time, so they happen under load on a slow machine
+    // too.
     let mut chance = Rng::new(4);
     let wanted = fleet.pages_wanted();
     let mut kills = 0;

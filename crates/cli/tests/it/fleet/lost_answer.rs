@@ -1,4 +1,4 @@
-//! Every tenth answer is lost after the coordinator has done what was asked.
+//! Every tenth answer of the coordinator is lost, after the coordinator has done the work.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use politely::wire::{Answer, Exchange, Exchanged};
+use politely_api::wire::{Answer, Exchange, Exchanged};
 
 use super::http::Http;
 use super::notes::What;
@@ -36,7 +36,8 @@ fn an_answer_that_is_lost_costs_nothing() {
         .map(|host| host.page_urls().collect())
         .collect();
     for number in 0..4 {
-        // All of every host's pages in four parts, so that each worker asks for any of eight.
+        // Each worker gets a quarter of every host's pages, so that it can request any of the eight
+        // keys.
         let part = urls
             .iter()
             .flat_map(|urls| urls.iter().skip(number).step_by(4).cloned());
@@ -49,7 +50,7 @@ fn an_answer_that_is_lost_costs_nothing() {
     assert!(wrong.is_empty(), "{wrong:?}");
     assert!(lost > 10, "only {lost} answers were lost");
     let stats = fleet.demand_balance();
-    // Every permit ever granted was seen by its worker, though the first telling of it was lost.
+    // Each granted permit reached its worker, even if the first answer was lost.
     let seen = demand_permits_differ(&fleet.notes());
     assert_eq!(stats["granted"], seen, "{}", fleet.story());
     assert_eq!(stats["expired"], 0, "{}", fleet.story());
@@ -70,7 +71,7 @@ fn an_answer_that_is_lost_costs_nothing() {
     eprintln!("{lost} answers lost{}", fleet.story());
 }
 
-/// Between workers and the coordinator, knows what was said under which name.
+/// A proxy between workers and the coordinator. It remembers the permit that each request id got.
 struct Proxy {
     address: SocketAddr,
     lost: Arc<AtomicUsize>,
@@ -78,7 +79,7 @@ struct Proxy {
     ended: Arc<AtomicBool>,
 }
 
-/// Permits by client and id; and those that were told otherwise the second time.
+/// The permits by client and request id, and the answers that differed when they were repeated.
 #[derive(Default)]
 struct Told {
     permits: BTreeMap<(String, String), String>,
@@ -124,7 +125,7 @@ impl Drop for Proxy {
     }
 }
 
-/// Calls of one connection, until it is closed or an answer is to be lost.
+/// Forwards the calls of one connection, until it is closed or an answer is to be lost.
 fn pass_on(
     mut worker: TcpStream,
     coordinator: SocketAddr,
@@ -189,7 +190,7 @@ impl Told {
     }
 }
 
-/// The path and body of the next call.
+/// Reads the path and the body of the next call.
 fn read_call(stream: &mut TcpStream) -> Option<(String, String)> {
     let mut read = Vec::new();
     let mut some = [0; 16 << 10];

@@ -1,9 +1,9 @@
-//! A fleet of worker processes under `politely serve`, over hosts with known limits, while things
-//! go wrong.
+//! A fleet of worker processes under `politely serve`, over hosts with known limits, while faults
+//! happen.
 //!
-//! Everything is a process of its own but the hosts, which live here so that their log of every
-//! request can be read. What is safe is judged by that log; what workers say they did is used to
-//! know which pages and permits they had.
+//! Each worker and each coordinator is a process of its own. The hosts run in this process, so that
+//! the tests can read their log of every request. The tests judge safety by that log. The workers'
+//! own notes show only which pages and permits they had.
 
 mod clock_steps;
 mod eight_workers;
@@ -37,9 +37,9 @@ use http::Http;
 use notes::{Note, What};
 use worker::{Freeze, Orders};
 
-/// A loaded machine takes its time; what has not come by now will not.
+/// Longest wait for an event that must come, on a loaded machine.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// One fleet at a time: two would measure each other.
+/// Lets one fleet run at a time, because two would slow down each other.
 pub(crate) static ALONE: Mutex<()> = Mutex::new(());
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ enum Language {
     Python,
 }
 
-/// Two of eight are written in Python.
+/// Returns a worker's language: two of eight are written in Python.
 const fn language(number: usize) -> Language {
     if number % 4 == 3 {
         Language::Python
@@ -58,15 +58,15 @@ const fn language(number: usize) -> Language {
 }
 
 struct Fleet {
-    // Declared in the order in which they must go.
+    // The fields are declared in the order in which they must be dropped.
     workers: Vec<Worker>,
     coordinator: Option<Server>,
-    /// The one that workers call first, where there are two.
+    /// If there are two coordinators, the one that workers call first.
     first: Option<(SocketAddr, Server)>,
     serve: Vec<String>,
     address: SocketAddr,
     target: Target,
-    /// When the hosts' clocks were at zero, by the machine's.
+    /// The machine's time at which the hosts' clocks were zero, in microseconds.
     began_us: u64,
     folder: tempfile::TempDir,
     _runtime: tokio::runtime::Runtime,
@@ -80,7 +80,7 @@ struct Worker {
 }
 
 impl Fleet {
-    /// The hosts, and a coordinator; no workers yet.
+    /// Starts the hosts and a coordinator, without workers.
     fn start(hosts: Vec<HostSpec>, serve: &[&str]) -> Self {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -99,7 +99,8 @@ impl Fleet {
             args.push(state.to_str().expect("UTF-8").to_owned());
         }
         args.extend(serve.iter().map(|arg| (*arg).to_owned()));
-        // An address of its own: nobody who connects anywhere is given its port while it is down.
+        // This loopback address belongs to the fleet alone. So no other connection takes its port
+        // while the coordinator is down.
         let [.., high, low] = process::id().to_be_bytes();
         let mut fleet = Self {
             workers: Vec::new(),
@@ -117,7 +118,7 @@ impl Fleet {
         fleet
     }
 
-    /// The first time on a free port, later on the same.
+    /// Starts the coordinator: the first time on a free port, later on the same one.
     fn start_coordinator(&mut self) {
         let mut args = self.serve.clone();
         args.push("--bind".to_owned());
@@ -138,7 +139,8 @@ impl Fleet {
         self.coordinator = Some(coordinator);
     }
 
-    /// Another beside it, for workers to turn to; it is asked from now on.
+    /// Starts a second coordinator, to which workers can switch. The test calls this one from now
+    /// on.
     fn start_second_coordinator(&mut self) {
         let first = self.coordinator.take().expect("one runs");
         self.first = Some((self.address, first));
@@ -146,12 +148,12 @@ impl Fleet {
         self.start_coordinator();
     }
 
-    /// SIGKILL.
+    /// Kills the coordinator with SIGKILL.
     fn kill_coordinator(&mut self) {
         self.coordinator = None;
     }
 
-    /// Hands all pages of all hosts to so many workers, in turns, and starts them.
+    /// Divides all pages of all hosts among `count` workers, in turn, and starts them.
     fn start_workers(&mut self, count: usize, lanes: usize) {
         let mut urls = vec![Vec::new(); count];
         for host in self.target.hosts() {
@@ -197,7 +199,7 @@ impl Fleet {
         self.workers.push(worker);
     }
 
-    /// GET below `/api/v1`.
+    /// Sends a GET request below `/api/v1`.
     fn ask(&self, path: &str) -> Value {
         self.say("GET", path, "")
     }
@@ -213,14 +215,15 @@ impl Fleet {
         serde_json::from_str(&text).unwrap_or_else(|why| panic!("{why}: {text}"))
     }
 
-    /// All that all workers wrote down.
+    /// Returns the notes of all workers, ordered by time.
     fn notes(&self) -> Vec<Note> {
         let mut notes: Vec<_> = self.workers.iter().flat_map(Worker::notes).collect();
         notes.sort_by_key(|note| note.at_us);
         notes
     }
 
-    /// Pages that came to workers so far, some of them twice: cheap to ask often.
+    /// Returns the number of pages that workers got so far. It counts a page that was fetched twice
+    /// as two, so it is cheap.
     fn progress(&self) -> usize {
         let texts = self
             .workers
@@ -229,7 +232,7 @@ impl Fleet {
         texts.map(|text| text.matches("\"got\"").count()).sum()
     }
 
-    /// Different pages that workers have.
+    /// Returns the number of different pages that workers got.
     fn pages(&self) -> usize {
         let got = self
             .notes()
@@ -245,7 +248,7 @@ impl Fleet {
             .sum()
     }
 
-    /// Waits until it is true.
+    /// Waits until `is_true` returns true.
     fn until(&mut self, what: &str, is_true: impl FnMut(&mut Self) -> bool) {
         self.until_within(PATIENCE, what, is_true);
     }
@@ -263,7 +266,7 @@ impl Fleet {
         }
     }
 
-    /// Waits until all workers have all their pages and no permit is out.
+    /// Waits until all workers have all their pages and no permit is in flight.
     fn finish(&mut self) {
         self.finish_within(PATIENCE);
     }
@@ -275,8 +278,8 @@ impl Fleet {
         self.until("no permit is out", |fleet| fleet.ask("stats")["live"] == 0);
     }
 
-    /// granted = reported + cancelled + expired + live. Waits: an answer leaves before it is
-    /// counted everywhere.
+    /// Asserts that granted = reported + cancelled + expired + live. Returns the coordinator's
+    /// counts.
     fn demand_balance(&self) -> Value {
         let stats = self.ask("stats");
         let count = |field: &str| stats[field].as_u64().expect("a count");
@@ -296,7 +299,7 @@ impl Fleet {
         assert!(given_up.is_none(), "{given_up:?}\n{}", self.story());
     }
 
-    /// What one would ask if an assertion failed.
+    /// Returns the state of the fleet, for the message of a failed assertion.
     fn story(&self) -> String {
         let mut story = format!("\n{}", self.target.judge());
         let notes = self.notes();
@@ -382,7 +385,7 @@ impl Worker {
         notes::read(&self.orders.notes)
     }
 
-    /// SIGKILL; false if it was done already.
+    /// Kills the worker with SIGKILL. Returns `false` if it had ended before.
     fn kill(&mut self) -> bool {
         let done = self.is_done();
         if let Some(mut process) = self.process.take() {
@@ -392,7 +395,7 @@ impl Worker {
         !done
     }
 
-    /// It has ended by itself, with all its pages.
+    /// Returns whether the worker has ended by itself, with all its pages.
     fn is_done(&mut self) -> bool {
         let Some(process) = &mut self.process else {
             return false;
@@ -409,18 +412,18 @@ impl Worker {
         ended.is_some()
     }
 
-    /// It has stopped itself.
+    /// Returns whether the worker has stopped itself.
     fn is_frozen(&self) -> bool {
         let process = self.process.as_ref().expect("it was started");
         let stat = fs::read_to_string(format!("/proc/{}/stat", process.id()));
-        // The state follows the name, which is in parentheses.
+        // The state comes after the name, which is in parentheses.
         stat.unwrap_or_default()
             .rsplit(") ")
             .next()
             .is_some_and(|rest| rest.starts_with('T'))
     }
 
-    /// SIGCONT.
+    /// Continues the worker with SIGCONT.
     fn thaw(&self) {
         let process = self.process.as_ref().expect("it was started");
         File::create(worker::thawed(&self.orders.notes)).expect("the folder can be written");
@@ -440,7 +443,7 @@ impl Drop for Worker {
     }
 }
 
-/// Hosts that allow everything: what arrives at them is what the coordinator allowed.
+/// Returns hosts without limits: their arrivals are the requests that the coordinator allowed.
 pub(crate) fn open_hosts(count: usize, pages: u32, service_ms: f64) -> Vec<HostSpec> {
     let host = |number| {
         let mut host = HostSpec::new(&format!("open-{number}"), LimitSpec::None {});

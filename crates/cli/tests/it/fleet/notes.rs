@@ -1,5 +1,5 @@
-//! What workers write down while they work, one JSON object a line: a killed worker's file says
-//! what it had done.
+//! The notes that workers write while they work, one JSON object per line. The file of a killed
+//! worker shows its work until then.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
@@ -11,25 +11,26 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum What {
-    /// A permit came.
+    /// A permit was granted.
     Granted,
-    /// It was not used: its time was over when its holder looked.
+    /// The permit was not used, because it was too late when the worker read it.
     Stale,
-    /// The request was given up because the lease ended.
+    /// The request was aborted because the lease ended.
     Aborted,
-    /// The page is here.
+    /// The page was received.
     Got,
-    /// The coordinator has heard what came of the permit.
+    /// The coordinator accepted the report of the permit.
     Heard,
-    /// The coordinator had heard it before, or does not know the permit any more.
+    /// The coordinator answered that the report was late: it had the report already, or does not
+    /// know the permit.
     HeardLate,
-    /// The page will not be requested again.
+    /// The page was given up.
     GivenUp,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Note {
-    /// By the machine's clock, which all processes share.
+    /// Time by the machine's clock, which all processes share, in microseconds since 1970.
     pub(crate) at_us: u64,
     pub(crate) what: What,
     pub(crate) url: String,
@@ -39,7 +40,7 @@ pub(crate) struct Note {
     pub(crate) status: u16,
 }
 
-/// A worker's file.
+/// The file of a worker's notes.
 pub(crate) struct Notes(File);
 
 impl Notes {
@@ -48,7 +49,7 @@ impl Notes {
         Self(file.expect("the worker's file can be written"))
     }
 
-    /// In one write, so that a kill leaves the line or none.
+    /// Writes one line in one call, so that a kill leaves the whole line or nothing.
     pub(crate) fn write(&self, what: What, url: &str, permit: &str, status: u16) {
         let note = Note {
             at_us: wall_us(),
@@ -67,7 +68,7 @@ impl Notes {
 
 pub(crate) fn read(path: &Path) -> Vec<Note> {
     let text = fs::read_to_string(path).unwrap_or_default();
-    // A last line without an end is being written.
+    // A last line without an end is still being written.
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     whole
         .lines()
@@ -75,7 +76,7 @@ pub(crate) fn read(path: &Path) -> Vec<Note> {
         .collect()
 }
 
-/// Microseconds since 1970.
+/// Returns the time in microseconds since 1970.
 pub(crate) fn wall_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.unwrap_or_default().as_micros() as u64

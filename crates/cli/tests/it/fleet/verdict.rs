@@ -1,4 +1,4 @@
-//! Whether the promises held, by what the hosts logged.
+//! Assertions of the promises P1, P2 and P4 (ARCHITECTURE.md), by the hosts' log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -9,7 +9,7 @@ use super::Fleet;
 use super::notes::{Note, What};
 use super::worker::host;
 
-/// What the operator set for every key.
+/// The numbers that the operator sets for every key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Numbers {
     pub(crate) rate: f64,
@@ -32,8 +32,8 @@ impl Numbers {
 }
 
 impl Fleet {
-    /// P1: no window of any length saw more than burst + rate x length + 1. P2: no more in flight
-    /// than the cap.
+    /// Asserts P1, that every window of any length saw at most burst + rate x length + 1 requests.
+    /// Asserts P2, that at most as many requests as the cap were in flight.
     pub(super) fn demand_limits(&self, numbers: Numbers) {
         let judge = self.target.judge();
         let mut worst = 0.0_f64;
@@ -61,16 +61,16 @@ impl Fleet {
         );
     }
 
-    /// Of one host, by arrival.
+    /// Returns the requests of one host, ordered by arrival.
     pub(super) fn arrivals(&self, name: &str) -> Vec<Entry> {
         let mut entries = self.target.entries(name);
         entries.sort_by_key(|entry| entry.arrived_us);
         entries
     }
 
-    /// P4: once the coordinator has heard a Retry-After, only permits granted before may still be
-    /// used, and those only within the time they are good for; then nothing arrives before the
-    /// hold's end. Returns how many holds were heard.
+    /// Asserts P4. After a Retry-After was reported to the coordinator, only permits that were
+    /// granted earlier may be used, and only for the time `good_for_us`. Then no request arrives
+    /// before the end of the hold. Returns the number of holds that were reported.
     pub(super) fn demand_holds(&self, good_for_us: u64) -> usize {
         let mut holds = 0;
         let heard = self.refusals_heard();
@@ -84,7 +84,7 @@ impl Fleet {
                     continue;
                 };
                 let end = refusal.departed_us + hold_ms * 1_000;
-                // The page's first report after this refusal is this refusal's.
+                // The first report of this page after the refusal is the report of this refusal.
                 let Some(&heard_us) = heard
                     .get(&page)
                     .and_then(|heard| heard.range(refusal.arrived_us..).next())
@@ -106,7 +106,8 @@ impl Fleet {
         holds
     }
 
-    /// By host and page: when the coordinator had heard of a refusal, by the hosts' clock.
+    /// Returns the times at which refusals were reported, by host and page. Times are on the hosts'
+    /// clock.
     fn refusals_heard(&self) -> BTreeMap<String, BTreeMap<u32, BTreeSet<u64>>> {
         let mut heard: BTreeMap<String, BTreeMap<u32, BTreeSet<u64>>> = BTreeMap::new();
         for note in self.notes() {
@@ -128,7 +129,7 @@ impl Fleet {
     }
 }
 
-/// No permit was told under two names, or to two workers.
+/// Asserts that every permit was granted once, to one worker. Returns the number of permits.
 pub(super) fn demand_permits_differ(notes: &[Note]) -> usize {
     let granted = notes.iter().filter(|note| note.what == What::Granted);
     let mut seen = BTreeSet::new();
@@ -142,7 +143,8 @@ pub(super) fn demand_permits_differ(notes: &[Note]) -> usize {
     seen.len()
 }
 
-/// Requests a second that were not refused, between two moments after the first.
+/// Returns the requests per second that were not refused, in a period counted from the first
+/// request.
 pub(super) fn used(entries: &[Entry], secs: Range<u64>) -> f64 {
     let Some(first) = entries.first() else {
         return 0.0;

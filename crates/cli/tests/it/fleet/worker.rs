@@ -1,11 +1,11 @@
-//! A worker in a process of its own: exchange (report the last, acquire any next), get the page,
-//! and so on until it has all.
+//! A worker in a process of its own. It repeats one exchange with the coordinator until it has all
+//! its pages: it reports the last outcome, acquires the next permit, and gets that page.
 //!
-//! It keeps the client's side of the contract to the letter. A call that was not answered is
-//! repeated under the same ids. A request leaves within its permit's time or not at all. It is
-//! aborted when its lease ends, and that is counted from when the permit was *asked for*, which is
-//! before it was granted: a process that was frozen between the coordinator's answer and its own
-//! reading of it must not believe that the lease has just begun.
+//! It keeps the client's side of the contract exactly. A call without an answer is repeated under
+//! the same ids. A request leaves within its permit's time or not at all. The worker aborts a
+//! request when its lease ends. It counts the lease from the time when it *requested* the permit,
+//! which is before the grant. A process that was frozen between the coordinator's answer and the
+//! reading of it must not assume that the lease has just begun.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::env;
@@ -19,60 +19,63 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use politely::wire::{Answer, ErrorKind, Exchange, Exchanged, Grant, Item, Kind, Next, Told, Want};
+use politely_api::wire::{
+    Answer, ErrorKind, Exchange, Exchanged, Grant, Item, Kind, Next, Told, Want,
+};
 use serde::{Deserialize, Serialize};
 
 use super::http::Http;
 use super::notes::{self, Notes, What};
 
-/// Names the file with a worker's orders; with it in its environment, this test binary is a worker.
+/// The environment variable that names the file with a worker's orders. If it is set, this test
+/// binary is a worker.
 pub(super) const ORDERS: &str = "POLITELY_TEST_WORKER";
-/// Between two looks of a lane that has nothing to ask for.
+/// Pause of a lane that has nothing to request.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Until an unanswered call is repeated. Longer than an interval of these towns, so that another of
-/// the keys asked for has come free meanwhile: it must not be granted beside the one whose answer
-/// was lost.
+/// Time until a call without an answer is repeated. It is longer than an interval of these towns,
+/// so another key of the request is free by then. That key must not be granted beside the one whose
+/// answer was lost.
 const AGAIN_AFTER: Duration = Duration::from_millis(300);
-/// A call may take so long beyond the time it is held open.
+/// Longest time of a call beyond the time for which it is held open.
 const ANSWER_TAKES_MAX: Duration = Duration::from_secs(5);
-/// Times one page is asked for, at most: none of these towns refuses so often.
+/// Most attempts of one page. No host of these towns refuses so often.
 const ATTEMPTS_MAX: u16 = 100;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Orders {
     pub(super) client: String,
     pub(super) coordinator: SocketAddr,
-    /// Called in turns when it has no answer.
+    /// Other coordinators, which the worker calls in turn when the first does not answer.
     pub(super) others: Vec<SocketAddr>,
-    /// All pages it is to get, over all its lives.
+    /// All pages that the worker must get, including those from before a restart.
     pub(super) urls: Vec<String>,
     pub(super) notes: PathBuf,
-    /// Requests it may have under way.
+    /// Most requests in flight.
     pub(super) lanes: usize,
-    /// How long its calls may be held open.
+    /// The time for which the coordinator may hold a call open, in milliseconds.
     pub(super) wait_ms: u32,
-    /// Where it stops itself, once.
+    /// The point at which the worker stops itself once.
     pub(super) freeze: Option<Freeze>,
 }
 
-/// Made before a stopped worker is let go on.
+/// Returns the path of a file that the test creates before it continues a stopped worker.
 pub(super) fn thawed(notes: &Path) -> PathBuf {
     notes.with_extension("thawed")
 }
 
-/// Where a worker sends itself SIGSTOP.
+/// The point at which a worker sends itself SIGSTOP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Freeze {
-    /// It has asked, and not read the answer.
+    /// The worker has sent its call and not read the answer.
     Asked,
-    /// It has a permit, and not sent the request.
+    /// The worker has a permit and has not sent the request.
     Granted,
-    /// It has sent the request, and not read the page.
+    /// The worker has sent the request and not read the page.
     Sent,
 }
 
-/// The worker, where the orders say so; there is nothing to prove otherwise.
+/// Runs as a worker if the environment says so. Otherwise this test does nothing.
 #[test]
 fn worker_process() {
     if let Some(orders) = env::var_os(ORDERS) {
@@ -83,7 +86,8 @@ fn worker_process() {
 fn work(orders: &Path) {
     let orders = fs::read_to_string(orders).expect("the orders can be read");
     let orders: Orders = serde_json::from_str(&orders).expect("orders are JSON");
-    // The process that started this one holds the other end.
+    // The process that started this one holds the other end of its standard input. When that
+    // process ends, this one ends too.
     thread::spawn(|| {
         let _ = std::io::stdin().read(&mut [0]);
         process::exit(1);
@@ -115,19 +119,19 @@ struct Worker<'a> {
     asked: AtomicU32,
 }
 
-/// A page to get.
+/// A page that the worker must get.
 #[derive(Clone)]
 struct Job {
     url: String,
-    /// Its wish's name. Of this life of the worker: what a killed one was granted, it may have
-    /// used.
+    /// The id of its acquire request. It is new after every start, because a killed worker may have
+    /// used its permit.
     id: String,
     attempt: u16,
     refused: u16,
     not_before: Instant,
 }
 
-/// What is left to do, by host.
+/// The pages that the worker has not got yet, by host.
 struct Jobs {
     hosts: BTreeMap<String, VecDeque<Job>>,
     left: usize,
@@ -153,7 +157,7 @@ impl Jobs {
         jobs
     }
 
-    /// The next page of each host.
+    /// Takes the next page of each host.
     fn take(&mut self) -> Vec<Job> {
         let now = Instant::now();
         let ready = |line: &VecDeque<Job>| line.front().is_some_and(|job| job.not_before <= now);
@@ -171,15 +175,15 @@ impl Jobs {
     }
 }
 
-/// `127.0.0.1:80` of `http://127.0.0.1:80/page/1`.
+/// Returns the host of a URL: `127.0.0.1:80` for `http://127.0.0.1:80/page/1`.
 pub(super) fn host(url: &str) -> &str {
     url.split('/').nth(2).unwrap_or_default()
 }
 
-/// One request at a time.
+/// A loop that has one request in flight at a time.
 struct Lane<'a> {
     worker: &'a Worker<'a>,
-    /// The first is called.
+    /// The worker calls the first one.
     coordinators: VecDeque<Http>,
     pages: BTreeMap<String, Http>,
 }
@@ -242,13 +246,14 @@ impl<'a> Lane<'a> {
         &mut self.coordinators[0]
     }
 
-    /// Unique for this client, over all its lives.
+    /// Returns an id that is unique for this client, across restarts.
     fn fresh_id(&self) -> String {
         let number = self.worker.asked.fetch_add(1, Ordering::Relaxed);
         format!("{}-{number}", process::id())
     }
 
-    /// Says it again, word for word, until there is an answer; with it comes when it was said last.
+    /// Repeats the same call until there is an answer. Returns the answer and the time of the last
+    /// repetition.
     fn exchange(&mut self, told: Option<&Told>, offer: &[Job]) -> (Instant, Exchanged) {
         let items = offer.iter().map(|job| Item {
             id: Some(job.id.clone()),
@@ -299,7 +304,7 @@ impl<'a> Lane<'a> {
                         String::from_utf8_lossy(&answer.body)
                     )
                 }
-                // It is away, or ending.
+                // The coordinator is down or shutting down.
                 Ok(_) | Err(_) => {
                     self.coordinators.rotate_left(1);
                     thread::sleep(AGAIN_AFTER);
@@ -363,7 +368,7 @@ impl<'a> Lane<'a> {
         let body = serde_json::json!({
             "client": self.worker.orders.client, "permits": [grant.permit],
         });
-        // If it does not come through, the lease ends by itself.
+        // If this call fails, the lease expires.
         let deadline = deadline.max(Instant::now() + ANSWER_TAKES_MAX);
         let _ = self
             .coordinator()
@@ -376,7 +381,7 @@ impl<'a> Lane<'a> {
         jobs.give_back(job);
     }
 
-    /// What becomes of the page.
+    /// Handles the coordinator's answer to a report: the page is done, retried or given up.
     fn hear(&self, mut job: Job, told: &Told, next: &Next, late: bool) {
         let what = if late { What::HeardLate } else { What::Heard };
         let status = told.status.unwrap_or(0);
@@ -416,8 +421,8 @@ impl<'a> Lane<'a> {
 }
 
 impl Worker<'_> {
-    /// Stops the process, if the orders say so and it has not been stopped before; until somebody
-    /// lets it go on.
+    /// Stops the process if its orders say so, unless it was stopped before. Returns after the test
+    /// has continued it.
     fn freeze(&self, at: Freeze) -> bool {
         let mut freeze = self.freeze.lock().expect("no lane panicked");
         if *freeze != Some(at) {
@@ -428,8 +433,8 @@ impl Worker<'_> {
             .args(["-STOP", &process::id().to_string()])
             .status();
         assert!(stopped.is_ok_and(|status| status.success()), "kill -STOP");
-        // The signal may take effect a moment later: nothing goes on before whoever lets us go on
-        // has said so.
+        // SIGSTOP may take effect a moment later. So the worker waits until the test has allowed it
+        // to continue.
         while !thawed(&self.orders.notes).exists() {
             thread::sleep(Duration::from_millis(1));
         }

@@ -1,4 +1,4 @@
-//! The processes and the hosts.
+//! The `politely fetch` processes of a fleet, and the hosts that they crawl.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,23 +13,23 @@ use tokio::runtime::Runtime;
 use crate::fleet::{ALONE, verdict::Numbers};
 use crate::servers::process::Server;
 
-/// A loaded machine takes its time; what has not come by now will not.
+/// Longest wait for an event that must come, on a loaded machine.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// Of what a process said last, so many lines are shown.
+/// The number of a process's last output lines in the message of a failed assertion.
 const LINES: usize = 12;
 
 pub(super) struct Crew {
-    // Declared in the order in which they must go.
+    // The fields are declared in the order in which they must be dropped.
     pub(super) members: Vec<Member>,
     pub(super) target: Target,
-    /// The hosts' clocks' zero.
+    /// The time at which the hosts' clocks were zero.
     began: Instant,
     folder: tempfile::TempDir,
     pub(super) runtime: Runtime,
     _alone: MutexGuard<'static, ()>,
 }
 
-/// One `politely fetch`, and what it is to fetch.
+/// One `politely fetch` process and its arguments.
 pub(super) struct Member {
     folder: PathBuf,
     args: Vec<String>,
@@ -37,7 +37,7 @@ pub(super) struct Member {
 }
 
 impl Crew {
-    /// The hosts; no processes yet.
+    /// Starts the hosts, without processes.
     pub(super) fn start(hosts: Vec<HostSpec>) -> Self {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -57,13 +57,14 @@ impl Crew {
         }
     }
 
-    /// As many processes as there are stores' URLs, each with its share of every host's pages.
-    /// `args`: what else they are told.
+    /// Starts one process for each URL in `stores`, with the further arguments `args`. Each process
+    /// gets a share of every host's pages.
     pub(super) fn hire(&mut self, stores: &[String], args: &[String]) {
         self.hire_for(stores, args, |url| url);
     }
 
-    /// Starts processes that fetch each page at another URL than the host's own.
+    /// Starts processes that fetch each page at the URL that `at` returns, instead of the host's
+    /// own.
     pub(super) fn hire_for(
         &mut self,
         stores: &[String],
@@ -102,24 +103,24 @@ impl Crew {
         }
     }
 
-    /// The time by the hosts' clocks.
+    /// Returns the time on the hosts' clocks.
     pub(super) fn now_us(&self) -> u64 {
         self.began.elapsed().as_micros() as u64
     }
 
-    /// Requests that came to hosts so far.
+    /// Returns the number of requests that have arrived at the hosts.
     pub(super) fn arrivals(&self) -> u64 {
         let rows = self.target.judge().hosts;
         rows.iter().map(|row| row.arrivals).sum()
     }
 
-    /// Pages that hosts have, all together.
+    /// Returns the number of pages of all hosts.
     pub(super) fn pages(&self) -> u64 {
         let hosts = self.target.hosts().iter();
         hosts.map(|host| u64::from(host.pages)).sum()
     }
 
-    /// Waits until it is true.
+    /// Waits until `is_true` returns true. Fails if a process has failed.
     pub(super) fn until(&mut self, what: &str, mut is_true: impl FnMut(&mut Self) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !is_true(self) {
@@ -129,12 +130,12 @@ impl Crew {
         }
     }
 
-    /// Waits until so many requests came.
+    /// Waits until `count` requests have arrived.
     pub(super) fn until_arrivals(&mut self, count: u64) {
         self.until("the work goes on", |crew| crew.arrivals() >= count);
     }
 
-    /// Waits until somebody asks again for anything.
+    /// Waits until one more request arrives, and returns how long that took.
     pub(super) fn until_it_goes_on(&mut self) -> Duration {
         let (since, before) = (Instant::now(), self.arrivals());
         self.until_arrivals(before + 1);
@@ -161,7 +162,7 @@ impl Crew {
         }
     }
 
-    /// What one would ask if an assertion failed.
+    /// Returns the state of the fleet, for the message of a failed assertion.
     pub(super) fn story(&self) -> String {
         let mut story = format!("\n{}", self.target.judge());
         for (number, member) in self.members.iter().enumerate() {
@@ -184,7 +185,7 @@ impl Member {
         self.process = Some(Server::start("fetch", &self.folder, &binary, &self.args));
     }
 
-    /// SIGKILL; false if it was done already.
+    /// Kills the process with SIGKILL. Returns `false` if it had finished before.
     pub(super) fn kill(&mut self) -> bool {
         let done = self.is_done() == Some(true);
         self.process = None;
@@ -199,7 +200,8 @@ impl Member {
         self.process.as_ref().expect("it runs").thaw();
     }
 
-    /// Whether it has ended by itself, with all its pages; none: with fewer.
+    /// Returns whether the process has ended by itself with all its pages, or `None` if it has
+    /// failed.
     pub(super) fn is_done(&mut self) -> Option<bool> {
         let Some(process) = &mut self.process else {
             return Some(false);
@@ -211,16 +213,17 @@ impl Member {
     }
 }
 
-/// What processes are told where the operator knows the limit: exact to check.
+/// Returns the arguments for a fixed law with the operator's numbers. The tests can check such
+/// limits exactly.
 pub(super) fn fixed(numbers: Numbers, more: &str) -> Vec<String> {
     let mut args = numbers.args();
-    // Profile `crawler` would leave pauses of its own, as long as requests take.
+    // Under the profile `crawler`, the busy share would limit the rate further.
     args.extend(["--profile", "api"].map(str::to_owned));
     args.extend(more.split_whitespace().map(str::to_owned));
     args
 }
 
-/// The same store for so many.
+/// Returns the same store's URL for `count` processes.
 pub(super) fn same(url: &str, count: usize) -> Vec<String> {
     vec![url.to_owned(); count]
 }

@@ -1,4 +1,5 @@
-//! F12: Redis is away for a while: each process goes on with its share, or nobody does.
+//! F12: Redis is unavailable for a while. Either each process continues with its share, or no
+//! process sends.
 
 use std::thread;
 use std::time::Duration;
@@ -15,7 +16,8 @@ const NUMBERS: Numbers = Numbers {
 };
 const HOSTS: u64 = 8;
 const AWAY: Duration = Duration::from_secs(8);
-/// A permit starts so far ahead at most, and is good for half a second more at most.
+/// Longest time between a grant and its request: a permit starts at most 2 s ahead, and may be used
+/// for at most half a second more.
 const LAST_LEAVES_US: u64 = 2_500_000;
 
 #[test]

@@ -1,4 +1,4 @@
-//! F9: an operator empties Redis of its scripts, and of all it holds.
+//! F9: an operator deletes all scripts and all data of Redis.
 
 use super::crew::{Crew, fixed, same};
 use crate::fleet::{open_hosts, verdict::Numbers};

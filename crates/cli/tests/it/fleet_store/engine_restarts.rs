@@ -1,5 +1,5 @@
-//! F4: Redis is killed and started again, with what it had on disk: nothing, a snapshot, or every
-//! write.
+//! F4: Redis is killed and started again with the data that it had on disk: nothing, a snapshot, or
+//! every write.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ const NUMBERS: Numbers = Numbers {
     burst: 1.0,
     in_flight: 2,
 };
-/// A permit starts so far ahead at most.
+/// The furthest that a permit starts ahead, in seconds.
 const HORIZON_S: f64 = 2.0;
 const HOSTS: u64 = 8;
 
@@ -100,7 +100,8 @@ fn start(config: &str) -> (Crew, RedisServer) {
     (crew, redis)
 }
 
-/// `kill -9`, and once more; returns when it was killed.
+/// Kills Redis with SIGKILL, starts it again, and waits for the next request. Returns when it was
+/// killed.
 fn restart(crew: &mut Crew, redis: &mut RedisServer) -> Instant {
     redis.kill();
     let killed = Instant::now();

@@ -1,4 +1,4 @@
-//! F6: a replica stands in for its master, of whose last writes it has heard nothing.
+//! F6: a replica replaces its master and has not received the master's last writes.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -13,10 +13,11 @@ const NUMBERS: Numbers = Numbers {
     burst: 1.0,
     in_flight: 4,
 };
-/// A permit starts so far ahead at most.
+/// The furthest that a permit starts ahead, in seconds.
 const HORIZON_S: f64 = 2.0;
 const HOSTS: u64 = 8;
-/// How long before its promotion the replica is cut off.
+/// The time between the replica's last write from its master and the master's death, in
+/// milliseconds.
 const CUTS_MS: [u64; 3] = [0, 200, 1_000];
 
 #[test]
@@ -48,7 +49,7 @@ fn fail_over(cut_ms: u64, waits: bool) {
     std::thread::sleep(Duration::from_millis(cut_ms));
     master.kill();
     let lag = cut.elapsed();
-    // With `wait`, this one has to have a replica too.
+    // With `wait`, the new master needs a replica too.
     let next = replica_of(&replica);
     proxy.lead_to(replica.address);
     let back = crew.until_it_goes_on();
@@ -66,12 +67,12 @@ fn fail_over(cut_ms: u64, waits: bool) {
     drop(next);
 }
 
-/// In sync.
+/// Starts a replica and waits until it is in sync.
 pub(super) fn replica_of(master: &RedisServer) -> RedisServer {
     replica_by(master, master.address)
 }
 
-/// Starts a replica that reaches its master through `way`.
+/// Starts a replica that reaches its master at the address `way`, and waits until it is in sync.
 pub(super) fn replica_by(master: &RedisServer, way: SocketAddr) -> RedisServer {
     let (ip, port) = (way.ip(), way.port());
     let replica = RedisServer::start(&format!("replicaof {ip} {port}\n"));

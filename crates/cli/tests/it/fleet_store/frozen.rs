@@ -1,4 +1,4 @@
-//! F2: a process is stopped past its leases and let go on.
+//! F2: a process is stopped for longer than its leases last, and then continued.
 
 use std::thread;
 use std::time::Duration;
@@ -12,7 +12,7 @@ const NUMBERS: Numbers = Numbers {
     burst: 1.0,
     in_flight: 2,
 };
-/// Longer than a lease.
+/// The time for which the process is stopped. It is longer than a lease.
 const FROZEN: Duration = Duration::from_millis(3_500);
 
 #[test]

@@ -1,4 +1,4 @@
-//! F1, F3: processes are killed at any point, and others go on in their place.
+//! F1 and F3: processes are killed at any point, and others are started in their place.
 
 use std::env;
 
@@ -8,7 +8,7 @@ use super::crew::{Crew, fixed, same};
 use crate::fleet::{open_hosts, verdict::Numbers};
 use crate::servers::redis::RedisServer;
 
-/// `POLITELY_TEST_KILLS` says otherwise: for long runs.
+/// Number of kills, unless `POLITELY_TEST_KILLS` sets another one for a long run.
 const KILLS: u64 = 40;
 const HOSTS: u64 = 16;
 const PROCESSES: usize = 4;

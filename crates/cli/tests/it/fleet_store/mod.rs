@@ -1,10 +1,10 @@
-//! A fleet of `politely fetch --store` processes over hosts with known limits, while things go
-//! wrong with them or with Redis.
+//! A fleet of `politely fetch --store` processes over hosts with known limits, while faults happen
+//! to them or to Redis.
 //!
-//! Each process is its own coordinator; all they share is a real redis-server. What is safe is
-//! judged by what the hosts, which live in this process, logged.
+//! Each process is its own coordinator; the processes share only a real redis-server. The hosts run
+//! in this process, and the tests judge safety by their logs.
 //!
-//! Three of these run with all tests; the others take minutes and are behind the feature `faults`
+//! Three of these tests run with all tests. The others take minutes and need the feature `faults`
 //! (`scripts/faults`).
 
 #[cfg_attr(

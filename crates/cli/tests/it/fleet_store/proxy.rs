@@ -1,5 +1,5 @@
-//! What stands between processes and a server: it can be led elsewhere, stalled, made slow, and
-//! made to lose answers.
+//! A proxy between processes and a server. It can change the server, stall, delay answers, and lose
+//! answers.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -19,12 +19,12 @@ struct Inner {
     to: Mutex<SocketAddr>,
     open: Mutex<Vec<TcpStream>>,
     chance: Mutex<Rng>,
-    /// Of a hundred answers so many never come.
+    /// The percentage of answers that are lost.
     loses: AtomicU64,
     lost: AtomicU64,
-    /// Answers come so many milliseconds later.
+    /// The delay of answers, in milliseconds.
     late_ms: AtomicU64,
-    /// Nothing passes, and nobody is told.
+    /// Whether the proxy forwards nothing while it keeps its connections open.
     stalled: AtomicBool,
     ended: AtomicBool,
 }
@@ -49,7 +49,7 @@ impl Proxy {
                 if serving.ended.load(Ordering::Acquire) {
                     return;
                 }
-                // A server that is not there hangs up on whoever connects.
+                // If the server is down, this closes the connection.
                 let _ = serving.join(&stream);
             }
         });
@@ -60,7 +60,7 @@ impl Proxy {
         format!("redis://{}", self.address)
     }
 
-    /// Leads new connections to that server, and cuts the existing ones.
+    /// Forwards new connections to another server, and closes the existing ones.
     pub(super) fn lead_to(&self, to: SocketAddr) {
         *self.inner.to.lock().expect("no thread panicked") = to;
         self.inner.cut();
@@ -74,7 +74,7 @@ impl Proxy {
         self.inner.late_ms.store(answers_ms, Ordering::Release);
     }
 
-    /// For good.
+    /// Stops forwarding for good.
     pub(super) fn stall(&self) {
         self.inner.stalled.store(true, Ordering::Release);
     }

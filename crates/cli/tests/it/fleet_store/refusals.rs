@@ -1,5 +1,4 @@
-//! F13: a host that took all there came says "too many" to a whole fleet at once, and for how long
-//! to stay away.
+//! F13: a host without a limit suddenly refuses a whole fleet at once, with a Retry-After.
 
 use politely::core::config::Config;
 use politely_target::{Headers, HostSpec, Kind, LimitSpec, RetryAfter, Service, Signals};
@@ -9,11 +8,13 @@ use super::proxy::Proxy;
 use crate::servers::redis::RedisServer;
 
 const IN_FLIGHT: usize = 8;
-/// The host is open, shut, and open again; as long as it is shut, it says so for so long.
+/// The host serves all requests, refuses them between these two times, and serves them again. Its
+/// refusals have a Retry-After of up to [`HOLD_S`].
 const SHUT_AT_S: f64 = 8.0;
 const OPEN_AT_S: f64 = 11.0;
 const HOLD_S: f64 = 5.0;
-/// It is far away, so that many have left before the first no comes back.
+/// The delay of the host's answers, in milliseconds. Many requests have left before the first
+/// refusal arrives.
 const WAY_MS: u64 = 300;
 
 #[test]

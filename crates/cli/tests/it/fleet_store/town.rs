@@ -1,4 +1,4 @@
-//! Four processes over sixteen really limited hosts are as good as one.
+//! Four processes crawl sixteen hosts with real limits. They use the limits as well as one process.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,11 +14,12 @@ use crate::run::{politely, run};
 use crate::servers::redis::RedisServer;
 use crate::servers::{RealHost, RealTown, Set, Truth};
 
-/// When it is known how many each host allows, and until when that is used: seconds from its first
-/// request.
+/// The period for which the use of a limit is measured, in seconds since the host's first request.
+/// The processes have learned the limits by then.
 const STEADY_S: Range<u64> = 60..120;
-/// The hosts of whose limit this share must be used then. The others take longer to be known, or
-/// are luck: `docs/explanation/fleet.md`.
+/// The hosts of whose limit a share of [`USED_SHARE_MIN`] must be used in that period. The limits
+/// of the other hosts take longer to learn, or their use is a matter of luck.
+/// `docs/reference/fleet-use.md` has the measured use of all hosts.
 const KNOWN: [&str; 8] = [
     "express-20in10-draft8",
     "express-20in10-draft7",
@@ -30,15 +31,16 @@ const KNOWN: [&str; 8] = [
     "nginx-5rps-queue",
 ];
 const USED_SHARE_MIN: f64 = 0.95;
-/// Pages of a host beside what it allows until then: its burst, or the first window's.
+/// Pages of a host beyond the number that its rate allows until the end of the period. They are for
+/// its burst or its first window.
 const PAGES_MORE: u32 = 20;
-/// Pages of the others.
+/// Pages of each other host.
 const PAGES: u32 = 90;
-/// None has more.
+/// The most pages of a host.
 const PAGES_MAX: u32 = 1_300;
 const PROCESSES: usize = 4;
-/// Refused of all, beside what one process had in the same time: a fifth more, and what a few
-/// unlucky probes cost.
+/// The largest share of refused requests, compared with one process in the same time: this
+/// multiple, plus [`REFUSED_MORE`] for a few unlucky probes.
 const REFUSED_TIMES_MAX: f64 = 1.2;
 const REFUSED_MORE: f64 = 0.002;
 
@@ -63,7 +65,7 @@ fn four_processes_are_as_good_as_one() {
 
 struct Crawl {
     refused_share: f64,
-    /// The known hosts of whose limits too little was used.
+    /// The hosts in [`KNOWN`] of whose limits too little was used.
     wasted: Vec<&'static str>,
     story: String,
 }
@@ -118,7 +120,7 @@ fn pages(host: &RealHost) -> u32 {
     })
 }
 
-/// What was used of a host once it was known.
+/// Returns the share of a host's limit that was used in [`STEADY_S`].
 fn steady(host: &RealHost, truth: &Truth) -> Option<f64> {
     let steady = truth.steady(host.kind, host.kind.per_second()?, STEADY_S)?;
     Some(steady.share)

@@ -1,4 +1,4 @@
-//! Whether the promises held, by what the hosts logged and what the engine's cells say.
+//! Assertions of the promises (ARCHITECTURE.md), by the hosts' log and the engine's cells.
 
 use politely::cells::redis::Redis;
 use politely::core::config::Config;
@@ -11,15 +11,15 @@ use super::crew::Crew;
 use crate::fleet::verdict::Numbers;
 
 impl Crew {
-    /// Of one host, by arrival.
+    /// Returns the requests of one host, ordered by arrival.
     pub(super) fn entries(&self, name: &str) -> Vec<Entry> {
         let mut entries = self.target.entries(name);
         entries.sort_by_key(|entry| entry.arrived_us);
         entries
     }
 
-    /// P1: no window of any length saw more than burst + rate x length + 1, and at most `again`
-    /// more: what an engine forgot and granted twice (P7).
+    /// Asserts P1: every window of any length saw at most burst + rate x length + 1 requests, and
+    /// `again` more. An engine that lost writes may have granted `again` permits twice (P7).
     pub(super) fn demand_pace(&self, numbers: Numbers, again: f64) {
         let most = numbers.burst + 1.0 + again;
         let mut worst = 0.0_f64;
@@ -38,7 +38,7 @@ impl Crew {
         eprintln!("P1: at most {worst:.2} above the rate, {most:.2} allowed");
     }
 
-    /// P2: no more at a time than that.
+    /// Asserts P2: at most `most` requests were in flight at each host.
     pub(super) fn demand_in_flight(&self, most: u64) {
         let rows = self.target.judge().hosts;
         let worst = rows
@@ -59,7 +59,7 @@ impl Crew {
         );
     }
 
-    /// Every page was served.
+    /// Asserts that every page was served.
     pub(super) fn demand_all_pages(&self) {
         for (row, host) in self.target.judge().hosts.iter().zip(self.target.hosts()) {
             assert_eq!(
@@ -72,8 +72,8 @@ impl Crew {
         }
     }
 
-    /// No slot was charged twice and none is lost: each request that came is in the cell as one
-    /// report, and nothing else is.
+    /// Asserts that no slot was charged twice and none is lost: the cell counts exactly one report
+    /// for each request that arrived.
     pub(super) fn demand_books(&self, url: &str, numbers: Numbers) {
         for (row, known) in self
             .target
@@ -102,7 +102,7 @@ impl Crew {
         }
     }
 
-    /// What the engine's cells say of each host.
+    /// Returns the explanation of each host by the engine's cells.
     pub(super) fn look(&self, url: &str, config: &Config) -> Vec<Explanation> {
         let hosts = self.target.hosts().iter();
         hosts
@@ -110,7 +110,7 @@ impl Crew {
             .collect()
     }
 
-    /// Returns what the engine at `url` knows of the host of one URL.
+    /// Returns the explanation of one URL's host by the cell in the engine at `url`.
     pub(super) fn look_at(&self, url: &str, config: &Config, page: &str) -> Explanation {
         let _inside = self.runtime.enter();
         let engine = Redis::connect(url).expect("the URL is fine");
@@ -120,14 +120,15 @@ impl Crew {
         let limiter = limiter.build().expect("the configuration is sound");
         let key = Key::of_url(&page.parse().expect("a URL")).expect("a key");
         self.runtime.block_on(async {
-            // Granted or not, the cell has been read; a permit goes back at once.
+            // The request reads the cell, whether it is granted or not. A permit is returned at
+            // once.
             drop(limiter.request(&key, Ask::default(), Turn::LAST).await);
         });
         limiter.explain(&key).expect("it was asked for")
     }
 }
 
-/// As the processes have it.
+/// Returns the configuration that the processes have.
 pub(super) fn config(numbers: Numbers) -> Config {
     let mut config = Config::api().with_law(LawConfig::Fixed);
     config.limits.rate_max = numbers.rate;

@@ -1,4 +1,4 @@
-//! F7: a master that does not know that another has taken its place goes on serving one process.
+//! F7: a master was replaced, does not know it, and continues to serve one process.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ const NUMBERS: Numbers = Numbers {
     burst: 1.0,
     in_flight: 2,
 };
-/// A permit starts so far ahead at most.
+/// The furthest that a permit starts ahead, in seconds.
 const HORIZON_S: f64 = 2.0;
 const HOSTS: u64 = 8;
 
@@ -39,7 +39,7 @@ fn a_master_without_replicas_soon_grants_nothing() {
         master.cli(&["set", "probe", "1"]).starts_with("NOREPLICAS")
     });
     let twice = split.elapsed();
-    // It goes on not knowing for a while.
+    // The old master stays in this state for a while.
     thread::sleep(Duration::from_secs(3));
     theirs.lead_to(replica.address);
     crew.finish();

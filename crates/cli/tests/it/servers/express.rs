@@ -1,5 +1,5 @@
-//! The hosts of one node process: express-rate-limit in each dialect of headers, a noisy host, one
-//! that blocks.
+//! The hosts of one node process: express-rate-limit with each kind of headers, a host with random
+//! errors, and a host that blocks.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ pub(super) const HOSTS: &[(&str, Kind)] = &[
     ("express-noisy", Kind::Noisy { every: 33 }),
 ];
 
-/// For the crawler's set.
+/// The host that only the set of the profile `crawler` has.
 pub(super) const BLOCKS: (&str, Kind) = (
     "express-blocks",
     Kind::Blocks {
@@ -23,7 +23,7 @@ pub(super) const BLOCKS: (&str, Kind) = (
     },
 );
 
-/// For the API client's set.
+/// The host that only the set of the profile `api` has.
 pub(super) const QUOTA: (&str, Kind) = ("express-100in10-draft6", in_ten_seconds(100));
 
 const fn in_ten_seconds(requests: u32) -> Kind {

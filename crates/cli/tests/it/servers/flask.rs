@@ -1,4 +1,4 @@
-//! The hosts of one Python process: Flask-Limiter's three strategies.
+//! The hosts of one Python process: the three strategies of Flask-Limiter.
 
 use std::path::Path;
 

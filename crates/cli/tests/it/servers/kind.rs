@@ -1,28 +1,27 @@
-//! What limits a host, and the least time it allows.
+//! The kinds of limits of the hosts, and the least time that each allows.
 
 use std::time::Duration;
 
-/// The limit a host was configured with. The numbers repeat what `tests/servers/` says; the
-/// self-tests compare both.
+/// The limit with which a host is configured. The numbers repeat the configuration in
+/// `tests/servers/`, and the self-tests compare both.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Kind {
-    /// nginx `limit_req`: one request per `1 / per_second`, and `burst` more at once.
+    /// nginx `limit_req`: one request per `1 / per_second` seconds, and `burst` more at once.
     Leaky {
         per_second: u32,
         burst: u32,
     },
-    /// nginx `limit_req` without `nodelay`: the burst waits at the server instead of leaving at
-    /// once.
+    /// nginx `limit_req` without `nodelay`: the server delays the requests of a burst.
     LeakyQueue {
         per_second: u32,
         burst: u32,
     },
-    /// nginx `limit_conn`: so many at a time, each taking `latency_ms`.
+    /// nginx `limit_conn`: at most `cap` requests in flight, each of which takes `latency_ms`.
     InFlight {
         cap: u32,
         latency_ms: u32,
     },
-    /// A count that starts with the first request and is forgotten `window_ms` later.
+    /// At most `requests` in a window that starts with a request and ends `window_ms` later.
     FixedWindow {
         requests: u32,
         window_ms: u32,
@@ -32,17 +31,18 @@ pub(crate) enum Kind {
         requests: u32,
         window_ms: u32,
     },
-    /// The current window's count plus what still overlaps of the last one's; windows are cut by
-    /// the wall clock.
+    /// The count of the current window, plus the part of the last window's count that still
+    /// overlaps. The windows begin at multiples of `window_ms` on the wall clock.
     SlidingCounter {
         requests: u32,
         window_ms: u32,
     },
-    /// No limit, but every `every`-th answer is a 500.
+    /// No limit, but each `every`-th answer is a 500.
     Noisy {
         every: u32,
     },
-    /// No limit up to `per_second` requests in any second; above, a challenge page for `for_ms`.
+    /// No limit up to `per_second` requests in any second. Beyond it, a challenge page for
+    /// `for_ms`.
     Blocks {
         per_second: u32,
         for_ms: u32,
@@ -58,8 +58,8 @@ impl Kind {
         }
     }
 
-    /// What it allows in the long run, requests per second; none if that is as much as anybody
-    /// likes.
+    /// Returns the rate that the limit allows in the long run, in requests per second, or `None`
+    /// without a limit.
     pub(crate) fn per_second(self) -> Option<f64> {
         match self {
             Self::Leaky { per_second, .. }
@@ -84,19 +84,21 @@ impl Kind {
         }
     }
 
-    /// The least time from the first request to the last answer, if nothing but the limit takes
-    /// time. A lower bound: nobody is faster, and a client that knows the limit comes as close as
-    /// its jitter allows.
+    /// Returns the least time from the first request to the last answer if only the limit takes
+    /// time.
+    ///
+    /// No client is faster. A client that knows the limit needs this time and its own jitter.
     pub(crate) fn best_time(self, requests: u32) -> Duration {
         let after_the_first = requests.saturating_sub(1);
         let millis = match self {
             Self::Leaky { per_second, burst } => {
                 after_the_first.saturating_sub(burst) * 1000 / per_second
             }
-            // The last one waits at the server for as long as it would have waited at the client.
+            // The server delays the last request for as long as the client would have to wait.
             Self::LeakyQueue { per_second, .. } => after_the_first * 1000 / per_second,
             Self::InFlight { cap, latency_ms } => requests.div_ceil(cap) * latency_ms,
-            // The first window's worth at once, and each further one a window later.
+            // The requests of the first window leave at once, and those of each further window one
+            // window later.
             Self::FixedWindow {
                 requests: limit,
                 window_ms,
@@ -105,8 +107,8 @@ impl Kind {
                 requests: limit,
                 window_ms,
             } => after_the_first / limit * window_ms,
-            // A full count at the end of one window; from then on the overlap frees places evenly,
-            // the first at once.
+            // The best case is a full count at the end of one window. From then on the overlap
+            // frees places evenly, the first one at once.
             Self::SlidingCounter {
                 requests: limit,
                 window_ms,

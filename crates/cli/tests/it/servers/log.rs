@@ -1,7 +1,7 @@
-//! The truth: what a host logged, and what a test wants to know of it.
+//! The log of a host, and the facts that tests read from it.
 //!
-//! Times are microseconds since the epoch by the server's clock. nginx knows only milliseconds, so
-//! gaps and windows of its hosts are rounded by up to one.
+//! Times are microseconds since 1970 by the server's clock. nginx knows only milliseconds, so the
+//! gaps and windows of its hosts are rounded by up to 1 ms.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -13,76 +13,76 @@ use serde::Deserialize;
 
 pub(super) const SECOND_US: u64 = 1_000_000;
 
-/// One line of a truth log.
+/// One line of a host's log.
 #[derive(Deserialize)]
 struct Line {
-    /// When the answer was complete, in seconds since the epoch.
+    /// When the answer was complete, in seconds since 1970.
     end: f64,
-    /// Seconds from the request's arrival to then.
+    /// Seconds from the request's arrival to the end of the answer.
     took: f64,
     path: String,
     status: u16,
     retry_after: String,
 }
 
-/// One request as the server saw it.
+/// One request, as the server logged it.
 #[derive(Clone, Debug, PartialEq)]
 struct Request {
     arrived_us: u64,
     ended_us: u64,
     status: u16,
     path: String,
-    /// The end of the Retry-After this answer carried, if it was a refusal.
+    /// When the Retry-After of this answer ends, if the answer was a refusal.
     hold_until_us: Option<u64>,
 }
 
-/// A request that arrived although the server had asked for quiet.
+/// A request that arrived before a Retry-After had ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeldArrival {
-    /// Since the refusal that began the hold. Small ones were under way when the refusal was:
-    /// permits already granted.
+    /// Time since the refusal that began the hold. If it is short, the request was in flight when
+    /// the refusal was sent.
     pub(crate) since_refusal_us: u64,
-    /// How much of the hold was left.
+    /// Time until the end of the hold.
     pub(crate) left_us: u64,
 }
 
-/// What one host saw.
+/// The facts about one host.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Truth {
-    /// Pages and whatever else was served as asked for, a 404 for robots.txt included.
+    /// Requests that were served, including a 404 for robots.txt.
     pub(crate) accepted: usize,
-    /// Answers 403, 429 and 503: the ways in which the hosts say "too much".
+    /// Answers 403, 429 and 503. With these the hosts refuse requests.
     pub(crate) refused: usize,
-    /// Other errors: the noisy host's 500s, 499 if the client hung up.
+    /// Other errors: the 500s of the noisy host, and 499 if the client closed the connection.
     pub(crate) failed: usize,
-    /// How many different pages were served.
+    /// Number of different pages that were served.
     pub(crate) pages: usize,
     /// Arrival and status of every request, in order of arrival.
     pub(crate) arrivals: Vec<(u64, u16)>,
-    /// Most arrivals within one second, refused ones included.
+    /// Most arrivals within one second, including refused ones.
     pub(crate) peak_per_second: usize,
-    /// Most requests at the host at a time, refused ones included.
+    /// Most requests in flight at the host, including refused ones.
     pub(crate) peak_in_flight: usize,
     /// The least time between two arrivals.
     pub(crate) smallest_gap_us: Option<u64>,
-    /// Arrivals while a Retry-After was running.
+    /// Arrivals before the end of a Retry-After.
     pub(crate) held: Vec<HeldArrival>,
 }
 
 impl Truth {
-    /// Requests from the first to arrive to the last, however answered.
+    /// Returns the number of requests, whatever their answers.
     pub(crate) fn requests(&self) -> usize {
         self.arrivals.len()
     }
 
-    /// From the first arrival to the last.
+    /// Returns the time from the first arrival to the last.
     pub(crate) fn span_us(&self) -> u64 {
         let ends = self.arrivals.first().zip(self.arrivals.last());
         ends.map_or(0, |((first, _), (last, _))| last - first)
     }
 }
 
-/// Reads a log; a host nobody spoke to may have none.
+/// Reads a log. A host that got no request may have no log.
 pub(super) fn read(path: &Path) -> Truth {
     let text = fs::read_to_string(path).unwrap_or_default();
     judge(text.lines().map(parse).collect())
@@ -117,7 +117,8 @@ fn hold_until_us(retry_after: &str, ended_us: u64) -> Option<u64> {
 }
 
 fn judge(mut requests: Vec<Request>) -> Truth {
-    // Of those who came in one tick, who stayed comes before who was turned away for it.
+    // Requests may arrive in the same tick. Then a request that was served comes before one that
+    // was refused because of it.
     requests.sort_by_key(|request| (request.arrived_us, Reverse(request.ended_us)));
     let count = |is: fn(u16) -> bool| requests.iter().filter(|request| is(request.status)).count();
     let refused = count(is_refusal);
@@ -145,7 +146,7 @@ fn judge(mut requests: Vec<Request>) -> Truth {
     }
 }
 
-/// Most of the ascending `times` that lie less than `window` apart.
+/// Returns the largest number of `times`, which are ascending, within less than `window`.
 fn most_within(times: &[u64], window: u64) -> usize {
     let mut first = 0;
     let mut most = 0;
@@ -158,8 +159,8 @@ fn most_within(times: &[u64], window: u64) -> usize {
     most
 }
 
-/// Returns the most requests in flight. A request that ended in the tick of an arrival made room
-/// for it.
+/// Returns the most requests in flight. A request that ended in the tick of an arrival was not in
+/// flight then.
 fn peak_in_flight(requests: &[Request]) -> usize {
     let mut ends = BinaryHeap::new();
     let at_arrival = requests.iter().map(|request| {
@@ -177,7 +178,7 @@ fn peak_in_flight(requests: &[Request]) -> usize {
 
 fn held(requests: &[Request]) -> Vec<HeldArrival> {
     let mut held = Vec::new();
-    // Refusals by when they were sent, merged with the arrivals.
+    // The refusals, ordered by the time at which they were sent, are merged with the arrivals.
     let mut refusals: Vec<(u64, u64)> = requests
         .iter()
         .filter_map(|request| Some((request.ended_us, request.hold_until_us?)))

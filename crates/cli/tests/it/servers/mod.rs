@@ -1,13 +1,13 @@
-//! A town of really limited hosts: nginx, express-rate-limit and Flask-Limiter as their users
-//! configure them.
+//! A town of hosts with real limits: nginx, express-rate-limit and Flask-Limiter, configured as
+//! their users do.
 //!
-//! A limiter tested against its own model of a server proves that two of our files agree. These
-//! servers are other people's, with other people's rounding, and each keeps its own log of what
-//! arrived: that log is the truth a test judges by, not what the client believes it did.
+//! A limiter that is tested against a model in the same repository shows only that two files agree.
+//! These servers were written by other people and round in their own ways. Each keeps a log of the
+//! requests that arrived. The tests judge by that log, not by the client's view.
 //!
-//! Each host listens on a loopback address and a free port of its own, so whatever a limit attaches
-//! to (host, address) keeps the hosts apart, and several towns can run at once. What the hosts are:
-//! `tests/servers/README.md`.
+//! Each host listens on its own loopback address and a free port. So a limit that attaches to a
+//! host or an address keeps the hosts apart, and several towns can run at once.
+//! `tests/servers/README.md` describes the hosts.
 
 mod express;
 mod flask;
@@ -35,25 +35,25 @@ pub(crate) use kind::Kind;
 pub(crate) use log::Truth;
 pub(crate) use process::repository;
 
-/// Which sixteen hosts: both profiles crawl the same fifteen and one that differs.
+/// The set of sixteen hosts. Fifteen are the same for both profiles, and one differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Set {
-    /// With a host that blocks whoever is too fast: profile `crawler` stays below, by its ceiling.
+    /// Includes a host that blocks fast clients. The profile `crawler` stays below its limit.
     Crawler,
-    /// With one more quota instead: profile `api` rides limits, which a blocking host answers with
-    /// a ban.
+    /// Includes a host with a quota instead. The profile `api` uses limits in full, and a blocking
+    /// host would ban it.
     Api,
 }
 
-/// How many pages each host has.
+/// Number of pages of each host.
 const PAGES: u32 = 150;
 
-/// One limited host and what is known about it.
+/// A host with a known limit.
 #[derive(Clone, Debug)]
 pub(crate) struct RealHost {
     pub(crate) name: &'static str,
-    /// `http://127.x.y.z:port`, without a slash at the end. Pages are `/page/1` to `/page/150`, or
-    /// to the number the town was started with.
+    /// `http://127.x.y.z:port`, without a slash at the end. The pages are `/page/1` to `/page/150`,
+    /// or to the number with which the town was started.
     pub(crate) url_prefix: String,
     pub(crate) kind: Kind,
 }
@@ -67,14 +67,13 @@ impl RealHost {
         self.kind.in_flight_cap()
     }
 
-    /// The least time in which anybody can get so many answers; count `robots.txt` in, the hosts
-    /// do.
+    /// Returns the least time for `requests` answers. A request for robots.txt counts too.
     pub(crate) fn best_time(&self, requests: u32) -> Duration {
         self.kind.best_time(requests)
     }
 }
 
-/// Where a server has to listen and what it has to write, handed to it at its start.
+/// The address and the log file of a host. The server gets them at its start.
 #[derive(Clone)]
 struct Place {
     name: &'static str,
@@ -82,7 +81,7 @@ struct Place {
     log: Option<PathBuf>,
 }
 
-/// The places as the servers read them: `{"name": {"address", "port", "log"}}`.
+/// Returns the places in the form that the servers read: `{"name": {"address", "port", "log"}}`.
 fn as_json(places: &[Place]) -> String {
     let entries = places.iter().map(|place| {
         let value = serde_json::json!({
@@ -95,12 +94,13 @@ fn as_json(places: &[Place]) -> String {
     serde_json::Value::Object(entries.collect()).to_string()
 }
 
-/// The running servers. Dropping it ends them; so does the end of the test process, however that
-/// comes.
+/// The running servers. They stop when this value is dropped, and also when the test process ends
+/// in any way.
 pub(crate) struct RealTown {
     pub(crate) hosts: Vec<RealHost>,
     barrier: SocketAddr,
-    // Declared before the folder: the servers end before their logs go.
+    // This field is dropped before the directory, so the servers stop before their logs are
+    // deleted.
     servers: Vec<Server>,
     folder: tempfile::TempDir,
 }
@@ -111,8 +111,8 @@ impl RealTown {
         Self::with_pages(set, PAGES)
     }
 
-    /// The same with so many pages on the hosts that keep them as files; those that make them up
-    /// have any number.
+    /// Starts all servers with `pages` pages on the hosts that keep them as files. The other hosts
+    /// generate any number of pages.
     pub(crate) fn with_pages(set: Set, pages: u32) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder for the town");
         let place = |name: &'static str| Place {
@@ -153,7 +153,7 @@ impl RealTown {
             .collect();
 
         let barrier_address = barrier.address;
-        // nginx is told where its upstream is in the same way as where to listen.
+        // nginx gets the address of its upstream in the same way as its own addresses.
         nginx_places.extend([barrier, upstream.clone()]);
         express_places.push(upstream);
         let mut servers = vec![
@@ -179,8 +179,8 @@ impl RealTown {
         found.unwrap_or_else(|| panic!("no host is called {name}"))
     }
 
-    /// So many pages of each host, dealt out to `processes`; one a line, and the hosts take turns,
-    /// as a crawler comes across them.
+    /// Returns `processes` lists of URLs, one URL per line, with `pages` pages of each host in
+    /// total. The hosts take turns, as in a real crawl.
     pub(crate) fn lists(&self, processes: usize, pages: impl Fn(&RealHost) -> u32) -> Vec<String> {
         let mut lists = vec![String::new(); processes];
         for page in 1..=self.hosts.iter().map(&pages).max().unwrap_or(0) {
@@ -193,8 +193,8 @@ impl RealTown {
         lists
     }
 
-    /// What the servers logged so far, by host name. Every request that was answered before this
-    /// call is in it.
+    /// Returns the facts about each host, by name. They include every request that was answered
+    /// before this call.
     pub(crate) fn truth(&self) -> BTreeMap<&'static str, Truth> {
         self.wait_for_the_logs();
         let truth_of = |host: &RealHost| log::read(&self.log_of(host.name));
@@ -204,13 +204,15 @@ impl RealTown {
             .collect()
     }
 
-    /// One line of JSON a request: `tests/servers/README.md`.
+    /// Returns the log of a host. It has one line of JSON per request; see
+    /// `tests/servers/README.md`.
     pub(crate) fn log_of(&self, name: &str) -> PathBuf {
         self.folder.path().join(format!("{name}.log"))
     }
 
-    /// Express and Flask write before they answer. nginx writes just after, within the same turn of
-    /// its only event loop: an answer to one more request comes from a later turn.
+    /// Waits until all answered requests are logged. Express and Flask write the log before they
+    /// answer. nginx writes it just after the answer, in the same iteration of its only event loop.
+    /// So once nginx has answered one more request, the earlier ones are logged.
     fn wait_for_the_logs(&self) {
         let mut stream = TcpStream::connect(self.barrier).expect("nginx is there");
         stream
@@ -221,7 +223,7 @@ impl RealTown {
         assert!(answer.starts_with(b"HTTP/1.1 204"), "the barrier answers");
     }
 
-    /// The process ids of the servers.
+    /// Returns the process ids of the servers.
     pub(crate) fn pids(&self) -> Vec<u32> {
         self.servers.iter().map(Server::pid).collect()
     }

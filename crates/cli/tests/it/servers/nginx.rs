@@ -1,4 +1,4 @@
-//! The hosts of one nginx: `limit_req`, `limit_conn` and none.
+//! The hosts of one nginx: with `limit_req`, with `limit_conn`, and without a limit.
 
 use std::fs;
 use std::path::Path;
@@ -32,7 +32,7 @@ const fn leaky(per_second: u32, burst: u32) -> Kind {
     Kind::Leaky { per_second, burst }
 }
 
-/// Each host has the pages 1 to `pages`.
+/// Starts nginx. Each host has the pages 1 to `pages`.
 pub(super) fn start(folder: &Path, places: &[Place], pages: u32) -> Server {
     let mut config = fs::read_to_string(repository().join("tests/servers/nginx/nginx.conf"))
         .expect("nginx.conf");
@@ -52,7 +52,7 @@ pub(super) fn start(folder: &Path, places: &[Place], pages: u32) -> Server {
     Server::start("nginx", folder.as_ref(), &nginx, args)
 }
 
-/// Files, because nginx answers a `return` before it looks at its limits.
+/// Writes the pages as files, because nginx answers a `return` before it checks its limits.
 fn write_pages(folder: &Path, pages: u32) {
     fs::create_dir_all(folder).expect("the town's folder is writable");
     for n in 1..=pages {

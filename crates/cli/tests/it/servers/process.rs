@@ -1,5 +1,5 @@
-//! Server processes: finding their tools and ports, waiting until they listen, and never leaving
-//! one behind.
+//! Server processes: they find their programs and ports, wait until they listen, and never outlive
+//! the tests.
 
 use std::env;
 use std::ffi::OsStr;
@@ -11,16 +11,15 @@ use std::process::{self, Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-/// A loaded machine starts node and Python in a few seconds; a server that has not come by now will
-/// not.
+/// Longest wait for a server's start. A loaded machine starts node and Python in a few seconds.
 const START_DEADLINE: Duration = Duration::from_mins(1);
 
-/// One server process, ended when dropped.
+/// One server process, which is killed when this value is dropped.
 pub(crate) struct Server {
     name: &'static str,
     child: Child,
-    /// Ends the server if this process ends without dropping it: it waits for the end of its input,
-    /// which only we hold.
+    /// Kills the server if this process ends without dropping it. The watchdog waits for the end of
+    /// its input, and only this process holds the other end.
     watchdog: Child,
     talk: PathBuf,
 }
@@ -37,7 +36,7 @@ impl Server {
         let stderr = stdout.try_clone().expect("a file handle");
         let child = Command::new(program)
             .args(args)
-            .process_group(0) // a Ctrl-C at the terminal is for the tests, not for their servers
+            .process_group(0) // Ctrl-C at the terminal must not reach the servers.
             .stdin(Stdio::null())
             .stdout(stdout)
             .stderr(stderr)
@@ -63,22 +62,22 @@ impl Server {
         self.child.id()
     }
 
-    /// How it ended, if it has.
+    /// Returns the exit status, if the process has ended.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("it can be waited for")
     }
 
-    /// All it said.
+    /// Returns the whole output.
     pub(crate) fn talk(&self) -> String {
         fs::read_to_string(&self.talk).unwrap_or_default()
     }
 
-    /// SIGSTOP.
+    /// Suspends the process with SIGSTOP.
     pub(crate) fn freeze(&self) {
         self.signal("-STOP");
     }
 
-    /// SIGCONT.
+    /// Continues the process with SIGCONT.
     pub(crate) fn thaw(&self) {
         self.signal("-CONT");
     }
@@ -95,12 +94,12 @@ impl Server {
         assert!(sent.expect("kill").success(), "kill {signal} {pid}");
     }
 
-    /// The first line it said that contains `text`, once it has said it.
+    /// Waits for a line of output that contains `text`, and returns the first one.
     pub(crate) fn says(&mut self, text: &str) -> String {
         self.says_one_of(&[text])
     }
 
-    /// Waits for a line that contains one of `texts`.
+    /// Waits for a line of output that contains one of `texts`, and returns the first one.
     pub(crate) fn says_one_of(&mut self, texts: &[&str]) -> String {
         let deadline = Instant::now() + START_DEADLINE;
         loop {
@@ -132,7 +131,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The watchdog first: once the server is reaped its id may become somebody else's.
+        // The watchdog is killed first. Once the server has ended, another process may get its id.
         let _ = self.watchdog.kill();
         let _ = self.watchdog.wait();
         let _ = self.child.kill();
@@ -140,9 +139,9 @@ impl Drop for Server {
     }
 }
 
-/// Returns when every address accepts a connection; says which server failed, and what it said, if
-/// one does not.
-pub(super) fn wait_until_ready(
+/// Waits until every address accepts a connection. Otherwise it fails with the server's name and
+/// output.
+pub(crate) fn wait_until_ready(
     servers: &mut [Server],
     addresses: impl Iterator<Item = SocketAddr>,
 ) {
@@ -158,14 +157,14 @@ pub(super) fn wait_until_ready(
     }
 }
 
-/// A free port, on a loopback address that no other host has: not in this town, nor in the towns of
-/// other tests.
+/// Returns a free port on a loopback address that no other host has, in this town or in a town of
+/// another test.
 ///
-/// The port is free when this returns. Nobody takes it before the server does: the address follows
-/// from this process and a count, and connections made meanwhile leave from 127.0.0.1.
+/// The port is free when this returns, and stays free until the server takes it. The address
+/// depends on the process id and a counter, and outgoing connections use 127.0.0.1.
 pub(crate) fn free_place() -> SocketAddr {
     static PICKED: AtomicU8 = AtomicU8::new(0);
-    let last = 1 + PICKED.fetch_add(1, Ordering::Relaxed) % 254; // neither 0 nor 255; fourteen towns before it repeats
+    let last = 1 + PICKED.fetch_add(1, Ordering::Relaxed) % 254; // 1 to 254; repeats after 14 towns
     let [.., high, low] = process::id().to_be_bytes();
     let listener = TcpListener::bind((Ipv4Addr::new(127, 64 | high & 63, low, last), 0))
         .expect("a free loopback port");
@@ -174,7 +173,7 @@ pub(crate) fn free_place() -> SocketAddr {
         .expect("a bound socket has an address")
 }
 
-/// The path of a program, looked up where Debian puts servers as well.
+/// Returns the path of a program. It also looks in the directories where Debian keeps servers.
 pub(crate) fn tool(name: &str) -> PathBuf {
     let path = env::var_os("PATH").unwrap_or_default();
     let mut folders = env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
@@ -183,8 +182,8 @@ pub(crate) fn tool(name: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("{name} is not installed: run scripts/setup"))
 }
 
-/// The root of the repository: the servers' files and the environments `scripts/setup` made are
-/// below it.
+/// Returns the root of the repository. The servers' files and the environments of `scripts/setup`
+/// are below it.
 pub(crate) fn repository() -> &'static Path {
     let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     folders
@@ -192,7 +191,7 @@ pub(crate) fn repository() -> &'static Path {
         .expect("the crate is inside the repository")
 }
 
-/// Fails the test if `scripts/setup` has not made this.
+/// Fails the test if `path` does not exist, because `scripts/setup` was not run.
 pub(super) fn demand(path: &Path) {
     assert!(
         path.exists(),

@@ -1,26 +1,26 @@
-//! How much of a limit was used once it was known, and what that cost.
+//! The share of a limit that was used after the client had learned it, and the refusals then.
 
 use std::ops::Range;
 
 use super::log::{SECOND_US, is_refusal};
 use super::{Kind, Truth};
 
-/// A host between two moments of its life.
+/// The use of a host's limit in a period.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Steady {
-    /// Answered as asked for, of what could have been.
+    /// Requests that were served, as a share of the number that the limit allows.
     pub(crate) share: f64,
     pub(crate) refused: usize,
 }
 
 impl Truth {
-    /// What was used of `per_second` between two moments after the first arrival; none if nobody
-    /// came then.
+    /// Returns the use of `per_second` in a period, which is counted from the first arrival.
+    /// Returns `None` if no request arrived in it.
     ///
-    /// A limiter that counts from a request on is looked at from the beginning of one of its
-    /// windows to the beginning of another: anything else might have one window more in it or less.
-    /// One that counts continuously may give `burst` more than its rate, or less, depending on what
-    /// had been saved.
+    /// A limiter whose windows begin with a request is measured from the beginning of one window to
+    /// the beginning of another. Any other period might have one window more or less. A limiter
+    /// that counts continuously may allow up to `burst` requests more than its rate, or fewer. That
+    /// depends on the tokens that were saved before.
     pub(crate) fn steady(&self, kind: Kind, per_second: f64, secs: Range<u64>) -> Option<Steady> {
         let (first, _) = *self.arrivals.first()?;
         let mut ends = [secs.start, secs.end].map(|end| first + end * SECOND_US);
@@ -48,7 +48,7 @@ impl Truth {
         })
     }
 
-    /// When windows began that begin with a request and are forgotten `length_us` later.
+    /// Returns the beginnings of windows that begin with a request and last `length_us`.
     fn windows(&self, length_us: u64) -> Vec<u64> {
         let mut begins = Vec::new();
         for (at, _) in &self.arrivals {
@@ -93,7 +93,8 @@ mod tests {
         assert_eq!(steady(&truth, TWO, 200..300), None);
     }
 
-    /// All twenty at once, three seconds into each window of the clock, drifting by 10 ms.
+    /// Twenty requests arrive at once, first every 10.01 s and then every 12.5 s. A window of the
+    /// limiter lasts 10 s.
     #[test]
     fn whole_windows_are_counted_and_who_comes_late_for_the_next_has_wasted_time() {
         let bursts = |every_ms| truth((0_u64..300).map(|n| (3_000 + n / 20 * every_ms, 200)));

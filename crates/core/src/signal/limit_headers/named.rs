@@ -31,14 +31,16 @@ pub(super) fn speaks_of_limits(name: &str) -> bool {
 /// Splits a name into its vendor's part and the words that name a quota and a number.
 fn split(name: &str) -> Option<(&str, &str)> {
     const MARKS: [&str; 4] = ["ratelimit", "rate-limit", "x-app-limit", "x-user-limit"];
-    let (at, mark) = MARKS
-        .iter()
-        .find_map(|mark| Some((name.find(mark)?, *mark)))?;
-    let words = &name[at + mark.len()..];
-    let whole = (at == 0 || name.as_bytes()[at - 1] == b'-')
-        && (words.is_empty() || words.starts_with('-'));
-    let vendor = &name[..at + mark.len()];
-    whole.then_some((vendor, words.trim_start_matches('-')))
+    // A mark begins and ends with a word. Comparing at each word is cheaper than a search.
+    let bytes = name.as_bytes();
+    (0..bytes.len()).find_map(|at| {
+        let begins = matches!(bytes[at], b'r' | b'x') && (at == 0 || bytes[at - 1] == b'-');
+        let here = name.get(at..).filter(|_| begins)?;
+        let words = MARKS.iter().find_map(|mark| here.strip_prefix(mark))?;
+        let vendor = &name[..name.len() - words.len()];
+        (words.is_empty() || words.starts_with('-'))
+            .then_some((vendor, words.trim_start_matches('-')))
+    })
 }
 
 /// Which number a header holds.

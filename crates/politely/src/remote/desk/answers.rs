@@ -4,17 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use politely_api::client::CallError;
+use politely_api::wire::{self, Answer as Said, RefusedCode};
 use politely_core::Timestamp;
 use politely_core::key::Key;
 
-use super::super::call::{Call, Reply, Sent, Trouble};
+use super::super::call::{Call, Reply, Sent};
 use super::super::claim::Granted;
 use super::super::lines::{Open, Who};
 use super::super::wishes::{AGAIN, parked};
 use super::{Delivery, Desk, KNOWN_MAX, Known};
 use crate::asked::{AcquireError, RefusalReason};
 use crate::permit::Judged;
-use crate::wire::{self, Answer as Said, RefusedCode};
 
 /// The maximum pause after the first call without an answer. It doubles with each further one.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -41,7 +42,7 @@ impl Desk {
     pub(in super::super) fn answered(
         &mut self,
         sent: Sent,
-        reply: Result<Reply, Trouble>,
+        reply: Result<Reply, CallError>,
         now: Timestamp,
     ) -> Vec<Delivery> {
         self.under_way.ended(sent.kind);
@@ -55,9 +56,13 @@ impl Desk {
             Err(trouble) => {
                 self.trouble = Some(trouble.to_string());
                 let pause = match &trouble {
-                    Trouble::Wrong(why) => return self.refused(sent, why, now),
-                    Trouble::Busy(after) => *after + self.jitter(*after / 2),
-                    Trouble::Away(_) => {
+                    CallError::Rejected { .. } | CallError::Unreadable(_) => {
+                        return self.refused(sent, &trouble.to_string(), now);
+                    }
+                    CallError::Busy { retry_after, .. } => {
+                        *retry_after + self.jitter(*retry_after / 2)
+                    }
+                    CallError::Unavailable(_) => {
                         self.jitter(PAUSE_MAX.min(PAUSE * (1 << self.failures.min(5))))
                     }
                 };

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use politely_api::wire::{self, Told, Want};
 use politely_core::Timestamp;
 use politely_core::key::Key;
 
 use super::super::call::{Call, Kind, Sent};
 use super::{Desk, Step};
-use crate::wire::{self, Told, Want};
 
 /// The minimum time between two calls. Everything that comes meanwhile shares the next call.
 const LINGER: Duration = Duration::from_millis(1);

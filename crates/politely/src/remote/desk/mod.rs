@@ -21,6 +21,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use hashbrown::HashMap;
+use politely_api::wire::{KeyPatch, Told};
 use politely_core::host::{Ask, CrawlDelay, Directions};
 use politely_core::key::Key;
 use politely_core::signal::Report;
@@ -35,7 +36,6 @@ use super::wishes::{Found, Wishes};
 use crate::asked::{AcquireError, RefusalReason};
 use crate::permit::Judged;
 use crate::stats::Stats;
-use crate::wire::{KeyPatch, Told};
 
 /// The maximum number of waiting callers, about 200 bytes each.
 const WAITING_MAX: usize = 1 << 18;

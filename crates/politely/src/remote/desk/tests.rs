@@ -1,19 +1,20 @@
 use std::time::Duration;
 
+use politely_api::client::CallError;
+use politely_api::wire::{
+    Answer, Exchange, Exchanged, Grant, Item, KeyPatch, RefusedCode, Renewed, RenewedPermit, Want,
+};
 use politely_core::Timestamp;
 use politely_core::host::{Ask, CrawlDelay};
 use politely_core::key::Key;
 use politely_core::signal::{Report, Signal};
 use tokio::sync::oneshot;
 
-use super::super::call::{Call, Kind, Reply, Sent, Trouble};
+use super::super::call::{Call, Kind, Reply, Sent};
 use super::super::claim::{Granted, Lease};
 use super::super::told::told;
 use super::{Desk, Step};
 use crate::asked::{AcquireError, RefusalReason};
-use crate::wire::{
-    Answer, Exchange, Exchanged, Grant, Item, KeyPatch, RefusedCode, Renewed, RenewedPermit, Want,
-};
 
 const START: Timestamp = Timestamp::from_micros(1_000_000_000);
 
@@ -83,15 +84,22 @@ fn granted(item: u32, permit: &str) -> Answer {
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "what a transport returns")]
-fn says(answers: Vec<Answer>) -> Result<Reply, Trouble> {
+fn says(answers: Vec<Answer>) -> Result<Reply, CallError> {
     Ok(Reply::Exchanged(Exchanged {
         acquire: answers,
         ..Exchanged::default()
     }))
 }
 
-fn away() -> Result<Reply, Trouble> {
-    Err(Trouble::Away("connection refused".to_owned()))
+fn unauthorized() -> CallError {
+    CallError::Rejected {
+        status: http::StatusCode::UNAUTHORIZED,
+        detail: None,
+    }
+}
+
+fn away() -> Result<Reply, CallError> {
+    Err(CallError::Unavailable("connection refused".to_owned()))
 }
 
 #[test]
@@ -220,7 +228,11 @@ fn a_busy_coordinator_says_when_to_come_again() {
     let mut desk = desk();
     let _comes = ask(&mut desk, 0);
     let sent = call(&mut desk, START).unwrap();
-    desk.answered(sent, Err(Trouble::Busy(Duration::from_secs(3))), START);
+    let busy = CallError::Busy {
+        retry_after: Duration::from_secs(3),
+        detail: "overloaded".to_owned(),
+    };
+    desk.answered(sent, Err(busy), START);
     let at = call(&mut desk, after(2_900)).unwrap_err();
     assert!((after(3_000)..=after(4_500)).contains(&at));
     assert!(call(&mut desk, at).is_ok());
@@ -231,13 +243,13 @@ fn a_coordinator_that_refuses_is_no_reason_to_wait() {
     let mut desk = desk();
     let _comes = ask(&mut desk, 0);
     let sent = call(&mut desk, START).unwrap();
-    let deliveries = desk.answered(sent, Err(Trouble::Wrong("401".to_owned())), START);
+    let deliveries = desk.answered(sent, Err(unauthorized()), START);
     let why = deliveries
         .into_iter()
         .map(|(_, result)| result.unwrap_err());
     assert_eq!(
         why.collect::<Vec<_>>(),
-        [AcquireError::Coordinator("401".to_owned())]
+        [AcquireError::Coordinator(unauthorized().to_string())]
     );
 }
 
@@ -289,7 +301,7 @@ fn a_wrong_token_is_told_to_who_tries_and_to_who_settles() {
     assert_eq!(refused(&mut desk, START), RefusalReason::Asked);
     assert_eq!(desk.was_heard(), Some(true), "nothing is reported");
     let sent = call(&mut desk, START).unwrap();
-    let wrong = || Err(Trouble::Wrong("401".to_owned()));
+    let wrong = || Err(unauthorized());
     desk.answered(sent, wrong(), after(10));
     assert_eq!(desk.take_ready(), keys, "worth calling again");
     assert_eq!(refused(&mut desk, after(11)), RefusalReason::Refused);

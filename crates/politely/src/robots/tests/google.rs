@@ -1,5 +1,5 @@
-//! The checks of google/robotstxt's `robots_test.cc`, under similar names. A test says so where
-//! this parser differs on purpose.
+//! The checks of google/robotstxt's `robots_test.cc`, under similar names. The tests say where this
+//! parser differs on purpose.
 
 use url::Url;
 

@@ -13,7 +13,7 @@ fn robots(body: impl AsRef<[u8]>, agent: &str) -> Robots {
     Robots::from_response(Some(200), body.as_ref(), agent)
 }
 
-/// Is this path allowed to `foobot`?
+/// Returns whether `foobot` may request this path.
 fn allows(body: &str, path: &str) -> bool {
     robots(body, "foobot").allows_path(path).allowed
 }

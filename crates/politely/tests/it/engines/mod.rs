@@ -11,12 +11,13 @@ use politely::cells::{Engine, EngineError, Memory, Version, Write, Written};
 #[cfg(feature = "redis")]
 mod redis;
 
-/// An engine that clients can be made of; dropped, it is gone with what it holds.
+/// A running engine to which clients can connect. Dropping it stops the engine and deletes its
+/// cells.
 pub(crate) trait Running {
-    /// Another client of the same cells.
+    /// Returns a new client of the same cells.
     fn client(&self) -> Arc<dyn Engine>;
 
-    /// Forgets all cells.
+    /// Deletes all cells.
     #[cfg_attr(
         not(feature = "redis"),
         allow(dead_code, reason = "memory is made anew")
@@ -38,12 +39,12 @@ suite::engines! {
     memory: each Memory::new(Clock::system()),
 }
 
-/// A value: its version, and what it is about.
+/// Returns the value of a cell: its version, then `about`.
 pub(crate) fn value(version: u8, about: &[u8]) -> Vec<u8> {
     [&[version; Version::LEN], about].concat()
 }
 
-/// Returns a change without a notice, of a cell that is kept for long.
+/// Returns a write without a notice, to a cell that is kept for long.
 pub(crate) fn write(cell: &str, expected: Option<u8>, value: Vec<u8>) -> Write {
     Write {
         cell: cell.into(),
@@ -55,14 +56,14 @@ pub(crate) fn write(cell: &str, expected: Option<u8>, value: Vec<u8>) -> Write {
     }
 }
 
-/// A call for one cell.
+/// Writes one cell.
 pub(crate) async fn set(engine: &dyn Engine, write: Write) -> Result<Written, EngineError> {
     let mut results = engine.compare_and_set(vec![write]).await;
     assert_eq!(results.len(), 1);
     results.remove(0)
 }
 
-/// A call for one cell.
+/// Reads one cell.
 pub(crate) async fn read(engine: &dyn Engine, cell: &str) -> Result<Option<Vec<u8>>, EngineError> {
     let mut results = engine.read(vec![cell.into()]).await;
     assert_eq!(results.len(), 1);

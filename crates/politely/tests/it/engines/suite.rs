@@ -12,8 +12,9 @@ use super::{Running, read, set, value, write};
 /// Longest wait for an event that must come. After it, the event counts as missing.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The tests of each engine: `each` starts one for every test, `once` one that is emptied between
-/// them, for those that take seconds to start.
+/// Generates the tests of each engine. With `each`, every test starts an engine of its own. With
+/// `once`, all tests share one engine, which is emptied after each test; this is for engines that
+/// take seconds to start.
 macro_rules! engines {
     ($($name:ident: $how:ident $start:expr,)*) => { $(
         mod $name {
@@ -224,11 +225,12 @@ pub(crate) async fn who_watches_is_told_and_nobody_else(running: &impl Running) 
         ..write(cell, expected, value(version, b"\0loud\r\n"))
     };
     let silent = write("b", None, value(1, b"silent"));
-    // "b" loud comes last: when it has, those that must not come would have come before.
+    // The write to "b" with a notice comes last. Once its notice has arrived, all earlier notices
+    // would have arrived too.
     for write in [
         silent,
         loud("a", None, 1),
-        loud("a", None, 2), // a conflict
+        loud("a", None, 2), // This write is a conflict.
         loud("c", None, 1),
         loud("d", None, 1),
         loud("b", Some(1), 2),
@@ -237,12 +239,12 @@ pub(crate) async fn who_watches_is_told_and_nobody_else(running: &impl Running) 
     }
     let loud = |version| value(version, b"\0loud\r\n");
     let mut heard = vec![next(&mut told).await, next(&mut told).await];
-    heard.sort(); // of two cells, in whatever order
+    heard.sort(); // Notices of different cells may come in any order.
     assert_eq!(
         heard,
         [("a".to_owned(), loud(1)), ("b".to_owned(), loud(2))]
     );
-    // That "c" is not heard of any more, at most.
+    // At most, a notice may follow that "c" is no longer watched.
     for told in [&mut told, &mut told_deaf] {
         while let Ok(notice) = told.notices.try_recv() {
             let cell = Some("c".to_owned());
@@ -267,7 +269,7 @@ pub(crate) async fn time_goes_on_and_the_run_stays(running: &impl Running) {
 /// The notices that a client receives.
 pub(crate) struct Told {
     pub(crate) notices: mpsc::UnboundedReceiver<Notice>,
-    /// It is to watch again: it could not, or is not told any more.
+    /// Whether the client must watch again, because the watch failed or ended.
     #[cfg_attr(
         not(feature = "redis"),
         allow(dead_code, reason = "memory always tells")

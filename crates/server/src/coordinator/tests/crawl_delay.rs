@@ -1,5 +1,7 @@
 //! Tests of Crawl-delay: what one worker reads in robots.txt applies to all workers.
 
+use politely::core::Timestamp;
+
 use super::*;
 
 /// Returns a configuration of ten requests per second and three in flight, so that only a
@@ -57,6 +59,39 @@ async fn told_by_one_it_holds_for_all() {
     }
     let explained = coordinator.explain("h.example").unwrap();
     assert_eq!(tenths(explained.rate), 10);
+}
+
+/// All of them rest after the same last request, and then wait in the key's queue. The grants of
+/// two coordinators are tested in `shared`.
+#[tokio::test(start_paused = true)]
+async fn two_that_read_it_at_the_same_time_do_not_leave_together() {
+    let coordinator = coordinator(quick());
+    let workers = ["a", "b", "c"].map(|name| coordinator.worker(name));
+    let grant = coordinator
+        .one(&workers[0], item("h.example", ""), AT_ONCE)
+        .await
+        .granted();
+    coordinator.tell(&workers[0], &told(&grant));
+    let starts = workers.each_ref().map(|worker| {
+        let coordinator = &coordinator;
+        async move {
+            let long = Duration::from_secs(30);
+            let asked = coordinator.one(worker, told_with("h.example", 1_000), long);
+            let grant = asked.await.granted();
+            let left = coordinator.now();
+            coordinator.tell(worker, &told(&grant));
+            left
+        }
+    });
+    let mut starts = futures_util::future::join_all(starts).await;
+    starts.sort();
+    let gap = |pair: &[Timestamp]| pair[1].since(pair[0]);
+    assert!(
+        starts
+            .windows(2)
+            .all(|pair| gap(pair) >= Duration::from_secs(1)),
+        "{starts:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

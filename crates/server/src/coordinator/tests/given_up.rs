@@ -1,6 +1,6 @@
 //! Tests of cancelled calls: a cancelled call frees its slots, and an id stands for one item.
 
-use politely::wire::RefusedCode;
+use politely_api::wire::RefusedCode;
 
 use super::*;
 

@@ -9,7 +9,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Started when every node sees the whole cluster.
+    /// Starts the cluster and waits until every node knows all nodes.
     pub(crate) fn start() -> Self {
         Self::with_nodes(3)
     }
@@ -39,7 +39,7 @@ impl Cluster {
         format!("redis+cluster://{}", nodes.join(","))
     }
 
-    /// A replica of a node, in sync.
+    /// Starts a replica of a node and waits until it is in sync.
     pub(crate) fn replica_of(&self, master: usize) -> RedisServer {
         let replica = node();
         replica.meet(&self.nodes[master]);
@@ -72,7 +72,7 @@ impl Cluster {
         self.nodes[0].cli(&["cluster", "keyslot", cell])
     }
 
-    /// The cell's slot is about to move, and it has: its old owner says `ASK`.
+    /// Begins to move the slot of a cell, and moves the cell. The old owner then answers `ASK`.
     pub(crate) fn begin_move(&self, cell: &str, from: usize, to: usize) {
         let slot = self.slot(cell);
         let (from, to) = (&self.nodes[from], &self.nodes[to]);
@@ -95,7 +95,7 @@ impl Cluster {
         assert!(["OK", "NOKEY"].contains(&moved.as_str()), "{moved}");
     }
 
-    /// The slot has moved: its old owner says `MOVED`.
+    /// Ends the move of the slot. The old owner then answers `MOVED`.
     pub(crate) fn end_move(&self, cell: &str, from: usize, to: usize) {
         let (slot, id) = (self.slot(cell), self.nodes[to].cli(&["cluster", "myid"]));
         for node in [to, from] {

@@ -1,8 +1,8 @@
-//! Real Redis servers for tests: one, a master with Sentinels, a cluster.
+//! Real Redis servers for tests: a single one, a master with Sentinels, a cluster.
 //!
-//! Each has an address of its own and keeps it when it is killed and started again; all end when
-//! dropped, or with the test process. Everything about them is done as an operator would, with
-//! `redis-cli`.
+//! Each server has its own address and keeps it when it is killed and started again. All servers
+//! stop when they are dropped, or with the test process. The tests operate them with `redis-cli`,
+//! as an operator would.
 
 mod cluster;
 mod sentinel;
@@ -19,11 +19,10 @@ use super::process::{Server, demand, free_place, repository, tool};
 pub(crate) use cluster::Cluster;
 pub(crate) use sentinel::Sentineled;
 
-/// What a loaded machine needs for a failover, with room; a condition that has not come by now will
-/// not.
+/// Longest wait for a condition. It is longer than a failover takes on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// One server. Keeps nothing on disk unless its configuration says so.
+/// One server. It keeps nothing on disk unless its configuration says so.
 pub(crate) struct RedisServer {
     pub(crate) address: SocketAddr,
     role: Role,
@@ -34,25 +33,26 @@ pub(crate) struct RedisServer {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     Server,
-    /// A Valkey, not a Redis.
+    /// A Valkey instead of a Redis.
     Valkey,
-    /// Speaks TLS alone, with a certificate of its own that is its own authority.
+    /// A Redis that accepts only TLS, with a self-signed certificate.
     Tls,
     Sentinel,
 }
 
 impl RedisServer {
-    /// Started when it accepts connections. `config`: lines as in `redis.conf`.
+    /// Starts a Redis and waits until it accepts connections. `config` has lines as in
+    /// `redis.conf`.
     pub(crate) fn start(config: &str) -> Self {
         Self::start_as(Role::Server, free_place(), config)
     }
 
-    /// Another engine of the same kind.
+    /// Starts a Valkey.
     pub(crate) fn start_valkey() -> Self {
         Self::start_as(Role::Valkey, free_place(), "")
     }
 
-    /// Speaks TLS alone.
+    /// Starts a Redis that accepts only TLS.
     pub(crate) fn start_with_tls(config: &str) -> Self {
         Self::start_as(Role::Tls, free_place(), config)
     }
@@ -61,7 +61,7 @@ impl RedisServer {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (ip, port) = (address.ip(), address.port());
         let dir = folder.path().display();
-        // As Debian runs it, but for what concerns the disk.
+        // This is Debian's configuration, except for persistence.
         let mut whole = format!("bind {ip}\nport {port}\ndir {dir}\nprotected-mode no\n");
         if role == Role::Tls {
             certify(folder.path(), &ip.to_string());
@@ -74,7 +74,7 @@ impl RedisServer {
         }
         if role != Role::Sentinel {
             writeln!(whole, "save \"\"\nappendonly no\nreplica-announce-ip {ip}").expect("memory");
-            // A replica starts at once, and is pinged every second.
+            // Replication starts without a delay, and the master pings a replica every second.
             whole.push_str("repl-diskless-sync-delay 0\nrepl-ping-replica-period 1\n");
         }
         whole.push_str(config);
@@ -89,7 +89,7 @@ impl RedisServer {
         server
     }
 
-    /// At the same address, with the same configuration and whatever it wrote to disk.
+    /// Starts the server again at the same address, with the same configuration and the same files.
     pub(crate) fn start_again(&mut self) {
         self.process = None;
         let config = self.folder.path().join("redis.conf");
@@ -111,12 +111,12 @@ impl RedisServer {
         self.process = Some(process);
     }
 
-    /// `kill -9`.
+    /// Kills the server with SIGKILL.
     pub(crate) fn kill(&mut self) {
         self.process = None;
     }
 
-    /// It stays, and answers nobody.
+    /// Suspends the server: it keeps its connections and does not answer.
     pub(crate) fn freeze(&self) {
         self.process.as_ref().expect("it runs").freeze();
     }
@@ -125,13 +125,15 @@ impl RedisServer {
         self.process.as_ref().expect("it runs").thaw();
     }
 
-    /// What it answers to a command, as `redis-cli` prints it. An error is an answer.
+    /// Returns the answer to a command, as `redis-cli` prints it. An error of the server is an
+    /// answer too.
     pub(crate) fn cli(&self, args: &[&str]) -> String {
         let answered = self.try_cli(args);
         answered.unwrap_or_else(|why| panic!("redis-cli {args:?}: {why}"))
     }
 
-    /// A failover cuts whoever is connected.
+    /// Returns the answer to a command, or an error if the connection failed. A failover closes
+    /// connections.
     fn try_cli(&self, args: &[&str]) -> Result<String, String> {
         let (ip, port) = (
             self.address.ip().to_string(),
@@ -157,13 +159,13 @@ impl RedisServer {
         }
     }
 
-    /// [`RedisServer::cli`] for what must go well.
+    /// Runs a command and asserts that the answer is `OK`.
     pub(crate) fn order(&self, args: &[&str]) {
         let answer = self.cli(args);
         assert_eq!(answer, "OK", "redis-cli {args:?}");
     }
 
-    /// Returns when `INFO` has such a line.
+    /// Waits until the answer to `INFO` contains `line`.
     pub(crate) fn wait_for_info(&self, line: &str) {
         wait_for(line, || {
             let info = self.try_cli(&["info"]).unwrap_or_default();
@@ -171,8 +173,8 @@ impl RedisServer {
         });
     }
 
-    /// Returns when its replica acknowledges what it is sent: until the first time, which comes a
-    /// second after it is in sync, it is sent nothing.
+    /// Waits until the replica acknowledges writes. That begins about a second after it is in sync;
+    /// until then the master sends it nothing.
     fn wait_for_acknowledgements(&self) {
         wait_for("the replica acknowledges", || {
             let info = self.cli(&["info", "replication"]);
@@ -231,16 +233,16 @@ fn certify(folder: &Path, ip: &str) {
     );
 }
 
-/// Looks until it is so.
+/// Polls until `is_so` returns true.
 pub(crate) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < deadline, "never: {what}");
-        std::thread::sleep(Duration::from_millis(50)); // each look is a process
+        std::thread::sleep(Duration::from_millis(50)); // Each poll starts a process.
     }
 }
 
-/// Another port of the same address.
+/// Returns another free port of the same address.
 fn another_port(address: SocketAddr) -> u16 {
     let listener = TcpListener::bind((address.ip(), 0)).expect("a free loopback port");
     listener

@@ -1,9 +1,9 @@
-//! A master, its replica, and the Sentinel that watches them. One decides alone, and at once: of
-//! several, none may win an election for seconds.
+//! A master, its replica, and a single Sentinel. A single Sentinel decides alone and at once.
+//! Several might need seconds for an election.
 
 use super::{RedisServer, Role, free_place, wait_for};
 
-/// The name the Sentinel knows the master by.
+/// The Sentinel's name for the master.
 const NAME: &str = "mymaster";
 
 pub(crate) struct Sentineled {
@@ -13,7 +13,8 @@ pub(crate) struct Sentineled {
 }
 
 impl Sentineled {
-    /// Started when the replica is in sync and the Sentinel knows of it. `config` is the servers'.
+    /// Starts the servers with `config`. Waits until the replica is in sync and the Sentinel knows
+    /// it.
     pub(crate) fn start(config: &str) -> Self {
         let master = RedisServer::start(config);
         let (ip, port) = (master.address.ip(), master.address.port());
@@ -30,7 +31,7 @@ sentinel failover-timeout {NAME} 2000
         sentinel.wait_for_info(&format!(
             "master0:name={NAME},status=ok,address={ip}:{port},slaves=1,sentinels=1"
         ));
-        // It looks every ten seconds otherwise, and turns a master that came back into a replica
+        // By default a Sentinel polls every ten seconds, and makes a returned master a replica
         // after eight.
         for period in ["info-period", "publish-period"] {
             sentinel.order(&["sentinel", "debug", period, "100"]);
@@ -46,7 +47,7 @@ sentinel failover-timeout {NAME} 2000
         format!("redis+sentinel://{}/{NAME}", self.sentinel.address)
     }
 
-    /// Returns when the Sentinel has made the replica master.
+    /// Waits until the Sentinel has promoted the replica.
     pub(crate) fn wait_for_promotion(&self) {
         self.replica.wait_for_info("role:master");
         let port = self.replica.address.port().to_string();

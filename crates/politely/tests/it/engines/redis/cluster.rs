@@ -1,4 +1,4 @@
-//! A cluster: slots that move, and masters that fail.
+//! Tests of a cluster whose slots move and whose masters fail.
 
 use std::sync::Arc;
 
@@ -19,7 +19,8 @@ async fn a_slot_that_moves_takes_its_cells_along() {
     let before = run(&*engine).await.expect("a heartbeat");
     let from = cluster.owner("cell");
     let to = (from + 1) % cluster.nodes.len();
-    // The new owner does not know the script, and answers only who was asked to ask.
+    // The new owner does not know the script. It answers only calls that the old owner redirected
+    // with ASK.
     cluster.begin_move("cell", from, to);
     cluster.nodes[to].order(&["script", "flush"]);
     let written = set(&*engine, write("cell", Some(1), value(2, b""))).await;

@@ -62,7 +62,7 @@ async fn a_cell_that_is_something_else_is_left_alone() {
     assert_eq!(read(&*engine, "cell").await, Ok(strange.clone()));
     let written = set(&*engine, write("cell", None, value(1, b""))).await;
     assert_eq!(written, Ok(Written::Conflict(strange)));
-    // The others of the call are not concerned.
+    // The other writes of the call succeed.
     let writes = vec![
         write("cell", None, value(1, b"")),
         write("fine", None, value(1, b"")),
@@ -138,12 +138,12 @@ async fn what_no_replica_has_does_not_count() {
             .await
             .expect_err("not acknowledged")
             .0;
-        // It may be there; it is.
+        // A write that is not acknowledged may be in the cell, and here it is.
         assert_eq!(read(&*engine, "cell").await, Ok(Some(next.value.clone())));
         if told.contains("not acknowledged by 1") {
             break;
         }
-        // A server that has no time at all says nothing; then it was no test.
+        // An overloaded server may not answer at all. Such a round proves nothing and is repeated.
         assert!(told.contains("no answer"), "{told}");
         next.expected = Version::of(&next.value);
         next.value = value(next.value[0] + 1, b"");
@@ -152,7 +152,7 @@ async fn what_no_replica_has_does_not_count() {
 
 #[tokio::test]
 async fn a_server_that_cannot_tell_still_changes() {
-    // As servers before 7 are.
+    // This server has no sharded Pub/Sub, like servers before Redis 7.
     let server =
         RedisServer::start("rename-command spublish \"\"\nrename-command ssubscribe \"\"\n");
     let (engine, mut told) = listening(client(&server.url()));

@@ -1,4 +1,4 @@
-//! A master and its replica under a Sentinel.
+//! Tests of a master and its replica under a Sentinel.
 
 use politely::cells::Written;
 
@@ -20,11 +20,11 @@ async fn a_promoted_replica_is_found_and_is_another_run() {
     let after = settled(async || run(&*engine).await).await;
     assert_ne!(before, after);
     assert_eq!(read(&*engine, "cell").await, Ok(Some(value(1, b""))));
-    // No replica acknowledges any more.
+    // From here on, no replica acknowledges writes.
     let alone = set(&*engine, write("cell", Some(1), value(2, b""))).await;
     assert!(alone.is_err());
     heard_again(&*engine, &mut told, "cell").await;
-    // The old master comes back as a replica.
+    // The old master returns as a replica.
     servers.master.start_again();
     servers.master.wait_for_info("master_link_status:up");
     let written = settled(async || set(&*engine, write("next", None, value(1, b""))).await).await;
@@ -103,7 +103,7 @@ async fn who_watches_follows_to_a_master_named_anew() {
     let (engine, mut told) = listening(client(&servers.url()));
     watch(&*engine, "cell").await;
     heard_again(&*engine, &mut told, "cell").await;
-    // The old one stays, and so do the connections that wait for notices.
+    // The old master keeps running, and so do the connections that receive notices.
     let other = RedisServer::start("");
     let (ip, port) = (
         other.address.ip().to_string(),

@@ -1,5 +1,5 @@
-//! One server: its script forgotten, its connections cut, itself restarted, frozen, or not there
-//! yet.
+//! Tests of one server that forgets its script, loses its connections, restarts, hangs, or is not
+//! started yet.
 
 use politely::cells::{Write, Written};
 
@@ -20,7 +20,8 @@ async fn a_forgotten_script_is_nobodys_concern() {
             server.order(&["script", "flush"]);
         }
     }
-    // In full when the server did not know it, and by its hash, the right one, otherwise.
+    // The script is sent as a whole when the server did not know it, and by its hash otherwise. So
+    // the client computes the correct hash.
     assert_eq!((calls(&server, "eval"), calls(&server, "evalsha")), (6, 9));
 }
 
@@ -35,7 +36,7 @@ async fn a_cut_connection_costs_one_call_at_most() {
     for kind in ["normal", "pubsub"] {
         server.cli(&["client", "kill", "type", kind]);
     }
-    // Whether the first call notices or was too early, the second one has a new connection.
+    // The first call may or may not notice the cut. The second call has a new connection.
     let _ = read(&*engine, "cell").await;
     assert_eq!(read(&*engine, "cell").await, Ok(Some(value(1, b""))));
     heard_again(&*engine, &mut told, "cell").await;
@@ -89,7 +90,7 @@ async fn a_frozen_server_keeps_nobody() {
     let watched = ends(engine.watch(vec!["cell".into()], vec![])).await;
     assert!(watched.is_err());
     server.thaw();
-    // A failed call may have been carried out, or not.
+    // A failed call may or may not have been carried out.
     let now = settled(async || read(&*engine, "cell").await).await;
     assert!([Some(value(1, b"")), Some(value(2, b""))].contains(&now));
 }
@@ -116,7 +117,7 @@ async fn a_cell_nobody_changes_is_forgotten_in_time() {
     set(&*engine, write.clone()).await.expect("an answer");
     let left_ms: u64 = server.cli(&["pttl", "cell"]).parse().expect("milliseconds");
     assert!((1..=600_000).contains(&left_ms));
-    // For ever is a thousand years.
+    // An endless time is sent as a thousand years.
     write.keep = std::time::Duration::MAX;
     write.expected = Some(politely::cells::Version([1; 16]));
     assert_eq!(set(&*engine, write).await, Ok(Written::Done));
@@ -141,7 +142,7 @@ async fn who_is_dropped_leaves_no_connection_behind() {
     .expect("it ends");
 }
 
-/// Calls of a command, as the server counts them.
+/// Returns the number of calls of a command, as the server counts them.
 fn calls(server: &RedisServer, command: &str) -> u32 {
     let stats = server.cli(&["info", "commandstats"]);
     let name = format!("cmdstat_{command}:calls=");
@@ -168,8 +169,8 @@ async fn who_can_compare_by_itself_does_and_who_cannot_is_asked_once() {
             };
             assert_eq!(set(&*engine, write).await, Ok(Written::Done));
         }
-        // The script is unknown at first, and is sent as a whole once; of the server's own words,
-        // those that failed count too.
+        // The server does not know the script at first, so it is sent as a whole once. The count
+        // includes calls that failed.
         let by_script = calls(&server, "evalsha") + calls(&server, "eval");
         assert_eq!(by_script, scripts + 1, "{}", server.url());
     }

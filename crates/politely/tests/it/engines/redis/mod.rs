@@ -1,4 +1,4 @@
-//! Redis: the suite over all the ways to reach it, and what happens to its servers.
+//! Tests of Redis and Valkey: the suite over every kind of connection, and faults of the servers.
 
 #![expect(
     clippy::disallowed_methods,
@@ -20,7 +20,7 @@ use super::suite::{self, Told};
 use super::{Running, read, set, value, write};
 use crate::servers::redis::{Cluster, RedisServer, Sentineled};
 
-/// Servers that own cells, and how they are reached.
+/// Servers that hold cells, and the URL at which clients reach them.
 struct Reached<T> {
     servers: T,
     url: String,
@@ -71,7 +71,7 @@ fn alone() -> Reached<RedisServer> {
     reached(RedisServer::start(""), RedisServer::url)
 }
 
-/// A user with the rights that the module's documentation lists, and no more.
+/// Starts a server whose user has only the rights that the module's documentation lists.
 fn with_a_user() -> Reached<RedisServer> {
     let rights =
         "+eval +evalsha +get +getrange +set +spublish +ssubscribe +sunsubscribe +time +info";
@@ -95,12 +95,12 @@ suite::engines! {
     three_masters: once reached(Cluster::start(), Cluster::url),
 }
 
-/// A client of its own.
+/// Returns a new client.
 fn client(url: &str) -> Arc<dyn Engine> {
     Arc::new(Redis::connect(url).expect("a URL"))
 }
 
-/// For what comes back sooner or later: an election, a restart.
+/// Longest wait for an event that takes an unknown time, such as an election or a restart.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Returns the first success of the call. Calls fail while servers restart.
@@ -119,7 +119,7 @@ async fn settled<T>(mut call: impl AsyncFnMut() -> Result<T, EngineError>) -> T 
     settled.unwrap_or_else(|_| panic!("{failed}"))
 }
 
-/// It ends by itself.
+/// Asserts that the call ends by itself, and returns its result.
 async fn ends<T>(call: impl Future<Output = T>) -> T {
     let ended = tokio::time::timeout(PATIENCE / 3, call).await;
     ended.expect("a call ends by itself")
@@ -129,14 +129,14 @@ async fn run(engine: &dyn Engine) -> Result<u64, EngineError> {
     Ok(engine.heartbeat("epoch".into()).await?.run)
 }
 
-/// Watches a cell of servers that are there.
+/// Watches a cell. The servers must be available.
 async fn watch(engine: &dyn Engine, cell: &str) {
     let watched = engine.watch(vec![cell.into()], vec![]).await;
     assert_eq!(watched, Ok(()));
 }
 
-/// Changes the cell until the watcher hears of it, who watches again if told that nothing is heard
-/// any more: notices sent while it was away are lost.
+/// Changes the cell until the watcher receives a notice. The watcher watches again when its watch
+/// has ended, because notices sent meanwhile are lost.
 async fn heard_again(engine: &dyn Engine, told: &mut Told, cell: &str) {
     let hearing = async {
         for version in 1_u64.. {
@@ -149,7 +149,7 @@ async fn heard_again(engine: &dyn Engine, told: &mut Told, cell: &str) {
                 keep: PATIENCE,
                 notify: true,
             };
-            // Fails as long as servers come back.
+            // The write fails while servers restart.
             let _ = set(engine, write).await;
             let soon = tokio::time::timeout(Duration::from_millis(50), told.notices.recv()).await;
             match soon {

@@ -393,7 +393,7 @@ pub enum Apply {
     #[default]
     All,
     /// Keys that are created from now on. Existing keys stay unchanged until the next change for
-    /// all keys or a restart.
+    /// all keys, also after a restart.
     New,
 }
 
@@ -515,7 +515,9 @@ pub struct FleetStats {
     pub refused_per_s: f64,
     /// The memory that keys occupy, in bytes.
     pub memory: u64,
-    /// The share of items that were granted without waiting. 1 before the first item.
+    /// The share of requested items that their keys granted at the first decision, since the start.
+    /// A wait for the engine does not count. An item that is requested again counts again. 1 before
+    /// the first item.
     pub hit_rate: f64,
     /// The average wait of the granted items that had to wait, in milliseconds.
     pub average_wait_ms: f64,

@@ -369,6 +369,11 @@ pub struct Cancelled {
     pub cancelled: Vec<String>,
     /// Permits that are unknown or have ended already.
     pub lost: Vec<String>,
+    /// Ids of acquire requests that this coordinator does not know, if it shares an engine. Another
+    /// coordinator may have granted them: cancel them there. Otherwise their slots return with the
+    /// leases.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unknown: Vec<String>,
 }
 
 /// An error in a call (RFC 9457, `application/problem+json`).

@@ -2,12 +2,14 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-pub(super) struct Places {
+/// The base URLs, and which of them is called.
+#[derive(Debug)]
+pub(super) struct Coordinators {
     bases: Vec<String>,
     current: AtomicUsize,
 }
 
-impl Places {
+impl Coordinators {
     /// Creates the list. Its first coordinator is called first.
     pub(super) const fn new(bases: Vec<String>) -> Self {
         Self {
@@ -16,20 +18,24 @@ impl Places {
         }
     }
 
+    pub(super) const fn count(&self) -> usize {
+        self.bases.len()
+    }
+
     /// Returns the number and the base URL of the coordinator to call.
     pub(super) fn current(&self) -> (usize, &str) {
         let current = self.current.load(Ordering::Relaxed);
         (current, &self.bases[current])
     }
 
-    /// Moves on from `place`, which did not answer, unless another call has done so. Returns
+    /// Moves on from `number`, which did not answer, unless another call has done so. Returns
     /// `false` if there is no other coordinator.
-    pub(super) fn leave(&self, place: usize) -> bool {
-        let next = (place + 1) % self.bases.len();
+    pub(super) fn leave(&self, number: usize) -> bool {
+        let next = (number + 1) % self.bases.len();
         // Of several calls that failed together, only one moves on.
         let _ = self
             .current
-            .compare_exchange(place, next, Ordering::Relaxed, Ordering::Relaxed);
+            .compare_exchange(number, next, Ordering::Relaxed, Ordering::Relaxed);
         self.bases.len() > 1
     }
 }
@@ -40,14 +46,14 @@ mod tests {
 
     #[test]
     fn calls_that_fail_together_move_on_once() {
-        let places = Places::new(vec!["a".to_owned(), "b".to_owned(), "c".to_owned()]);
-        let (first, _) = places.current();
+        let coordinators = Coordinators::new(vec!["a".to_owned(), "b".to_owned(), "c".to_owned()]);
+        let (first, _) = coordinators.current();
         for _ in 0..8 {
-            assert!(places.leave(first));
+            assert!(coordinators.leave(first));
         }
-        assert_eq!(places.current(), (1, "b"));
-        assert!(places.leave(1) && places.leave(2));
-        assert_eq!(places.current(), (0, "a"));
-        assert!(!Places::new(vec!["a".to_owned()]).leave(0));
+        assert_eq!(coordinators.current(), (1, "b"));
+        assert!(coordinators.leave(1) && coordinators.leave(2));
+        assert_eq!(coordinators.current(), (0, "a"));
+        assert!(!Coordinators::new(vec!["a".to_owned()]).leave(0));
     }
 }

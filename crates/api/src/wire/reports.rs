@@ -91,7 +91,8 @@ pub struct Told {
     )]
     pub refused: u16,
     /// The requested URL, or its hash as 16 hexadecimal digits. With it, failures of one URL do not
-    /// slow other URLs. Reports without it count as reports about different URLs.
+    /// slow other URLs. Default: the `url` of the permit's item, if the permit has one departure.
+    /// Reports without either count as reports about different URLs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
     /// The worker's own judgement of the response, for workers that classify responses. If present,
@@ -324,6 +325,10 @@ pub struct ToldAnswer {
     /// change.
     #[serde(default, skip_serializing_if = "is_false")]
     pub url_fault: bool,
+    /// The wait that a redirect named for its target, in milliseconds (RFC 9110, section 10.2.3).
+    /// It delays the next request for that target alone.
+    #[serde(default, skip_serializing_if = "is_zero_64")]
+    pub target_after_ms: u64,
     /// `false` if the hold or the breaker of this report is in force, but is neither on disk nor in
     /// the engine yet. A crash of the coordinator can lose it then. Absent if it is stored, or if
     /// there is nothing to store.
