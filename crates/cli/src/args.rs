@@ -115,8 +115,8 @@ pub(crate) struct ServeArgs {
     /// Keep the state in memory only
     #[arg(long)]
     pub(crate) memory: bool,
-    /// Share all keys with other coordinators, in cells of the engine at URL (redis://…;
-    /// docs/how-to/run-a-fleet.md); --state keeps what was learned in DIR too
+    /// Share all keys with other coordinators, in cells of the engine at URL (redis://… or
+    /// zookeeper://…; docs/how-to/run-a-fleet.md); --state keeps what was learned in DIR too
     #[arg(long, value_name = "URL", conflicts_with = "memory")]
     pub(crate) store: Option<String>,
     /// While that engine is unavailable: grant nothing (closed), or let each process use its share

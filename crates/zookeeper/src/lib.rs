@@ -1,7 +1,5 @@
 //! The engine of `politely-store` in `ZooKeeper`, 3.5 or later.
 //!
-//! This adapter is not wired into `politely` yet, and no test runs it against a server.
-//!
 //! | URL | meaning |
 //! | --- | --- |
 //! | `zookeeper://127.0.0.1:2181` | one server |
@@ -12,7 +10,7 @@
 //! | znode below the chroot | content |
 //! | --- | --- |
 //! | `cells/NAME` | a cell: one byte, then its value |
-//! | `members/SESSION` | ephemeral: a connected client, with its process id |
+//! | `members/SESSION` | ephemeral: a process that sends heartbeats, with its process id |
 //! | `run` | its creation identifies the data of this ensemble |
 //!
 //! The first byte of a cell is `!` if its writer asked for a notice ([`Write::notify`]), else `.`.
@@ -48,7 +46,6 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use politely_core::Timestamp;
 use politely_store::{Engine, EngineError, Heartbeat, OnNotice, Pending, Write, Written};
-use zookeeper_client::Client;
 
 use self::cells::Known;
 use self::notices::Watching;
@@ -80,7 +77,10 @@ impl ZooKeeper {
     /// [`UrlError`] if the URL is invalid.
     pub fn connect(url: &str) -> Result<Self, UrlError> {
         Ok(Self {
-            sessions: Sessions::new(Place::parse(url)?),
+            sessions: Sessions {
+                place: Arc::new(Place::parse(url)?),
+                opening: Mutex::default(),
+            },
             known: Mutex::default(),
             on_notice: OnceLock::new(),
             watching: Mutex::default(),
@@ -95,16 +95,12 @@ impl ZooKeeper {
         self.renew_at = version;
         self
     }
-
-    async fn client(&self) -> Result<Client, EngineError> {
-        self.sessions.client().await
-    }
 }
 
 impl Engine for ZooKeeper {
     fn read(&self, cells: Vec<Arc<str>>) -> Pending<'_, Vec<Result<Option<Vec<u8>>, EngineError>>> {
         Box::pin(async move {
-            match self.client().await {
+            match self.sessions.client().await {
                 Ok(client) => self.read_cells(&client, &cells).await,
                 Err(error) => vec![Err(error); cells.len()],
             }
@@ -116,7 +112,7 @@ impl Engine for ZooKeeper {
         writes: Vec<Write>,
     ) -> Pending<'_, Vec<Result<Written, EngineError>>> {
         Box::pin(async move {
-            match self.client().await {
+            match self.sessions.client().await {
                 Ok(client) => {
                     join_all(writes.iter().map(|write| self.change(&client, write))).await
                 }
@@ -127,7 +123,7 @@ impl Engine for ZooKeeper {
 
     fn heartbeat(&self, epoch: Arc<str>) -> Pending<'_, Result<Heartbeat, EngineError>> {
         Box::pin(async move {
-            let client = self.client().await?;
+            let client = self.sessions.client().await?;
             let time_ms = self.sessions.touch_member(&client).await?;
             // The session orders these reads after the write, so they are at least as recent.
             let (run, mut epoch) = futures_util::join!(
@@ -158,7 +154,7 @@ impl Engine for ZooKeeper {
             if more.is_empty() {
                 return Ok(());
             }
-            let client = self.client().await?;
+            let client = self.sessions.client().await?;
             let begun = more.iter().map(|cell| self.begin_watching(&client, cell));
             join_all(begun).await.into_iter().collect()
         })

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use politely_store::{EngineError, Notice, OnNotice};
 use tokio::task::JoinHandle;
-use zookeeper_client::{Client, Error, EventType, OneshotWatcher};
+use zookeeper_client::{Client, Error, EventType, OneshotWatcher, Stat};
 
 use crate::ZooKeeper;
-use crate::cells::Found;
+use crate::cells::parse;
 
 /// The subscription to a cell. Dropping it ends the subscription.
 pub(crate) struct Watching(JoinHandle<()>);
@@ -18,11 +18,8 @@ impl Drop for Watching {
     }
 }
 
-/// A znode as last seen by its watch: creation, version and content.
-struct Seen {
-    znode: Option<(i64, i32, Found)>,
-    watcher: OneshotWatcher,
-}
+/// A znode as last seen by its watch, and the watch.
+type Seen = (Option<(Stat, Vec<u8>)>, OneshotWatcher);
 
 impl ZooKeeper {
     /// Subscribes to a cell. The watch is set when this returns.
@@ -36,7 +33,7 @@ impl ZooKeeper {
         };
         let path = self.path(cell);
         let seen = look(client, &path).await;
-        let seen = seen.map_err(|why| self.sessions.place().refused(&path, &why))?;
+        let seen = seen.map_err(|why| self.sessions.place.refused(&path, &why))?;
         let following = follow(client.clone(), path, Arc::clone(cell), seen, on_notice);
         let watching = Watching(tokio::spawn(following));
         self.watching.lock().insert(Arc::clone(cell), watching);
@@ -48,50 +45,38 @@ impl ZooKeeper {
 async fn look(client: &Client, path: &str) -> Result<Seen, Error> {
     loop {
         match client.get_and_watch_data(path).await {
-            Ok((data, stat, watcher)) => {
-                let znode = Some((stat.czxid, stat.version, Found::new(data)));
-                return Ok(Seen { znode, watcher });
-            }
+            Ok((data, stat, watcher)) => return Ok((Some((stat, data)), watcher)),
             Err(Error::NoNode) => {}
             Err(why) => return Err(why),
         }
         let (stat, watcher) = client.check_and_watch_stat(path).await?;
         if stat.is_none() {
-            let znode = None;
-            return Ok(Seen { znode, watcher });
+            return Ok((None, watcher));
         }
     }
 }
 
 /// Sends the notices of a cell until its session ends.
-async fn follow(client: Client, path: String, cell: Arc<str>, mut seen: Seen, on_notice: OnNotice) {
-    loop {
-        let before = seen
-            .znode
-            .take()
-            .map(|(created, version, _)| (created, version));
-        if seen.watcher.changed().await.event_type == EventType::Session {
+async fn follow(client: Client, path: String, cell: Arc<str>, seen: Seen, on_notice: OnNotice) {
+    let (mut before, mut watcher) = seen;
+    while watcher.changed().await.event_type != EventType::Session {
+        let Ok((now, next)) = look(&client, &path).await else {
             break;
+        };
+        if let Some((stat, data)) = &now {
+            let expected = match before {
+                Some((before, _)) if before.czxid == stat.czxid => before.version + 1,
+                _ => 0,
+            };
+            let (is_loud, value) = parse(data.clone());
+            // Two changes in a row may cause one event, and the first may have been loud.
+            let has_skipped = stat.version > expected;
+            if has_skipped || is_loud && stat.version == expected {
+                let cell = cell.to_string();
+                on_notice(Notice::Written { cell, value });
+            }
         }
-        seen = match look(&client, &path).await {
-            Ok(seen) => seen,
-            Err(_) => break,
-        };
-        let Some((created, version, found)) = &seen.znode else {
-            continue;
-        };
-        let expected = match before {
-            Some((before_created, before)) if before_created == *created => before + 1,
-            _ => 0,
-        };
-        // Two changes in a row may cause one event, and the first may have been loud.
-        let has_skipped = *version > expected;
-        if has_skipped || found.is_loud && *version == expected {
-            on_notice(Notice::Written {
-                cell: cell.to_string(),
-                value: found.value.clone(),
-            });
-        }
+        (before, watcher) = (now, next);
     }
     let cell = Some(cell.to_string());
     on_notice(Notice::Unheard { cell });

@@ -1,6 +1,7 @@
 //! Parses the URL of an ensemble.
 
 use percent_encoding::percent_decode_str;
+use url::Url;
 
 /// The largest request that `ZooKeeper` accepts unless `jute.maxbuffer` is raised, in bytes.
 const MAX_BYTES: usize = 0xf_ffff;
@@ -91,21 +92,9 @@ fn decode_login(login: &str) -> Result<String, UrlError> {
 }
 
 fn is_address(address: &str) -> bool {
-    let (host, port) = match address.strip_prefix('[').and_then(|it| it.split_once(']')) {
-        Some((host, "")) => (host, None),
-        Some((host, port)) => match port.strip_prefix(':') {
-            Some(port) => (host, Some(port)),
-            None => return false,
-        },
-        None => match address.split_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (address, None),
-        },
-    };
-    let is_host = |c: char| c.is_ascii_alphanumeric() || "-._:".contains(c);
-    !host.is_empty()
-        && host.chars().all(is_host)
-        && port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0))
+    let url = Url::parse(&format!("zookeeper://{address}")).ok();
+    let is_host = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
+    url.is_some_and(|url| url.has_host() && url.port() != Some(0)) && address.chars().all(is_host)
 }
 
 fn is_name(name: &str) -> bool {

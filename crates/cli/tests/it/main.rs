@@ -34,3 +34,4 @@ mod simulate;
 mod tidy;
 mod top;
 mod town;
+mod zookeeper_peer;

@@ -17,7 +17,7 @@ mod permit;
 mod redirects;
 #[path = "../../examples/common/server.rs"]
 mod server;
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "redis", feature = "zookeeper"))]
 mod servers;
 mod stats;
 mod support;

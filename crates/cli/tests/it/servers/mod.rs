@@ -22,6 +22,8 @@ pub(crate) mod process;
 )]
 pub(crate) mod redis;
 mod steady;
+#[allow(dead_code, reason = "the library's tests of engines use all of it")]
+pub(crate) mod zookeeper;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
