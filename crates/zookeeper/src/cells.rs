@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
-use politely_store::{EngineError, Version, Write, Written};
+use politely_store::{Version, Write, Written};
 use tokio::time::Instant;
 use zookeeper_client::{Client, Error};
 
-use crate::ZooKeeper;
+use crate::{Result, ZooKeeper};
 
 /// How long the adapter remembers the version of a znode.
 ///
@@ -32,6 +32,9 @@ const SILENT: u8 = b'.';
 /// The first byte of a znode whose subscribers get a notice.
 const LOUD: u8 = b'!';
 
+/// The value of a cell, `None` if it does not exist.
+pub(crate) type Value = Option<Vec<u8>>;
+
 /// The versions of znodes as last seen: the cell's version, the znode's version, and when.
 pub(crate) type Known = HashMap<Arc<str>, (Version, i32, Instant)>;
 
@@ -45,30 +48,22 @@ pub(crate) fn parse(mut data: Vec<u8>) -> (bool, Vec<u8>) {
 impl ZooKeeper {
     /// Returns the path of the znode of a cell.
     pub(crate) fn path(&self, cell: &str) -> String {
-        let name = match cell {
-            "." => "%2E".to_owned(),
-            ".." => "%2E%2E".to_owned(),
-            _ => utf8_percent_encode(cell, ENCODED).to_string(),
-        };
-        self.sessions.place.path(&format!("cells/{name}"))
+        let name = utf8_percent_encode(cell, ENCODED);
+        self.place.path(&format!("cells/{name}"))
     }
 
-    pub(crate) async fn read_cells(
-        &self,
-        client: &Client,
-        cells: &[Arc<str>],
-    ) -> Vec<Result<Option<Vec<u8>>, EngineError>> {
+    pub(crate) async fn read_all(&self, client: &Client, cells: &[Arc<str>]) -> Vec<Result<Value>> {
         // The requests are sent in this order, and the server answers in the same order.
         let sync = client.sync("/");
         let reads = join_all(cells.iter().map(|cell| self.get(client, cell)));
         match join(sync, reads).await {
             (Ok(()), found) => found,
-            (Err(why), _) => vec![Err(self.sessions.place.refused("/", &why)); cells.len()],
+            (Err(why), _) => vec![Err(self.refused("/", &why)); cells.len()],
         }
     }
 
     /// Reads a cell and remembers the version of its znode.
-    async fn get(&self, client: &Client, cell: &Arc<str>) -> Result<Option<Vec<u8>>, EngineError> {
+    async fn get(&self, client: &Client, cell: &Arc<str>) -> Result<Value> {
         let path = self.path(cell);
         match client.get_data(&path).await {
             Ok((data, stat)) => {
@@ -77,26 +72,21 @@ impl ZooKeeper {
                 Ok(Some(value))
             }
             Err(Error::NoNode) => Ok(None),
-            Err(why) => Err(self.sessions.place.refused(&path, &why)),
+            Err(why) => Err(self.refused(&path, &why)),
         }
     }
 
     /// Changes a cell.
-    pub(crate) async fn change(
-        &self,
-        client: &Client,
-        write: &Write,
-    ) -> Result<Written, EngineError> {
-        let (path, place) = (self.path(&write.cell), &self.sessions.place);
+    pub(crate) async fn change(&self, client: &Client, write: &Write) -> Result<Written> {
+        let (place, cell) = (&self.place, &write.cell);
+        let path = self.path(cell);
         let mark = if write.notify { LOUD } else { SILENT };
         let data = [&[mark], &write.value[..]].concat();
         let (bytes, most) = (data.len() + path.len() + REQUEST, place.max_bytes);
         // The server would close the connection, which also fails the requests of other cells.
         if bytes > most {
-            return Err(place.error(&format!(
-                "cell {:?} needs a request of {bytes} bytes, above {most}; raise jute.maxbuffer of all servers, and max_bytes in the URL",
-                write.cell
-            )));
+            let what = format!("cell {cell:?} needs a request of {bytes} bytes, above {most}");
+            return Err(place.error(&(what + "; raise the servers' jute.maxbuffer and max_bytes")));
         }
         let changed = match write.expected {
             None => {
@@ -104,53 +94,49 @@ impl ZooKeeper {
                 created.map(|(stat, _)| stat.version)
             }
             Some(expected) => {
-                let mut known = self.recall(&write.cell, expected);
+                let (mut known, mut found) = (self.recall(cell, expected), None);
                 if known.is_none() {
-                    let found = self.conflict(client, &write.cell).await?;
-                    known = self.recall(&write.cell, expected);
-                    if known.is_none() {
-                        return Ok(found);
-                    }
+                    found = self.read_cell(client, cell).await?;
+                    known = self.recall(cell, expected);
                 }
-                self.set(client, &path, &data, known).await
+                let Some(znode) = known else {
+                    return Ok(Written::Conflict(found));
+                };
+                self.set(client, &path, &data, znode).await
             }
         };
         match changed {
             Ok(version) => {
-                self.remember(&write.cell, &write.value, version);
+                self.remember(cell, &write.value, version);
                 Ok(Written::Done)
             }
+            // Without its parent, a cell cannot be created.
+            Err(why @ Error::NoNode) if write.expected.is_none() => Err(self.refused(&path, &why)),
             Err(Error::NodeExists | Error::BadVersion | Error::NoNode) => {
-                self.conflict(client, &write.cell).await
+                self.read_cell(client, cell).await.map(Written::Conflict)
             }
-            Err(why) => Err(place.refused(&path, &why)),
+            Err(why) => Err(self.refused(&path, &why)),
         }
     }
 
-    /// Sets the data of a znode of version `known`, and returns its next version.
+    /// Sets the data of a znode of version `at`, and returns its next version.
     ///
     /// Before a version overflows, this deletes the znode and creates it again, atomically. Its
     /// version then starts at 0.
-    async fn set(
-        &self,
-        client: &Client,
-        path: &str,
-        data: &[u8],
-        known: Option<i32>,
-    ) -> Result<i32, Error> {
-        if known < Some(self.renew_at) {
-            return Ok(client.set_data(path, data, known).await?.version);
+    async fn set(&self, client: &Client, path: &str, data: &[u8], at: i32) -> Result<i32, Error> {
+        if at < self.renew_at {
+            return Ok(client.set_data(path, data, Some(at)).await?.version);
         }
         let mut both = client.new_multi_writer();
-        both.add_delete(path, known)?;
-        both.add_create(path, data, &self.sessions.place.persistent())?;
+        both.add_delete(path, Some(at))?;
+        both.add_create(path, data, &self.place.persistent())?;
         both.commit().await?;
         Ok(0)
     }
 
-    async fn conflict(&self, client: &Client, cell: &Arc<str>) -> Result<Written, EngineError> {
-        let mut found = self.read_cells(client, std::slice::from_ref(cell)).await;
-        found.remove(0).map(Written::Conflict)
+    pub(crate) async fn read_cell(&self, client: &Client, cell: &Arc<str>) -> Result<Value> {
+        let mut found = self.read_all(client, std::slice::from_ref(cell)).await;
+        found.remove(0)
     }
 
     /// Remembers the version of a cell's znode with this value.

@@ -42,14 +42,14 @@ mod url;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use parking_lot::Mutex;
 use politely_core::Timestamp;
 use politely_store::{Engine, EngineError, Heartbeat, OnNotice, Pending, Write, Written};
 
-use self::cells::Known;
+use self::cells::{Known, Value};
 use self::notices::Watching;
-use self::session::Sessions;
+use self::session::Opening;
 use self::url::Place;
 
 pub use self::cells::REMEMBER;
@@ -61,7 +61,8 @@ pub use self::url::UrlError;
 /// go. A call without a connection fails at once. Dropping the engine ends its session. All calls
 /// must be made on one Tokio runtime.
 pub struct ZooKeeper {
-    sessions: Sessions,
+    place: Arc<Place>,
+    opening: Mutex<Option<Opening>>,
     known: Mutex<Known>,
     on_notice: OnceLock<OnNotice>,
     watching: Mutex<HashMap<Arc<str>, Watching>>,
@@ -77,10 +78,8 @@ impl ZooKeeper {
     /// [`UrlError`] if the URL is invalid.
     pub fn connect(url: &str) -> Result<Self, UrlError> {
         Ok(Self {
-            sessions: Sessions {
-                place: Arc::new(Place::parse(url)?),
-                opening: Mutex::default(),
-            },
+            place: Arc::new(Place::parse(url)?),
+            opening: Mutex::default(),
             known: Mutex::default(),
             on_notice: OnceLock::new(),
             watching: Mutex::default(),
@@ -97,43 +96,37 @@ impl ZooKeeper {
     }
 }
 
+pub(crate) type Result<T, E = EngineError> = std::result::Result<T, E>;
+
 impl Engine for ZooKeeper {
-    fn read(&self, cells: Vec<Arc<str>>) -> Pending<'_, Vec<Result<Option<Vec<u8>>, EngineError>>> {
+    fn read(&self, cells: Vec<Arc<str>>) -> Pending<'_, Vec<Result<Value>>> {
         Box::pin(async move {
-            match self.sessions.client().await {
-                Ok(client) => self.read_cells(&client, &cells).await,
+            match self.client().await {
+                Ok(client) => self.read_all(&client, &cells).await,
                 Err(error) => vec![Err(error); cells.len()],
             }
         })
     }
 
-    fn compare_and_set(
-        &self,
-        writes: Vec<Write>,
-    ) -> Pending<'_, Vec<Result<Written, EngineError>>> {
+    fn compare_and_set(&self, writes: Vec<Write>) -> Pending<'_, Vec<Result<Written>>> {
         Box::pin(async move {
-            match self.sessions.client().await {
-                Ok(client) => {
-                    join_all(writes.iter().map(|write| self.change(&client, write))).await
-                }
+            match self.client().await {
+                Ok(client) => join_all(writes.iter().map(|it| self.change(&client, it))).await,
                 Err(error) => vec![Err(error); writes.len()],
             }
         })
     }
 
-    fn heartbeat(&self, epoch: Arc<str>) -> Pending<'_, Result<Heartbeat, EngineError>> {
+    fn heartbeat(&self, epoch: Arc<str>) -> Pending<'_, Result<Heartbeat>> {
         Box::pin(async move {
-            let client = self.sessions.client().await?;
-            let time_ms = self.sessions.touch_member(&client).await?;
+            let client = self.client().await?;
+            let time_ms = self.touch_member(&client).await?;
             // The session orders these reads after the write, so they are at least as recent.
-            let (run, mut epoch) = futures_util::join!(
-                self.sessions.run(&client),
-                self.read_cells(&client, std::slice::from_ref(&epoch))
-            );
+            let (run, epoch) = join(self.run(&client), self.read_cell(&client, &epoch)).await;
             Ok(Heartbeat {
                 time: Timestamp::from_micros(time_ms.saturating_mul(1000)),
                 run: run?,
-                epoch: epoch.remove(0)?,
+                epoch: epoch?,
             })
         })
     }
@@ -142,11 +135,7 @@ impl Engine for ZooKeeper {
         let _ = self.on_notice.set(on_notice);
     }
 
-    fn watch(
-        &self,
-        more: Vec<Arc<str>>,
-        less: Vec<Arc<str>>,
-    ) -> Pending<'_, Result<(), EngineError>> {
+    fn watch(&self, more: Vec<Arc<str>>, less: Vec<Arc<str>>) -> Pending<'_, Result<()>> {
         Box::pin(async move {
             for cell in less {
                 self.watching.lock().remove(&cell);
@@ -154,7 +143,7 @@ impl Engine for ZooKeeper {
             if more.is_empty() {
                 return Ok(());
             }
-            let client = self.sessions.client().await?;
+            let client = self.client().await?;
             let begun = more.iter().map(|cell| self.begin_watching(&client, cell));
             join_all(begun).await.into_iter().collect()
         })

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use politely_store::{EngineError, Notice, OnNotice};
+use politely_store::{Notice, OnNotice};
 use tokio::task::JoinHandle;
 use zookeeper_client::{Client, Error, EventType, OneshotWatcher, Stat};
 
-use crate::ZooKeeper;
 use crate::cells::parse;
+use crate::{Result, ZooKeeper};
 
 /// The subscription to a cell. Dropping it ends the subscription.
 pub(crate) struct Watching(JoinHandle<()>);
@@ -23,17 +23,13 @@ type Seen = (Option<(Stat, Vec<u8>)>, OneshotWatcher);
 
 impl ZooKeeper {
     /// Subscribes to a cell. The watch is set when this returns.
-    pub(crate) async fn begin_watching(
-        &self,
-        client: &Client,
-        cell: &Arc<str>,
-    ) -> Result<(), EngineError> {
+    pub(crate) async fn begin_watching(&self, client: &Client, cell: &Arc<str>) -> Result<()> {
         let Some(on_notice) = self.on_notice.get().cloned() else {
             return Ok(());
         };
         let path = self.path(cell);
         let seen = look(client, &path).await;
-        let seen = seen.map_err(|why| self.sessions.place.refused(&path, &why))?;
+        let seen = seen.map_err(|why| self.refused(&path, &why))?;
         let following = follow(client.clone(), path, Arc::clone(cell), seen, on_notice);
         let watching = Watching(tokio::spawn(following));
         self.watching.lock().insert(Arc::clone(cell), watching);

@@ -5,28 +5,25 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
-use parking_lot::Mutex;
 use politely_store::EngineError;
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, SessionState};
 
 use crate::url::Place;
+use crate::{Result, ZooKeeper};
 
 /// After this time without contact, the ensemble ends the session and removes its member.
 const TIMEOUT: Duration = Duration::from_secs(6);
 
-type Opening = Shared<BoxFuture<'static, Result<Client, EngineError>>>;
+const LOGIN: &str = "; log in as the user that its ACL allows (docs/how-to/run-a-fleet.md)";
+const NO_SESSION: &str = "no server accepts a session; start a majority of the servers";
 
-/// The current session, opened when it is needed.
-pub(crate) struct Sessions {
-    pub(crate) place: Arc<Place>,
-    pub(crate) opening: Mutex<Option<Opening>>,
-}
+pub(crate) type Opening = Shared<BoxFuture<'static, Result<Client>>>;
 
-impl Sessions {
+impl ZooKeeper {
     /// Returns the client of a session that is connected.
     ///
     /// Requests of a disconnected session would be sent later, when the caller has given up.
-    pub(crate) async fn client(&self) -> Result<Client, EngineError> {
+    pub(crate) async fn client(&self) -> Result<Client> {
         let opening = self.current();
         let client = opening.await?;
         match client.state() {
@@ -39,12 +36,9 @@ impl Sessions {
     /// another one.
     fn current(&self) -> Opening {
         let mut opening = self.opening.lock();
-        let is_over = match opening.as_ref().and_then(Shared::peek) {
-            Some(Ok(client)) => client.state().is_terminated(),
-            Some(Err(_)) => true,
-            None => false,
-        };
-        if is_over {
+        let has_ended = |client: &Client| client.state().is_terminated();
+        let is_over = |opened: &Result<Client>| opened.as_ref().ok().is_none_or(has_ended);
+        if opening.as_ref().and_then(Shared::peek).is_some_and(is_over) {
             *opening = None;
         }
         let start = || {
@@ -57,7 +51,7 @@ impl Sessions {
     }
 
     /// Writes the member's znode and returns the leader's time, in milliseconds.
-    pub(crate) async fn touch_member(&self, client: &Client) -> Result<u64, EngineError> {
+    pub(crate) async fn touch_member(&self, client: &Client) -> Result<u64> {
         let name = format!("members/{:016x}", client.session_id().0);
         let (path, pid) = (self.place.path(&name), std::process::id().to_string());
         let stat = match client.set_data(&path, pid.as_bytes(), None).await {
@@ -73,7 +67,7 @@ impl Sessions {
     }
 
     /// Returns the id of the ensemble's data.
-    pub(crate) async fn run(&self, client: &Client) -> Result<u64, EngineError> {
+    pub(crate) async fn run(&self, client: &Client) -> Result<u64> {
         let path = self.place.path("run");
         let stat = client.check_stat(&path).await;
         let stat = stat.and_then(|stat| stat.ok_or(Error::NoNode));
@@ -82,8 +76,9 @@ impl Sessions {
         Ok((stat.ctime as u64).rotate_left(20) ^ stat.czxid as u64)
     }
 
-    /// Returns the error. If a znode was deleted, the next session creates it again.
-    fn refused(&self, path: &str, why: &Error) -> EngineError {
+    /// Returns the error of a request about the znode `path`. If a znode that each session creates
+    /// is missing, this ends the session.
+    pub(crate) fn refused(&self, path: &str, why: &Error) -> EngineError {
         if *why == Error::NoNode {
             *self.opening.lock() = None;
         }
@@ -91,19 +86,15 @@ impl Sessions {
     }
 }
 
-async fn open(place: Arc<Place>) -> Result<Client, EngineError> {
-    let connector = Client::connector().with_session_timeout(TIMEOUT);
-    let connector = match &place.login {
-        Some(login) => connector.with_auth("digest", login.as_bytes()),
-        None => connector,
-    };
-    let client = connector.with_fail_eagerly().connect(&place.servers).await;
-    let client = client.map_err(|why| match why {
-        Error::NoHosts | Error::Timeout => {
-            place.error("no server accepts a session; start a majority of the servers")
-        }
-        why => place.error(&why.to_string()),
-    })?;
+async fn open(place: Arc<Place>) -> Result<Client> {
+    let mut connector = Client::connector()
+        .with_session_timeout(TIMEOUT)
+        .with_fail_eagerly();
+    if let Some(login) = &place.login {
+        connector = connector.with_auth("digest", login.as_bytes());
+    }
+    let client = connector.connect(&place.servers).await;
+    let client = client.map_err(|why| place.error(&format!("{NO_SESSION} ({why})")))?;
     for name in ["cells", "members", "run"] {
         let path = place.path(name);
         let made = client.mkdir(&path, &place.persistent()).await;
@@ -129,14 +120,10 @@ impl Place {
         CreateMode::Persistent.with_acls(self.acls())
     }
 
-    /// Returns the error of a request about the znode `path`.
-    pub(crate) fn refused(&self, path: &str, why: &Error) -> EngineError {
+    fn refused(&self, path: &str, why: &Error) -> EngineError {
         let advice = match why {
-            Error::NoAuth => {
-                "; log in as the user that its ACL allows, or change its ACL (docs/how-to/run-a-fleet.md)"
-            }
+            Error::NoAuth => LOGIN,
             Error::NoNode => "; it was deleted, and the next session creates it",
-            Error::QuotaExceeded => "; raise its quota",
             _ => "",
         };
         self.error(&format!("znode {path:?}: {why}{advice}"))

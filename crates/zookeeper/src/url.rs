@@ -13,9 +13,7 @@ pub enum UrlError {
     #[error("unknown scheme \"{0}\" of a ZooKeeper URL; use zookeeper://host1,host2,host3/chroot")]
     Scheme(String),
     /// The part before the servers is not `user:password`.
-    #[error(
-        "the login of the ZooKeeper URL needs a user and a password; write user:password@ and / @ as %2F %40"
-    )]
+    #[error("the login of a ZooKeeper URL is user:password@; write / and @ in it as %2F and %40")]
     Login,
     /// The text in place of a server's address is not an address.
     #[error("\"{0}\" is not a server's address; write host or host:port")]
@@ -24,9 +22,7 @@ pub enum UrlError {
     #[error("\"{0}\" is not a ZooKeeper path; write /chroot with names between single slashes")]
     Chroot(String),
     /// A parameter is unknown or has an invalid value. The error omits the value.
-    #[error(
-        "\"{0}\" is not a parameter of a ZooKeeper URL, or has an invalid value; use max_bytes=N"
-    )]
+    #[error("\"{0}\" is no parameter of a ZooKeeper URL, or has an invalid value; use max_bytes=N")]
     Parameter(String),
 }
 
@@ -54,8 +50,7 @@ impl Place {
             None => (None, rest),
         };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let hosts_end = rest.find('/').unwrap_or(rest.len());
-        let (hosts, path) = rest.split_at(hosts_end);
+        let (hosts, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         if let Some(bad) = hosts.split(',').find(|host| !is_address(host)) {
             return Err(UrlError::Address(bad.to_owned()));
         }
@@ -63,15 +58,13 @@ impl Place {
         if !chroot.is_empty() && !chroot[1..].split('/').all(is_name) {
             return Err(UrlError::Chroot(path.to_owned()));
         }
-        let mut max_bytes = MAX_BYTES;
-        for parameter in query.split('&').filter(|it| !it.is_empty()) {
-            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-            let unknown = || UrlError::Parameter(name.to_owned());
-            max_bytes = match name {
-                "max_bytes" => value.parse().map_err(|_| unknown())?,
-                _ => return Err(unknown()),
-            };
-        }
+        let (name, value) = query.split_once('=').unwrap_or((query, ""));
+        let unknown = || UrlError::Parameter(name.to_owned());
+        let max_bytes = match name {
+            "" => MAX_BYTES,
+            "max_bytes" => value.parse().map_err(|_| unknown())?,
+            _ => return Err(unknown()),
+        };
         Ok(Self {
             servers: hosts.to_owned(),
             login,
@@ -136,7 +129,7 @@ mod tests {
             ("zookeeper://a/x/../y", "is not a ZooKeeper path"),
             ("zookeeper://a/zookeeper", "is not a ZooKeeper path"),
             ("zookeeper://a/x#y", "is not a ZooKeeper path"),
-            ("zookeeper://a?wait=1", "\"wait\" is not a parameter"),
+            ("zookeeper://a?wait=1", "\"wait\" is no parameter"),
             ("zookeeper://a?max_bytes=hidden", "\"max_bytes\""),
         ] {
             let error = Place::parse(url).expect_err(url).to_string();
