@@ -1,13 +1,14 @@
 //! Measurements of this project side by side with others, as tables of ratios within one run.
 //!
 //! Run them with
-//! `cargo run --release -p politely-benches [cells|coordinator|fetch|limiter|queue|shared]`.
+//! `cargo run --release -p politely-benches [cells|coordinator|ensemble|fetch|limiter|queue|shared]`.
 //! Without a name, all of them run.
 
 #![expect(clippy::disallowed_methods, reason = "benchmarks look at the clock")]
 
 mod cells;
 mod coordinator;
+mod ensemble;
 mod fetch;
 mod limiter;
 mod queue;
@@ -23,6 +24,7 @@ fn main() {
     };
     run("cells", cells::run);
     run("coordinator", coordinator::run);
+    run("ensemble", ensemble::run);
     run("fetch", fetch::run);
     run("limiter", limiter::run);
     run("shared", shared::run);

@@ -6,3 +6,6 @@ pub(crate) mod process;
 #[path = "../../crates/cli/tests/it/servers/redis/mod.rs"]
 #[allow(dead_code, unused_imports, reason = "the tests use all of it")]
 pub(crate) mod redis;
+#[path = "../../crates/cli/tests/it/servers/zookeeper.rs"]
+#[allow(dead_code, reason = "the tests use all of it")]
+pub(crate) mod zookeeper;

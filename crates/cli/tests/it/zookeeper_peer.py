@@ -12,7 +12,7 @@ import time
 import urllib.request
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import NoAuthError
+from kazoo.exceptions import NoAuthError, NotEmptyError
 
 PATIENCE_S = 60
 ROOT = "/politely"
@@ -33,9 +33,20 @@ def acquire(coordinator, number):
         json.dumps(body).encode(),
         {"content-type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
-        item = json.load(answer)["items"][0]
-    assert item["status"] == "granted", item
+
+    def is_granted():
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+            return json.load(answer)["items"][0]["status"] == "granted"
+
+    until(is_granted, "a permit")
+
+
+def is_deleted(zookeeper):
+    try:
+        zookeeper.delete(ROOT, recursive=True)
+        return True
+    except NotEmptyError:  # A coordinator has just written.
+        return False
 
 
 def main(servers, coordinator):
@@ -76,6 +87,12 @@ def main(servers, coordinator):
 
     print("sees two members", flush=True)
     until(lambda: len(zookeeper.get_children(f"{ROOT}/members")) == 1, "one member")
+
+    # An operator deletes everything. The coordinator creates it again and goes on.
+    until(lambda: is_deleted(zookeeper), "the nodes are deleted")
+    until(lambda: zookeeper.exists(f"{ROOT}/run") is not None, "a new run")
+    acquire(coordinator, 3)
+    until(lambda: zookeeper.exists(path) is not None, "a new cell")
     zookeeper.stop()
     print("all is well", flush=True)
 
