@@ -14,7 +14,7 @@ use politely::cells::{Engine, Version, Write, Written};
 use zookeeper_client::{Acls, Client, CreateMode};
 
 use crate::cells::{HEAD, learning, median, quiet, version};
-use crate::servers::zookeeper::Ensemble;
+use politely_testkit::zookeeper::Ensemble;
 
 const BATCH: usize = 64;
 const AT_ONCE: usize = 4;

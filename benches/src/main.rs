@@ -12,7 +12,6 @@ mod ensemble;
 mod fetch;
 mod limiter;
 mod queue;
-mod servers;
 mod shared;
 
 fn main() {

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::servers::process::Server;
-use crate::servers::repository;
-use crate::servers::zookeeper::Ensemble;
+use politely_testkit::process::Server;
+use politely_testkit::repository;
+use politely_testkit::zookeeper::Ensemble;
 
 #[test]
 fn kazoo_sees_cells_changes_and_members() {

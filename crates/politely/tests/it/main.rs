@@ -17,8 +17,6 @@ mod permit;
 mod redirects;
 #[path = "../../examples/common/server.rs"]
 mod server;
-#[cfg(any(feature = "redis", feature = "zookeeper"))]
-mod servers;
 mod stats;
 mod support;
 mod traces;

@@ -58,7 +58,7 @@ fn eight_workers_are_as_good_as_one_process() {
 #[cfg(feature = "faults")]
 #[test]
 fn eight_workers_of_two_coordinators_are_as_good_as_one_process() {
-    let ensemble = crate::servers::zookeeper::Ensemble::start();
+    let ensemble = politely_testkit::zookeeper::Ensemble::start();
     eight_workers(Some(&ensemble.url("/politely")));
 }
 

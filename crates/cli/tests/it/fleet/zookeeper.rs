@@ -1,9 +1,10 @@
 //! Two coordinators share a ZooKeeper ensemble. Its leader is killed, then one of the coordinators.
 //! The workers lose no page, and no permit is granted twice.
 
+use politely_testkit::zookeeper::Ensemble;
+
 use super::verdict::{Numbers, demand_permits_differ};
 use super::{Fleet, Language, Worker, open_hosts};
-use crate::servers::zookeeper::Ensemble;
 
 const NUMBERS: Numbers = Numbers {
     rate: 4.0,

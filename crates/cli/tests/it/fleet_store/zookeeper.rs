@@ -10,7 +10,7 @@ use super::crew::{Crew, fixed, same};
 use super::killed::kill_processes;
 use super::proxy::Proxy;
 use crate::fleet::{open_hosts, verdict::Numbers};
-use crate::servers::zookeeper::Ensemble;
+use politely_testkit::zookeeper::Ensemble;
 
 const NUMBERS: Numbers = Numbers {
     rate: 3.0,

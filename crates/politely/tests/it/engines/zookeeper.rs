@@ -14,7 +14,7 @@ use politely::cells::{Engine, EngineError, Notice, Version, Write, Written};
 
 use super::suite::{self, Told, listening};
 use super::{Running, read, set, value, write};
-use crate::servers::zookeeper::Ensemble;
+use politely_testkit::zookeeper::Ensemble;
 
 /// An ensemble, and the number of the chroot that clients use. A new chroot has no cells.
 struct Chroots {

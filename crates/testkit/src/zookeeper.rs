@@ -24,21 +24,23 @@ const MAX_BYTES: u32 = 4_000_000;
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// Three servers.
-pub(crate) struct Ensemble {
-    pub(crate) members: Vec<Member>,
+pub struct Ensemble {
+    /// The servers, in the order of their numbers.
+    pub members: Vec<Member>,
     _alone: MutexGuard<'static, ()>,
 }
 
 /// One server.
-pub(crate) struct Member {
-    pub(crate) address: SocketAddr,
+pub struct Member {
+    /// The address for clients.
+    pub address: SocketAddr,
     process: Option<Server>,
     folder: tempfile::TempDir,
 }
 
 impl Ensemble {
     /// Starts the servers and waits until they have a leader.
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         demand(Path::new(JAR));
         let addresses: Vec<_> = (0..3).map(|_| free_place()).collect();
@@ -62,30 +64,30 @@ impl Ensemble {
     }
 
     /// Returns the URL of all servers, with a chroot.
-    pub(crate) fn url(&self, chroot: &str) -> String {
+    pub fn url(&self, chroot: &str) -> String {
         format!("zookeeper://{}{chroot}", self.servers())
     }
 
     /// Returns the URL for cells of more than 1 MB.
-    pub(crate) fn url_for_large_cells(&self, chroot: &str) -> String {
+    pub fn url_for_large_cells(&self, chroot: &str) -> String {
         format!("{}?max_bytes={MAX_BYTES}", self.url(chroot))
     }
 
     /// Returns the addresses of all servers, separated by commas.
-    pub(crate) fn servers(&self) -> String {
+    pub fn servers(&self) -> String {
         let addresses = self.members.iter().map(|member| member.address.to_string());
         addresses.collect::<Vec<_>>().join(",")
     }
 
     /// Returns the number of the leader.
-    pub(crate) fn leader(&self) -> usize {
+    pub fn leader(&self) -> usize {
         let is_leader = |member: &Member| member.mode().as_deref() == Some("leader");
         let leader = self.members.iter().position(is_leader);
         leader.expect("the ensemble has a leader")
     }
 
     /// Waits until `count` servers serve, one of them as the leader.
-    pub(crate) fn wait_for_members(&self, count: usize) {
+    pub fn wait_for_members(&self, count: usize) {
         wait_for("the servers have a quorum", || {
             let modes: Vec<_> = self.members.iter().filter_map(Member::mode).collect();
             modes.len() == count && modes.iter().any(|mode| mode == "leader")
@@ -110,7 +112,7 @@ impl Member {
     }
 
     /// Starts the server with the data that it had.
-    pub(crate) fn start_again(&mut self) {
+    pub fn start_again(&mut self) {
         let config = self.folder.path().join("zoo.cfg").display().to_string();
         let max_bytes = format!("-Djute.maxbuffer={MAX_BYTES}");
         // A killed process loses nothing that it wrote, so no write needs an fsync.
@@ -135,16 +137,17 @@ impl Member {
     }
 
     /// Kills the server with SIGKILL.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         self.process = None;
     }
 
     /// Suspends the server: it keeps its connections and does not answer.
-    pub(crate) fn freeze(&self) {
+    pub fn freeze(&self) {
         self.process.as_ref().expect("it runs").freeze();
     }
 
-    pub(crate) fn thaw(&self) {
+    /// Continues the server after [`Member::freeze`].
+    pub fn thaw(&self) {
         self.process.as_ref().expect("it runs").thaw();
     }
 
@@ -156,7 +159,7 @@ impl Member {
     }
 
     /// Returns the answer to an operator's four-letter command.
-    pub(crate) fn ask(&self, command: &str) -> Option<String> {
+    pub fn ask(&self, command: &str) -> Option<String> {
         let mut stream = TcpStream::connect_timeout(&self.address, PATIENCE).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
         stream.write_all(command.as_bytes()).ok()?;
