@@ -14,7 +14,7 @@ import urllib.request
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError, NotEmptyError
 
-PATIENCE_S = 60
+PATIENCE_S = 40
 ROOT = "/politely"
 KEY = "custom/seen-by-kazoo"
 
@@ -26,8 +26,8 @@ def until(condition, what):
         time.sleep(0.02)
 
 
-def acquire(coordinator, number):
-    body = {"client": "kazoo", "wait_ms": 10_000, "items": [{"id": str(number), "key": KEY}]}
+def acquire(coordinator, number, key=KEY):
+    body = {"client": "kazoo", "wait_ms": 10_000, "items": [{"id": str(number), "key": key}]}
     request = urllib.request.Request(
         f"{coordinator}/api/v1/acquire",
         json.dumps(body).encode(),
@@ -91,8 +91,9 @@ def main(servers, coordinator):
     # An operator deletes everything. The coordinator creates it again and goes on.
     until(lambda: is_deleted(zookeeper), "the nodes are deleted")
     until(lambda: zookeeper.exists(f"{ROOT}/run") is not None, "a new run")
-    acquire(coordinator, 3)
-    until(lambda: zookeeper.exists(path) is not None, "a new cell")
+    acquire(coordinator, 3, "custom/another")
+    # The leases of the first key are not lost, because the coordinator remembers them.
+    until(lambda: zookeeper.exists(path) is not None, "the old cell")
     zookeeper.stop()
     print("all is well", flush=True)
 

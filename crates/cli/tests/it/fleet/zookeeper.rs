@@ -41,7 +41,12 @@ fn a_killed_leader_and_a_killed_coordinator_cost_no_page() {
     let permits = demand_permits_differ(&fleet.notes());
     let languages = [Language::Rust, Language::Python];
     for language in languages {
-        assert!(fleet.workers.iter().any(|worker| worker.language == language));
+        assert!(
+            fleet
+                .workers
+                .iter()
+                .any(|worker| worker.language == language)
+        );
     }
     eprintln!("{permits} permits for {wanted} pages");
 }
