@@ -2,8 +2,8 @@
 //! on one ensemble of three servers in one run.
 //!
 //! Run it with `cargo run --release -p politely-benches ensemble`. Both sides use one session and
-//! have [`AT_ONCE`] batches of [`BATCH`] changes under way. Rounds alternate, and each figure is the
-//! median of its rounds. Servers and callers share the machine.
+//! have [`AT_ONCE`] batches of [`BATCH`] changes under way. Rounds alternate, and each figure is
+//! the median of its rounds. Servers and callers share the machine.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
 //! Measurements of this project side by side with others, as tables of ratios within one run.
 //!
 //! Run them with
-//! `cargo run --release -p politely-benches [cells|coordinator|ensemble|fetch|limiter|queue|shared]`.
-//! Without a name, all of them run.
+//! `cargo run --release -p politely-benches [NAME]`. The names are `cells`, `coordinator`,
+//! `ensemble`, `fetch`, `limiter`, `queue` and `shared`. Without a name, all of them run.
 
 #![expect(clippy::disallowed_methods, reason = "benchmarks look at the clock")]
 
