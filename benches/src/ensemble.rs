@@ -1,5 +1,5 @@
-//! Compares commits through the ZooKeeper adapter with plain versioned `setData` of the same bytes,
-//! on one ensemble of three servers in one run.
+//! Compares commits through the `ZooKeeper` adapter with plain versioned `setData` of the same
+//! bytes, on one ensemble of three servers in one run.
 //!
 //! Run it with `cargo run --release -p politely-benches ensemble`. Both sides use one session and
 //! have [`AT_ONCE`] batches of [`BATCH`] changes under way. Rounds alternate, and each figure is

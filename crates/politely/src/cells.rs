@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`Memory`]: one process, for tests and simulations | |
 //! | `redis::Redis`: Redis and Valkey | `redis` |
-//! | `zookeeper::ZooKeeper`: an ensemble of ZooKeeper servers | `zookeeper` |
+//! | `zookeeper::ZooKeeper`: an ensemble of `ZooKeeper` servers | `zookeeper` |
 
 pub use politely_store::{
     Engine, EngineError, Heartbeat, Memory, Notice, OnNotice, Pending, TimeSource, Version, Write,

@@ -31,7 +31,7 @@
 //! - With the feature `coordinator`, `Limiter::builder().coordinator(url)` acquires permits from a
 //!   `politely serve` (module `remote`).
 //! - With the feature `redis`, `Limiter::builder().store(engine)` keeps the keys in Redis or Valkey
-//!   ([`shared`], [`cells`]). The feature `zookeeper` does the same for ZooKeeper.
+//!   ([`shared`], [`cells`]). The feature `zookeeper` does the same for `ZooKeeper`.
 //!
 //! Further features:
 //!

@@ -1,5 +1,5 @@
 //! Real servers for the tests and benchmarks of this workspace: processes ([`process`]), Redis and
-//! Valkey ([`redis`]), ZooKeeper ([`zookeeper`]), and hosts with real limits ([`RealTown`]).
+//! Valkey ([`redis`]), `ZooKeeper` ([`zookeeper`]), and hosts with real limits ([`RealTown`]).
 //!
 //! The hosts are nginx, express-rate-limit and Flask-Limiter, configured as their users do.
 //!

@@ -1,4 +1,4 @@
-//! A real ZooKeeper ensemble for tests: three server processes on loopback addresses.
+//! A real `ZooKeeper` ensemble for tests: three server processes on loopback addresses.
 //!
 //! Each server keeps its address and its data when it is killed and started again. All servers stop
 //! when the ensemble is dropped, or with the test process.

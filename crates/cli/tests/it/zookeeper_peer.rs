@@ -1,4 +1,4 @@
-//! Another ZooKeeper client, Python's `kazoo`, reads the znodes of two coordinators.
+//! Another `ZooKeeper` client, Python's `kazoo`, reads the znodes of two coordinators.
 
 use std::path::PathBuf;
 

@@ -54,8 +54,8 @@ fn eight_workers_are_as_good_as_one_process() {
     eight_workers(None);
 }
 
-/// The same with two coordinators that share a ZooKeeper ensemble. The use of the limits is printed
-/// and not asserted, because three servers more share the machine.
+/// The same with two coordinators that share a `ZooKeeper` ensemble. The use of the limits is
+/// printed and not asserted, because three servers more share the machine.
 #[cfg(feature = "faults")]
 #[test]
 fn eight_workers_of_two_coordinators_are_as_good_as_one_process() {

@@ -1,5 +1,5 @@
-//! Two coordinators share a ZooKeeper ensemble. Its leader is killed, then one of the coordinators.
-//! The workers lose no page, and no permit is granted twice.
+//! Two coordinators share a `ZooKeeper` ensemble. Its leader is killed, then one of the
+//! coordinators. The workers lose no page, and no permit is granted twice.
 
 use politely_testkit::zookeeper::Ensemble;
 

@@ -2,8 +2,8 @@
 //! to them or to their engine.
 //!
 //! Each process is its own coordinator; the processes share only a real redis-server, or a real
-//! ensemble of ZooKeeper servers. The hosts run
-//! in this process, and the tests judge safety by their logs.
+//! ensemble of `ZooKeeper` servers. The hosts run in this process, and the tests judge safety by
+//! their logs.
 //!
 //! Three of these tests run with all tests. The others take minutes and need the feature `faults`
 //! (`scripts/faults`).
