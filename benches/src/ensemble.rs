@@ -49,15 +49,15 @@ async fn measure(ensemble: &Ensemble, name: &str, state: &[u8]) {
     }
     commit(&engine, state, 0).await;
 
-    let (mut sets, mut ours, mut done) = (Vec::new(), Vec::new(), 0);
+    let (mut sets, mut ours, mut done) = (Vec::new(), Vec::new(), 0_u32);
     for _ in 0..ROUNDS {
-        let (first, last) = (done, done + COMMITS_PER_ROUND / CELLS);
+        let (first, last) = (done, done + (COMMITS_PER_ROUND / CELLS) as u32);
         done = last;
-        let count = ((last - first) * CELLS) as f64;
+        let count = f64::from(last - first) * CELLS as f64;
         let began = Instant::now();
         for round in first..last {
             let data = vec![7; bytes];
-            let set = |cell| raw.set_data(&path(cell), &data, Some(round as i32));
+            let set = |cell| raw.set_data(&path(cell), &data, Some(round.cast_signed()));
             for stat in join_all((0..CELLS).map(set)).await {
                 stat.expect("no other client writes");
             }
@@ -65,7 +65,7 @@ async fn measure(ensemble: &Ensemble, name: &str, state: &[u8]) {
         sets.push(count / began.elapsed().as_secs_f64());
         let began = Instant::now();
         for round in first..last {
-            commit(&engine, state, round as u32 + 1).await;
+            commit(&engine, state, round + 1).await;
         }
         ours.push(count / began.elapsed().as_secs_f64());
     }

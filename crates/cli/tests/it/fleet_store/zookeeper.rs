@@ -1,4 +1,4 @@
-//! The faults of a fleet on ZooKeeper: killed leaders, a lost quorum, a process that stands still
+//! The faults of a fleet on `ZooKeeper`: killed leaders, a lost quorum, a process that stands still
 //! for longer than its session, lost answers, and killed processes.
 //!
 //! An ensemble loses no confirmed write. So in all cases no permit is granted twice (P7).
@@ -88,10 +88,14 @@ fn lost_answers_charge_no_slot_twice() {
     let addresses: Vec<_> = proxies.iter().map(|it| it.address.to_string()).collect();
     let url = format!("zookeeper://{}{CHROOT}", addresses.join(","));
     let mut crew = Crew::start(open_hosts(HOSTS as usize, 30, 400.0));
-    proxies.iter().for_each(|proxy| proxy.lose(1));
+    for proxy in &proxies {
+        proxy.lose(1);
+    }
     crew.hire(&same(&url, PROCESSES), &fixed(NUMBERS, "--timeout 5s"));
     crew.until_arrivals(crew.pages() * 9 / 10);
-    proxies.iter().for_each(|proxy| proxy.lose(0));
+    for proxy in &proxies {
+        proxy.lose(0);
+    }
     crew.finish();
     let lost: u64 = proxies.iter().map(Proxy::lost).sum();
     eprintln!("{lost} answers lost");

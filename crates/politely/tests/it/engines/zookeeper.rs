@@ -1,4 +1,4 @@
-//! Tests of ZooKeeper: the suite over an ensemble of three servers, and faults of the servers.
+//! Tests of `ZooKeeper`: the suite over an ensemble of three servers, and faults of the servers.
 
 #![expect(
     clippy::disallowed_methods,
@@ -175,10 +175,8 @@ async fn an_ensemble_loses_nothing_that_it_confirmed() {
     assert!(now.is_some());
     assert_eq!(settled(async || run(&*engine).await).await, before);
     heard_again(&*engine, &mut told, "cell").await;
-    assert_eq!(
-        settled(async || read(&*late, "cell").await).await.is_some(),
-        true
-    );
+    let found = settled(async || read(&*late, "cell").await).await;
+    assert!(found.is_some());
 }
 
 #[tokio::test]
@@ -220,7 +218,7 @@ async fn every_refusal_is_one_clear_error() {
         assert_eq!(error.lines().count(), 1, "{error}");
     }
     // A cell above the limit is refused, and the other writes of the call are not.
-    let too_large = write("large", None, value(1, &[7; 1 << 20]));
+    let too_large = write("large", None, value(1, &vec![7; 1 << 20]));
     let written = ann
         .compare_and_set(vec![too_large, write("small", None, value(1, b""))])
         .await;
@@ -230,7 +228,7 @@ async fn every_refusal_is_one_clear_error() {
         "{error}"
     );
     assert_eq!(written[1], Ok(Written::Done));
-    // A foreign znode below `cells` is not changed.
+    // A client without a server is told so.
     let nobody = client("zookeeper://127.0.0.1:1");
     let error = read(&*nobody, "cell").await.expect_err("no server").0;
     assert!(
