@@ -28,7 +28,7 @@ const ROUNDS: usize = 3;
 const COMMITS_PER_ROUND: usize = 300_000;
 /// Bytes around the state, beside the version: the writer, the queue and the creation time
 /// (`crates/store/src/record.rs`, one writer).
-const HEAD: usize = 20;
+pub(crate) const HEAD: usize = 20;
 
 /// Runs everything and prints the table.
 pub(crate) fn run() {
@@ -159,7 +159,7 @@ impl Desk {
     }
 }
 
-fn version(cell: usize, commit: u32) -> Version {
+pub(crate) fn version(cell: usize, commit: u32) -> Version {
     let mut bytes = [0; Version::LEN];
     bytes[..8].copy_from_slice(&u64::from(commit).to_le_bytes());
     bytes[8..].copy_from_slice(&(cell as u64).to_le_bytes());
@@ -167,12 +167,12 @@ fn version(cell: usize, commit: u32) -> Version {
 }
 
 /// Returns the state of a host that served one request.
-fn quiet() -> Vec<u8> {
+pub(crate) fn quiet() -> Vec<u8> {
     served(1).snapshot()
 }
 
 /// Returns the state of a host that served some requests and refused others, with one in flight.
-fn learning() -> Vec<u8> {
+pub(crate) fn learning() -> Vec<u8> {
     served(500).snapshot()
 }
 
@@ -243,7 +243,7 @@ fn used(server: &RedisServer) -> u64 {
     used.and_then(|bytes| bytes.parse().ok()).expect("bytes")
 }
 
-fn median(rates: &mut [f64]) -> f64 {
+pub(crate) fn median(rates: &mut [f64]) -> f64 {
     rates.sort_unstable_by(f64::total_cmp);
     rates[rates.len() / 2]
 }

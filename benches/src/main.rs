@@ -1,13 +1,14 @@
 //! Measurements of this project side by side with others, as tables of ratios within one run.
 //!
 //! Run them with
-//! `cargo run --release -p politely-benches [cells|coordinator|fetch|limiter|queue|shared]`.
-//! Without a name, all of them run.
+//! `cargo run --release -p politely-benches [NAME]`. The names are `cells`, `coordinator`,
+//! `ensemble`, `fetch`, `limiter`, `queue` and `shared`. Without a name, all of them run.
 
 #![expect(clippy::disallowed_methods, reason = "benchmarks look at the clock")]
 
 mod cells;
 mod coordinator;
+mod ensemble;
 mod fetch;
 mod limiter;
 mod queue;
@@ -22,6 +23,7 @@ fn main() {
     };
     run("cells", cells::run);
     run("coordinator", coordinator::run);
+    run("ensemble", ensemble::run);
     run("fetch", fetch::run);
     run("limiter", limiter::run);
     run("shared", shared::run);

@@ -8,5 +8,5 @@ pub(crate) const LONG_VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     "\ncommit: ",
     env!("POLITELY_BUILD_COMMIT"),
-    "\nfeatures: coordinator, redis, http2, tls-ring",
+    "\nfeatures: coordinator, redis, zookeeper, http2, tls-ring",
 );

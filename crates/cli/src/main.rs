@@ -11,6 +11,7 @@ mod away;
 mod build;
 mod config;
 mod demo;
+mod engine;
 mod exit;
 mod fetch;
 mod frontier;

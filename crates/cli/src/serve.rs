@@ -1,10 +1,8 @@
 //! `politely serve`: the coordinator, from `politely-server`.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
-use politely::cells::redis::Redis;
 use politely::core::key::KeyKind;
 use politely::{Limiter, OperatorNumbers};
 use politely_server::store::Store;
@@ -17,7 +15,7 @@ use crate::args::{ServeArgs, ServedKey};
 use crate::away::Away;
 use crate::config::{declared, sound};
 use crate::exit::{Exit, Wrong};
-use crate::{log, service_manager, token};
+use crate::{engine, log, service_manager, token};
 
 /// Time between two checks whether the engine answers.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -44,12 +42,11 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
     let coordinator = match (&args.store, state_folder(args)?) {
         (Some(url), dir) => {
             let url = token::store_url(url, args.store_password_file.as_deref())?;
-            let connect = || Redis::connect(&url).map_err(|why| Wrong(format!("--store: {why}")));
-            let (engine, config) = (connect()?, connect()?);
+            let (engine, config) = (engine::connect(&url)?, engine::connect(&url)?);
             let kept = dir.map(open).transpose()?;
             let away = args.store_away.into();
-            let coordinator = Coordinator::shared(settings, Arc::new(engine), away, kept);
-            coordinator.map(|coordinator| coordinator.share_config(Arc::new(config)))
+            let coordinator = Coordinator::shared(settings, engine, away, kept);
+            coordinator.map(|coordinator| coordinator.share_config(config))
         }
         (None, None) => Coordinator::new(settings),
         (None, Some(dir)) => {

@@ -31,7 +31,7 @@
 //! - With the feature `coordinator`, `Limiter::builder().coordinator(url)` acquires permits from a
 //!   `politely serve` (module `coordinator`).
 //! - With the feature `redis`, `Limiter::builder().store(engine)` keeps the keys in Redis or Valkey
-//!   ([`store`], [`cells`]).
+//!   ([`store`], [`cells`]). The feature `zookeeper` does the same for `ZooKeeper`.
 //!
 //! Further features:
 //!

@@ -14,6 +14,7 @@
 //! | --- | --- |
 //! | [`Memory`](crate::Memory): one process, for tests and simulations | this crate |
 //! | Redis and Valkey | the crate `politely-redis` |
+//! | `ZooKeeper` | the crate `politely-zookeeper` |
 
 use std::future::Future;
 use std::pin::Pin;

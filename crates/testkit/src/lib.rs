@@ -1,5 +1,5 @@
 //! Real servers for the tests and benchmarks of this workspace: processes ([`process`]), Redis and
-//! Valkey ([`redis`]), and hosts with real limits ([`RealTown`]).
+//! Valkey ([`redis`]), `ZooKeeper` ([`zookeeper`]), and hosts with real limits ([`RealTown`]).
 //!
 //! The hosts are nginx, express-rate-limit and Flask-Limiter, configured as their users do.
 //!
@@ -22,6 +22,7 @@ mod nginx;
 pub mod process;
 pub mod redis;
 mod steady;
+pub mod zookeeper;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

@@ -6,11 +6,9 @@
 //! slow the others that share them.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use politely::cells::redis::Redis;
 use politely::core::Timestamp;
 use politely::core::key::KeyError;
 use politely::policy::{RuleBook, Verdict};
@@ -23,7 +21,7 @@ use super::frontier::{Lane, Refused};
 use crate::config::{KeyKind, Settings};
 use crate::exit::Wrong;
 use crate::site_rps::SiteRps;
-use crate::token;
+use crate::{engine, token};
 
 /// All limits of a run.
 pub(crate) struct Limits {
@@ -465,11 +463,11 @@ fn no_beginning(shared_by: &str, why: &str) -> String {
 /// Returns the limiter of `--store`.
 fn store(settings: &Settings, url: &str, clock: Clock) -> Result<Limiter, Wrong> {
     let url = token::store_url(url, settings.store_password_file.as_deref())?;
-    let engine = Redis::connect(&url).map_err(|why| Wrong(format!("--store: {why}")))?;
+    let engine = engine::connect(&url)?;
     let mut config = config(settings);
     config.lease = settings.lease.unwrap_or(STORE_LEASE);
     let builder = Limiter::builder().config(config).clock(clock);
-    let builder = builder.store(Arc::new(engine));
+    let builder = builder.store(engine);
     let limiter = builder.when_away(settings.store_away.into()).build();
     limiter.map_err(|why| Wrong(why.to_string()))
 }

@@ -73,6 +73,22 @@ fn a_store_that_does_not_let_us_begin_is_told_with_what_to_do() {
 }
 
 #[test]
+fn an_ensemble_that_cannot_be_used_is_reported_in_one_line() {
+    for (url, told) in [
+        ("zookeeper://127.0.0.1:1", "start a majority of the servers"),
+        ("zookeeper://127.0.0.1:0", "is not a server's address"),
+        ("zookeeper://127.0.0.1//x", "is not a ZooKeeper path"),
+        ("zookeeper://ann@127.0.0.1", "user:password@"),
+        ("zookeepers://127.0.0.1", "unknown scheme \"zookeepers\""),
+    ] {
+        let said = run(politely().args(["fetch", "--store", url, "http://127.0.0.1:1/"]));
+        assert_eq!(said.code, 2, "{url}: {}", said.err);
+        assert_eq!(said.lines(told).len(), 1, "{url}: {}", said.err);
+        assert_eq!(said.lines("error: ").len(), 1, "{url}: {}", said.err);
+    }
+}
+
+#[test]
 fn a_typo_in_the_settings_names_the_nearest_key() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("politely.toml");

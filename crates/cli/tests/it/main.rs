@@ -35,3 +35,4 @@ mod simulate;
 mod tidy;
 mod top;
 mod town;
+mod zookeeper_peer;

@@ -17,7 +17,6 @@ mod permit;
 mod redirects;
 #[path = "../../examples/common/server.rs"]
 mod server;
-#[cfg(feature = "redis")]
 mod stats;
 mod support;
 mod traces;

@@ -16,6 +16,7 @@ mod lost_answer;
 mod notes;
 pub(crate) mod verdict;
 mod worker;
+mod zookeeper;
 
 use std::collections::BTreeSet;
 use std::env;
@@ -153,7 +154,8 @@ impl Fleet {
         self.coordinator = None;
     }
 
-    /// Divides all pages of all hosts among `count` workers, in turn, and starts them.
+    /// Divides all pages of all hosts among `count` workers, in turn, and starts them. If there are
+    /// two coordinators, every second pair of workers calls the second one first.
     fn start_workers(&mut self, count: usize, lanes: usize) {
         let mut urls = vec![Vec::new(); count];
         for host in self.target.hosts() {
@@ -162,10 +164,10 @@ impl Fleet {
             }
         }
         for (number, urls) in urls.into_iter().enumerate() {
-            let coordinator = self
-                .first
-                .as_ref()
-                .map_or(self.address, |(first, _)| *first);
+            let coordinator = match &self.first {
+                Some((first, _)) if number % 4 < 2 => *first,
+                _ => self.address,
+            };
             self.start_worker(language(number), urls, lanes, coordinator, None);
         }
     }

@@ -20,13 +20,18 @@ const NUMBERS: Numbers = Numbers {
 
 #[test]
 fn killed_processes_cost_nothing_but_their_leases() {
+    let redis = RedisServer::start("");
+    kill_processes(&redis.url());
+}
+
+/// Kills processes that share the engine at `url`, and asserts the promises.
+pub(super) fn kill_processes(url: &str) {
     let kills =
         env::var("POLITELY_TEST_KILLS").map_or(KILLS, |kills| kills.parse().expect("a number"));
     let pages = 10 + kills / 2;
-    let redis = RedisServer::start("");
     let mut crew = Crew::start(open_hosts(HOSTS as usize, pages as u32, 300.0));
     let args = fixed(NUMBERS, "--lease 5s --timeout 1500ms");
-    crew.hire(&same(&redis.url(), PROCESSES), &args);
+    crew.hire(&same(url, PROCESSES), &args);
 
     let mut chance = Rng::new(1);
     let mut killed = 0;

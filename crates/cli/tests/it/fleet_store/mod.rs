@@ -1,8 +1,9 @@
 //! A fleet of `politely fetch --store` processes over hosts with known limits, while faults happen
-//! to them or to Redis.
+//! to them or to their engine.
 //!
-//! Each process is its own coordinator; the processes share only a real redis-server. The hosts run
-//! in this process, and the tests judge safety by their logs.
+//! Each process is its own coordinator; the processes share only a real redis-server, or a real
+//! ensemble of `ZooKeeper` servers. The hosts run in this process, and the tests judge safety by
+//! their logs.
 //!
 //! Three of these tests run with all tests. The others take minutes and need the feature `faults`
 //! (`scripts/faults`).
@@ -41,3 +42,5 @@ mod town;
 mod verdict;
 #[cfg(feature = "faults")]
 mod zombie;
+#[cfg(feature = "faults")]
+mod zookeeper;

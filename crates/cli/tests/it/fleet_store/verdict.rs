@@ -1,6 +1,8 @@
 //! Assertions of the promises (ARCHITECTURE.md), by the hosts' log and the engine's cells.
 
+use politely::cells::Engine;
 use politely::cells::redis::Redis;
+use politely::cells::zookeeper::ZooKeeper;
 use politely::core::config::Config;
 use politely::core::control::LawConfig;
 use politely::{Ask, Explanation, Key, Limiter, Turn};
@@ -113,10 +115,12 @@ impl Crew {
     /// Returns the explanation of one URL's host by the cell in the engine at `url`.
     pub(super) fn look_at(&self, url: &str, config: &Config, page: &str) -> Explanation {
         let _inside = self.runtime.enter();
-        let engine = Redis::connect(url).expect("the URL is fine");
-        let limiter = Limiter::builder()
-            .config(config.clone())
-            .store(Arc::new(engine));
+        let engine: Arc<dyn Engine> = if url.starts_with("zookeeper:") {
+            Arc::new(ZooKeeper::connect(url).expect("the URL is fine"))
+        } else {
+            Arc::new(Redis::connect(url).expect("the URL is fine"))
+        };
+        let limiter = Limiter::builder().config(config.clone()).store(engine);
         let limiter = limiter.build().expect("the configuration is sound");
         let key = Key::of_url(&page.parse().expect("a URL")).expect("a key");
         self.runtime.block_on(async {

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`Memory`]: one process, for tests and simulations | |
 //! | `redis::Redis`: Redis and Valkey | `redis` |
+//! | `zookeeper::ZooKeeper`: an ensemble of `ZooKeeper` servers | `zookeeper` |
 
 pub use politely_store::{
     Engine, EngineError, Heartbeat, Memory, Notice, OnNotice, Pending, TimeSource, Version, Write,
@@ -14,6 +15,12 @@ pub use politely_store::{
 #[cfg(feature = "redis")]
 pub mod redis {
     pub use politely_redis::engine::*;
+}
+
+/// An ensemble of `ZooKeeper` servers.
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper {
+    pub use politely_zookeeper::*;
 }
 
 impl TimeSource for crate::clock::Clock {

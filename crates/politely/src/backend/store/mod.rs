@@ -9,6 +9,7 @@
 //!
 //! let engine = Arc::new(cells::Memory::new(Clock::system()));
 //! // Or, with the feature `redis`: cells::redis::Redis::connect("redis://127.0.0.1:6379")?
+//! // Or, with `zookeeper`: cells::zookeeper::ZooKeeper::connect("zookeeper://h1,h2,h3/politely")?
 //! let limiter = Limiter::builder().store(engine).build()?;
 //! let permit = limiter.acquire(&key).await?;
 //! # Ok(())

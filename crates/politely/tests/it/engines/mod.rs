@@ -10,6 +10,8 @@ use politely::cells::{Engine, EngineError, Memory, Version, Write, Written};
 
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 /// A running engine to which clients can connect. Dropping it stops the engine and deletes its
 /// cells.
@@ -19,7 +21,7 @@ pub(crate) trait Running {
 
     /// Deletes all cells.
     #[cfg_attr(
-        not(feature = "redis"),
+        not(any(feature = "redis", feature = "zookeeper")),
         allow(dead_code, reason = "memory is made anew")
     )]
     fn empty(&self);

@@ -1,0 +1,59 @@
+//! The engine of `--store`, which the scheme of its URL selects.
+
+use std::sync::Arc;
+
+use politely::cells::Engine;
+use politely::cells::redis::Redis;
+use politely::cells::zookeeper::ZooKeeper;
+
+use crate::exit::Wrong;
+
+/// The schemes of Redis and Valkey, up to the `+` of Sentinel and Cluster.
+const REDIS: [&str; 4] = ["redis", "rediss", "valkey", "valkeys"];
+
+/// Creates an engine for the servers of `url`. It connects at its first call.
+pub(crate) fn connect(url: &str) -> Result<Arc<dyn Engine>, Wrong> {
+    let wrong = |why: &dyn std::fmt::Display| Wrong(format!("--store: {why}"));
+    let (scheme, _) = url.split_once("://").unwrap_or_default();
+    match scheme.split('+').next().unwrap_or_default() {
+        "zookeeper" => match ZooKeeper::connect(url) {
+            Ok(engine) => Ok(Arc::new(engine)),
+            Err(why) => Err(wrong(&why)),
+        },
+        family if REDIS.contains(&family) => match Redis::connect(url) {
+            Ok(engine) => Ok(Arc::new(engine)),
+            Err(why) => Err(wrong(&why)),
+        },
+        _ => Err(wrong(&format_args!(
+            "unknown scheme \"{scheme}\"; use redis://, redis+sentinel://, redis+cluster:// or zookeeper://"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scheme_selects_the_engine() {
+        for url in ["redis://a", "valkeys+cluster://a,b", "zookeeper://a,b,c/x"] {
+            assert!(connect(url).is_ok(), "{url}");
+        }
+        for (url, told) in [
+            (
+                "postgres://a",
+                "--store: unknown scheme \"postgres\"; use redis://",
+            ),
+            ("a:2181", "--store: unknown scheme \"\"; use redis://"),
+            ("redis://a:b", "`a:b` is no server's address"),
+            ("zookeeper://a:b", "\"a:b\" is not a server's address"),
+            (
+                "zookeeper+tls://a",
+                "--store: unknown scheme \"zookeeper+tls\"",
+            ),
+        ] {
+            let error = connect(url).err().expect(url).to_string();
+            assert!(error.contains(told), "{url}: {error}");
+        }
+    }
+}
