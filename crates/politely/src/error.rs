@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use politely_core::Timestamp;
+use politely_core::budget::DeclaredLimit;
 use politely_core::config::InvalidConfig;
 use politely_core::host::{Ask, Reason, RestoreError};
 use politely_core::key::Key;
@@ -122,6 +123,9 @@ pub enum AcquireError {
     /// long.
     #[error("{0} is parked for another {1:?}")]
     Parked(Key, Duration),
+    /// The request costs more than a whole declared limit of the key, so it would never leave.
+    #[error("the request costs more than the whole limit {1} of {0}; split it or raise the limit")]
+    NeverFits(Key, DeclaredLimit),
     /// The request has no key.
     #[error("a request needs a key")]
     NoKey,

@@ -75,6 +75,8 @@ mod error;
 mod http;
 mod limiter;
 mod permit;
+#[cfg(feature = "policy")]
+pub mod policy;
 #[cfg(feature = "robots")]
 pub mod robots;
 mod snapshot;
@@ -101,6 +103,9 @@ pub use error::{AcquireError, Keys, Refusal, RefusalReason, SetError, Unsupporte
 pub use limiter::{Builder, Limiter};
 pub use permit::{Permit, Slot};
 pub use politely_core as core;
+pub use politely_core::budget::{
+    DeclaredLimit, DeclaredLimits, LimitError, UnitCosts, UnitError, UnitName,
+};
 pub use politely_core::config::Config;
 pub use politely_core::host::{Ask, CrawlDelay, Directions, Explanation, OperatorNumbers, Reason};
 pub use politely_core::key::Key;

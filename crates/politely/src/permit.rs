@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use politely_core::Timestamp;
+use politely_core::budget::UnitCosts;
 use politely_core::gate::{LeaseId, Rate};
 use politely_core::host::Directions;
 use politely_core::key::Key;
@@ -125,6 +126,8 @@ pub(crate) trait PermitGuard: std::fmt::Debug + Send + Sync {
     fn heard(&mut self, report: &Report) -> Directions;
     /// Notes that `bytes` more of the body came.
     fn received(&mut self, bytes: u64);
+    /// Corrects the estimated costs, after the head was reported.
+    fn settle(&mut self, used: &UnitCosts);
     /// Splits the guard into one for each departure.
     fn split(self: Box<Self>) -> Vec<Box<dyn PermitGuard>>;
     /// Names the attempt in this permit's report, and returns the coordinator's decision about the
@@ -321,9 +324,9 @@ impl Permit {
         let now = first.shard.clock.now();
         for part in rest {
             part.with(|entry| {
-                entry
-                    .host
-                    .release(now, part.lease, report.bytes, entry.config);
+                let host = &mut *entry.host;
+                host.settle(now, part.lease, &report.used, entry.config);
+                host.release(now, part.lease, report.bytes, entry.config);
             });
         }
         let directions = teach(first, now, report, |entry| {
@@ -454,6 +457,22 @@ impl Slot {
         if now.since(self.renewed) >= RENEW_EVERY {
             self.renewed = now;
             renew(self.leases.parts());
+        }
+    }
+}
+
+impl Slot {
+    /// Corrects the costs in named units, such as tokens, that the permit was granted for.
+    ///
+    /// What was estimated too much returns, and what was estimated too little is owed. A second
+    /// call corrects the first. Without a call, the estimates count.
+    pub fn settle(&mut self, used: &UnitCosts) {
+        if let Some(guard) = self.leases.shared_mut() {
+            guard.settle(used);
+        }
+        for part in self.leases.parts() {
+            let now = part.shard.clock.now();
+            part.with(|entry| entry.host.settle(now, part.lease, used, entry.config));
         }
     }
 }

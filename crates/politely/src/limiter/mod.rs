@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use politely_core::Timestamp;
+use politely_core::budget::DeclaredLimit;
 use politely_core::config::{Config, InvalidConfig};
 use politely_core::host::Ask;
 use politely_core::key::Key;
@@ -63,6 +64,24 @@ impl Builder {
     #[must_use]
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;
+        self
+    }
+
+    /// Declares a limit of each key, beside those declared so far. A request leaves when all of
+    /// them have room.
+    ///
+    /// ```
+    /// use politely::Limiter;
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .limit("10/s".parse()?)
+    ///     .limit("1000/day@UTC".parse()?)
+    ///     .build()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn limit(mut self, limit: DeclaredLimit) -> Self {
+        self.config.declared = self.config.declared.with(limit);
         self
     }
 

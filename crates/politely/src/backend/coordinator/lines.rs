@@ -8,11 +8,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use politely_api::wire::Item;
+use politely_api::wire::{Cost, Item};
 use politely_core::host::{Ask, CrawlDelay};
 use politely_core::key::Key;
 use tokio::sync::oneshot;
 
+use super::outcome::amounts;
 use super::permit_guard::CoordinatorGuard;
 use crate::error::AcquireError;
 
@@ -181,6 +182,18 @@ impl Lines {
     }
 }
 
+fn cost(ask: &Ask) -> Cost {
+    if ask.units.is_empty() {
+        return Cost::Tokens(ask.cost);
+    }
+    let requests = ("requests".to_owned(), u64::from(ask.cost));
+    Cost::Units(
+        std::iter::once(requests)
+            .chain(amounts(&ask.units))
+            .collect(),
+    )
+}
+
 fn item(keys: &KeySet, open: &Open, prefix: &str, delay: Option<CrawlDelay>) -> Item {
     let ahead = open.ask.horizon.as_millis() as u32;
     // Rounded up, so that no request leaves early.
@@ -192,7 +205,7 @@ fn item(keys: &KeySet, open: &Open, prefix: &str, delay: Option<CrawlDelay>) -> 
             .iter()
             .map(|key| key.as_str().to_owned())
             .collect(),
-        cost: open.ask.cost,
+        cost: cost(&open.ask),
         bytes: open.ask.bytes,
         max_wait_ms: (ahead > 0).then_some(ahead),
         crawl_delay_ms: delay.map(pause),

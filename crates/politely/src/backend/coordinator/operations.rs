@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use politely_api::wire::{Change, HOLD_MAX_MS, KeyPatch, RATE_MAX, RATE_MIN};
 use politely_core::Timestamp;
+use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{Ask, CrawlDelay, Explanation, OperatorNumbers};
@@ -103,6 +104,31 @@ impl Operations for Coordinator {
         }
         self.patch(key, patch_of(numbers));
         Ok(())
+    }
+
+    fn set_limits(&self, key: &Key, limits: Option<DeclaredLimits>) -> Result<(), Full> {
+        let limits = limits.map_or(Change::TakeBack, |limits| Change::To(limits.texts()));
+        let patch = KeyPatch {
+            limits,
+            ..KeyPatch::default()
+        };
+        self.patch(key, patch);
+        Ok(())
+    }
+
+    /// Does nothing, since the coordinator has the rules.
+    fn follow_rule(&self, _key: &Key, _limits: Option<&DeclaredLimits>) -> Result<(), Full> {
+        Ok(())
+    }
+
+    fn limits(&self, _key: &Key) -> Result<Option<DeclaredLimits>, Unsupported> {
+        let instead = "ask the coordinator: GET /api/v1/keys/{key}";
+        Err(unsupported("limits", instead))
+    }
+
+    /// Returns nothing, since the coordinator refuses such a request.
+    fn never_fits(&self, _key: &Key, _ask: &Ask) -> Option<DeclaredLimit> {
+        None
     }
 
     fn hold(&self, key: &Key, length: Duration, _reason: HoldReason) -> Result<(), Full> {

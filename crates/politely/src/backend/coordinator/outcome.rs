@@ -1,7 +1,15 @@
 //! Reports, in the format of the coordinator's API.
 
 use politely_api::wire::{Meaning, Told, ToldQuota};
+use politely_core::budget::UnitCosts;
 use politely_core::signal::Report;
+
+/// Returns amounts of units by their names.
+pub(super) fn amounts(costs: &UnitCosts) -> impl Iterator<Item = (String, u64)> {
+    costs
+        .iter()
+        .map(|(name, amount)| (name.to_string(), amount))
+}
 
 /// Returns the report of `permit`. With `body_coming`, the slot stays taken.
 pub(super) fn outcome_of(permit: &str, report: &Report, body_coming: bool) -> Told {
@@ -16,6 +24,7 @@ pub(super) fn outcome_of(permit: &str, report: &Report, body_coming: bool) -> To
         error: report.failure.map(Into::into),
         latency_ms: report.latency.as_secs_f64() * 1e3,
         bytes: report.bytes,
+        used: amounts(&report.used).collect(),
         body_coming,
         attempt: 1,
         resource: report.resource.map(|resource| resource.to_string()),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use politely_api::wire::Told;
 use politely_core::Timestamp;
+use politely_core::budget::UnitCosts;
 use politely_core::host::{Ask, Directions};
 use politely_core::key::Key;
 use politely_core::retry::Attempt;
@@ -13,7 +14,7 @@ use politely_core::signal::Report;
 use tokio::sync::oneshot;
 
 use super::Shared;
-use super::outcome::outcome_of;
+use super::outcome::{amounts, outcome_of};
 use crate::backend::operations::Later;
 use crate::permit::{Departure, Judged, Permit, PermitGuard};
 
@@ -186,6 +187,12 @@ impl PermitGuard for CoordinatorGuard {
         };
         self.head = Some(Box::new(later));
         self.send(outcome, report)
+    }
+
+    fn settle(&mut self, used: &UnitCosts) {
+        if let Some(head) = &mut self.head {
+            head.used.extend(amounts(used));
+        }
     }
 
     fn received(&mut self, bytes: u64) {

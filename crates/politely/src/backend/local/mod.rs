@@ -32,6 +32,7 @@ use self::part::Part;
 use self::queue::KeptPlaces;
 use self::registry::{Registry, SharedShard};
 use self::waiters::{Turn, Waiters};
+use crate::backend::operations::first_that_never_fits;
 use crate::clock::Clock;
 use crate::error::{AcquireError, Refusal, RefusalReason, alone, distinct, of_key};
 use crate::permit::{Departure, Permit};
@@ -128,7 +129,7 @@ impl Local {
         let Ok(mut found) = self.registry.find_or_make(key, now) else {
             return Err(refuse(RefusalReason::Full, now + Duration::from_secs(1)));
         };
-        let entry = found.shard.get(found.slot);
+        let mut entry = found.shard.get(found.slot);
         let overtaking = |waiters: &Waiters| waiters.is_before(turn);
         if entry.waiters.as_deref().is_some_and(overtaking) {
             entry.stats.turned_away += 1;
@@ -138,6 +139,10 @@ impl Local {
         }
         match entry.host.request(now, ask, entry.config) {
             Decision::Granted(grant) => {
+                // The quantities that are left have to survive a kill.
+                if entry.host.has_spent() {
+                    entry.learned();
+                }
                 entry.stats.granted += u64::from(alone) * u64::from(grant.slots);
                 let shared = Arc::clone(found.shared);
                 Ok(permit(grant, entry.slot, entry.generation, shared, alone))
@@ -157,6 +162,9 @@ impl Local {
         turn: Turn,
         mut refusal: Refusal,
     ) -> Result<Permit, AcquireError> {
+        if let Some((key, limit)) = first_that_never_fits(self, keys, &ask) {
+            return Err(AcquireError::NeverFits(key, limit));
+        }
         let began = self.now();
         let mut kept = KeptPlaces::default();
         loop {

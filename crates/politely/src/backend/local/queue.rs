@@ -102,7 +102,7 @@ enum Step {
 impl Place {
     fn step(&self, now: Timestamp, ask: Ask) -> Step {
         let mut shard = self.shared.lock();
-        let entry = shard.get(self.slot);
+        let mut entry = shard.get(self.slot);
         if !entry
             .waiters
             .as_ref()
@@ -112,6 +112,9 @@ impl Place {
         }
         match entry.host.request(now, ask, entry.config) {
             Decision::Granted(grant) => {
+                if entry.host.has_spent() {
+                    entry.learned();
+                }
                 let shared = Arc::clone(&self.shared);
                 Step::Served(permit(grant, entry.slot, entry.generation, shared, false))
             }

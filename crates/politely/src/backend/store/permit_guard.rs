@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use politely_core::Timestamp;
+use politely_core::budget::UnitCosts;
 use politely_core::gate::LeaseId;
 use politely_core::host::{Ask, Directions};
 use politely_core::key::Key;
@@ -131,6 +132,10 @@ impl PermitGuard for StoreGuard {
         let parts = std::mem::take(&mut self.parts);
         for part in &parts[1..] {
             let (lease, bytes) = (part.lease.id(), report.bytes);
+            if !report.used.is_empty() {
+                let used = report.used;
+                self.inner.apply(&part.key, Event::Settle { lease, used });
+            }
             self.inner.apply(&part.key, Event::Release { lease, bytes });
         }
         directions
@@ -146,6 +151,13 @@ impl PermitGuard for StoreGuard {
             *body = body.saturating_add(bytes);
         }
         self.renew();
+    }
+
+    fn settle(&mut self, used: &UnitCosts) {
+        for part in &self.parts {
+            let (lease, used) = (part.lease.id(), *used);
+            self.inner.apply(&part.key, Event::Settle { lease, used });
+        }
     }
 
     fn split(mut self: Box<Self>) -> Vec<Box<dyn PermitGuard>> {
