@@ -47,8 +47,8 @@ pub fn client(attempts: impl Into<Attempts>) -> reqwest::Result<ClientWithMiddle
 /// is replaced.
 ///
 /// `settings` is called twice, because a second client uses HTTP/1.1 only ([`Http1Fallback`]). The
-/// two clients share a cookie store if `settings` gives both the same one
-/// ([`reqwest::ClientBuilder::cookie_provider`]).
+/// two clients share a cookie store if `settings` gives both the same one (`cookie_provider`, with
+/// reqwest's feature `cookies`).
 ///
 /// # Errors
 /// Fails like [`client`].
