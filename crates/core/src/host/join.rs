@@ -11,6 +11,7 @@
 //! | URLs that failed | the latest of both; a cut stays even if one side would undo it |
 //! | operator's numbers, busy share | the tighter |
 //! | Crawl-delay | the longer length and the later end |
+//! | locks | the union of the claims, the larger fencing number |
 //! | pace, byte budget | the fewer tokens |
 //!
 //! Permits that only one side granted are spent on that side only. If both sides granted the same
@@ -121,6 +122,9 @@ impl Rare {
             (Some(mine), Some(theirs)) => Some(mine.join(theirs)),
             (mine, theirs) => mine.or(theirs),
         };
+        if let Some(theirs) = &other.locks {
+            self.locks.get_or_insert_default().join(theirs);
+        }
         self.bytes = match (self.bytes, other.bytes) {
             (Some(mut mine), Some(theirs)) => {
                 mine.join(&theirs);

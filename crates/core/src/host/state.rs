@@ -9,17 +9,23 @@ use crate::Timestamp;
 use crate::config::Config;
 use crate::control::{Law, LawChoice};
 use crate::gate::{FirstEnd, Lease, LeaseId};
+use crate::lock::Locks;
 use crate::pack::{pack, unpack};
 
 /// The first byte of the serialised form. Another number is another layout.
 const VERSION: u8 = 5;
-/// The same layout after the parts that few keys have: a byte of flags, [`Extra`], [`Evidence`].
+/// The same layout after the parts that few keys have: a byte of flags, [`Extra`], [`Evidence`],
+/// [`Locks`].
 const VERSION_EXTENDED: u8 = 6;
 /// Flag: [`Extra`] is present. The next flag is for [`Evidence`].
 const HAS_EXTRA: u8 = 1;
 const HAS_EVIDENCE: u8 = 2;
 /// Flag: the number of the key's cohort is present, after [`Extra`].
 const HAS_COHORT: u8 = 4;
+/// Flag: [`Locks`] are present, after [`Evidence`].
+const HAS_LOCKS: u8 = 16;
+/// All flags that this version knows.
+const FLAGS: u8 = HAS_EXTRA | HAS_EVIDENCE | HAS_COHORT | HAS_LOCKS;
 
 /// Fields that few keys have, written in a fixed form before the other fields.
 struct Extra {
@@ -118,7 +124,8 @@ impl Host {
         let cohort = self.cohort();
         let flags = u8::from(extra.is_some()) * HAS_EXTRA
             + u8::from(evidence.is_some()) * HAS_EVIDENCE
-            + u8::from(cohort > 0) * HAS_COHORT;
+            + u8::from(cohort > 0) * HAS_COHORT
+            + u8::from(self.locks().is_some()) * HAS_LOCKS;
         if flags == 0 {
             bytes.push(VERSION);
         } else {
@@ -132,6 +139,9 @@ impl Host {
         }
         if let Some(evidence) = evidence {
             bytes = postcard::to_extend(evidence, bytes).expect("every field serialises");
+        }
+        if let Some(locks) = self.locks() {
+            bytes = postcard::to_extend(locks, bytes).expect("every field serialises");
         }
         pack(self, bytes).expect("every field has a packed form")
     }
@@ -189,9 +199,7 @@ impl Host {
         let damaged = || RestoreError::Damaged(postcard::Error::SerdeDeCustom);
         let (flags, rest) = match rest.split_first() {
             _ if version != VERSION_EXTENDED => (0, rest),
-            Some((&flags, rest)) if flags & !(HAS_EXTRA | HAS_EVIDENCE | HAS_COHORT) == 0 => {
-                (flags, rest)
-            }
+            Some((&flags, rest)) if flags & !FLAGS == 0 => (flags, rest),
             _ => return Err(damaged()),
         };
         let (extra, rest) = match rest.split_first_chunk() {
@@ -211,6 +219,13 @@ impl Host {
         } else {
             (None, rest)
         };
+        let (locks, rest) = if flags & HAS_LOCKS != 0 {
+            let read = postcard::take_from_bytes::<Box<Locks>>(rest);
+            let (locks, rest) = read.map_err(RestoreError::Damaged)?;
+            (Some(locks), rest)
+        } else {
+            (None, rest)
+        };
         let mut host: Self = match version {
             VERSION | VERSION_EXTENDED => unpack(rest),
             _ => return Err(RestoreError::Version(version)),
@@ -224,6 +239,9 @@ impl Host {
         }
         if cohort > 0 {
             host.rare().cohort = cohort;
+        }
+        if locks.is_some() {
+            host.rare().locks = locks;
         }
         if !host.plausible() {
             return Err(RestoreError::Damaged(postcard::Error::SerdeDeCustom));
@@ -247,6 +265,9 @@ impl Host {
             rare.quarantine.rebase(now, &config.quarantine);
             if let Some(bytes) = &mut rare.bytes {
                 bytes.rebase(now);
+            }
+            if let Some(locks) = &mut rare.locks {
+                locks.rebase(set_back);
             }
         }
     }
@@ -318,6 +339,7 @@ impl Host {
             && evidence
                 .as_ref()
                 .is_none_or(|evidence| evidence.is_plausible())
+            && self.locks().is_none_or(Locks::is_plausible)
             && operator.is_none_or(|set| {
                 set.rate.is_none_or(|rate| rate > 0.0)
                     && set
@@ -345,6 +367,7 @@ impl Host {
             && self.hold.active(now).is_none()
             && self.rare.as_ref().is_none_or(|rare| rare.is_forgettable())
             && self.strikes == 0
+            && self.locks().is_none_or(|locks| locks.is_forgettable(now))
             && (forgettable || self.law.metrics().ceiling.is_none() && self.pause(now).is_none())
     }
 }
