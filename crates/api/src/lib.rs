@@ -18,6 +18,7 @@
 //! | file | its part |
 //! | --- | --- |
 //! | `wire/permits.rs`, `wire/reports.rs` | bodies of workers |
+//! | `wire/sessions.rs` | bodies of workers: sessions and locks |
 //! | `wire/admin.rs`, `wire/audit.rs` | bodies of operators: keys, configuration, events, changes |
 //! | `wire/change.rs` | a field of a patch: keep, set, or take back |
 //! | `wire/absent.rs`, `wire/whole.rs` | defaults of absent fields; whole numbers that came as floats |

@@ -13,6 +13,12 @@
 //! | `POST exchange` | [`Exchange`]: a report and an acquire in one round trip | [`Exchanged`] |
 //! | `POST renew` | [`Permits`] | [`Renewed`] |
 //! | `POST cancel` | [`Cancel`] | [`Cancelled`] |
+//! | `POST sessions` | [`OpenSession`] | [`SessionState`] |
+//! | `PUT sessions/{session}` | | [`SessionState`] |
+//! | `DELETE sessions/{session}` | | [`SessionClosed`] |
+//! | `POST locks` | [`ClaimLock`] | [`LockAnswer`] |
+//! | `POST locks/release` | [`ReleaseLock`] | [`LockReleased`] |
+//! | `GET locks` | query: [`LocksQuery`] | [`KeyLocks`] |
 //! | `GET keys` | query: [`KeysQuery`] | [`KeyPage`] |
 //! | `GET keys/{key}` | | [`KeyDetail`] |
 //! | `PATCH keys/{key}` | [`KeyPatch`] | [`KeyDetail`] |
@@ -30,6 +36,7 @@ mod audit;
 mod change;
 mod permits;
 mod reports;
+mod sessions;
 mod whole;
 
 pub use admin::{
@@ -45,6 +52,11 @@ pub use permits::{
 };
 pub use reports::{
     ErrorKind, Heard, Meaning, Next, QuotaUnit, Report, Reported, Told, ToldAnswer, ToldQuota,
+};
+pub use sessions::{
+    ClaimLock, HOLDERS_MAX, HeldLock, KeyLocks, LockAnswer, LockHolder, LockMode, LockReleased,
+    LocksQuery, OpenSession, ReleaseLock, SESSION_TTL_MAX_MS, SESSION_TTL_MIN_MS, SESSION_TTL_MS,
+    SessionClosed, SessionState,
 };
 
 /// Maximum number of items in one call.

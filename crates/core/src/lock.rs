@@ -186,7 +186,10 @@ impl Locks {
 
     /// Returns the number of waiting claims before the claim of `session`, 0 for a holder.
     pub fn position(&self, session: SessionId) -> usize {
-        let before = self.claims.iter().take_while(|claim| claim.session != session);
+        let before = self
+            .claims
+            .iter()
+            .take_while(|claim| claim.session != session);
         match self.of(session) {
             Some(claim) if claim.fencing == 0 => before.filter(|claim| claim.fencing == 0).count(),
             _ => 0,
@@ -264,7 +267,15 @@ impl Locks {
 impl LockClaim {
     /// Merges two claims of one session: the later one counts, and of one claim the later end.
     fn later(self, other: Self) -> Self {
-        let order = |claim: &Self| (claim.arrival, claim.fencing, claim.id, claim.max, claim.ends);
+        let order = |claim: &Self| {
+            (
+                claim.arrival,
+                claim.fencing,
+                claim.id,
+                claim.max,
+                claim.ends,
+            )
+        };
         let (less, more) = if order(&self) < order(&other) {
             (self, other)
         } else {

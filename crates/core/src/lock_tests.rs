@@ -38,7 +38,11 @@ fn claims_are_served_in_order_and_an_exclusive_claim_is_not_overtaken() {
     assert_eq!(holders(&locks), [1, 2]);
     assert_eq!(locks.position(SessionId(4)), 1);
     locks.apply(at(1), &release(1));
-    assert_eq!(holders(&locks), [2], "3 wants the key alone, and 4 came later");
+    assert_eq!(
+        holders(&locks),
+        [2],
+        "3 wants the key alone, and 4 came later"
+    );
     locks.apply(at(1), &release(2));
     assert_eq!(holders(&locks), [3]);
     locks.apply(at(1), &release(3));
@@ -123,8 +127,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             lasts,
         })
     });
-    let renew =
-        (session(), lasts()).prop_map(|(session, lasts)| Step::Op(LockOp::Renew { session, lasts }));
+    let renew = (session(), lasts())
+        .prop_map(|(session, lasts)| Step::Op(LockOp::Renew { session, lasts }));
     let release = session().prop_map(|session| Step::Op(LockOp::Release { session }));
     let clock = (-20_000_000_i64..20_000_000).prop_map(Step::Clock);
     let step = prop_oneof![
@@ -157,7 +161,11 @@ fn run(locks: &mut Locks, steps: &[Step], mut now: i64) -> Result<(), TestCaseEr
         }
         let most = locks.holders().map(|claim| claim.max).min();
         let count = locks.holders().count();
-        prop_assert!(count <= usize::from(most.unwrap_or(u16::MAX)), "{:?}", locks);
+        prop_assert!(
+            count <= usize::from(most.unwrap_or(u16::MAX)),
+            "{:?}",
+            locks
+        );
         for number in locks.holders().filter_map(LockClaim::fencing) {
             if !known.contains(&number) {
                 prop_assert!(number > largest, "{number} after {largest}");
@@ -166,10 +174,12 @@ fn run(locks: &mut Locks, steps: &[Step], mut now: i64) -> Result<(), TestCaseEr
         }
         largest = known.iter().copied().max().unwrap_or(0).max(largest);
         prop_assert!(locks.is_plausible());
-        let first = locks.claims().iter().find(|claim| claim.fencing().is_none());
-        let could = first.is_some_and(|first| {
-            count < usize::from(most.unwrap_or(u16::MAX).min(first.max))
-        });
+        let first = locks
+            .claims()
+            .iter()
+            .find(|claim| claim.fencing().is_none());
+        let could =
+            first.is_some_and(|first| count < usize::from(most.unwrap_or(u16::MAX).min(first.max)));
         prop_assert!(!could, "a claim waits for nothing: {:?}", locks);
     }
     Ok(())

@@ -5,12 +5,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use politely_core::Timestamp;
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{Ask, CrawlDelay, Explanation, OperatorNumbers};
 use politely_core::key::Key;
+use politely_core::lock::LockOp;
 
 use crate::asked::{AcquireError, Refusal, SetError, Unsupported};
+use crate::locks::{LockChanges, LockView, NO_LOCKS};
 use crate::permit::Permit;
 use crate::snapshot::Snapshot;
 use crate::stats::{Commits, Stats};
@@ -55,6 +58,29 @@ pub(crate) trait Elsewhere: Send + Sync {
     fn ready(&self) -> Later<'_, Vec<Key>>;
 
     fn operate(&self, key: &Key, operation: Operation);
+
+    /// Applies a change of the locks of `key`. [`Elsewhere::confirm`] waits until it is made.
+    ///
+    /// # Errors
+    /// The backend has no locks.
+    fn lock(&self, _key: &Key, _op: LockOp) -> Result<(), Unsupported> {
+        Err(NO_LOCKS)
+    }
+
+    /// Returns the confirmed locks of `key`.
+    fn locks(&self, _key: &Key) -> Option<LockView> {
+        None
+    }
+
+    /// Returns the present time of the backend's clock, `None` for the limiter's own clock.
+    fn lock_time(&self) -> Option<Timestamp> {
+        None
+    }
+
+    /// Returns the changes of confirmed locks, `None` if the backend has no locks.
+    fn lock_changes(&self) -> Option<&LockChanges> {
+        None
+    }
 
     fn reconfigure(&self, config: &Config) -> Result<(), Unsupported>;
 

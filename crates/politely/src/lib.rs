@@ -70,6 +70,7 @@ mod index;
 #[cfg(feature = "tower")]
 pub mod layer;
 mod limiter;
+mod locks;
 mod permit;
 pub mod redirect;
 mod registry;
@@ -90,6 +91,7 @@ pub use asked::{AcquireError, Keys, Refusal, RefusalReason, SetError, Unsupporte
 pub use budgets::Budgets;
 pub use clock::{Clock, wall_clock};
 pub use limiter::{Builder, Limiter};
+pub use locks::{Claimed, LockError, LockRequest, LockView};
 pub use permit::{Permit, Slot};
 pub use politely_core as core;
 pub use politely_core::config::Config;

@@ -14,10 +14,21 @@ from politely.aio import AsyncCoordinator, AsyncPermit
 from politely.attempts import Attempts
 from politely.bodies import ErrorKind, Next, Outcome, Wish
 from politely.coordinator import Coordinator, Permit
-from politely.errors import Away, BadCall, LeaseLost, PolitelyError, Refused, TimedOut, TooLate
+from politely.errors import (
+    Away,
+    BadCall,
+    LeaseLost,
+    LockLost,
+    PolitelyError,
+    Refused,
+    TimedOut,
+    TooLate,
+)
+from politely.locks import AsyncLock, Lock
 
 __all__ = [
     "AsyncCoordinator",
+    "AsyncLock",
     "AsyncPermit",
     "Attempts",
     "Away",
@@ -25,6 +36,8 @@ __all__ = [
     "Coordinator",
     "ErrorKind",
     "LeaseLost",
+    "Lock",
+    "LockLost",
     "Next",
     "Outcome",
     "Permit",

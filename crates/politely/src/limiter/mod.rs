@@ -20,6 +20,7 @@ use crate::asked::{AcquireError, Keys, Refusal, RefusalReason, alone, distinct, 
 use crate::birth::Birth;
 use crate::clock::Clock;
 use crate::elsewhere::Elsewhere;
+use crate::locks::LockChanges;
 use crate::permit::{Departure, Part, Permit};
 use crate::registry::{Registry, SharedShard};
 use crate::sync::{AtomicBool, AtomicU64};
@@ -40,6 +41,7 @@ struct Inner {
     came: AtomicU64,
     /// The backend that permits come from, if it is not the registry.
     elsewhere: Option<Box<dyn Elsewhere>>,
+    lock_changes: LockChanges,
 }
 
 /// Builds a [`Limiter`].
@@ -127,6 +129,7 @@ impl Builder {
             closed,
             came: AtomicU64::new(0),
             elsewhere: None,
+            lock_changes: LockChanges::default(),
         })))
     }
 }
@@ -146,11 +149,24 @@ impl Limiter {
             closed: AtomicBool::new(false),
             came: AtomicU64::new(0),
             elsewhere: Some(elsewhere),
+            lock_changes: LockChanges::default(),
         }))
     }
 
     pub(crate) fn elsewhere(&self) -> Option<&dyn Elsewhere> {
         self.0.elsewhere.as_deref()
+    }
+
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.0.registry
+    }
+
+    /// Returns the changes of locks, `None` if the backend has no locks.
+    pub(crate) fn lock_changes(&self) -> Option<&LockChanges> {
+        match self.elsewhere() {
+            Some(elsewhere) => elsewhere.lock_changes(),
+            None => Some(&self.0.lock_changes),
+        }
     }
 
     /// Returns the time of this limiter's clock.
@@ -454,7 +470,7 @@ impl Limiter {
         }
     }
 
-    fn closed(&self) -> bool {
+    pub(crate) fn closed(&self) -> bool {
         self.0.closed.load(Ordering::Acquire)
     }
 

@@ -428,13 +428,17 @@ impl Limiter {
         Ok(Permit::of(part, departure))
     }
 
-    fn with_key(&self, key: &Key, f: impl FnOnce(Timestamp, &mut Entry<'_>)) -> Result<(), Full> {
+    pub(crate) fn with_key(
+        &self,
+        key: &Key,
+        f: impl FnOnce(Timestamp, &mut Entry<'_>),
+    ) -> Result<(), Full> {
         let now = self.now();
         change(self.0.registry.find_or_make(key, now)?.entry(), now, f);
         Ok(())
     }
 
-    fn with_known(&self, key: &Key, f: impl FnOnce(Timestamp, &mut Entry<'_>)) {
+    pub(crate) fn with_known(&self, key: &Key, f: impl FnOnce(Timestamp, &mut Entry<'_>)) {
         let now = self.now();
         if let Some(mut found) = self.0.registry.find(key) {
             change(found.entry(), now, f);

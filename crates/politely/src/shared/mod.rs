@@ -69,12 +69,14 @@ use politely_core::config::Config;
 use politely_core::gate::LeaseId;
 use politely_core::host::{Ask, CrawlDelay, Explanation, HORIZON, Host, OperatorNumbers, Wait};
 use politely_core::key::Key;
+use politely_core::lock::LockOp;
 use politely_store::{Event, Grant, HEARTBEAT_EVERY, Node, NodeId, NodeOptions, Ticket};
 use tokio::sync::{Notify, oneshot};
 
 use crate::asked::{AcquireError, Refusal, RefusalReason, Unsupported, alone, distinct, of_key};
 use crate::clock::Clock;
 use crate::elsewhere::{Elsewhere, Later, Operation};
+use crate::locks::{LockChanges, LockView};
 use crate::permit::Permit;
 use crate::snapshot::Snapshot;
 use crate::stats::{Commits, Stats};
@@ -105,6 +107,7 @@ struct Inner {
     /// Signals that the engine answered or failed to.
     progress: Notify,
     prefetches: Prefetches,
+    lock_changes: LockChanges,
     /// The driver has ended.
     has_ended: AtomicBool,
 }
@@ -164,6 +167,7 @@ impl Shared {
             wake: Notify::new(),
             progress: Notify::new(),
             prefetches: Prefetches::default(),
+            lock_changes: LockChanges::default(),
             has_ended: AtomicBool::new(false),
         }))
     }
@@ -273,6 +277,26 @@ impl Elsewhere for Shared {
             Operation::Forget => Event::Forget,
         };
         self.0.apply(key, event);
+    }
+
+    fn lock(&self, key: &Key, op: LockOp) -> Result<(), Unsupported> {
+        self.0.apply(key, Event::Lock(op));
+        Ok(())
+    }
+
+    fn locks(&self, key: &Key) -> Option<LockView> {
+        let local = self.0.clock.now();
+        let (locks, now) = self.0.state.lock().node.locks(key, local)?;
+        Some(LockView { locks, now })
+    }
+
+    fn lock_time(&self) -> Option<Timestamp> {
+        let local = self.0.clock.now();
+        Some(self.0.state.lock().node.shared_time(local))
+    }
+
+    fn lock_changes(&self) -> Option<&LockChanges> {
+        Some(&self.0.lock_changes)
     }
 
     fn reconfigure(&self, config: &Config) -> Result<(), Unsupported> {
@@ -589,6 +613,9 @@ impl Inner {
                 let _ = sender.send(reply.result);
             }
         }
+        let changed = state.node.take_lock_changes();
+        drop(state);
+        self.lock_changes.notify(&changed);
     }
 }
 

@@ -3,6 +3,7 @@
 //! | file | its part |
 //! | --- | --- |
 //! | `calls.rs` | acquire, report, exchange, renew, cancel |
+//! | `sessions.rs` | sessions and locks |
 //! | `admin.rs` | keys, config, stats |
 //! | `audit.rs` | the log of operators' changes |
 //! | `events.rs` | the stream of events |
@@ -20,6 +21,7 @@ mod gate;
 mod health;
 mod logins;
 mod problem;
+mod sessions;
 mod waiting;
 
 use std::sync::Arc;
@@ -113,6 +115,10 @@ pub(crate) fn routes(
         .routes(routes!(calls::exchange))
         .routes(routes!(calls::renew))
         .routes(routes!(calls::cancel))
+        .routes(routes!(sessions::open))
+        .routes(routes!(sessions::renew, sessions::close))
+        .routes(routes!(sessions::lock, sessions::locks))
+        .routes(routes!(sessions::release))
         .routes(routes!(admin::keys))
         .routes(routes!(admin::key, admin::patch_key))
         .routes(routes!(admin::config, admin::patch_config))

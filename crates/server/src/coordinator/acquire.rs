@@ -322,6 +322,7 @@ impl Call<'_> {
                 interval,
                 slots,
                 resource: wanted.resource.filter(|_| slots == 1),
+                session: None,
             };
             inner.permits.put(number, out);
             self.granted.push(Leaving {

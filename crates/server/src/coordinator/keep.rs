@@ -18,6 +18,7 @@ use super::config_changes::Changes;
 use super::names::Number;
 use super::operate::NotSet;
 use super::permits::Out;
+use super::sessions;
 use super::{Coordinator, Settings, StartError};
 use crate::store::{Granted, KeepError, Kept, Store};
 use crate::watch::Worker;
@@ -147,9 +148,18 @@ impl Coordinator {
         let mut lost = 0_u64;
         let limiter = &self.0.limiter;
         let read = store.for_each_key(|name, state| {
-            let resumed = Key::parse(name)
-                .ok()
-                .and_then(|key| limiter.resume(&key, Some(state), newest(name)).ok());
+            // The rows of sessions come before those of keys.
+            if name.starts_with(sessions::ROW) {
+                if let Some((id, owner)) = sessions::of_row(name, state) {
+                    self.resume_session(id, owner);
+                }
+                return;
+            }
+            let resumed = Key::parse(name).ok().and_then(|key| {
+                let resumed = limiter.resume(&key, Some(state), newest(name)).ok();
+                self.resume_claims(&key);
+                resumed
+            });
             lost += u64::from(resumed.is_none());
         });
         read.map_err(StartError::Store)?;
@@ -199,6 +209,7 @@ impl Coordinator {
                 interval: Duration::ZERO,
                 slots: 1,
                 resource: None,
+                session: None,
             };
             self.0.permits.put(number, out);
         }

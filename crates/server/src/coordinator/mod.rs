@@ -12,6 +12,7 @@ mod names;
 mod operate;
 mod permits;
 mod report;
+mod sessions;
 mod signer;
 mod wanted;
 mod wishes;
@@ -24,6 +25,7 @@ pub(crate) use keep::{Aftermath, wait_for_disk};
 pub(crate) use names::Number;
 pub(crate) use operate::NotSet;
 pub(crate) use report::{finite, ms_up};
+pub(crate) use sessions::SessionError;
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
@@ -50,6 +52,7 @@ use config_changes::Changes;
 use health::Health;
 use key_owners::KeyOwners;
 use permits::Permits;
+use sessions::{SessionCells, Sessions};
 use signer::Signer;
 use wishes::Wishes;
 
@@ -119,6 +122,9 @@ pub(crate) struct Inner {
     expired: AtomicU64,
     closing: watch::Sender<bool>,
     wishes: Wishes,
+    sessions: Sessions,
+    /// The cells of sessions, if the keys are shared.
+    session_cells: OnceLock<SessionCells>,
     owners: KeyOwners,
     /// Items that wait in queues, over all calls.
     waiting: AtomicUsize,
@@ -191,7 +197,8 @@ impl Coordinator {
             restored.map_err(StartError::Store)?;
         }
         let coordinator = Self::with(settings, (1 << 23) + boot, limiter, store);
-        coordinator.0.signer.share(cells);
+        coordinator.0.signer.share(Arc::clone(&cells));
+        coordinator.share_sessions(cells);
         if let Some(json) = kept.and_then(|kept| kept.config) {
             coordinator.apply_kept(&json)?;
         }
@@ -210,6 +217,8 @@ impl Coordinator {
             expired: AtomicU64::new(0),
             closing: watch::Sender::new(false),
             wishes: Wishes::default(),
+            sessions: Sessions::default(),
+            session_cells: OnceLock::new(),
             owners: KeyOwners::new(usize::MAX),
             waiting: AtomicUsize::new(0),
             asked: AtomicU64::new(0),
@@ -257,6 +266,7 @@ impl Coordinator {
             tokio::time::sleep(SWEEP_EVERY).await;
             let now = self.now();
             self.sweep(now);
+            self.sweep_sessions();
             if let Some(store) = &self.0.store {
                 store.try_journal_again();
             }

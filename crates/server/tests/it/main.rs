@@ -6,5 +6,6 @@ mod calls;
 mod client;
 mod ends;
 mod hang_up;
+mod locks;
 mod roles;
 mod strangers;
