@@ -38,11 +38,7 @@ def test_at_most_two_tasks_hold_a_key_at_once(serve):
 
 def test_a_lock_that_is_not_free_in_time_leaves_the_queue(serve):
     url = serve().url
-    with Coordinator(url) as coordinator, coordinator.lock("example.com") as held:
-        with pytest.raises(TimedOut, match="locked"), coordinator.lock("example.com", wait=0.0):
-            pass
-        assert waiting(url, "example.com") == 0
-        assert held.fencing > 0 and held.key == "example.com"
+    with Coordinator(url) as coordinator:
         entered = threading.Event()
 
         def other() -> None:
@@ -50,12 +46,17 @@ def test_a_lock_that_is_not_free_in_time_leaves_the_queue(serve):
                 entered.set()
 
         thread = threading.Thread(target=other)
-        thread.start()
-        while waiting(url, "example.com") != 1:
-            pass
-        assert not entered.is_set()
-    thread.join()
-    assert entered.is_set()
+        with coordinator.lock("example.com") as held:
+            with pytest.raises(TimedOut, match="locked"), coordinator.lock("example.com", wait=0.0):
+                pass
+            assert waiting(url, "example.com") == 0
+            assert held.fencing > 0 and held.key == "example.com"
+            thread.start()
+            while waiting(url, "example.com") != 1:
+                pass
+            assert not entered.is_set()
+        thread.join()
+        assert entered.is_set()
 
 
 def test_a_lost_lock_cancels_the_work(serve):

@@ -20,11 +20,14 @@
 //! | `POST locks/release` | [`ReleaseLock`] | [`LockReleased`] |
 //! | `GET locks` | query: [`LocksQuery`] | [`KeyLocks`] |
 //! | `GET keys` | query: [`KeysQuery`] | [`KeyPage`] |
+//! | `POST keys` | [`ImportKeys`] | [`KeysChanged`] |
+//! | `PATCH keys` | query: [`KeysPattern`]; [`KeyPatch`] | [`KeysChanged`] |
 //! | `GET keys/{key}` | | [`KeyDetail`] |
 //! | `PATCH keys/{key}` | [`KeyPatch`] | [`KeyDetail`] |
 //! | `GET config`, `PATCH config` | [`ConfigPatch`] | [`ConfigBody`] |
-//! | `GET events` | server-sent events | [`Event`] |
+//! | `GET events` | query: [`EventsQuery`] | [`Event`] |
 //! | `GET stats` | query: [`StatsQuery`] | [`FleetStats`] |
+//! | `GET audit` | query: [`UsageQuery`] | [`UsagePage`] |
 //! | `GET audit/changes` | query: [`AuditQuery`] | [`AuditPage`] |
 //!
 //! An error in the call as a whole is an RFC 9457 [`Problem`]. An error in one item is the answer
@@ -34,18 +37,21 @@ mod absent;
 mod admin;
 mod audit;
 mod change;
+mod many;
 mod permits;
 mod reports;
 mod sessions;
+mod usage;
 mod whole;
 
 pub use admin::{
     Apply, ConfigBody, ConfigPatch, Crawling, CrawlingPatch, Decision, Event, EventKind,
-    FleetStats, InForce, KeyDetail, KeyPage, KeyPatch, KeyRow, KeyState, KeysQuery, LawInForce,
-    Learned, NumberInForce, Outstanding, Point, SetBy, SortBy, StatsQuery, WorkerStats,
+    EventsQuery, FleetStats, InForce, KeyDetail, KeyPage, KeyPatch, KeyRow, KeyState, KeysQuery,
+    LawInForce, Learned, NumberInForce, Outstanding, Point, SetBy, SortBy, StatsQuery, WorkerStats,
 };
 pub use audit::{AuditChange, AuditPage, AuditQuery};
 pub use change::Change;
+pub use many::{ImportKeys, ImportedKey, KeyFailure, KeysChanged, KeysPattern};
 pub use permits::{
     Acquire, Acquired, Answer, Cancel, Cancelled, Error, Exchange, Exchanged, Grant, Item, Kind,
     Permits, Problem, RefusedCode, Renewed, RenewedPermit, Want,
@@ -58,6 +64,8 @@ pub use sessions::{
     LocksQuery, OpenSession, ReleaseLock, SESSION_TTL_MAX_MS, SESSION_TTL_MIN_MS, SESSION_TTL_MS,
     SessionClosed, SessionState,
 };
+
+pub use usage::{UsageBy, UsageCounts, UsagePage, UsageQuery, UsageRow};
 
 /// Maximum number of items in one call.
 pub const ITEMS_MAX: usize = 4096;

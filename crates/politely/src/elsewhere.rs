@@ -13,7 +13,8 @@ use politely_core::key::Key;
 use politely_core::lock::LockOp;
 
 use crate::asked::{AcquireError, Refusal, SetError, Unsupported};
-use crate::locks::{LockChanges, LockView, NO_LOCKS};
+use crate::lock_guard::LockGuard;
+use crate::locks::{LockChanges, LockError, LockView, NO_LOCKS};
 use crate::permit::Permit;
 use crate::snapshot::Snapshot;
 use crate::stats::{Commits, Stats};
@@ -74,6 +75,15 @@ pub(crate) trait Elsewhere: Send + Sync {
 
     /// Returns the present time of the backend's clock, `None` for the limiter's own clock.
     fn lock_time(&self) -> Option<Timestamp> {
+        None
+    }
+
+    /// Locks `key` at a coordinator. Returns `None` if the locks are in this process or an engine.
+    fn lock_there<'a>(
+        &'a self,
+        _key: &'a Key,
+        _max: u16,
+    ) -> Option<Later<'a, Result<LockGuard, LockError>>> {
         None
     }
 

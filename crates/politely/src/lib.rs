@@ -70,6 +70,7 @@ mod index;
 #[cfg(feature = "tower")]
 pub mod layer;
 mod limiter;
+mod lock_guard;
 mod locks;
 mod permit;
 pub mod redirect;
@@ -91,6 +92,7 @@ pub use asked::{AcquireError, Keys, Refusal, RefusalReason, SetError, Unsupporte
 pub use budgets::Budgets;
 pub use clock::{Clock, wall_clock};
 pub use limiter::{Builder, Limiter};
+pub use lock_guard::LockGuard;
 pub use locks::{Claimed, LockError, LockRequest, LockView};
 pub use permit::{Permit, Slot};
 pub use politely_core as core;

@@ -114,6 +114,12 @@ pub enum LockError {
     /// The engine did not confirm the change in time. The change may still be made.
     #[error("the engine has not confirmed the change of a lock in 2 s; repeat the call")]
     Unconfirmed,
+    /// Too many claims wait for the key.
+    #[error("the queue of the key is full; try again later")]
+    LineFull,
+    /// The coordinator refuses the call.
+    #[error("the coordinator refuses the lock: {0}")]
+    Refused(String),
     /// The limiter is closed.
     #[error("the limiter is closed")]
     Closed,
@@ -317,7 +323,7 @@ impl Limiter {
         Err(LockError::Unconfirmed)
     }
 
-    fn apply_lock(&self, key: &Key, op: LockOp) -> Result<(), LockError> {
+    pub(crate) fn apply_lock(&self, key: &Key, op: LockOp) -> Result<(), LockError> {
         if let Some(elsewhere) = self.elsewhere() {
             return Ok(elsewhere.lock(key, op)?);
         }

@@ -26,6 +26,10 @@ mod elsewhere;
 mod index;
 #[path = "../src/limiter/mod.rs"]
 mod limiter;
+#[path = "../src/lock_guard.rs"]
+mod lock_guard;
+#[path = "../src/locks.rs"]
+mod locks;
 #[path = "../src/permit.rs"]
 mod permit;
 #[path = "../src/registry.rs"]

@@ -33,6 +33,7 @@ pub mod store;
 mod tally;
 mod tokens;
 mod unread;
+mod usage;
 mod watch;
 
 pub use coordinator::{Coordinator, Settings, StartError};

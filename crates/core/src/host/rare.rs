@@ -198,6 +198,11 @@ impl Host {
         self.rare.as_ref()?.locks.as_deref()
     }
 
+    /// Ends all locks of the key. Later fencing numbers are larger.
+    pub fn forget_locks(&mut self) {
+        self.resume_locks(Timestamp::ZERO, |_| None);
+    }
+
     /// Continues the key's locks after a restart, see [`Locks::resume`].
     pub fn resume_locks(
         &mut self,

@@ -353,7 +353,7 @@ impl Limiter {
 
     /// Replaces the state of `key` by a state that [`Limiter::snapshot`] returned.
     ///
-    /// The holders of its leases are gone, so their slots return.
+    /// The holders of its leases and locks are gone, so their slots return.
     ///
     /// # Errors
     /// The state is of another version or damaged, there is no room for the key, or a coordinator
@@ -362,6 +362,16 @@ impl Limiter {
         if let Some(elsewhere) = self.elsewhere() {
             return Ok(elsewhere.remember(key, state)?);
         }
+        self.restore_with(key, state, Host::forget_locks)
+    }
+
+    /// Restores a key, after `change` was applied to its state.
+    fn restore_with(
+        &self,
+        key: &Key,
+        state: &[u8],
+        change: impl FnOnce(&mut Host),
+    ) -> Result<(), SetError> {
         let now = self.now();
         let registry = &self.0.registry;
         let mut host = match registry.find(key) {
@@ -369,6 +379,7 @@ impl Limiter {
             None => Host::restore(state, now, &registry.config())?,
         };
         host.forget_leases();
+        change(&mut host);
         // The key is created after decoding: a state that cannot be decoded evicts no other key.
         let mut found = registry.find_or_make(key, now)?;
         found.shard.replace(found.slot, host);
@@ -380,6 +391,8 @@ impl Limiter {
     ///
     /// Its last grants may be missing in the state. `newest` is the latest departure that may have
     /// been granted. No request leaves for one interval after it.
+    ///
+    /// The locks stay, see [`Limiter::resume_locks`].
     ///
     /// # Errors
     /// As [`Limiter::restore`].
@@ -397,7 +410,7 @@ impl Limiter {
             }));
         }
         if let Some(state) = state {
-            self.restore(key, state)?;
+            self.restore_with(key, state, |_| {})?;
         }
         self.with_key(key, |now, entry| {
             entry.host.resume_after(now, newest, entry.config);

@@ -34,8 +34,8 @@ const WORKER_CALLS: [&str; 8] = [
 ];
 /// Prefix of the paths of single sessions. A worker renews and ends its own.
 const SESSION: &str = "/api/v1/sessions/";
-/// Prefix of the paths of the audit log. Its entries contain the addresses and tokens of operators.
-const AUDIT: &str = "/api/v1/audit/";
+/// Prefix of the paths of the audits. Their entries contain the addresses and tokens of operators.
+const AUDIT: &str = "/api/v1/audit";
 
 /// The rule that decides which callers are answered.
 pub(crate) enum Access {
@@ -332,6 +332,7 @@ mod tests {
             ("POST", "/api/v1/config", Role::Operator),
             ("DELETE", "/api/v1/keys/h.example", Role::Operator),
             ("GET", "/api/v1/audit/changes", Role::Operator),
+            ("GET", "/api/v1/audit", Role::Operator),
         ];
         for (method, path, needed) in calls {
             for role in [Role::Read, Role::Worker, Role::Operator] {

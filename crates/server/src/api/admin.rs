@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use politely::core::key::{Key, KeyError};
 use politely_api::wire::{
     ConfigBody, ConfigPatch, FleetStats, KeyDetail, KeyPage, KeyPatch, KeysQuery, Learned, Problem,
-    StatsQuery,
+    SortBy, StatsQuery,
 };
 
 use super::Api;
@@ -27,6 +27,11 @@ pub(super) async fn keys(
     State(api): State<Api>,
     Params(query): Params<KeysQuery>,
 ) -> Result<Json<KeyPage>, Wrong> {
+    let is_sorted = query.sort != SortBy::Name || query.descending || query.offset > 0;
+    if query.cursor.is_some() && is_sorted {
+        let detail = "a cursor excludes sort, descending and offset";
+        return Err(Wrong::new(StatusCode::BAD_REQUEST, detail).field("cursor"));
+    }
     let page = tokio::task::spawn_blocking(move || {
         api.coordinator
             .watch()

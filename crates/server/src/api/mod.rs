@@ -5,6 +5,7 @@
 //! | `calls.rs` | acquire, report, exchange, renew, cancel |
 //! | `sessions.rs` | sessions and locks |
 //! | `admin.rs` | keys, config, stats |
+//! | `many.rs` | changes of many keys |
 //! | `audit.rs` | the log of operators' changes |
 //! | `events.rs` | the stream of events |
 //! | `health.rs` | liveness, readiness, metrics |
@@ -20,6 +21,7 @@ mod events;
 mod gate;
 mod health;
 mod logins;
+mod many;
 mod problem;
 mod sessions;
 mod waiting;
@@ -119,11 +121,12 @@ pub(crate) fn routes(
         .routes(routes!(sessions::renew, sessions::close))
         .routes(routes!(sessions::lock, sessions::locks))
         .routes(routes!(sessions::release))
-        .routes(routes!(admin::keys))
+        .routes(routes!(admin::keys, many::import, many::change))
         .routes(routes!(admin::key, admin::patch_key))
         .routes(routes!(admin::config, admin::patch_config))
         .routes(routes!(admin::stats))
         .routes(routes!(audit::changes))
+        .routes(routes!(audit::usage))
         .routes(routes!(events::events))
         .routes(routes!(health::metrics))
         .routes(routes!(health::alive))

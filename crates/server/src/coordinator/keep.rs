@@ -342,9 +342,13 @@ impl Coordinator {
 
     /// Waits until an operator's change of `key` is confirmed by the engine and on disk.
     pub(super) async fn keep_operated(&self, key: &Key) -> Result<(), NotSet> {
-        let keys = std::slice::from_ref(key);
+        self.keep_all_operated(std::slice::from_ref(key)).await
+    }
+
+    /// Waits until an operator's changes of `keys` are confirmed by the engine and on disk.
+    pub(super) async fn keep_all_operated(&self, keys: &[Key]) -> Result<(), NotSet> {
         let (confirmed, kept) = tokio::join!(self.confirm(keys), self.keep_now(keys));
-        if confirmed != [true] {
+        if confirmed.contains(&false) {
             let why = "the engine has not confirmed the change";
             let away = self.0.limiter.trouble();
             let why = away.map_or_else(|| why.to_owned(), |away| format!("{why}: {away}"));
@@ -408,6 +412,7 @@ impl Coordinator {
         let coordinator = self.clone();
         let saved = tokio::task::spawn_blocking(move || {
             coordinator.hand_over();
+            coordinator.0.usage.save(coordinator.now());
             let store = coordinator.0.store.as_ref();
             let is_kept = store.is_none_or(|store| {
                 store.close();

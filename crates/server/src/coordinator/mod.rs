@@ -23,7 +23,7 @@ mod tests;
 pub(crate) use acquire::Outcome;
 pub(crate) use keep::{Aftermath, wait_for_disk};
 pub(crate) use names::Number;
-pub(crate) use operate::NotSet;
+pub(crate) use operate::{NotSet, settings};
 pub(crate) use report::{finite, ms_up};
 pub(crate) use sessions::SessionError;
 
@@ -46,6 +46,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::store::{Kept, Store};
+use crate::usage::Usage;
 use crate::watch::Watch;
 use config_cell::ConfigCell;
 use config_changes::Changes;
@@ -58,6 +59,8 @@ use wishes::Wishes;
 
 /// The interval between two searches for expired leases.
 const SWEEP_EVERY: Duration = Duration::from_millis(250);
+/// The interval at which the audit is written to the state folder.
+const USAGE_EVERY: Duration = Duration::from_mins(1);
 
 /// The settings of a coordinator at its start.
 #[derive(Clone, Debug)]
@@ -112,6 +115,8 @@ pub struct Coordinator(Arc<Inner>);
 pub(crate) struct Inner {
     pub(crate) limiter: Limiter,
     pub(crate) watch: Watch,
+    /// The audit of what workers did.
+    pub(crate) usage: Usage,
     permits: Permits,
     signer: Signer,
     store: Option<Store>,
@@ -209,6 +214,7 @@ impl Coordinator {
         let now = limiter.now();
         let inner = Inner {
             watch: Watch::new(now),
+            usage: Usage::open(store.as_ref().map(Store::folder), now),
             permits: Permits::new(boot),
             signer: Signer::new(store.as_ref().map(Store::folder)),
             store,
@@ -251,6 +257,7 @@ impl Coordinator {
             Self::keep_config_read,
         );
         self.supervise(&mut tasks, "reads the permits' secret", Self::keep_agreeing);
+        self.supervise(&mut tasks, "writes the audit", Self::keep_usage);
         while tasks.join_next().await.is_some() {}
     }
 
@@ -258,6 +265,17 @@ impl Coordinator {
         loop {
             self.0.signer.refresh().await;
             tokio::time::sleep(signer::LOOK_EVERY).await;
+        }
+    }
+
+    async fn keep_usage(self) {
+        loop {
+            tokio::time::sleep(USAGE_EVERY).await;
+            let coordinator = self.clone();
+            let saved = tokio::task::spawn_blocking(move || {
+                coordinator.0.usage.save(coordinator.now());
+            });
+            let _ = saved.await;
         }
     }
 
@@ -333,6 +351,7 @@ impl Coordinator {
         self.0.permits.sweep(now, |number, out| {
             gone.push(number.0);
             out.worker.expired();
+            self.0.usage.expired(now, out.worker.name(), &out.key);
         });
         self.0
             .expired

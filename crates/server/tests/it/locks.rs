@@ -292,3 +292,139 @@ async fn another_coordinator_continues_a_session() {
     assert_eq!(renew(&two, &a).await.0, 410);
     two.end().await;
 }
+
+/// Reads a stream of events until it contains `text`.
+async fn read_until(stream: &mut reqwest::Response, text: &str) -> String {
+    let mut read = String::new();
+    while !read.contains(text) {
+        let chunk = stream.chunk().await.unwrap().expect("the stream goes on");
+        read.push_str(std::str::from_utf8(&chunk).unwrap());
+    }
+    read
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_are_filtered_and_continue_after_an_id() {
+    let served = serve(Settings::default(), None).await;
+    let open_stream = async |query: &str, last: &str| {
+        let url = served.url(&format!("/api/v1/events?{query}"));
+        let mut request = served.http.get(url);
+        if !last.is_empty() {
+            request = request.header("last-event-id", last);
+        }
+        request.send().await.unwrap()
+    };
+    let mut locks = open_stream("kind=lock&prefix=h.", "").await;
+    let a = open(&served, "a", 30_000).await;
+    for key in ["other.example", "h.example"] {
+        let hold = r#"{"hold_ms": 5000}"#;
+        let path = format!("/api/v1/keys/{key}");
+        served.call(Method::PATCH, &path, hold).await;
+        held(&served, json!({"session": a, "key": key})).await;
+    }
+    let read = read_until(&mut locks, "h.example").await;
+    assert!(
+        read.contains("held by a") && !read.contains("other"),
+        "{read}"
+    );
+    assert!(!read.contains("event: operator"), "{read}");
+    close(&served, &a).await;
+    let id = read.lines().find_map(|line| line.strip_prefix("id: "));
+    let mut later = open_stream("key=h.example", id.unwrap()).await;
+    let read = read_until(&mut later, "released").await;
+    assert!(!read.contains("held by a"), "{read}");
+    for (query, last, status) in [
+        ("", "1-1", 410),
+        ("", "no id", 400),
+        ("kind=nonsense", "", 400),
+    ] {
+        let answer = open_stream(query, last).await;
+        assert_eq!(answer.status(), status, "{query} {last}");
+    }
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_keys_are_imported_paged_and_changed_by_pattern() {
+    let served = serve(Settings::default(), None).await;
+    let keys: Vec<Value> = (0..25)
+        .map(|at| json!({"key": format!("h{at:02}.example"), "set": {"in_flight": 3}}))
+        .chain([json!({"key": "custom/x"}), json!({"key": ""})])
+        .collect();
+    let imported = served
+        .post("keys", &json!({"keys": keys}).to_string())
+        .await;
+    assert_eq!(imported["changed"], 26);
+    assert_eq!(
+        imported["failed"].as_array().unwrap().len(),
+        1,
+        "{imported}"
+    );
+    let mut names = Vec::new();
+    let mut cursor = String::new();
+    loop {
+        let page = served
+            .get(&format!("/api/v1/keys?prefix=h&limit=10{cursor}"))
+            .await;
+        for row in page["keys"].as_array().unwrap() {
+            assert_eq!(row["set"], json!({"in_flight": 3}), "{row}");
+            names.push(row["key"].as_str().unwrap().to_owned());
+        }
+        match page["next"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(names.len(), 25);
+    assert!(names.is_sorted());
+    let patch = async |query: &str, body: &str| {
+        let path = format!("/api/v1/keys?{query}");
+        served.call(Method::PATCH, &path, body).await
+    };
+    let (_, changed) = patch("prefix=h1", r#"{"hold_ms": 60000}"#).await;
+    assert_eq!(changed["changed"], 10);
+    let held = served.get("/api/v1/keys?state=hold").await;
+    assert_eq!(held["matching"], 10);
+    let (_, changed) = patch("state=hold", r#"{"unpark": true}"#).await;
+    assert_eq!(changed["changed"], 10);
+    assert_eq!(patch("", r#"{"unpark": true}"#).await.0, 422);
+    let path = "/api/v1/keys?cursor=a&sort=rate";
+    assert_eq!(served.call(Method::GET, path, "").await.0, 400);
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_audit_sums_what_workers_did_and_survives_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let coordinator = || {
+        let (store, kept) = Store::open(folder.path()).unwrap();
+        Coordinator::resume(Settings::default(), store, kept).unwrap()
+    };
+    let served = start(coordinator(), None, Caps::default()).await;
+    for (client, key) in [("a", "one.example"), ("b", "two.example")] {
+        let body = json!({"client": client, "items": [{"key": key}]});
+        let acquired = served.post("acquire", &body.to_string()).await;
+        let permit = &acquired["items"][0]["permit"];
+        let body =
+            json!({"client": client, "items": [{"permit": permit, "status": 200, "bytes": 700}]});
+        served.post("report", &body.to_string()).await;
+    }
+    served.end().await;
+    let served = start(coordinator(), None, Caps::default()).await;
+    let audit = served.get("/api/v1/audit?by=key&step_h=720").await;
+    let rows = audit["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2, "{audit}");
+    let row = &rows[0];
+    assert_eq!(
+        (&row["name"], &row["granted"]),
+        (&json!("one.example"), &json!(1))
+    );
+    assert_eq!((&row["ok"], &row["bytes"]), (&json!(1), &json!(700)));
+    let one = served
+        .get("/api/v1/audit?by=worker&name=b&step_h=720")
+        .await;
+    assert_eq!(one["rows"].as_array().unwrap().len(), 1, "{one}");
+    let path = "/api/v1/audit?step_h=0";
+    assert_eq!(served.call(Method::GET, path, "").await.0, 400);
+    served.end().await;
+}

@@ -125,6 +125,7 @@ impl Desk {
         };
         let (keys, report) = reports.into_iter().unzip();
         let call = wire::Exchange {
+            session: None,
             client: self.client.clone(),
             wait_ms: wait.as_millis() as u32,
             want,

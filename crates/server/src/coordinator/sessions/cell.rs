@@ -3,6 +3,7 @@
 //! The value is a version of 16 bytes and [`Kept`] as JSON. The cell names the keys of the
 //! session's claims before the claims are made.
 
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -137,7 +138,7 @@ impl Session {
     }
 
     /// Takes over what another coordinator wrote. Returns `false` if the session was ended.
-    fn merge(&mut self, kept: Kept, value: Vec<u8>) -> bool {
+    fn merge(&mut self, kept: &Kept, value: Vec<u8>) -> bool {
         let keys = kept.keys.iter().filter_map(|key| Key::parse(key).ok());
         self.keys.extend(keys);
         self.ends = self.ends.max(Timestamp::from_micros(kept.ends_us));
@@ -166,12 +167,12 @@ impl Coordinator {
         let session = all.entry(id).or_insert_with(|| Session {
             fixed: kept.owner.clone(),
             ends: Timestamp::ZERO,
-            keys: Default::default(),
+            keys: BTreeSet::new(),
             has_permits: false,
             cell: None,
             row: 0,
         });
-        if !session.merge(kept, value) {
+        if !session.merge(&kept, value) {
             session.ends = Timestamp::ZERO;
         }
         Ok(())
@@ -204,7 +205,7 @@ impl Coordinator {
                 Ok(Written::Conflict(None)) => session.cell = None,
                 Ok(Written::Conflict(Some(value))) => match decode(&value) {
                     Some(kept) => {
-                        if !session.merge(kept, value) {
+                        if !session.merge(&kept, value) {
                             all.remove(&id);
                             return Err(ended());
                         }

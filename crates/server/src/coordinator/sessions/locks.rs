@@ -7,8 +7,8 @@ use politely::core::key::Key;
 use politely::core::lock::SessionId;
 use politely::{Claimed, LockRequest};
 use politely_api::wire::{
-    self, ClaimLock, HOLDERS_MAX, KeyLocks, LockAnswer, LockHolder, LockMode, LockReleased,
-    ReleaseLock,
+    self, ClaimLock, EventKind, HOLDERS_MAX, KeyLocks, LockAnswer, LockHolder, LockMode,
+    LockReleased, ReleaseLock,
 };
 
 use tokio::sync::watch;
@@ -54,6 +54,8 @@ impl Coordinator {
             max: call.max,
             lasts,
         };
+        let held = self.0.limiter.locks(&key);
+        let was_held = held.is_some_and(|view| view.fencing(id).is_some());
         let wait = Duration::from_millis(u64::from(call.wait_ms.min(wire::WAIT_MAX_MS)));
         let claimed = match self.claim(id, &key, request, wait).await {
             Ok(claimed) => claimed,
@@ -68,6 +70,10 @@ impl Coordinator {
             Claimed::Held { fencing } => {
                 let kept = self.keep_now(std::slice::from_ref(&key)).await;
                 kept.map_err(|why| NotSet::Unkept(why.to_string()))?;
+                if !was_held {
+                    let text = format!("held by {}, fencing number {fencing}", client(&worker));
+                    self.0.watch.announce(EventKind::Lock, Some(&key), &text);
+                }
                 let left = self.session_left(id);
                 let ended = || SessionError::Ended(call.session.clone());
                 Ok(LockAnswer::Held {
@@ -150,6 +156,11 @@ impl Coordinator {
         }
         let released = self.0.limiter.release_lock(&key, id).await?;
         self.forget_claim(id, &key);
+        if released {
+            self.0
+                .watch
+                .announce(EventKind::Lock, Some(&key), "released");
+        }
         let kept = self.keep_now(std::slice::from_ref(&key)).await;
         kept.map_err(|why| NotSet::Unkept(why.to_string()))?;
         self.touch_session(id).await?;

@@ -23,7 +23,7 @@ use politely::core::Timestamp;
 use politely::core::key::Key;
 use politely::core::lock::SessionId;
 use politely::{LockError, Snapshot};
-use politely_api::wire::{self, HeldLock, SessionClosed, SessionState};
+use politely_api::wire::{self, EventKind, HeldLock, SessionClosed, SessionState};
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
 
@@ -331,6 +331,8 @@ impl Coordinator {
         let mut keys = Vec::new();
         for (key, had_one) in released {
             if had_one? {
+                let text = "released: its session has ended";
+                self.0.watch.announce(EventKind::Lock, Some(&key), text);
                 keys.push(key);
             }
         }
