@@ -62,9 +62,8 @@ impl std::fmt::Debug for Release {
 impl Drop for Release {
     fn drop(&mut self) {
         let session = self.session;
-        let _ = self
-            .limiter
-            .apply_lock(&self.key, LockOp::Release { session });
+        let operations = self.limiter.operations();
+        let _ = operations.apply_lock(&self.key, LockOp::Release { session });
     }
 }
 
@@ -103,7 +102,7 @@ impl LockGuard {
     pub async fn lost(&self) {
         let mut state = self.state.clone();
         if state.wait_for(|lost| *lost).await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 }
@@ -123,10 +122,10 @@ impl Limiter {
     /// # Panics
     /// Outside of a Tokio runtime, if the lock is in an engine or at a coordinator.
     pub async fn lock(&self, key: &Key, max: u16) -> Result<LockGuard, LockError> {
-        if let Some(there) = self.elsewhere().and_then(|it| it.lock_there(key, max)) {
+        if let Some(there) = self.operations().lock_there(key, max) {
             return there.await;
         }
-        let is_shared = self.elsewhere().is_some();
+        let is_shared = self.is_shared();
         let session = SessionId(foldhash::quality::RandomState::default().hash_one(self.now()));
         let request = LockRequest {
             session,
@@ -143,7 +142,10 @@ impl Limiter {
             }
             tokio::select! {
                 claimed = &mut waiting => break claimed?,
-                () = sleep(TTL / 3) => drop(self.renew_lock(key, session, TTL).await),
+                () = sleep(TTL / 3) => {
+                    // Without an answer the claim may end, and `waiting` finds that out.
+                    let _ = self.renew_lock(key, session, TTL).await;
+                }
             }
         };
         let release = Release {

@@ -14,9 +14,8 @@ use politely_core::lock::{CLAIMS_MAX, LockOp, Locks, SessionId};
 use tokio::sync::Notify;
 
 use crate::asked::Unsupported;
-use crate::elsewhere::Elsewhere;
+use crate::backend::local::registry::Full;
 use crate::limiter::Limiter;
-use crate::registry::Full;
 
 /// The time for the engine to confirm a change.
 const CONFIRMED: Duration = Duration::from_secs(2);
@@ -26,7 +25,7 @@ const REREAD: Duration = Duration::from_secs(1);
 pub(crate) const NO_LOCKS: Unsupported = Unsupported {
     operation: "lock",
     backend: "of this kind",
-    instead: "open a session at the coordinator",
+    instead: "lock the key with lock, or open a session at the coordinator",
 };
 
 /// A claim on a key.
@@ -131,6 +130,7 @@ pub(crate) struct LockChanges(Mutex<Waiting>);
 
 #[derive(Default)]
 struct Waiting {
+    is_closed: bool,
     keys: HashMap<Key, Weak<Notify>, foldhash::fast::RandomState>,
     /// The number of keys at which keys without a caller are removed.
     clean_at: usize,
@@ -150,6 +150,19 @@ impl LockChanges {
         let notify = Arc::new(Notify::new());
         waiting.keys.insert(key.clone(), Arc::downgrade(&notify));
         notify
+    }
+
+    fn is_closed(&self) -> bool {
+        self.0.lock().is_closed
+    }
+
+    /// Ends all waiting.
+    pub(crate) fn close(&self) {
+        let mut waiting = self.0.lock();
+        waiting.is_closed = true;
+        for notify in waiting.keys.values().filter_map(Weak::upgrade) {
+            notify.notify_waiters();
+        }
     }
 
     /// Wakes the callers that wait for `keys`.
@@ -176,9 +189,8 @@ struct Withdraw<'a> {
 impl Drop for Withdraw<'_> {
     fn drop(&mut self) {
         if let Some(session) = self.session {
-            let _ = self
-                .limiter
-                .apply_lock(self.key, LockOp::Release { session });
+            let operations = self.limiter.operations();
+            let _ = operations.apply_lock(self.key, LockOp::Release { session });
         }
     }
 }
@@ -200,7 +212,8 @@ impl Limiter {
         request: LockRequest,
         wait: Duration,
     ) -> Result<Claimed, LockError> {
-        let changes = self.lock_changes().ok_or(NO_LOCKS)?.of(key);
+        let known = self.operations().lock_changes().ok_or(NO_LOCKS)?;
+        let changes = known.of(key);
         let deadline = self.now() + wait;
         let before = self.locks(key);
         if let Some(claim) = before
@@ -237,7 +250,7 @@ impl Limiter {
                 withdraw.session = None;
                 return Ok(claimed);
             };
-            if self.closed() {
+            if known.is_closed() {
                 return Err(LockError::Closed);
             }
             let left = deadline.since(self.now());
@@ -285,55 +298,32 @@ impl Limiter {
     }
 
     /// Returns the locks of `key`, as far as the engine has confirmed them. Returns `None` for a
-    /// key that never had one.
+    /// key that never had one, and with a coordinator.
     pub fn locks(&self, key: &Key) -> Option<LockView> {
-        if let Some(elsewhere) = self.elsewhere() {
-            return elsewhere.locks(key);
-        }
-        let now = self.now();
-        let mut found = self.registry().find(key)?;
-        let locks = found.entry().host.locks()?.clone();
-        Some(LockView { locks, now })
+        self.operations().locks(key)
     }
 
     /// Returns the time that the ends of locks are measured by.
     pub fn lock_time(&self) -> Timestamp {
-        let shared = self.elsewhere().and_then(Elsewhere::lock_time);
-        shared.unwrap_or_else(|| self.now())
+        self.operations().lock_time()
     }
 
     /// Continues the locks of `key` after a restart: keeps the claims for which `lasts` returns a
-    /// length. Without an engine only.
+    /// length. It changes nothing in an engine, which has kept the locks.
     pub fn resume_locks(
         &self,
         key: &Key,
-        lasts: impl FnMut(SessionId) -> Option<Duration>,
+        mut lasts: impl FnMut(SessionId) -> Option<Duration>,
     ) -> Option<LockView> {
-        if self.elsewhere().is_none() {
-            self.with_known(key, |now, entry| entry.host.resume_locks(now, lasts));
-        }
+        self.operations().resume_locks(key, &mut lasts);
         self.locks(key)
     }
 
     async fn change_lock(&self, key: &Key, op: LockOp) -> Result<(), LockError> {
-        self.apply_lock(key, op)?;
+        self.operations().apply_lock(key, op)?;
         if self.confirm(key, CONFIRMED).await {
             return Ok(());
         }
         Err(LockError::Unconfirmed)
-    }
-
-    pub(crate) fn apply_lock(&self, key: &Key, op: LockOp) -> Result<(), LockError> {
-        if let Some(elsewhere) = self.elsewhere() {
-            return Ok(elsewhere.lock(key, op)?);
-        }
-        match op {
-            LockOp::Claim { .. } => self.with_key(key, |now, entry| entry.host.lock(now, &op))?,
-            _ => self.with_known(key, |now, entry| entry.host.lock(now, &op)),
-        }
-        if let Some(changes) = self.lock_changes() {
-            changes.notify(std::slice::from_ref(key));
-        }
-        Ok(())
     }
 }

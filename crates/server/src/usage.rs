@@ -4,7 +4,7 @@
 //! written to `usage/HOUR.gz` in the state folder, as JSON lines that are sorted by worker and key.
 //! HOUR is the number of hours since 1970. A killed coordinator loses the last minute at most.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::hash::BuildHasher;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
@@ -154,7 +154,7 @@ impl Usage {
         if shard.number < number {
             let ended = std::mem::take(&mut *shard);
             shard.number = number;
-            self.end(ended);
+            self.end(&ended);
         }
         let is_full = shard.rows.len() >= ROWS_MAX / SHARDS;
         let is_known = shard.rows.contains_key(&IdRef { worker, key });
@@ -183,13 +183,13 @@ impl Usage {
             if shard.number < number {
                 let ended = std::mem::take(&mut *shard);
                 shard.number = number;
-                self.end(ended);
+                self.end(&ended);
             }
         }
     }
 
     /// Adds the counts of a shard whose hour has ended to the ended hours.
-    fn end(&self, hour: Hour) {
+    fn end(&self, hour: &Hour) {
         if hour.rows.is_empty() {
             return;
         }
@@ -253,10 +253,10 @@ impl Usage {
                 sums.entry((at, name.to_owned())).or_default().add(counts);
             }
         };
-        let mut live = BTreeMap::new();
+        let mut live = BTreeSet::new();
         for shard in &self.shards {
             let shard = shard.lock();
-            live.entry(shard.number).or_insert(());
+            live.insert(shard.number);
             for (id, counts) in &shard.rows {
                 add(shard.number, &id.worker, &id.key, counts);
             }
@@ -270,7 +270,7 @@ impl Usage {
         let files = self.folder.as_deref().map(files).unwrap_or_default();
         for number in files {
             // The counts of these hours are in memory.
-            if number >= from && !ended.contains_key(&number) && !live.contains_key(&number) {
+            if number >= from && !ended.contains_key(&number) && !live.contains(&number) {
                 for line in self.lines_of_file(number) {
                     add(number, &line.worker, &line.key, &line.counts);
                 }

@@ -56,22 +56,22 @@ pub struct UsageCounts {
     /// The number of permits granted.
     #[serde(skip_serializing_if = "is_zero_64")]
     pub granted: u64,
-    /// The number of outcomes with the signal Ok.
+    /// The number of outcomes with the signal `Ok`.
     #[serde(skip_serializing_if = "is_zero_64")]
     pub ok: u64,
-    /// The number of outcomes with the signal RateLimited.
+    /// The number of outcomes with the signal `RateLimited`.
     #[serde(skip_serializing_if = "is_zero_64")]
     pub rate_limited: u64,
-    /// The number of outcomes with the signal Overloaded.
+    /// The number of outcomes with the signal `Overloaded`.
     #[serde(skip_serializing_if = "is_zero_64")]
     pub overloaded: u64,
-    /// The number of outcomes with the signal Unreachable.
+    /// The number of outcomes with the signal `Unreachable`.
     #[serde(skip_serializing_if = "is_zero_64")]
     pub unreachable: u64,
-    /// The number of outcomes with the signal Blocked.
+    /// The number of outcomes with the signal `Blocked`.
     #[serde(skip_serializing_if = "is_zero_64")]
     pub blocked: u64,
-    /// The number of outcomes with the signal UrlError.
+    /// The number of outcomes with the signal `UrlError`.
     #[serde(skip_serializing_if = "is_zero_64")]
     pub url_error: u64,
     /// The number of outcomes that count as refusals.

@@ -4,6 +4,9 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use politely::{Key, Limiter};
 
 use crate::run::{politely, run};
 use crate::servers::process::{Server, free_place};
@@ -167,6 +170,26 @@ fn keys_are_exported_as_they_were_imported() {
         "{}",
         said.err
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_library_and_the_command_exclude_each_other() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let coordinator = Coordinator::start(folder.path());
+    let limiter = Limiter::builder().coordinator(&coordinator.url).build();
+    let limiter = limiter.expect("the URL is valid");
+    let key = Key::custom("job").expect("a key");
+    let lock = limiter.lock(&key, 1).await.expect("it is free");
+    assert!(lock.fencing() > 0 && !lock.is_lost());
+    let mut other = coordinator.lock(&["--wait", "0"], "exit 0");
+    assert_eq!(run(&mut other).code, 122);
+    // A caller that leaves the queue is not served later.
+    let waits = limiter.lock(&key, 1);
+    let left = tokio::time::timeout(Duration::from_millis(200), waits).await;
+    assert!(left.is_err(), "the key is locked");
+    drop(lock);
+    let said = run(&mut coordinator.lock(&["--wait", "10m"], "exit 0"));
+    assert_eq!(said.code, 0, "{}", said.err);
 }
 
 #[test]
