@@ -4,13 +4,15 @@ use super::{RedisServer, Role, another_port, free_place, wait_for};
 
 const SLOTS: u32 = 16_384;
 
-pub(crate) struct Cluster {
-    pub(crate) nodes: Vec<RedisServer>,
+/// A running cluster.
+pub struct Cluster {
+    /// The masters.
+    pub nodes: Vec<RedisServer>,
 }
 
 impl Cluster {
     /// Starts the cluster and waits until every node knows all nodes.
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         Self::with_nodes(3)
     }
 
@@ -30,7 +32,8 @@ impl Cluster {
         cluster
     }
 
-    pub(crate) fn url(&self) -> String {
+    /// Returns the addresses of all nodes in the form of `--store`.
+    pub fn url(&self) -> String {
         let nodes: Vec<String> = self
             .nodes
             .iter()
@@ -40,7 +43,7 @@ impl Cluster {
     }
 
     /// Starts a replica of a node and waits until it is in sync.
-    pub(crate) fn replica_of(&self, master: usize) -> RedisServer {
+    pub fn replica_of(&self, master: usize) -> RedisServer {
         let replica = node();
         replica.meet(&self.nodes[master]);
         let id = self.nodes[master].cli(&["cluster", "myid"]);
@@ -61,7 +64,7 @@ impl Cluster {
     }
 
     /// Returns the node that owns the slot of a cell.
-    pub(crate) fn owner(&self, cell: &str) -> usize {
+    pub fn owner(&self, cell: &str) -> usize {
         let slot: u32 = self.slot(cell).parse().expect("a slot");
         let nodes = u32::try_from(self.nodes.len()).expect("a few");
         let owns = |i: u32| (SLOTS * i / nodes..SLOTS * (i + 1) / nodes).contains(&slot);
@@ -73,7 +76,7 @@ impl Cluster {
     }
 
     /// Begins to move the slot of a cell, and moves the cell. The old owner then answers `ASK`.
-    pub(crate) fn begin_move(&self, cell: &str, from: usize, to: usize) {
+    pub fn begin_move(&self, cell: &str, from: usize, to: usize) {
         let slot = self.slot(cell);
         let (from, to) = (&self.nodes[from], &self.nodes[to]);
         to.order(&[
@@ -96,7 +99,7 @@ impl Cluster {
     }
 
     /// Ends the move of the slot. The old owner then answers `MOVED`.
-    pub(crate) fn end_move(&self, cell: &str, from: usize, to: usize) {
+    pub fn end_move(&self, cell: &str, from: usize, to: usize) {
         let (slot, id) = (self.slot(cell), self.nodes[to].cli(&["cluster", "myid"]));
         for node in [to, from] {
             self.nodes[node].order(&["cluster", "setslot", &slot, "node", &id]);

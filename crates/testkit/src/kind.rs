@@ -5,53 +5,70 @@ use std::time::Duration;
 /// The limit with which a host is configured. The numbers repeat the configuration in
 /// `tests/servers/`, and the self-tests compare both.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// nginx `limit_req`: one request per `1 / per_second` seconds, and `burst` more at once.
     Leaky {
+        /// Requests per second.
         per_second: u32,
+        /// Requests beyond the rate that are accepted at once.
         burst: u32,
     },
     /// nginx `limit_req` without `nodelay`: the server delays the requests of a burst.
     LeakyQueue {
+        /// Requests per second.
         per_second: u32,
+        /// Requests beyond the rate that are accepted at once.
         burst: u32,
     },
     /// nginx `limit_conn`: at most `cap` requests in flight, each of which takes `latency_ms`.
     InFlight {
+        /// Requests in flight.
         cap: u32,
+        /// Time of each answer, in milliseconds.
         latency_ms: u32,
     },
     /// At most `requests` in a window that starts with a request and ends `window_ms` later.
     FixedWindow {
+        /// Requests per window.
         requests: u32,
+        /// Length of the window, in milliseconds.
         window_ms: u32,
     },
     /// At most `requests` in any window.
     MovingWindow {
+        /// Requests per window.
         requests: u32,
+        /// Length of the window, in milliseconds.
         window_ms: u32,
     },
     /// The count of the current window, plus the part of the last window's count that still
     /// overlaps. The windows begin at multiples of `window_ms` on the wall clock.
     SlidingCounter {
+        /// Requests per window.
         requests: u32,
+        /// Length of the window, in milliseconds.
         window_ms: u32,
     },
     /// No limit, but each `every`-th answer is a 500.
     Noisy {
+        /// Each answer of this number fails.
         every: u32,
     },
     /// No limit up to `per_second` requests in any second. Beyond it, a challenge page for
     /// `for_ms`.
     Blocks {
+        /// Requests per second.
         per_second: u32,
+        /// Length of the block, in milliseconds.
         for_ms: u32,
     },
+    /// No limit.
     Open,
 }
 
 impl Kind {
-    pub(crate) fn in_flight_cap(self) -> Option<u32> {
+    /// Returns the largest number of requests in flight, if the host limits it.
+    pub fn in_flight_cap(self) -> Option<u32> {
         match self {
             Self::InFlight { cap, .. } => Some(cap),
             _ => None,
@@ -60,7 +77,7 @@ impl Kind {
 
     /// Returns the rate that the limit allows in the long run, in requests per second, or `None`
     /// without a limit.
-    pub(crate) fn per_second(self) -> Option<f64> {
+    pub fn per_second(self) -> Option<f64> {
         match self {
             Self::Leaky { per_second, .. }
             | Self::LeakyQueue { per_second, .. }
@@ -88,7 +105,7 @@ impl Kind {
     /// time.
     ///
     /// No client is faster. A client that knows the limit needs this time and its own jitter.
-    pub(crate) fn best_time(self, requests: u32) -> Duration {
+    pub fn best_time(self, requests: u32) -> Duration {
         let after_the_first = requests.saturating_sub(1);
         let millis = match self {
             Self::Leaky { per_second, burst } => {

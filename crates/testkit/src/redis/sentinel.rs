@@ -6,16 +6,20 @@ use super::{RedisServer, Role, free_place, wait_for};
 /// The Sentinel's name for the master.
 const NAME: &str = "mymaster";
 
-pub(crate) struct Sentineled {
-    pub(crate) master: RedisServer,
-    pub(crate) replica: RedisServer,
-    pub(crate) sentinel: RedisServer,
+/// A running master with its replica and Sentinel.
+pub struct Sentineled {
+    /// The first master.
+    pub master: RedisServer,
+    /// The server that a failover promotes.
+    pub replica: RedisServer,
+    /// The Sentinel, which clients ask for the master.
+    pub sentinel: RedisServer,
 }
 
 impl Sentineled {
     /// Starts the servers with `config`. Waits until the replica is in sync and the Sentinel knows
     /// it.
-    pub(crate) fn start(config: &str) -> Self {
+    pub fn start(config: &str) -> Self {
         let master = RedisServer::start(config);
         let (ip, port) = (master.address.ip(), master.address.port());
         let replica = RedisServer::start(&format!("{config}\nreplicaof {ip} {port}\n"));
@@ -43,12 +47,13 @@ sentinel failover-timeout {NAME} 2000
         }
     }
 
-    pub(crate) fn url(&self) -> String {
+    /// Returns the address of the Sentinel in the form of `--store`.
+    pub fn url(&self) -> String {
         format!("redis+sentinel://{}/{NAME}", self.sentinel.address)
     }
 
     /// Waits until the Sentinel has promoted the replica.
-    pub(crate) fn wait_for_promotion(&self) {
+    pub fn wait_for_promotion(&self) {
         self.replica.wait_for_info("role:master");
         let port = self.replica.address.port().to_string();
         let asked = ["sentinel", "get-master-addr-by-name", NAME];

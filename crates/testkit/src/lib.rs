@@ -1,5 +1,7 @@
-//! A town of hosts with real limits: nginx, express-rate-limit and Flask-Limiter, configured as
-//! their users do.
+//! Real servers for the tests and benchmarks of this workspace: processes ([`process`]), Redis and
+//! Valkey ([`redis`]), and hosts with real limits ([`RealTown`]).
+//!
+//! The hosts are nginx, express-rate-limit and Flask-Limiter, configured as their users do.
 //!
 //! A limiter that is tested against a model in the same repository shows only that two files agree.
 //! These servers were written by other people and round in their own ways. Each keeps a log of the
@@ -8,19 +10,17 @@
 //! Each host listens on its own loopback address and a free port. So a limit that attaches to a
 //! host or an address keeps the hosts apart, and several towns can run at once.
 //! `tests/servers/README.md` describes the hosts.
+#![expect(clippy::disallowed_methods, reason = "real servers run in real time")]
+// A test fails by a panic, which names what is missing.
+#![allow(clippy::missing_panics_doc)]
 
 mod express;
 mod flask;
 mod kind;
 mod log;
 mod nginx;
-pub(crate) mod process;
-#[allow(
-    dead_code,
-    unused_imports,
-    reason = "the library's tests of engines use all of it"
-)]
-pub(crate) mod redis;
+pub mod process;
+pub mod redis;
 mod steady;
 
 use std::collections::BTreeMap;
@@ -31,13 +31,13 @@ use std::time::Duration;
 
 use process::Server;
 
-pub(crate) use kind::Kind;
-pub(crate) use log::Truth;
-pub(crate) use process::repository;
+pub use kind::Kind;
+pub use log::Truth;
+pub use process::repository;
 
 /// The set of sixteen hosts. Fifteen are the same for both profiles, and one differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Set {
+pub enum Set {
     /// Includes a host that blocks fast clients. The profile `crawler` stays below its limit.
     Crawler,
     /// Includes a host with a quota instead. The profile `api` uses limits in full, and a blocking
@@ -50,25 +50,29 @@ const PAGES: u32 = 150;
 
 /// A host with a known limit.
 #[derive(Clone, Debug)]
-pub(crate) struct RealHost {
-    pub(crate) name: &'static str,
+pub struct RealHost {
+    /// The name in `tests/servers/README.md`.
+    pub name: &'static str,
     /// `http://127.x.y.z:port`, without a slash at the end. The pages are `/page/1` to `/page/150`,
     /// or to the number with which the town was started.
-    pub(crate) url_prefix: String,
-    pub(crate) kind: Kind,
+    pub url_prefix: String,
+    /// The limit.
+    pub kind: Kind,
 }
 
 impl RealHost {
-    pub(crate) fn page(&self, n: u32) -> String {
+    /// Returns the URL of page `n`.
+    pub fn page(&self, n: u32) -> String {
         format!("{}/page/{n}", self.url_prefix)
     }
 
-    pub(crate) fn in_flight_cap(&self) -> Option<u32> {
+    /// Returns the largest number of requests in flight, if the host limits it.
+    pub fn in_flight_cap(&self) -> Option<u32> {
         self.kind.in_flight_cap()
     }
 
     /// Returns the least time for `requests` answers. A request for robots.txt counts too.
-    pub(crate) fn best_time(&self, requests: u32) -> Duration {
+    pub fn best_time(&self, requests: u32) -> Duration {
         self.kind.best_time(requests)
     }
 }
@@ -96,8 +100,9 @@ fn as_json(places: &[Place]) -> String {
 
 /// The running servers. They stop when this value is dropped, and also when the test process ends
 /// in any way.
-pub(crate) struct RealTown {
-    pub(crate) hosts: Vec<RealHost>,
+pub struct RealTown {
+    /// The sixteen hosts.
+    pub hosts: Vec<RealHost>,
     barrier: SocketAddr,
     // This field is dropped before the directory, so the servers stop before their logs are
     // deleted.
@@ -107,13 +112,13 @@ pub(crate) struct RealTown {
 
 impl RealTown {
     /// Starts all servers and returns when every host accepts connections.
-    pub(crate) fn start(set: Set) -> Self {
+    pub fn start(set: Set) -> Self {
         Self::with_pages(set, PAGES)
     }
 
     /// Starts all servers with `pages` pages on the hosts that keep them as files. The other hosts
     /// generate any number of pages.
-    pub(crate) fn with_pages(set: Set, pages: u32) -> Self {
+    pub fn with_pages(set: Set, pages: u32) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder for the town");
         let place = |name: &'static str| Place {
             name,
@@ -174,14 +179,15 @@ impl RealTown {
         }
     }
 
-    pub(crate) fn host(&self, name: &str) -> &RealHost {
+    /// Returns the host called `name`.
+    pub fn host(&self, name: &str) -> &RealHost {
         let found = self.hosts.iter().find(|host| host.name == name);
         found.unwrap_or_else(|| panic!("no host is called {name}"))
     }
 
     /// Returns `processes` lists of URLs, one URL per line, with `pages` pages of each host in
     /// total. The hosts take turns, as in a real crawl.
-    pub(crate) fn lists(&self, processes: usize, pages: impl Fn(&RealHost) -> u32) -> Vec<String> {
+    pub fn lists(&self, processes: usize, pages: impl Fn(&RealHost) -> u32) -> Vec<String> {
         let mut lists = vec![String::new(); processes];
         for page in 1..=self.hosts.iter().map(&pages).max().unwrap_or(0) {
             let list = &mut lists[page as usize % processes];
@@ -195,7 +201,7 @@ impl RealTown {
 
     /// Returns the facts about each host, by name. They include every request that was answered
     /// before this call.
-    pub(crate) fn truth(&self) -> BTreeMap<&'static str, Truth> {
+    pub fn truth(&self) -> BTreeMap<&'static str, Truth> {
         self.wait_for_the_logs();
         let truth_of = |host: &RealHost| log::read(&self.log_of(host.name));
         self.hosts
@@ -206,7 +212,7 @@ impl RealTown {
 
     /// Returns the log of a host. It has one line of JSON per request; see
     /// `tests/servers/README.md`.
-    pub(crate) fn log_of(&self, name: &str) -> PathBuf {
+    pub fn log_of(&self, name: &str) -> PathBuf {
         self.folder.path().join(format!("{name}.log"))
     }
 
@@ -224,7 +230,7 @@ impl RealTown {
     }
 
     /// Returns the process ids of the servers.
-    pub(crate) fn pids(&self) -> Vec<u32> {
+    pub fn pids(&self) -> Vec<u32> {
         self.servers.iter().map(Server::pid).collect()
     }
 }

@@ -7,10 +7,10 @@ use super::{Kind, Truth};
 
 /// The use of a host's limit in a period.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Steady {
+pub struct Steady {
     /// Requests that were served, as a share of the number that the limit allows.
-    pub(crate) share: f64,
-    pub(crate) refused: usize,
+    pub share: f64,
+    pub refused: usize,
 }
 
 impl Truth {
@@ -21,7 +21,7 @@ impl Truth {
     /// the beginning of another. Any other period might have one window more or less. A limiter
     /// that counts continuously may allow up to `burst` requests more than its rate, or fewer. That
     /// depends on the tokens that were saved before.
-    pub(crate) fn steady(&self, kind: Kind, per_second: f64, secs: Range<u64>) -> Option<Steady> {
+    pub fn steady(&self, kind: Kind, per_second: f64, secs: Range<u64>) -> Option<Steady> {
         let (first, _) = *self.arrivals.first()?;
         let mut ends = [secs.start, secs.end].map(|end| first + end * SECOND_US);
         if let Kind::FixedWindow { window_ms, .. } = kind {

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use super::process::{self, Server};
 use super::{Kind, Place, repository};
+use crate::process::{self, Server};
 
 pub(super) const HOSTS: &[(&str, Kind)] = &[
     ("nginx-2rps", leaky(2, 0)),

@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use super::process::{self, Server};
 use super::{Kind, Place, repository};
+use crate::process::{self, Server};
 
 pub(super) const HOSTS: &[(&str, Kind)] = &[
     ("express-20in10-draft8", in_ten_seconds(20)),

@@ -3,6 +3,7 @@
 //!
 //! No assertion depends on the speed of the machine. The number of requests that a host may accept
 //! follows from the times in its log.
+#![expect(clippy::disallowed_methods, reason = "real servers run in real time")]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::servers::{Kind, RealHost, RealTown, Set, Truth, repository};
+use politely_testkit::{Kind, RealHost, RealTown, Set, Truth, repository};
 
 /// An answer as a raw client receives it. No code of the product is involved.
 #[derive(Debug)]

@@ -38,45 +38,45 @@ struct Request {
 
 /// A request that arrived before a Retry-After had ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HeldArrival {
+pub struct HeldArrival {
     /// Time since the refusal that began the hold. If it is short, the request was in flight when
     /// the refusal was sent.
-    pub(crate) since_refusal_us: u64,
+    pub since_refusal_us: u64,
     /// Time until the end of the hold.
-    pub(crate) left_us: u64,
+    pub left_us: u64,
 }
 
 /// The facts about one host.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Truth {
+pub struct Truth {
     /// Requests that were served, including a 404 for robots.txt.
-    pub(crate) accepted: usize,
+    pub accepted: usize,
     /// Answers 403, 429 and 503. With these the hosts refuse requests.
-    pub(crate) refused: usize,
+    pub refused: usize,
     /// Other errors: the 500s of the noisy host, and 499 if the client closed the connection.
-    pub(crate) failed: usize,
+    pub failed: usize,
     /// Number of different pages that were served.
-    pub(crate) pages: usize,
+    pub pages: usize,
     /// Arrival and status of every request, in order of arrival.
-    pub(crate) arrivals: Vec<(u64, u16)>,
+    pub arrivals: Vec<(u64, u16)>,
     /// Most arrivals within one second, including refused ones.
-    pub(crate) peak_per_second: usize,
+    pub peak_per_second: usize,
     /// Most requests in flight at the host, including refused ones.
-    pub(crate) peak_in_flight: usize,
+    pub peak_in_flight: usize,
     /// The least time between two arrivals.
-    pub(crate) smallest_gap_us: Option<u64>,
+    pub smallest_gap_us: Option<u64>,
     /// Arrivals before the end of a Retry-After.
-    pub(crate) held: Vec<HeldArrival>,
+    pub held: Vec<HeldArrival>,
 }
 
 impl Truth {
     /// Returns the number of requests, whatever their answers.
-    pub(crate) fn requests(&self) -> usize {
+    pub fn requests(&self) -> usize {
         self.arrivals.len()
     }
 
     /// Returns the time from the first arrival to the last.
-    pub(crate) fn span_us(&self) -> u64 {
+    pub fn span_us(&self) -> u64 {
         let ends = self.arrivals.first().zip(self.arrivals.last());
         ends.map_or(0, |((first, _), (last, _))| last - first)
     }

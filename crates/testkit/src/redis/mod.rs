@@ -14,17 +14,18 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::process::{Server, demand, free_place, repository, tool};
+use crate::process::{Server, demand, free_place, repository, tool};
 
-pub(crate) use cluster::Cluster;
-pub(crate) use sentinel::Sentineled;
+pub use cluster::Cluster;
+pub use sentinel::Sentineled;
 
 /// Longest wait for a condition. It is longer than a failover takes on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One server. It keeps nothing on disk unless its configuration says so.
-pub(crate) struct RedisServer {
-    pub(crate) address: SocketAddr,
+pub struct RedisServer {
+    /// The address, which a restart keeps.
+    pub address: SocketAddr,
     role: Role,
     process: Option<Server>,
     folder: tempfile::TempDir,
@@ -43,17 +44,17 @@ enum Role {
 impl RedisServer {
     /// Starts a Redis and waits until it accepts connections. `config` has lines as in
     /// `redis.conf`.
-    pub(crate) fn start(config: &str) -> Self {
+    pub fn start(config: &str) -> Self {
         Self::start_as(Role::Server, free_place(), config)
     }
 
     /// Starts a Valkey.
-    pub(crate) fn start_valkey() -> Self {
+    pub fn start_valkey() -> Self {
         Self::start_as(Role::Valkey, free_place(), "")
     }
 
     /// Starts a Redis that accepts only TLS.
-    pub(crate) fn start_with_tls(config: &str) -> Self {
+    pub fn start_with_tls(config: &str) -> Self {
         Self::start_as(Role::Tls, free_place(), config)
     }
 
@@ -90,7 +91,7 @@ impl RedisServer {
     }
 
     /// Starts the server again at the same address, with the same configuration and the same files.
-    pub(crate) fn start_again(&mut self) {
+    pub fn start_again(&mut self) {
         self.process = None;
         let config = self.folder.path().join("redis.conf");
         let mut args = vec![config.into_os_string()];
@@ -112,22 +113,23 @@ impl RedisServer {
     }
 
     /// Kills the server with SIGKILL.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         self.process = None;
     }
 
     /// Suspends the server: it keeps its connections and does not answer.
-    pub(crate) fn freeze(&self) {
+    pub fn freeze(&self) {
         self.process.as_ref().expect("it runs").freeze();
     }
 
-    pub(crate) fn thaw(&self) {
+    /// Continues a suspended server.
+    pub fn thaw(&self) {
         self.process.as_ref().expect("it runs").thaw();
     }
 
     /// Returns the answer to a command, as `redis-cli` prints it. An error of the server is an
     /// answer too.
-    pub(crate) fn cli(&self, args: &[&str]) -> String {
+    pub fn cli(&self, args: &[&str]) -> String {
         let answered = self.try_cli(args);
         answered.unwrap_or_else(|why| panic!("redis-cli {args:?}: {why}"))
     }
@@ -160,13 +162,13 @@ impl RedisServer {
     }
 
     /// Runs a command and asserts that the answer is `OK`.
-    pub(crate) fn order(&self, args: &[&str]) {
+    pub fn order(&self, args: &[&str]) {
         let answer = self.cli(args);
         assert_eq!(answer, "OK", "redis-cli {args:?}");
     }
 
     /// Waits until the answer to `INFO` contains `line`.
-    pub(crate) fn wait_for_info(&self, line: &str) {
+    pub fn wait_for_info(&self, line: &str) {
         wait_for(line, || {
             let info = self.try_cli(&["info"]).unwrap_or_default();
             info.lines().any(|said| said.trim_end() == line)
@@ -183,7 +185,8 @@ impl RedisServer {
         });
     }
 
-    pub(crate) fn url(&self) -> String {
+    /// Returns the address in the form of `--store`.
+    pub fn url(&self) -> String {
         match self.role {
             Role::Tls => format!("rediss://{}?ca={}", self.address, self.certificate()),
             _ => format!("redis://{}", self.address),
@@ -234,7 +237,7 @@ fn certify(folder: &Path, ip: &str) {
 }
 
 /// Polls until `is_so` returns true.
-pub(crate) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < deadline, "never: {what}");

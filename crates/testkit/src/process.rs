@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const START_DEADLINE: Duration = Duration::from_mins(1);
 
 /// One server process, which is killed when this value is dropped.
-pub(crate) struct Server {
+pub struct Server {
     name: &'static str,
     child: Child,
     /// Kills the server if this process ends without dropping it. The watchdog waits for the end of
@@ -25,7 +25,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn start<S: AsRef<OsStr>>(
+    /// Starts `program` in the background. Its output goes to the file `NAME.talk` in `folder`.
+    pub fn start<S: AsRef<OsStr>>(
         name: &'static str,
         folder: &Path,
         program: &Path,
@@ -58,33 +59,33 @@ impl Server {
         }
     }
 
-    pub(crate) fn pid(&self) -> u32 {
+    /// Returns the process id.
+    pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Returns the exit status, if the process has ended.
-    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+    pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("it can be waited for")
     }
 
     /// Returns the whole output.
-    pub(crate) fn talk(&self) -> String {
+    pub fn talk(&self) -> String {
         fs::read_to_string(&self.talk).unwrap_or_default()
     }
 
     /// Suspends the process with SIGSTOP.
-    pub(crate) fn freeze(&self) {
+    pub fn freeze(&self) {
         self.signal("-STOP");
     }
 
     /// Continues the process with SIGCONT.
-    pub(crate) fn thaw(&self) {
+    pub fn thaw(&self) {
         self.signal("-CONT");
     }
 
     /// Sends SIGHUP.
-    #[allow(dead_code, reason = "the library's tests use this file as well")]
-    pub(crate) fn hang_up(&self) {
+    pub fn hang_up(&self) {
         self.signal("-HUP");
     }
 
@@ -95,12 +96,12 @@ impl Server {
     }
 
     /// Waits for a line of output that contains `text`, and returns the first one.
-    pub(crate) fn says(&mut self, text: &str) -> String {
+    pub fn says(&mut self, text: &str) -> String {
         self.says_one_of(&[text])
     }
 
     /// Waits for a line of output that contains one of `texts`, and returns the first one.
-    pub(crate) fn says_one_of(&mut self, texts: &[&str]) -> String {
+    pub fn says_one_of(&mut self, texts: &[&str]) -> String {
         let deadline = Instant::now() + START_DEADLINE;
         loop {
             let talk = fs::read_to_string(&self.talk).unwrap_or_default();
@@ -141,10 +142,7 @@ impl Drop for Server {
 
 /// Waits until every address accepts a connection. Otherwise it fails with the server's name and
 /// output.
-pub(crate) fn wait_until_ready(
-    servers: &mut [Server],
-    addresses: impl Iterator<Item = SocketAddr>,
-) {
+pub fn wait_until_ready(servers: &mut [Server], addresses: impl Iterator<Item = SocketAddr>) {
     let deadline = Instant::now() + START_DEADLINE;
     for address in addresses {
         while TcpStream::connect(address).is_err() {
@@ -162,7 +160,7 @@ pub(crate) fn wait_until_ready(
 ///
 /// The port is free when this returns, and stays free until the server takes it. The address
 /// depends on the process id and a counter, and outgoing connections use 127.0.0.1.
-pub(crate) fn free_place() -> SocketAddr {
+pub fn free_place() -> SocketAddr {
     static PICKED: AtomicU8 = AtomicU8::new(0);
     let last = 1 + PICKED.fetch_add(1, Ordering::Relaxed) % 254; // 1 to 254; repeats after 14 towns
     let [.., high, low] = process::id().to_be_bytes();
@@ -174,7 +172,7 @@ pub(crate) fn free_place() -> SocketAddr {
 }
 
 /// Returns the path of a program. It also looks in the directories where Debian keeps servers.
-pub(crate) fn tool(name: &str) -> PathBuf {
+pub fn tool(name: &str) -> PathBuf {
     let path = env::var_os("PATH").unwrap_or_default();
     let mut folders = env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
     let found =
@@ -184,7 +182,7 @@ pub(crate) fn tool(name: &str) -> PathBuf {
 
 /// Returns the root of the repository. The servers' files and the environments of `scripts/setup`
 /// are below it.
-pub(crate) fn repository() -> &'static Path {
+pub fn repository() -> &'static Path {
     let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     folders
         .find(|folder| folder.join("tests/servers").is_dir())

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::process::{self, Server};
 use super::{Kind, Place, repository};
+use crate::process::{self, Server};
 
 pub(super) const HOSTS: &[(&str, Kind)] = &[
     (
