@@ -4,6 +4,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::config::Config;
+use crate::host::Host;
 
 const TTL: Duration = Duration::from_secs(10);
 
@@ -95,6 +97,37 @@ fn after_a_restart_claims_of_known_sessions_last_on() {
     locks.resume(at(3_600), |session| (session.0 != 2).then_some(TTL));
     assert_eq!(holders(&locks), [1, 3]);
     assert_eq!(locks.first_end(), at(3_610));
+}
+
+#[test]
+fn a_key_without_locks_costs_nothing_and_locks_survive_in_its_state() {
+    let config = Config::default();
+    let mut host = Host::new(&config, at(0));
+    let before = host.snapshot();
+    host.lock(at(0), &LockOp::Tend);
+    host.lock(at(0), &release(1));
+    assert_eq!(host.snapshot(), before);
+    assert!(host.evictable(at(0), true, &config));
+    host.lock(at(0), &claim(1, 1));
+    host.lock(at(0), &claim(2, 1));
+    let bytes = host.snapshot();
+    let read = Host::restore(&bytes, at(5), &config).unwrap();
+    assert_eq!(read.locks(), host.locks());
+    assert!(!host.evictable(at(5), true, &config));
+    for length in 0..bytes.len() {
+        let _ = Host::restore(&bytes[..length], at(5), &config);
+    }
+    // Two sides of a split each have a holder. The merge keeps both.
+    let mut other = Host::new(&config, at(0));
+    other.lock(at(0), &claim(3, 1));
+    host.join(&other, at(5), &config);
+    assert_eq!(host.locks().map(holders), Some(vec![1, 3]));
+    host.forget(at(5), &config);
+    assert_eq!(
+        host.locks().map(holders),
+        Some(vec![1, 3]),
+        "an operator's forget keeps locks"
+    );
 }
 
 #[test]

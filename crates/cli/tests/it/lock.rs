@@ -2,14 +2,15 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use politely::{Key, Limiter};
+use politely_testkit::process::{Server, free_place};
 
 use crate::run::{politely, run};
-use crate::servers::process::{Server, free_place};
 
 struct Coordinator {
     server: Server,
@@ -18,10 +19,13 @@ struct Coordinator {
 
 impl Coordinator {
     fn start(folder: &Path) -> Self {
-        let place = free_place();
+        Self::start_at(free_place(), folder, "--memory")
+    }
+
+    fn start_at(place: SocketAddr, folder: &Path, kept: &str) -> Self {
         let bind = format!("--bind={place}");
         let binary = Path::new(env!("CARGO_BIN_EXE_politely"));
-        let args = ["serve", "--memory", &bind];
+        let args = ["serve", kept, &bind];
         let mut server = Server::start("serve", folder, binary, args.iter());
         let url = format!("http://{place}");
         server.says(&url);
@@ -188,6 +192,28 @@ async fn the_library_and_the_command_exclude_each_other() {
     let left = tokio::time::timeout(Duration::from_millis(200), waits).await;
     assert!(left.is_err(), "the key is locked");
     drop(lock);
+    let said = run(&mut coordinator.lock(&["--wait", "10m"], "exit 0"));
+    assert_eq!(said.code, 0, "{}", said.err);
+}
+
+#[test]
+fn a_lock_survives_a_killed_coordinator() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let kept = format!("--state={}", folder.path().join("state").display());
+    let place = free_place();
+    let start = || Coordinator::start_at(place, folder.path(), &kept);
+    let coordinator = start();
+    let mut first = started(&mut coordinator.lock(&["--ttl", "1h"], "echo in; cat"));
+    let pid = coordinator.server.pid().to_string();
+    let kill = Command::new("kill").args(["-KILL", &pid]).status();
+    assert!(kill.expect("kill runs").success());
+    drop(coordinator);
+    let coordinator = start();
+    let said = run(&mut coordinator.lock(&["--wait", "0"], "exit 0"));
+    assert_eq!(said.code, 122, "{}", said.err);
+    drop(first.stdin.take());
+    let (ended, err) = code(first);
+    assert_eq!(ended, 0, "{err}");
     let said = run(&mut coordinator.lock(&["--wait", "10m"], "exit 0"));
     assert_eq!(said.code, 0, "{}", said.err);
 }
