@@ -13,12 +13,21 @@
 //! | `POST exchange` | [`Exchange`]: a report and an acquire in one round trip | [`Exchanged`] |
 //! | `POST renew` | [`Permits`] | [`Renewed`] |
 //! | `POST cancel` | [`Cancel`] | [`Cancelled`] |
+//! | `POST sessions` | [`OpenSession`] | [`SessionState`] |
+//! | `PUT sessions/{session}` | | [`SessionState`] |
+//! | `DELETE sessions/{session}` | | [`SessionClosed`] |
+//! | `POST locks` | [`ClaimLock`] | [`LockAnswer`] |
+//! | `POST locks/release` | [`ReleaseLock`] | [`LockReleased`] |
+//! | `GET locks` | query: [`LocksQuery`] | [`KeyLocks`] |
 //! | `GET keys` | query: [`KeysQuery`] | [`KeyPage`] |
+//! | `POST keys` | [`ImportKeys`] | [`KeysChanged`] |
+//! | `PATCH keys` | query: [`KeysPattern`]; [`KeyPatch`] | [`KeysChanged`] |
 //! | `GET keys/{key}` | | [`KeyDetail`] |
 //! | `PATCH keys/{key}` | [`KeyPatch`] | [`KeyDetail`] |
 //! | `GET config`, `PATCH config` | [`ConfigPatch`] | [`ConfigBody`] |
-//! | `GET events` | server-sent events | [`Event`] |
+//! | `GET events` | query: [`EventsQuery`] | [`Event`] |
 //! | `GET stats` | query: [`StatsQuery`] | [`FleetStats`] |
+//! | `GET audit` | query: [`UsageQuery`] | [`UsagePage`] |
 //! | `GET audit/changes` | query: [`AuditQuery`] | [`AuditPage`] |
 //! | `POST frontier/{crawl}/put` | one [`FrontierPage`] per line | one [`PutAnswer`] per line |
 //! | `POST frontier/{crawl}/take` | [`FrontierTake`] | [`FrontierTaken`] |
@@ -44,15 +53,19 @@ mod change;
 mod cost;
 mod frontier;
 mod frontier_admin;
+mod many;
 mod permits;
 mod policy;
 mod reports;
+mod sessions;
+mod usage;
 mod whole;
 
 pub use admin::{
     Apply, BudgetLeft, ConfigBody, ConfigPatch, Crawling, CrawlingPatch, Decision, Event,
-    EventKind, FleetStats, InForce, KeyDetail, KeyPage, KeyPatch, KeyRow, KeyState, KeysQuery,
-    LawInForce, Learned, NumberInForce, Outstanding, Point, SetBy, SortBy, StatsQuery, WorkerStats,
+    EventKind, EventsQuery, FleetStats, InForce, KeyDetail, KeyPage, KeyPatch, KeyRow, KeyState,
+    KeysQuery, LawInForce, Learned, NumberInForce, Outstanding, Point, SetBy, SortBy, StatsQuery,
+    WorkerStats,
 };
 pub use audit::{AuditChange, AuditPage, AuditQuery};
 pub use change::Change;
@@ -67,6 +80,7 @@ pub use frontier_admin::{
     FrontierDomainsQuery, FrontierPages, FrontierPagesQuery, FrontierPart, FrontierPause,
     FrontierUrl, FrontierUrlQuery,
 };
+pub use many::{ImportKeys, ImportedKey, KeyFailure, KeysChanged, KeysPattern};
 pub use permits::{
     Acquire, Acquired, Answer, Cancel, Cancelled, Error, Exchange, Exchanged, Grant, Item, Kind,
     Permits, Problem, RefusedCode, Renewed, RenewedPermit, Want,
@@ -75,6 +89,13 @@ pub use policy::PolicyBody;
 pub use reports::{
     ErrorKind, Heard, Meaning, Next, QuotaUnit, Report, Reported, Told, ToldAnswer, ToldQuota,
 };
+pub use sessions::{
+    ClaimLock, HOLDERS_MAX, HeldLock, KeyLocks, LockAnswer, LockHolder, LockMode, LockReleased,
+    LocksQuery, OpenSession, ReleaseLock, SESSION_TTL_MAX_MS, SESSION_TTL_MIN_MS, SESSION_TTL_MS,
+    SessionClosed, SessionState,
+};
+
+pub use usage::{UsageBy, UsageCounts, UsagePage, UsageQuery, UsageRow};
 
 /// Maximum number of items in one call.
 pub const ITEMS_MAX: usize = 4096;

@@ -7,6 +7,7 @@
 )]
 
 mod args;
+mod audit;
 mod away;
 mod build;
 mod config;
@@ -15,6 +16,8 @@ mod engine;
 mod exit;
 mod fetch;
 mod frontier;
+mod keys;
+mod lock;
 mod log;
 mod manual;
 mod policy;
@@ -57,6 +60,12 @@ fn main() -> std::process::ExitCode {
     // Each socket needs a descriptor, and shells allow few by default. If the limit cannot be
     // raised, the run continues with fewer.
     let _ = rlimit::increase_nofile_limit(DESCRIPTORS);
+    if let Command::Lock(args) = &cli.command {
+        return lock::run(args).unwrap_or_else(|wrong| {
+            log::say(&format!("error: {wrong}"));
+            Exit::Usage.into()
+        });
+    }
     let exit = match cli.command {
         Command::Fetch(args) => fetch::run(*args),
         Command::Target(args) => target::run(&args),
@@ -65,6 +74,9 @@ fn main() -> std::process::ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Policy(args) => policy::run(&args),
+        Command::Lock(_) => Ok(Exit::Usage),
+        Command::Audit(args) => audit::run(&args),
+        Command::Keys(args) => keys::run(&args),
         Command::State(args) => state::run(&args),
         Command::Frontier(args) => frontier::run(&args),
         Command::Completions(args) => manual::print_completions(&args),

@@ -15,6 +15,7 @@
 //! | [`retry`] | Is a failed request sent again, and when? |
 //! | [`queue`] | Which host is next? |
 //! | [`arrival`] | Which caller came first? |
+//! | [`lock`] | Which session holds a key, and which is next? |
 
 pub mod arrival;
 pub mod budget;
@@ -24,6 +25,7 @@ pub mod gate;
 pub mod host;
 mod join;
 pub mod key;
+pub mod lock;
 mod pack;
 pub mod queue;
 pub mod retry;

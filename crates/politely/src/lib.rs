@@ -74,6 +74,8 @@ mod departure;
 mod error;
 mod http;
 mod limiter;
+mod lock_guard;
+mod locks;
 mod permit;
 #[cfg(feature = "policy")]
 pub mod policy;
@@ -101,6 +103,8 @@ pub use budgets::Budgets;
 pub use clock::{Clock, wall_clock};
 pub use error::{AcquireError, Keys, Refusal, RefusalReason, SetError, Unsupported};
 pub use limiter::{Builder, Limiter};
+pub use lock_guard::LockGuard;
+pub use locks::{Claimed, LockError, LockRequest, LockView};
 pub use permit::{Permit, Slot};
 pub use politely_core as core;
 pub use politely_core::budget::{

@@ -22,6 +22,10 @@ mod departure;
 mod error;
 #[path = "../src/limiter/mod.rs"]
 mod limiter;
+#[path = "../src/lock_guard.rs"]
+mod lock_guard;
+#[path = "../src/locks.rs"]
+mod locks;
 #[path = "../src/permit.rs"]
 mod permit;
 #[path = "../src/snapshot.rs"]

@@ -35,6 +35,7 @@ pub mod store;
 mod tally;
 mod tokens;
 mod unread;
+mod usage;
 mod watch;
 
 pub use coordinator::{Coordinator, PolicyRefused, Settings, StartError};

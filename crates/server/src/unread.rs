@@ -56,6 +56,11 @@ impl Granted {
         })
     }
 
+    /// Returns the numbers of the permits.
+    pub(crate) fn numbers(&self) -> &[Number] {
+        &self.0.numbers
+    }
+
     /// Takes the permits back, as far as they have not ended.
     pub(crate) fn take_back(&self) {
         let grants = &self.0;

@@ -9,6 +9,7 @@ use politely_core::budget::{DeclaredLimits, UnitCosts};
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{CrawlDelay, Directions, Host, OperatorNumbers, Unused};
+use politely_core::lock::LockOp;
 use politely_core::signal::{Report, Signal};
 
 use crate::barrier::Barrier;
@@ -69,6 +70,8 @@ pub enum Event {
     Unpark,
     /// An operator drops what the law learned.
     Forget,
+    /// A change of the key's locks.
+    Lock(LockOp),
     /// A state from before the engine lost it, or one that a fallback share kept.
     Join(Box<Host>),
     /// No change: a caller waits until all events before it are written.
@@ -121,6 +124,7 @@ impl Event {
             Self::Charge(requests) => host.charge_requests(now, *requests, config),
             Self::Unpark => host.unpark(now, config),
             Self::Forget => host.forget(now, config),
+            Self::Lock(op) => host.lock(now, op),
             Self::Join(other) => host.join(other, now, config),
             Self::Barrier(_) => {}
         }

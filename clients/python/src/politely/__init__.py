@@ -14,11 +14,22 @@ from politely.aio import AsyncCoordinator, AsyncPermit
 from politely.attempts import Attempts
 from politely.bodies import ErrorKind, Next, Outcome, Wish
 from politely.coordinator import Coordinator, Permit
-from politely.errors import Away, BadCall, LeaseLost, PolitelyError, Refused, TimedOut, TooLate
+from politely.errors import (
+    Away,
+    BadCall,
+    LeaseLost,
+    LockLost,
+    PolitelyError,
+    Refused,
+    TimedOut,
+    TooLate,
+)
 from politely.frontier import Frontier, NewPage, Page, PutAnswer, Unit
+from politely.locks import AsyncLock, Lock
 
 __all__ = [
     "AsyncCoordinator",
+    "AsyncLock",
     "AsyncPermit",
     "Attempts",
     "Away",
@@ -27,6 +38,8 @@ __all__ = [
     "ErrorKind",
     "Frontier",
     "LeaseLost",
+    "Lock",
+    "LockLost",
     "NewPage",
     "Next",
     "Outcome",

@@ -18,6 +18,7 @@ from politely.attempts import Attempts
 from politely.bodies import Grant, Json, Next, Outcome, Wish
 from politely.errors import BadCall, LeaseLost, PolitelyError, Refused, TooLate
 from politely.flow import UNDO_TAKES_MAX, Abandoned, Call, Flow, Limits, NoReply, Reply, Sleep
+from politely.locks import TTL, AsyncLock, LockWish
 from politely.outcome import error_kind, url_of_failed
 from politely.state import PermitState
 
@@ -83,6 +84,23 @@ class AsyncCoordinator:
         `acquire`.
         """
         return Permitted(self, url, asked)
+
+    def lock(
+        self,
+        key: str,
+        *,
+        max: int = 1,
+        exclusive: bool = False,
+        wait: float | None = None,
+        ttl: float = TTL,
+    ) -> AsyncLock:
+        """Returns the context of ``async with coordinator.lock(key, max=2) as lock``.
+
+        At most ``max`` sessions hold the key at once, and waiting ones are served in order. The
+        context raises `TimedOut` after ``wait`` seconds. ``ttl`` is the time in seconds after which
+        the lock ends if this process dies.
+        """
+        return AsyncLock(self, LockWish(key, max, exclusive, ttl), wait)
 
     async def acquire_any(
         self, targets: Iterable[str | Wish], n: int = 1, *, wait: float | None = None

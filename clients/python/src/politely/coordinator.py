@@ -18,6 +18,7 @@ from politely.attempts import Attempts
 from politely.bodies import Next, Outcome, Wish
 from politely.errors import BadCall, PolitelyError, TooLate
 from politely.flow import Abandoned, Call, Flow, Limits, NoReply, Reply, Sleep
+from politely.locks import TTL, Lock, LockWish
 from politely.outcome import error_kind, url_of_failed
 from politely.state import PermitState
 
@@ -86,6 +87,23 @@ class Coordinator:
 
     permit = acquire
     """The same as `acquire`, for ``with coordinator.permit(url) as permit``."""
+
+    def lock(
+        self,
+        key: str,
+        *,
+        max: int = 1,
+        exclusive: bool = False,
+        wait: float | None = None,
+        ttl: float = TTL,
+    ) -> Lock:
+        """Returns the context of ``with coordinator.lock(key, max=2) as lock``.
+
+        At most ``max`` sessions hold the key at once, and waiting ones are served in order. The
+        context raises `TimedOut` after ``wait`` seconds. ``ttl`` is the time in seconds after which
+        the lock ends if this process dies.
+        """
+        return Lock(self, LockWish(key, max, exclusive, ttl), wait)
 
     def acquire_any(
         self, targets: Iterable[str | Wish], n: int = 1, *, wait: float | None = None

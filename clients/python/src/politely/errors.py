@@ -64,6 +64,10 @@ class LeaseLost(PolitelyError):
     """
 
 
+class LockLost(PolitelyError):
+    """The lock has ended, and another session may hold the key. Stop the work on it."""
+
+
 class BadCall(PolitelyError):
     """The coordinator does not accept the call, or can never be called with these settings.
 

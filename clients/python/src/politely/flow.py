@@ -394,6 +394,16 @@ class Talk:
 
     # Repeating a call until there is an answer
 
+    def sleep(self, seconds: float) -> Flow[None]:
+        """Sleeps."""
+        yield Sleep(seconds)
+
+    def ask(
+        self, path: str, body: Callable[[], Json], deadline: float, method: str = "POST"
+    ) -> Flow[Any]:
+        """Returns the body of the answer. Repeats a call without an answer until the deadline."""
+        return (yield from self._ask(path, body, deadline, method))
+
     def call(self, path: str, body: Json, method: str, lines: Sequence[Json] | None) -> Flow[Any]:
         """Makes one call that is safe to repeat."""
         said = {"client": self.client, **body} if method == "POST" and lines is None else {}

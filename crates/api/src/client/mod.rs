@@ -19,6 +19,7 @@
 //! keep uses [`Client::at_each`], which makes the call at one coordinator after another.
 
 mod coordinators;
+mod locks;
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -44,11 +45,14 @@ use serde::de::DeserializeOwned;
 use url::Url;
 use url::form_urlencoded::Serializer;
 
+pub use self::locks::{ClientLock, LockFailure, LockWanted};
+
 use self::coordinators::Coordinators;
 use crate::wire::{
     Answer, Cancel, Cancelled, Exchange, Exchanged, FleetStats, FrontierCrawls, FrontierDomains,
-    FrontierDomainsQuery, FrontierPages, FrontierPagesQuery, KeyDetail, KeyPage, KeyPatch,
-    KeysQuery, Permits, Problem, PutSummary, RefusedCode, Renewed,
+    FrontierDomainsQuery, FrontierPages, FrontierPagesQuery, ImportKeys, KeyDetail, KeyPage,
+    KeyPatch, KeysChanged, KeysQuery, Permits, Problem, PutSummary, RefusedCode, Renewed,
+    UsagePage, UsageQuery,
 };
 
 /// The timeout of an answer, in addition to the time for which the call may be held open.
@@ -215,6 +219,22 @@ impl Client {
         query: &KeysQuery,
     ) -> impl Future<Output = Result<KeyPage, CallError>> + Send + use<> {
         self.call(get(format!("/keys?{}", query_string(query))))
+    }
+
+    /// Returns what workers did.
+    pub fn usage(
+        &self,
+        query: &UsageQuery,
+    ) -> impl Future<Output = Result<UsagePage, CallError>> + Send + use<> {
+        self.call(get(format!("/audit?{}", query_string(query))))
+    }
+
+    /// Creates keys, and changes their settings.
+    pub fn import_keys(
+        &self,
+        call: &ImportKeys,
+    ) -> impl Future<Output = Result<KeysChanged, CallError>> + Send + use<> {
+        self.call(post("/keys", call))
     }
 
     /// Returns the details of one key. The status 404 means that the coordinator does not know it.

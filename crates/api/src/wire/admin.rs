@@ -13,6 +13,11 @@ use super::whole::maybe;
 pub struct KeysQuery {
     /// Return only keys whose name contains this text.
     pub q: Option<String>,
+    /// Return only keys whose name begins with this text.
+    pub prefix: Option<String>,
+    /// Return only keys after this one, in the order of names: the `next` of the page before. It
+    /// excludes `sort`, `descending` and `offset`.
+    pub cursor: Option<String>,
     /// Return only keys in this state.
     pub state: Option<KeyState>,
     /// The column to sort by. Default `name`.
@@ -116,6 +121,9 @@ pub struct KeyRow {
     pub latency_p50_ms: Option<f64>,
     /// The 95th percentile of latency, in milliseconds.
     pub latency_p95_ms: Option<f64>,
+    /// The settings that operators made for this key, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set: Option<Box<KeyPatch>>,
 }
 
 /// A page of the table of keys.
@@ -124,7 +132,10 @@ pub struct KeyRow {
 pub struct KeyPage {
     /// The rows of the page.
     pub keys: Vec<KeyRow>,
-    /// The number of keys that match the query.
+    /// The cursor of the next page. Absent at the end, and in another order than that of names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+    /// The number of keys that match the query. With a cursor, only keys after it count.
     pub matching: u32,
     /// The number of all keys.
     pub total: u32,
@@ -466,6 +477,22 @@ pub struct CrawlingPatch {
     pub limits: Change<Vec<String>>,
 }
 
+/// The events to stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams, utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
+#[serde(deny_unknown_fields, default)]
+pub struct EventsQuery {
+    /// Stream only events of this key.
+    pub key: Option<String>,
+    /// Stream only events of keys whose names begin with this text.
+    pub prefix: Option<String>,
+    /// Stream only events of these kinds, separated by commas. `missed` is always streamed.
+    pub kind: Option<String>,
+    /// The id of the last event that was read, if the header `Last-Event-ID` cannot be sent.
+    pub last_event_id: Option<String>,
+}
+
 /// An event for operators.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -502,6 +529,8 @@ pub enum EventKind {
     Operator,
     /// The configuration of all keys changed.
     Config,
+    /// A session holds a key, or has released it.
+    Lock,
     /// Events were dropped because this reader was too slow. Read the table of keys again.
     Missed,
 }

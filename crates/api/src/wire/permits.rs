@@ -25,6 +25,9 @@ pub struct Acquire {
     /// then, because a permit that waits for other items grows old.
     #[serde(default)]
     pub want: Want,
+    /// The session that the permits belong to. They end with it, and this call renews it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
     /// The permits to acquire, 1 to 4,096.
     #[cfg_attr(feature = "openapi", schema(min_items = 1, max_items = 4096))]
     pub items: Vec<Item>,
@@ -282,6 +285,9 @@ pub struct Exchange {
     /// The number of items to answer, as in [`Acquire`].
     #[serde(default)]
     pub want: Want,
+    /// The session that the permits belong to, as in [`Acquire`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
     /// The outcomes to report; may be empty.
     #[cfg_attr(feature = "openapi", schema(max_items = 4096))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -8,7 +8,7 @@ use crate::token::Token;
 
 /// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     /// The coordinator does not answer.
     #[error("no answer: {0}")]
     Unreachable(String),
@@ -45,7 +45,7 @@ impl From<CallError> for Fault {
 }
 
 /// Returns a client of the coordinators at `urls`, separated by commas.
-pub(super) fn connect(urls: &str, token: Option<&Token>) -> Result<Client, Wrong> {
+pub(crate) fn connect(urls: &str, token: Option<&Token>) -> Result<Client, Wrong> {
     let text = token.map(|token| token.text.as_str());
     Client::new(urls, text, None).map_err(|why| match (why, token) {
         (ClientError::Token, Some(token)) => Wrong(format!("{}: no usable token", token.place)),

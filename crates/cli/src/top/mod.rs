@@ -6,7 +6,7 @@
 
 mod columns;
 mod draw;
-mod fault;
+pub(crate) mod fault;
 mod once;
 mod paint;
 mod poll;

@@ -73,6 +73,7 @@ mod tests {
             ..KeyRow::default()
         };
         let page = KeyPage {
+            next: None,
             keys: vec![
                 row("a.example", Some(2.0), KeyState::Hold, "waits 3.2 s: hold"),
                 row("custom/日本\u{7}", None, KeyState::Ready, "ready"),

@@ -138,6 +138,7 @@ impl State {
             descending: table.descending,
             offset: table.first as u32,
             limit: Some(self.rows() as u32),
+            ..KeysQuery::default()
         })
     }
 

@@ -49,6 +49,7 @@ fn page(names: &[&str], matching: u32) -> KeyPage {
         ..KeyRow::default()
     };
     KeyPage {
+        next: None,
         keys: names.iter().map(row).collect(),
         matching,
         total: matching,

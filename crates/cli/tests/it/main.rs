@@ -21,6 +21,7 @@ mod hosts;
 mod http_oddities;
 mod json_log;
 mod language;
+mod lock;
 mod manual;
 mod metrics;
 mod misbehaving;

@@ -11,6 +11,7 @@
 //! | URLs that failed | the latest of both; a cut stays even if one side would undo it |
 //! | operator's numbers, busy share | the tighter |
 //! | Crawl-delay | the longer length and the later end |
+//! | locks | the union of the claims, the larger fencing number |
 //! | pace, byte budget | the fewer tokens |
 //! | declared limits | the smaller remainder of each |
 //!
@@ -147,6 +148,9 @@ impl Rare {
         };
         if is_theirs {
             (self.declared, self.is_by_rule) = (other.declared.clone(), other.is_by_rule);
+        }
+        if let Some(theirs) = &other.locks {
+            self.locks.get_or_insert_default().join(theirs);
         }
         self.bytes = match (self.bytes, other.bytes) {
             (Some(mut mine), Some(theirs)) => {

@@ -12,6 +12,7 @@ use crate::budget::{DeclaredLimits, Spent};
 use crate::config::{Config, InvalidConfig, Limits, check};
 use crate::control::LawChoice;
 use crate::gate::{Breaker, Pace, Rate};
+use crate::lock::{LockOp, Locks, SessionId};
 use crate::signal::Signal;
 use crate::{Rng, Timestamp};
 
@@ -122,6 +123,9 @@ pub(super) struct Rare {
     /// The cohort of keys that this key belongs to. Serialised before the other fields too.
     #[serde(skip)]
     pub(super) cohort: u32,
+    /// The locks of the key, since the first one. Serialised before the other fields too.
+    #[serde(skip)]
+    pub(super) locks: Option<Box<Locks>>,
 }
 
 impl Rare {
@@ -194,6 +198,37 @@ impl Rare {
 }
 
 impl Host {
+    /// Changes the key's locks at `now`.
+    pub fn lock(&mut self, now: Timestamp, op: &LockOp) {
+        let has_locks = self.locks().is_some();
+        if has_locks || matches!(op, LockOp::Claim { .. }) {
+            let locks = self.rare().locks.get_or_insert_default();
+            locks.apply(now, op);
+        }
+    }
+
+    /// Returns the key's locks, or `None` if it never had one.
+    pub fn locks(&self) -> Option<&Locks> {
+        self.rare.as_ref()?.locks.as_deref()
+    }
+
+    /// Ends all locks of the key. Later fencing numbers are larger.
+    pub fn forget_locks(&mut self) {
+        self.resume_locks(Timestamp::ZERO, |_| None);
+    }
+
+    /// Continues the key's locks after a restart, see [`Locks::resume`].
+    pub fn resume_locks(
+        &mut self,
+        now: Timestamp,
+        lasts: impl FnMut(SessionId) -> Option<Duration>,
+    ) {
+        let locks = self.rare.as_mut().and_then(|rare| rare.locks.as_mut());
+        if let Some(locks) = locks {
+            locks.resume(now, lasts);
+        }
+    }
+
     /// Switches from `old` to `new`, at the rate that is in force from now on. The law keeps what
     /// it learned, or starts anew if it is another law.
     pub fn reconfigure(&mut self, now: Timestamp, old: &Config, new: &Config) {

@@ -10,12 +10,13 @@ use crate::budget::DeclaredLimits;
 use crate::config::Config;
 use crate::control::{Law, LawChoice};
 use crate::gate::{FirstEnd, Lease, LeaseId};
+use crate::lock::Locks;
 use crate::pack::{pack, unpack};
 
 /// The first byte of the serialised form. Another number is another layout.
 const VERSION: u8 = 7;
 /// The same layout after the parts that few keys have: a byte of flags, [`Extra`], [`Evidence`],
-/// [`DeclaredLimits`].
+/// [`DeclaredLimits`], [`Locks`].
 const VERSION_EXTENDED: u8 = 8;
 /// Flag: [`Extra`] is present. The next flag is for [`Evidence`].
 const HAS_EXTRA: u8 = 1;
@@ -24,6 +25,10 @@ const HAS_EVIDENCE: u8 = 2;
 const HAS_COHORT: u8 = 4;
 /// Flag: [`DeclaredLimits`] are present, after [`Evidence`].
 const HAS_DECLARED: u8 = 8;
+/// Flag: [`Locks`] are present, after [`DeclaredLimits`].
+const HAS_LOCKS: u8 = 16;
+/// All flags that this version knows.
+const FLAGS: u8 = HAS_EXTRA | HAS_EVIDENCE | HAS_COHORT | HAS_DECLARED | HAS_LOCKS;
 
 /// Fields that few keys have, written in a fixed form before the other fields.
 struct Extra {
@@ -124,7 +129,8 @@ impl Host {
         let flags = u8::from(extra.is_some()) * HAS_EXTRA
             + u8::from(evidence.is_some()) * HAS_EVIDENCE
             + u8::from(cohort > 0) * HAS_COHORT
-            + u8::from(declared.is_some()) * HAS_DECLARED;
+            + u8::from(declared.is_some()) * HAS_DECLARED
+            + u8::from(self.locks().is_some()) * HAS_LOCKS;
         if flags == 0 {
             bytes.push(VERSION);
         } else {
@@ -141,6 +147,9 @@ impl Host {
         }
         if let Some(declared) = declared {
             bytes = postcard::to_extend(&declared, bytes).expect("a text serialises");
+        }
+        if let Some(locks) = self.locks() {
+            bytes = postcard::to_extend(locks, bytes).expect("every field serialises");
         }
         pack(self, bytes).expect("every field has a packed form")
     }
@@ -198,7 +207,7 @@ impl Host {
         let damaged = || RestoreError::Damaged(postcard::Error::SerdeDeCustom);
         let (flags, rest) = match rest.split_first() {
             _ if version != VERSION_EXTENDED => (0, rest),
-            Some((&flags, rest)) if flags < 2 * HAS_DECLARED => (flags, rest),
+            Some((&flags, rest)) if flags & !FLAGS == 0 => (flags, rest),
             _ => return Err(damaged()),
         };
         let (extra, rest) = match rest.split_first_chunk() {
@@ -225,6 +234,13 @@ impl Host {
         } else {
             (None, rest)
         };
+        let (locks, rest) = if flags & HAS_LOCKS != 0 {
+            let read = postcard::take_from_bytes::<Box<Locks>>(rest);
+            let (locks, rest) = read.map_err(RestoreError::Damaged)?;
+            (Some(locks), rest)
+        } else {
+            (None, rest)
+        };
         let mut host: Self = match version {
             VERSION | VERSION_EXTENDED => unpack(rest),
             _ => return Err(RestoreError::Version(version)),
@@ -242,6 +258,9 @@ impl Host {
         if let Some((declared, is_by_rule)) = declared {
             let rare = host.rare();
             (rare.declared, rare.is_by_rule) = (Some(declared), is_by_rule);
+        }
+        if locks.is_some() {
+            host.rare().locks = locks;
         }
         if !host.plausible() {
             return Err(RestoreError::Damaged(postcard::Error::SerdeDeCustom));
@@ -270,6 +289,9 @@ impl Host {
                 && !set_back.is_zero()
             {
                 spent.rebase(now, rare.declared.as_ref().unwrap_or(&config.declared));
+            }
+            if let Some(locks) = &mut rare.locks {
+                locks.rebase(set_back);
             }
         }
     }
@@ -343,6 +365,7 @@ impl Host {
             && evidence
                 .as_ref()
                 .is_none_or(|evidence| evidence.is_plausible())
+            && self.locks().is_none_or(Locks::is_plausible)
             && operator.is_none_or(|set| {
                 set.rate.is_none_or(|rate| rate > 0.0)
                     && set
@@ -371,6 +394,7 @@ impl Host {
             && self.hold.active(now).is_none()
             && self.rare.as_ref().is_none_or(|rare| rare.is_forgettable())
             && self.strikes == 0
+            && self.locks().is_none_or(|locks| locks.is_forgettable(now))
             && (forgettable || self.law.metrics().ceiling.is_none() && self.pause(now).is_none())
     }
 }

@@ -11,10 +11,13 @@ use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{Ask, CrawlDelay, Explanation, OperatorNumbers};
 use politely_core::key::Key;
+use politely_core::lock::{LockOp, SessionId};
 
 use super::local::registry::Full;
 use super::local::waiters::Turn;
 use crate::error::{AcquireError, Refusal, SetError, Unsupported};
+use crate::lock_guard::LockGuard;
+use crate::locks::{LockChanges, LockError, LockView};
 use crate::permit::Permit;
 use crate::snapshot::Snapshot;
 use crate::stats::{Commits, Stats};
@@ -74,6 +77,28 @@ pub(crate) trait Operations: Send + Sync {
     fn crawl_delay(&self, key: &Key, delay: CrawlDelay) -> Result<(), Full>;
 
     fn unpark(&self, key: &Key);
+
+    /// Applies a change of the locks of `key`. [`Operations::confirm`] waits until it is made.
+    fn apply_lock(&self, key: &Key, op: LockOp) -> Result<(), LockError>;
+
+    /// Returns the confirmed locks of `key`.
+    fn locks(&self, key: &Key) -> Option<LockView>;
+
+    /// Returns the present time of the clock that the ends of locks are measured by.
+    fn lock_time(&self) -> Timestamp;
+
+    /// Returns the changes of confirmed locks, `None` if the locks are at a coordinator.
+    fn lock_changes(&self) -> Option<&LockChanges>;
+
+    /// Locks `key` at a coordinator. Returns `None` if the locks are in this process or an engine.
+    fn lock_there<'a>(
+        &'a self,
+        key: &'a Key,
+        max: u16,
+    ) -> Option<Later<'a, Result<LockGuard, LockError>>>;
+
+    /// Continues the locks of `key` after a restart.
+    fn resume_locks(&self, key: &Key, lasts: &mut dyn FnMut(SessionId) -> Option<Duration>);
 
     fn forget(&self, key: &Key);
 

@@ -151,7 +151,7 @@ impl Limiter {
         }))
     }
 
-    fn operations(&self) -> &dyn Operations {
+    pub(crate) fn operations(&self) -> &dyn Operations {
         self.0.backend.operations()
     }
 

@@ -270,7 +270,7 @@ impl Limiter {
 
     /// Replaces the state of `key` by a state that [`Limiter::snapshot`] returned.
     ///
-    /// The holders of its leases are gone, so their slots return.
+    /// The holders of its leases and locks are gone, so their slots return.
     ///
     /// # Errors
     /// The state is of another version or damaged, there is no room for the key, or a coordinator
@@ -284,6 +284,8 @@ impl Limiter {
     ///
     /// Its last grants may be missing in the state. `newest` is the latest departure that may have
     /// been granted. No request leaves for one interval after it.
+    ///
+    /// The locks stay, see [`Limiter::resume_locks`].
     ///
     /// # Errors
     /// As [`Limiter::restore`].

@@ -13,6 +13,7 @@ mod limiter_bound;
 mod limiter_keys;
 mod limiter_line;
 mod limiter_threads;
+mod locks;
 mod permit;
 mod redirects;
 #[path = "../../examples/common/server.rs"]

@@ -23,18 +23,23 @@ use crate::tokens::{Role, Tokens};
 use crate::watch::SEPARATOR;
 
 /// The calls of a worker, apart from read-only calls.
-const WORKER_CALLS: [&str; 5] = [
+const WORKER_CALLS: [&str; 8] = [
     "/api/v1/acquire",
     "/api/v1/report",
     "/api/v1/exchange",
     "/api/v1/renew",
     "/api/v1/cancel",
+    "/api/v1/sessions",
+    "/api/v1/locks",
+    "/api/v1/locks/release",
 ];
 /// Prefix of the paths of the frontier, and the calls of a worker about a crawl.
 const FRONTIER: &str = "/api/v1/frontier/";
 const FRONTIER_WORKER_CALLS: [&str; 4] = ["put", "take", "done", "exchange"];
-/// Prefix of the paths of the audit log. Its entries contain the addresses and tokens of operators.
-const AUDIT: &str = "/api/v1/audit/";
+/// Prefix of the paths of single sessions. A worker renews and ends its own.
+const SESSION: &str = "/api/v1/sessions/";
+/// Prefix of the paths of the audits. Their entries contain the addresses and tokens of operators.
+const AUDIT: &str = "/api/v1/audit";
 
 /// The rule that decides which callers are answered.
 pub(crate) enum Access {
@@ -61,6 +66,12 @@ impl Caller {
             return client.into();
         }
         format!("{}{SEPARATOR}{client}", self.token).into()
+    }
+
+    /// Returns whether a session of `worker` belongs to this caller. An operator owns all.
+    pub(crate) fn owns(&self, worker: &str) -> bool {
+        let token = worker.split_once(SEPARATOR).map_or("", |(token, _)| token);
+        self.role == Role::Operator || token == &*self.token
     }
 }
 
@@ -165,7 +176,9 @@ pub(super) fn permit(caller: &Caller, method: &Method, path: &str) -> Result<(),
         Role::Operator
     } else if reads {
         Role::Read
-    } else if method == Method::POST && is_of_worker(path) {
+    } else if method == Method::POST && is_of_worker(path)
+        || (method == Method::PUT || method == Method::DELETE) && path.starts_with(SESSION)
+    {
         Role::Worker
     } else {
         Role::Operator
@@ -323,11 +336,17 @@ mod tests {
             ("HEAD", "/metrics", Role::Read),
             ("POST", "/api/v1/acquire", Role::Worker),
             ("POST", "/api/v1/exchange", Role::Worker),
+            ("POST", "/api/v1/locks", Role::Worker),
+            ("PUT", "/api/v1/sessions/0", Role::Worker),
+            ("DELETE", "/api/v1/sessions/0", Role::Worker),
+            ("PATCH", "/api/v1/sessions/0", Role::Operator),
+            ("GET", "/api/v1/locks", Role::Read),
             ("POST", "/api/v1/acquire/", Role::Operator),
             ("PATCH", "/api/v1/config", Role::Operator),
             ("POST", "/api/v1/config", Role::Operator),
             ("DELETE", "/api/v1/keys/h.example", Role::Operator),
             ("GET", "/api/v1/audit/changes", Role::Operator),
+            ("GET", "/api/v1/audit", Role::Operator),
         ];
         for (method, path, needed) in calls {
             for role in [Role::Read, Role::Worker, Role::Operator] {

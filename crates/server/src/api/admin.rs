@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use politely::core::key::{Key, KeyError};
 use politely_api::wire::{
     BudgetLeft, ConfigBody, ConfigPatch, FleetStats, KeyDetail, KeyPage, KeyPatch, KeysQuery,
-    Learned, Problem, StatsQuery,
+    Learned, Problem, SortBy, StatsQuery,
 };
 
 use super::Api;
@@ -28,6 +28,11 @@ pub(super) async fn keys(
     State(api): State<Api>,
     Params(query): Params<KeysQuery>,
 ) -> Result<Json<KeyPage>, Wrong> {
+    let is_sorted = query.sort != SortBy::Name || query.descending || query.offset > 0;
+    if query.cursor.is_some() && is_sorted {
+        let detail = "a cursor excludes sort, descending and offset";
+        return Err(Wrong::new(StatusCode::BAD_REQUEST, detail).field("cursor"));
+    }
     let page = tokio::task::spawn_blocking(move || {
         api.coordinator
             .watch()

@@ -7,7 +7,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use axum::extract::State;
 use axum::http::StatusCode;
 use politely::core::key::Key;
-use politely_api::wire::{AuditChange, AuditPage, AuditQuery, KeyState, Problem};
+use politely_api::wire::{
+    AuditChange, AuditPage, AuditQuery, KeyState, Problem, UsagePage, UsageQuery,
+};
 use serde::Serialize;
 
 use super::Api;
@@ -31,6 +33,25 @@ pub(super) async fn changes(
     Json(api.audit.page(query))
 }
 
+/// Returns what workers did, summed by worker, key or account, per step of some hours.
+#[utoipa::path(get, path = "/api/v1/audit", params(UsageQuery), responses(
+    (status = 200, body = UsagePage),
+    (status = "4XX", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn usage(
+    State(api): State<Api>,
+    Params(query): Params<UsageQuery>,
+) -> Result<Json<UsagePage>, Wrong> {
+    if !(1..=720).contains(&query.step_h) {
+        let detail = "must be from 1 to 720";
+        return Err(Wrong::new(StatusCode::BAD_REQUEST, detail).field("step_h"));
+    }
+    let coordinator = api.coordinator.clone();
+    let page = tokio::task::spawn_blocking(move || coordinator.usage(&query));
+    let failed = |_| Wrong::busy("the audit could not be read");
+    page.await.map(Json).map_err(failed)
+}
+
 /// An audit entry that is completed when its change has been made.
 pub(super) struct Entry {
     audit: Arc<Audit>,
@@ -38,6 +59,18 @@ pub(super) struct Entry {
 }
 
 impl Api {
+    /// Begins the entry of a change of many keys.
+    pub(super) fn entry_of_many(
+        &self,
+        caller: &Caller,
+        call: &str,
+        body: &impl Serialize,
+    ) -> Entry {
+        let mut entry = self.entry(caller, None, body);
+        call.clone_into(&mut entry.change.call);
+        entry
+    }
+
     /// Begins the entry of a change. `key` is `None` for the settings of all keys.
     pub(super) fn entry(&self, caller: &Caller, key: Option<&Key>, body: &impl Serialize) -> Entry {
         let call = match key {

@@ -38,6 +38,10 @@ pub(super) async fn acquire(
     Json(call): Json<Acquire>,
 ) -> Permitted<Acquired> {
     sound(&call.client, "items", call.items.len(), 1)?;
+    if let Some(session) = &call.session {
+        let is_own = |worker: &str| caller.owns(worker);
+        api.coordinator.use_session(session, is_own).await?;
+    }
     let client = caller.worker(&call.client);
     let _places = match call.wait_ms {
         0 => None,
@@ -49,6 +53,9 @@ pub(super) async fn acquire(
     let (outcome, granted) = api
         .acquire(&client, &call.items, call.want, call.wait_ms, Vec::new())
         .await;
+    if let (Some(session), Some(Extension(granted))) = (&call.session, &granted) {
+        api.coordinator.bind_permits(session, granted.numbers());
+    }
     refuse_if_capped(&outcome)?;
     let acquired = Acquired {
         retry_in_ms: retry_in_ms(&outcome),
@@ -86,6 +93,10 @@ pub(super) async fn exchange(
 ) -> Permitted<Exchanged> {
     sound(&call.client, "report", call.report.len(), 0)?;
     sound(&call.client, "acquire", call.acquire.len(), 0)?;
+    if let Some(session) = &call.session {
+        let is_own = |worker: &str| caller.owns(worker);
+        api.coordinator.use_session(session, is_own).await?;
+    }
     let client = caller.worker(&call.client);
     let places = match call.wait_ms {
         0 => None,
@@ -115,6 +126,9 @@ pub(super) async fn exchange(
     let (outcome, granted) = api
         .acquire(&client, &call.acquire, call.want, wait_ms, gone)
         .await;
+    if let (Some(session), Some(Extension(granted))) = (&call.session, &granted) {
+        api.coordinator.bind_permits(session, granted.numbers());
+    }
     if call.report.is_empty() {
         refuse_if_capped(&outcome)?;
     }

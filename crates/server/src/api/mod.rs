@@ -3,7 +3,9 @@
 //! | file | its part |
 //! | --- | --- |
 //! | `calls.rs` | acquire, report, exchange, renew, cancel |
+//! | `sessions.rs` | sessions and locks |
 //! | `admin.rs` | keys, config, stats |
+//! | `many.rs` | changes of many keys |
 //! | `policy.rs` | the policy |
 //! | `audit.rs` | the log of operators' changes |
 //! | `frontier/` | pages, units of work, orders about crawls |
@@ -24,8 +26,10 @@ mod gate;
 mod grpc;
 mod health;
 mod logins;
+mod many;
 mod policy;
 mod problem;
+mod sessions;
 mod waiting;
 
 use std::sync::Arc;
@@ -125,12 +129,17 @@ pub(crate) fn routes(
         .routes(routes!(calls::exchange))
         .routes(routes!(calls::renew))
         .routes(routes!(calls::cancel))
-        .routes(routes!(admin::keys))
+        .routes(routes!(sessions::open))
+        .routes(routes!(sessions::renew, sessions::close))
+        .routes(routes!(sessions::lock, sessions::locks))
+        .routes(routes!(sessions::release))
+        .routes(routes!(admin::keys, many::import, many::change))
         .routes(routes!(admin::key, admin::patch_key))
         .routes(routes!(admin::config, admin::patch_config))
         .routes(routes!(admin::stats))
         .routes(routes!(policy::policy, policy::put_policy))
         .routes(routes!(audit::changes))
+        .routes(routes!(audit::usage))
         .routes(routes!(events::events))
         .merge(frontier::routes())
         .routes(routes!(health::metrics))

@@ -302,8 +302,10 @@ impl Call<'_> {
             // Dropping the permit refunds its tokens and slots.
             return self.id_is_used(wanted.item, "it was cancelled");
         }
-        let at_once = u64::from(!permit.has_waited());
-        inner.at_once.fetch_add(at_once, Ordering::Relaxed);
+        let has_waited = permit.has_waited();
+        inner
+            .at_once
+            .fetch_add(u64::from(!has_waited), Ordering::Relaxed);
         let name = inner.signer.sign(self.worker.name(), name);
         let wish = wanted.claim.as_ref().map_or(0, Claim::wish);
         let key = &wanted.keys[0];
@@ -322,6 +324,7 @@ impl Call<'_> {
                 interval,
                 slots,
                 resource: wanted.resource.filter(|_| slots == 1),
+                session: None,
             };
             inner.permits.put(number, out);
             self.granted.push(Leaving {
@@ -334,6 +337,9 @@ impl Call<'_> {
         }
         self.worker.granted(slots);
         inner.watch.granted(now, key, slots);
+        let waited = has_waited.then(|| now.since(self.began));
+        let worker = self.worker.name();
+        inner.usage.granted(now, worker, key, slots, waited);
         self.found += 1;
         self.tell(wanted.item, &name, key, start, lease, slots, interval);
     }

@@ -18,6 +18,7 @@ use super::config_changes::Changes;
 use super::names::Number;
 use super::operate::NotSet;
 use super::permits::Out;
+use super::sessions;
 use super::{Coordinator, Settings, StartError};
 use crate::store::{Granted, KeepError, Kept, Store};
 use crate::watch::Worker;
@@ -146,9 +147,18 @@ impl Coordinator {
         let mut lost = 0_u64;
         let limiter = &self.0.limiter;
         let read = store.for_each_key(|name, state| {
-            let resumed = Key::parse(name)
-                .ok()
-                .and_then(|key| limiter.resume(&key, Some(state), newest(name)).ok());
+            // The rows of sessions come before those of keys.
+            if name.starts_with(sessions::ROW) {
+                if let Some((id, owner)) = sessions::of_row(name, state) {
+                    self.resume_session(id, owner);
+                }
+                return;
+            }
+            let resumed = Key::parse(name).ok().and_then(|key| {
+                let resumed = limiter.resume(&key, Some(state), newest(name)).ok();
+                self.resume_claims(&key);
+                resumed
+            });
             lost += u64::from(resumed.is_none());
         });
         read.map_err(StartError::Store)?;
@@ -198,6 +208,7 @@ impl Coordinator {
                 interval: Duration::ZERO,
                 slots: 1,
                 resource: None,
+                session: None,
             };
             self.0.permits.put(number, out);
         }
@@ -330,9 +341,13 @@ impl Coordinator {
 
     /// Waits until an operator's change of `key` is confirmed by the engine and on disk.
     pub(super) async fn keep_operated(&self, key: &Key) -> Result<(), NotSet> {
-        let keys = std::slice::from_ref(key);
+        self.keep_all_operated(std::slice::from_ref(key)).await
+    }
+
+    /// Waits until an operator's changes of `keys` are confirmed by the engine and on disk.
+    pub(super) async fn keep_all_operated(&self, keys: &[Key]) -> Result<(), NotSet> {
         let (confirmed, kept) = tokio::join!(self.confirm(keys), self.keep_now(keys));
-        if confirmed != [true] {
+        if confirmed.contains(&false) {
             let why = "the engine has not confirmed the change";
             let away = self.0.limiter.trouble();
             let why = away.map_or_else(|| why.to_owned(), |away| format!("{why}: {away}"));
@@ -396,6 +411,7 @@ impl Coordinator {
         let coordinator = self.clone();
         let saved = tokio::task::spawn_blocking(move || {
             coordinator.hand_over();
+            coordinator.0.usage.save(coordinator.now());
             let store = coordinator.0.store.as_ref();
             let is_kept = store.is_none_or(|store| {
                 store.close();

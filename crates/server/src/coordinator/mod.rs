@@ -13,6 +13,7 @@ mod operate;
 mod permits;
 mod report;
 mod rules;
+mod sessions;
 mod signer;
 mod wanted;
 mod wishes;
@@ -23,8 +24,9 @@ mod tests;
 pub(crate) use acquire::Outcome;
 pub(crate) use keep::{Aftermath, wait_for_disk};
 pub(crate) use names::Number;
-pub(crate) use operate::NotSet;
+pub(crate) use operate::{NotSet, settings};
 pub(crate) use report::{finite, ms_up};
+pub(crate) use sessions::SessionError;
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
@@ -45,6 +47,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::store::{Kept, Store};
+use crate::usage::Usage;
 use crate::watch::Watch;
 use config_cell::ConfigCell;
 use config_changes::Changes;
@@ -53,11 +56,14 @@ use key_owners::KeyOwners;
 use permits::Permits;
 pub use rules::PolicyRefused;
 use rules::Rules;
+use sessions::{SessionCells, Sessions};
 use signer::Signer;
 use wishes::Wishes;
 
 /// The interval between two searches for expired leases.
 const SWEEP_EVERY: Duration = Duration::from_millis(250);
+/// The interval at which the audit is written to the state folder.
+const USAGE_EVERY: Duration = Duration::from_mins(1);
 
 /// The settings of a coordinator at its start.
 #[derive(Clone, Debug)]
@@ -112,6 +118,8 @@ pub struct Coordinator(Arc<Inner>);
 pub(crate) struct Inner {
     pub(crate) limiter: Limiter,
     pub(crate) watch: Watch,
+    /// The audit of what workers did.
+    pub(crate) usage: Usage,
     permits: Permits,
     signer: Signer,
     store: Option<Store>,
@@ -122,6 +130,9 @@ pub(crate) struct Inner {
     expired: AtomicU64,
     closing: watch::Sender<bool>,
     wishes: Wishes,
+    sessions: Sessions,
+    /// The cells of sessions, if the keys are shared.
+    session_cells: OnceLock<SessionCells>,
     owners: KeyOwners,
     /// Items that wait in queues, over all calls.
     waiting: AtomicUsize,
@@ -195,7 +206,8 @@ impl Coordinator {
             restored.map_err(StartError::Store)?;
         }
         let coordinator = Self::with(settings, (1 << 23) + boot, limiter, store);
-        coordinator.0.signer.share(cells);
+        coordinator.0.signer.share(Arc::clone(&cells));
+        coordinator.share_sessions(cells);
         if let Some(json) = kept.and_then(|kept| kept.config) {
             coordinator.apply_kept(&json)?;
         }
@@ -206,6 +218,7 @@ impl Coordinator {
         let now = limiter.now();
         let inner = Inner {
             watch: Watch::new(now),
+            usage: Usage::open(store.as_ref().map(Store::folder), now),
             permits: Permits::new(boot),
             signer: Signer::new(store.as_ref().map(Store::folder)),
             store,
@@ -214,6 +227,8 @@ impl Coordinator {
             expired: AtomicU64::new(0),
             closing: watch::Sender::new(false),
             wishes: Wishes::default(),
+            sessions: Sessions::default(),
+            session_cells: OnceLock::new(),
             owners: KeyOwners::new(usize::MAX),
             waiting: AtomicUsize::new(0),
             asked: AtomicU64::new(0),
@@ -247,6 +262,7 @@ impl Coordinator {
             Self::keep_config_read,
         );
         self.supervise(&mut tasks, "reads the permits' secret", Self::keep_agreeing);
+        self.supervise(&mut tasks, "writes the audit", Self::keep_usage);
         while tasks.join_next().await.is_some() {}
     }
 
@@ -257,11 +273,23 @@ impl Coordinator {
         }
     }
 
+    async fn keep_usage(self) {
+        loop {
+            tokio::time::sleep(USAGE_EVERY).await;
+            let coordinator = self.clone();
+            let saved = tokio::task::spawn_blocking(move || {
+                coordinator.0.usage.save(coordinator.now());
+            });
+            let _ = saved.await;
+        }
+    }
+
     async fn keep_sweeping(self) {
         loop {
             tokio::time::sleep(SWEEP_EVERY).await;
             let now = self.now();
             self.sweep(now);
+            self.sweep_sessions();
             if let Some(store) = &self.0.store {
                 store.try_journal_again();
             }
@@ -328,6 +356,7 @@ impl Coordinator {
         self.0.permits.sweep(now, |number, out| {
             gone.push(number.0);
             out.worker.expired();
+            self.0.usage.expired(now, out.worker.name(), &out.key);
         });
         self.0
             .expired

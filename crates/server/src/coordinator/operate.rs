@@ -12,8 +12,8 @@ use politely::core::host::Source;
 use politely::core::key::Key;
 use politely::{DeclaredLimit, DeclaredLimits, Explanation, LimitError, OperatorNumbers};
 use politely_api::wire::{
-    self, Cancelled, Change, KeyPatch, LawInForce, NumberInForce, Outstanding, Renewed,
-    RenewedPermit, SetBy,
+    self, Cancelled, Change, KeyFailure, KeyPatch, KeysChanged, LawInForce, NumberInForce,
+    Outstanding, Renewed, RenewedPermit, SetBy,
 };
 
 use super::names::{Name, Number};
@@ -26,6 +26,10 @@ use crate::watch::Worker;
 
 /// The time for the engine to answer. After that a key is shown in this coordinator's own state.
 const REFRESHED: Duration = Duration::from_secs(1);
+/// The most keys of one change whose failures are listed.
+const FAILURES_MAX: usize = 100;
+/// The number of keys that are kept in one transaction.
+const KEPT_AT_ONCE: usize = 4_096;
 
 impl Coordinator {
     /// Extends the leases of `permits`.
@@ -170,35 +174,54 @@ impl Coordinator {
 
     /// Applies `patch` to the operators' settings of `key`.
     pub(crate) async fn patch_key(&self, key: &Key, patch: &KeyPatch) -> Result<(), NotSet> {
-        rate_is_sound(patch.rate, "rate")?;
-        burst_is_sound(patch.burst, "burst")?;
-        if patch.in_flight == Change::To(0) {
-            return Err(error("in_flight", "must be at least 1").into());
-        }
-        let limits = match &patch.limits {
-            Change::Keep => None,
-            Change::TakeBack => Some(None),
-            Change::To(texts) => Some(Some(declared(texts, "limits")?)),
-        };
-        let law = match &patch.law {
-            Change::Keep => None,
-            Change::TakeBack => Some(LawChoice::Configured),
-            Change::To(name) => {
-                let law = name.parse();
-                Some(law.map_err(|why: UnknownLaw| error("law", &why.to_string()))?)
-            }
-        };
-        if matches!(patch.crawl_delay_ms, Change::To(ms) if u64::from(ms) > wire::CRAWL_DELAY_MAX_MS)
-        {
-            return Err(error("crawl_delay_ms", "must be from 0 to 86,400,000").into());
-        }
-        if patch.hold_ms.is_some_and(|ms| ms > wire::HOLD_MAX_MS) {
-            return Err(error("hold_ms", "must be from 0 to 31,536,000,000").into());
-        }
+        let checked = check(patch)?;
         if *patch == KeyPatch::default() {
             return Ok(());
         }
         self.refuse_if_in_trouble()?;
+        self.apply_patch(key, patch, checked)?;
+        self.keep_operated(key).await
+    }
+
+    /// Applies a patch to each of `keys`, which are created if they are new. Returns when all
+    /// changes are kept.
+    pub(crate) async fn patch_keys(
+        &self,
+        keys: impl Iterator<Item = (String, Option<Box<KeyPatch>>)>,
+    ) -> Result<KeysChanged, NotSet> {
+        self.refuse_if_in_trouble()?;
+        let (mut changed, mut answer) = (Vec::new(), KeysChanged::default());
+        for (name, patch) in keys {
+            let patch = patch.unwrap_or_default();
+            let applied = Key::parse(&name)
+                .map_err(|why| error("key", &why.to_string()))
+                .and_then(|key| {
+                    let checked = check(&patch)?;
+                    self.apply_patch(&key, &patch, checked)?;
+                    Ok(key)
+                });
+            match applied {
+                Ok(key) => changed.push(key),
+                Err(why) if answer.failed.len() < FAILURES_MAX => {
+                    let detail = format!("{}: {}", why.field, why.detail);
+                    answer.failed.push(KeyFailure { key: name, detail });
+                }
+                Err(_) => {}
+            }
+        }
+        answer.changed = changed.len() as u32;
+        for keys in changed.chunks(KEPT_AT_ONCE) {
+            self.keep_all_operated(keys).await?;
+        }
+        Ok(answer)
+    }
+
+    fn apply_patch(
+        &self,
+        key: &Key,
+        patch: &KeyPatch,
+        checked: Checked,
+    ) -> Result<(), wire::Error> {
         let limiter = &self.0.limiter;
         let full = |_| error("key", "no room for another key");
         if patch.forget == Some(true) {
@@ -211,15 +234,16 @@ impl Coordinator {
             rate: patch.rate.or_none(f64::INFINITY),
             burst: patch.burst.or_none(f64::INFINITY),
             in_flight: patch.in_flight.or_none(u32::MAX),
-            law,
+            law: checked.law,
             learn: patch.learn.or_none(true),
             crawl_delay_ms: patch.crawl_delay_ms.or_none(u32::MAX),
         };
-        if numbers != OperatorNumbers::default() {
+        // Numbers that set nothing still create the key.
+        if numbers != OperatorNumbers::default() || *patch == KeyPatch::default() {
             let set = limiter.set_numbers(key, numbers);
             set.map_err(|why| error("key", &why.to_string()))?;
         }
-        if let Some(limits) = limits {
+        if let Some(limits) = checked.limits {
             limiter.set_limits(key, limits).map_err(full)?;
         }
         if let Some(ms) = patch.hold_ms {
@@ -228,10 +252,11 @@ impl Coordinator {
                 .hold(key, length, HoldReason::Operator)
                 .map_err(full)?;
         }
-        self.0
-            .watch
-            .operated(self.now(), limiter, key, &words(patch));
-        self.keep_operated(key).await
+        if *patch != KeyPatch::default() {
+            let text = words(patch);
+            self.0.watch.operated(self.now(), limiter, key, &text);
+        }
+        Ok(())
     }
 
     /// Returns an error if changes cannot be kept now.
@@ -251,18 +276,11 @@ impl Coordinator {
 
     /// Returns the operators' settings of `key`.
     pub(crate) fn numbers(&self, key: &Key) -> KeyPatch {
-        let set = self.0.limiter.numbers(key).unwrap_or_default();
         KeyPatch {
-            rate: set.rate.into(),
-            burst: set.burst.into(),
-            in_flight: set.in_flight.into(),
-            law: set.law.and_then(LawChoice::name).map(str::to_owned).into(),
-            learn: set.learn.into(),
-            crawl_delay_ms: set.crawl_delay_ms.into(),
             limits: (self.0.limiter.limits(key).ok().flatten())
                 .map(|limits| limits.texts())
                 .into(),
-            ..KeyPatch::default()
+            ..settings(self.0.limiter.numbers(key).unwrap_or_default())
         }
     }
 
@@ -334,6 +352,11 @@ impl Coordinator {
         }
     }
 
+    /// Returns what workers did. Blocks.
+    pub(crate) fn usage(&self, query: &wire::UsageQuery) -> wire::UsagePage {
+        self.0.usage.page(query, self.now())
+    }
+
     /// Returns the share of requested items that were granted at once.
     pub(crate) fn hit_rate(&self) -> f64 {
         match self.hits() {
@@ -376,6 +399,55 @@ pub(super) fn declared(texts: &[String], field: &str) -> Result<DeclaredLimits, 
     let limits = texts.iter().map(|text| text.parse::<DeclaredLimit>());
     let limits = limits.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
     DeclaredLimits::new(limits).map_err(wrong)
+}
+
+/// Returns an operator's numbers in the form in which they are set.
+pub(crate) fn settings(set: OperatorNumbers) -> KeyPatch {
+    KeyPatch {
+        rate: set.rate.into(),
+        burst: set.burst.into(),
+        in_flight: set.in_flight.into(),
+        law: set.law.and_then(LawChoice::name).map(str::to_owned).into(),
+        learn: set.learn.into(),
+        crawl_delay_ms: set.crawl_delay_ms.into(),
+        ..KeyPatch::default()
+    }
+}
+
+/// The fields of a patch that are texts, as they were read. `None` leaves a field as it is.
+struct Checked {
+    law: Option<LawChoice>,
+    /// `Some(None)` removes the limits.
+    limits: Option<Option<DeclaredLimits>>,
+}
+
+/// Checks the fields of a patch.
+fn check(patch: &KeyPatch) -> Result<Checked, wire::Error> {
+    rate_is_sound(patch.rate, "rate")?;
+    burst_is_sound(patch.burst, "burst")?;
+    if patch.in_flight == Change::To(0) {
+        return Err(error("in_flight", "must be at least 1"));
+    }
+    let law = match &patch.law {
+        Change::Keep => None,
+        Change::TakeBack => Some(LawChoice::Configured),
+        Change::To(name) => {
+            let law = name.parse();
+            Some(law.map_err(|why: UnknownLaw| error("law", &why.to_string()))?)
+        }
+    };
+    if matches!(patch.crawl_delay_ms, Change::To(ms) if u64::from(ms) > wire::CRAWL_DELAY_MAX_MS) {
+        return Err(error("crawl_delay_ms", "must be from 0 to 86,400,000"));
+    }
+    if patch.hold_ms.is_some_and(|ms| ms > wire::HOLD_MAX_MS) {
+        return Err(error("hold_ms", "must be from 0 to 31,536,000,000"));
+    }
+    let limits = match &patch.limits {
+        Change::Keep => None,
+        Change::TakeBack => Some(None),
+        Change::To(texts) => Some(Some(declared(texts, "limits")?)),
+    };
+    Ok(Checked { law, limits })
 }
 
 /// Returns whether `name` is the signed name of a permit, and not a caller's id.

@@ -12,6 +12,7 @@ use hashbrown::HashMap;
 use parking_lot::{Mutex, MutexGuard};
 use politely::core::Timestamp;
 use politely::core::key::Key;
+use politely::core::lock::SessionId;
 use politely::core::signal::Resource;
 use politely::{Permit, Slot};
 
@@ -44,6 +45,8 @@ pub(crate) struct Out {
     pub(crate) slots: u16,
     /// The URL that its item named. `None` for several slots, and after a restart.
     pub(crate) resource: Option<Resource>,
+    /// The session that the permit ends with.
+    pub(crate) session: Option<SessionId>,
 }
 
 /// The entry of a permit number.
@@ -113,6 +116,28 @@ impl Permits {
             return None;
         }
         self.remove(&mut shard, number)
+    }
+
+    /// Binds a permit to a session.
+    pub(crate) fn bind(&self, number: Number, session: SessionId) {
+        if let Some(Entry::Out(out)) = self.shard(number).get(number) {
+            out.session = Some(session);
+        }
+    }
+
+    /// Removes the permits of a session. Looks at all granted permits.
+    pub(crate) fn take_of_session(&self, session: SessionId) -> Vec<(Number, Out)> {
+        let mut taken = Vec::new();
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            let of_session = |_: &u64, out: &mut Out| out.session == Some(session);
+            for (number, out) in shard.out.extract_if(of_session) {
+                self.live
+                    .fetch_sub(u64::from(!out.expired), Ordering::Relaxed);
+                taken.push((Number(number), out));
+            }
+        }
+        taken
     }
 
     /// Returns whether this slot has not ended and was granted for `wish`.

@@ -131,6 +131,7 @@ impl Coordinator {
             worker.reported(report.signal);
         }
         self.0.watch.heard(now, &key, &report, &directions);
+        self.0.usage.reported(now, worker.name(), &key, &report);
         if directions.event {
             self.0.watch.event(now, &self.0.limiter, &key, &report);
         }

@@ -7,8 +7,8 @@ const KEPT = 200;
 /** The shortest time between two updates of the list. Events within it are shown together. */
 const SHOW_MS = 400;
 const AGAIN_MS = 5_000;
-const KINDS = ["hold", "rate", "breaker", "quarantine", "operator", "config", "missed"];
-const TONES = { hold: "warn", breaker: "bad", quarantine: "bad", missed: "bad", operator: "calm", config: "calm", rate: "good" };
+const KINDS = ["hold", "rate", "breaker", "quarantine", "operator", "config", "lock", "missed"];
+const TONES = { hold: "warn", breaker: "bad", quarantine: "bad", missed: "bad", operator: "calm", config: "calm", lock: "calm", rate: "good" };
 const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 
 /** The events, newest first: `{ at, kind, key, text }`. */

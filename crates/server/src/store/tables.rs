@@ -425,7 +425,7 @@ fn write(database: &Database, batch: &Batch, commits: u64) -> Result<()> {
     Ok(())
 }
 
-/// Inserts `value` unless the table holds a newer value.
+/// Inserts `value` unless the table holds a newer value. An empty value removes the row.
 fn insert_newer(
     table: &mut Table<'_, &'static str, &'static [u8]>,
     name: &str,
@@ -433,7 +433,12 @@ fn insert_newer(
 ) -> Result<()> {
     let known = table.get(name)?;
     let known = known.and_then(|sealed| Some(seal::open(name, sealed.value()).ok()?.0));
-    if known.is_none_or(|known| known <= value.version) {
+    if known.is_some_and(|known| known > value.version) {
+        return Ok(());
+    }
+    if value.bytes.is_empty() {
+        table.remove(name)?;
+    } else {
         table.insert(name, &*seal::seal(name, value))?;
     }
     Ok(())

@@ -23,7 +23,7 @@ const TOP: usize = 10;
 static RECORDER: OnceLock<Option<(PrometheusHandle, Histograms)>> = OnceLock::new();
 
 /// The help text of each counter and gauge.
-const HELP: [(&str, &str); 43] = [
+const HELP: [(&str, &str); 44] = [
     (
         "politely_build_info",
         "Version and commit of the coordinator; the value is always 1.",
@@ -118,6 +118,7 @@ const HELP: [(&str, &str); 43] = [
         "politely_responses_total",
         "Reported outcomes by class of the status; none is a request without an answer.",
     ),
+    ("politely_sessions", "Sessions that this coordinator knows."),
     (
         "politely_state_commits_total",
         "Transactions of the state folder that were written.",
@@ -278,6 +279,7 @@ fn emit(coordinator: &Coordinator, commit: &'static str) {
     ::metrics::counter!("politely_granted_at_once_total").absolute(at_once);
     ::metrics::counter!("politely_requested_total").absolute(requested);
     ::metrics::gauge!("politely_hit_ratio").set(coordinator.hit_rate());
+    ::metrics::gauge!("politely_sessions").set(coordinator.sessions() as f64);
     ::metrics::gauge!("politely_live_permits").set(coordinator.live() as f64);
     let table = watch.table.metrics(limiter, TOP);
     for ((_, state), count) in STATES.iter().zip(table.states) {

@@ -2,6 +2,7 @@
 //!
 //! Nothing here influences permits, and all of it is bounded in memory.
 
+mod event_log;
 mod histogram;
 mod metrics;
 mod outcomes;
@@ -20,8 +21,9 @@ use politely::core::key::Key;
 use politely::core::signal::Report;
 use politely::{Directions, Limiter, Stats};
 use politely_api::wire::{Decision, Event, EventKind, KeyState, Point};
-use tokio::sync::broadcast;
 
+use event_log::EventLog;
+pub(crate) use event_log::{Next, NotKept};
 pub(crate) use metrics::{install, scrape};
 use outcomes::Outcomes;
 use past::Pasts;
@@ -32,8 +34,6 @@ pub(crate) use workers::{SEPARATOR, Worker, Workers};
 
 use crate::coordinator::ms_up;
 
-/// The number of events by which a slow reader may lag.
-const EVENTS_KEPT: usize = 4_096;
 /// The window over which rates are measured.
 const WINDOW: Duration = Duration::from_secs(10);
 
@@ -43,7 +43,7 @@ pub(crate) struct Watch {
     pub(crate) table: Table,
     pasts: Pasts,
     outcomes: Outcomes,
-    events: broadcast::Sender<Arc<Event>>,
+    events: Arc<EventLog>,
     /// Times with the permits and refusals until then, for about one window.
     totals: Mutex<VecDeque<(Timestamp, u64, u64)>>,
 }
@@ -56,7 +56,7 @@ impl Watch {
             table: Table::default(),
             pasts: Pasts::default(),
             outcomes: Outcomes::default(),
-            events: broadcast::Sender::new(EVENTS_KEPT),
+            events: Arc::default(),
             totals: Mutex::default(),
         }
     }
@@ -149,8 +149,8 @@ impl Watch {
         self.pasts.busiest(now, most)
     }
 
-    pub(crate) fn events(&self) -> broadcast::Receiver<Arc<Event>> {
-        self.events.subscribe()
+    pub(crate) const fn events(&self) -> &Arc<EventLog> {
+        &self.events
     }
 
     pub(crate) fn past(&self, now: Timestamp, key: &Key) -> (Vec<Point>, Vec<Decision>) {
@@ -185,7 +185,6 @@ impl Watch {
     }
 
     fn tell(&self, event: Event) {
-        // An error means that there are no readers.
-        let _ = self.events.send(Arc::new(event));
+        self.events.push(event);
     }
 }

@@ -8,10 +8,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use politely::core::Timestamp;
 use politely::core::key::Key;
-use politely::{Explanation, Limiter, Reason};
-use politely_api::wire::{KeyPage, KeyRow, KeyState, KeysQuery, SortBy};
+use politely::{Explanation, Limiter, OperatorNumbers, Reason};
+use politely_api::wire::{KeyPage, KeyRow, KeyState, KeysPattern, KeysQuery, SortBy};
 
-use crate::coordinator::{finite, ms_up};
+use crate::coordinator::{finite, ms_up, settings};
 
 /// The shortest lifetime of a table. It is also kept for ten times as long as it took to build.
 const FRESH: Duration = Duration::from_millis(500);
@@ -116,6 +116,7 @@ pub(crate) fn row(key: &Key, explained: &Explanation, waiting: usize, now: Times
         refused_share: glance.refused_share(),
         latency_p50_ms: explained.latency.map(|(p50, _)| ms(p50)),
         latency_p95_ms: explained.latency.map(|(_, p95)| ms(p95)),
+        set: None,
     }
 }
 
@@ -128,6 +129,9 @@ impl Table {
         let matches = |glance: &&Glance| {
             contains(glance.key.as_str(), &text)
                 && query.state.is_none_or(|state| glance.state == state)
+                && (query.prefix.as_ref())
+                    .is_none_or(|prefix| glance.key.as_str().starts_with(&**prefix))
+                && (query.cursor.as_ref()).is_none_or(|cursor| glance.key.as_str() > &**cursor)
         };
         let mut found: Vec<&Glance> = glances.iter().filter(matches).collect();
         let matching = found.len();
@@ -147,16 +151,38 @@ impl Table {
             found.truncate(last);
         }
         found.sort_unstable_by(order);
+        let is_by_name = query.sort == SortBy::Name && !query.descending;
+        let next = found.last().filter(|_| is_by_name && last < matching);
+        let next = next.map(|glance| glance.key.as_str().to_owned());
         let now = limiter.now();
         let rows = found.into_iter().skip(first).filter_map(|glance| {
             let explained = limiter.explain(&glance.key)?;
-            Some(row(&glance.key, &explained, glance.waiting as usize, now))
+            let set = limiter.numbers(&glance.key).unwrap_or_default();
+            let set = (set != OperatorNumbers::default()).then(|| Box::new(settings(set)));
+            let row = row(&glance.key, &explained, glance.waiting as usize, now);
+            Some(KeyRow { set, ..row })
         });
         KeyPage {
             keys: rows.collect(),
+            next,
             matching: matching as u32,
             total: glances.len() as u32,
         }
+    }
+
+    /// Returns the keys that match `pattern`. It must not run on an async thread, like
+    /// [`Table::page`].
+    pub(crate) fn matching(&self, limiter: &Limiter, pattern: &KeysPattern) -> Vec<Key> {
+        let glances = self.glances(limiter);
+        let text = pattern.q.as_deref().unwrap_or("").to_ascii_lowercase();
+        let prefix = pattern.prefix.as_deref().unwrap_or("");
+        let matches = |glance: &&Glance| {
+            glance.key.as_str().starts_with(prefix)
+                && contains(glance.key.as_str(), &text)
+                && pattern.state.is_none_or(|state| glance.state == state)
+        };
+        let found = glances.iter().filter(matches);
+        found.map(|glance| glance.key.clone()).collect()
     }
 
     fn glances(&self, limiter: &Limiter) -> Arc<Vec<Glance>> {

@@ -7,5 +7,6 @@ mod client;
 mod ends;
 mod frontier;
 mod hang_up;
+mod locks;
 mod roles;
 mod strangers;

@@ -159,7 +159,7 @@ impl Node {
         if let Some(replica) = self.table.get_mut(id) {
             replica.handle_notice(value, &mut self.context, local);
         }
-        self.table.wake(id);
+        self.wake_after_change(id);
         true
     }
 

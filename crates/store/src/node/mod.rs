@@ -8,6 +8,7 @@
 //! | `replies.rs` | the way of a grant to its caller |
 //! | `notices.rs` | subscriptions to cells |
 //! | `admin.rs` | questions and settings of an operator |
+//! | `locks.rs` | the locks of keys, as far as the engine has confirmed them |
 //! | `table.rs` | the replicas and their wakeups |
 //! | `context.rs`, `commit_latency.rs` | the values that all replicas share |
 
@@ -15,6 +16,7 @@ mod admin;
 mod commit_latency;
 mod context;
 mod heartbeats;
+mod locks;
 mod notices;
 mod replies;
 mod table;
@@ -96,6 +98,8 @@ pub struct Node {
     /// Whether a replica must be called before the wakeup that the driver knows.
     has_news: bool,
     subscriptions: Subscriptions,
+    /// The replicas whose confirmed locks have changed.
+    lock_changes: Vec<usize>,
     last_ticket: Ticket,
 }
 
@@ -146,6 +150,7 @@ impl Node {
             replies: Vec::new(),
             has_news: false,
             subscriptions: Subscriptions::default(),
+            lock_changes: Vec::new(),
             last_ticket: 0,
         }
     }
@@ -298,7 +303,7 @@ impl Node {
             replica.handle_write(result, &mut self.context, local, &mut replies)
         });
         self.collect(id, &mut replies, local);
-        self.table.wake(id);
+        self.wake_after_change(id);
         latency
     }
 
@@ -313,7 +318,7 @@ impl Node {
             if let Some(replica) = self.table.get_mut(id) {
                 replica.handle_read(result, &mut self.context, local);
             }
-            self.table.wake(id);
+            self.wake_after_change(id);
         }
     }
 
@@ -323,7 +328,7 @@ impl Node {
             if let Some(replica) = self.table.get_mut(id) {
                 replica.handle_notice(value, &mut self.context, local);
             }
-            self.table.wake(id);
+            self.wake_after_change(id);
         }
     }
 

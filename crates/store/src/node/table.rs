@@ -36,6 +36,14 @@ impl ReplicaTable {
         self.by_key.get(key).copied()
     }
 
+    /// Returns the key of a replica.
+    pub(super) fn key_of(&self, id: usize) -> Option<&Key> {
+        let name = self.get(id)?.name();
+        let name = name.strip_prefix("politely:{")?.strip_suffix('}')?;
+        let key = Key::parse(name).ok()?;
+        self.by_key.get_key_value(&key).map(|(key, _)| key)
+    }
+
     pub(super) fn id_of_cell(&self, cell: &str) -> Option<usize> {
         self.by_cell.get(cell).copied()
     }

@@ -39,6 +39,7 @@ use politely_core::arrival::Arrival;
 use politely_core::config::Config;
 use politely_core::control::LawConfig;
 use politely_core::host::{Directions, Host};
+use politely_core::lock::Locks;
 
 use crate::event::Event;
 use crate::node::{NodeContext, Ticket};
@@ -89,6 +90,8 @@ pub(crate) struct Replica {
     pub(crate) remembered: Option<Box<Host>>,
     /// Whether the state has learned something since it was last saved.
     pub(crate) has_learned: bool,
+    /// The state of the key's locks at the last call of [`Replica::take_lock_change`].
+    lock_mark: (u64, usize),
     /// Whether the node is subscribed to notices of the cell.
     pub(crate) is_subscribed: bool,
 }
@@ -168,6 +171,7 @@ impl Replica {
             pace: WritePace::default(),
             remembered: None,
             has_learned: false,
+            lock_mark: (0, 0),
             is_subscribed: false,
         }
     }
@@ -198,7 +202,7 @@ impl Replica {
 
     /// Returns whether this node is in line, so that writes of other nodes matter to it.
     pub(crate) fn wants_notices(&self, me: NodeId) -> bool {
-        !self.queue.is_empty() && self.is_in_line(me)
+        (!self.queue.is_empty() && self.is_in_line(me)) || self.has_waiting_lock()
     }
 
     /// Returns whether the engine holds everything that this replica holds.
@@ -207,6 +211,24 @@ impl Replica {
             && self.is_flushed()
             && self.in_doubt.late_confirmed.is_empty()
             && self.known.record.host.in_flight() == 0
+            && !self.has_waiting_lock()
+    }
+
+    /// Returns the locks that the engine has confirmed.
+    pub(crate) fn locks(&self) -> Option<&Locks> {
+        self.known.heard_at?;
+        self.known.record.host.locks()
+    }
+
+    fn has_waiting_lock(&self) -> bool {
+        let locks = self.known.record.host.locks();
+        locks.is_some_and(Locks::has_waiting)
+    }
+
+    /// Returns whether the confirmed locks have changed since the last call.
+    pub(crate) fn take_lock_change(&mut self) -> bool {
+        let mark = self.locks().map(Locks::mark).unwrap_or_default();
+        std::mem::replace(&mut self.lock_mark, mark) != mark
     }
 
     /// Returns whether all events are written.

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use politely_core::Timestamp;
 use politely_core::gate::LeaseId;
-use politely_core::host::HORIZON;
+use politely_core::host::{HORIZON, Host};
+use politely_core::lock::Locks;
 
 use super::commit::{Action, Commit, WaiterReply};
 use super::keep::keep;
@@ -157,7 +158,9 @@ impl Replica {
         }
         context.write_number += 1;
         self.pace.tried_since.get_or_insert(local);
-        let notify = record.others_wait(context.me);
+        let waits = |host: &Host| host.locks().is_some_and(Locks::has_waiting);
+        let notify =
+            record.others_wait(context.me) || waits(&self.known.record.host) || waits(&record.host);
         let keep = keep(&record.host, now);
         let value = record.encode(context.me, context.write_number);
         self.phase = Phase::Writing(Box::new(Commit {

@@ -70,6 +70,7 @@ fn filled(width: u16, height: u16) -> State {
         ),
     ];
     let page = KeyPage {
+        next: None,
         keys,
         matching: 3,
         total: 1_234,
@@ -217,6 +218,7 @@ fn without_colour_nothing_is_coloured_and_the_words_are_the_same() {
 fn names_command_no_terminal() {
     let mut state = state(80, 10);
     let page = KeyPage {
+        next: None,
         keys: vec![row("a\u{1b}[31mb", KeyState::Ready, "x\ny")],
         matching: 1,
         total: 1,

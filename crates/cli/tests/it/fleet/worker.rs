@@ -266,6 +266,7 @@ impl<'a> Lane<'a> {
             ..Item::default()
         });
         let exchange = Exchange {
+            session: None,
             client: self.worker.orders.client.clone(),
             wait_ms: if offer.is_empty() {
                 0

@@ -10,6 +10,7 @@ use politely_api::wire::NAME_MAX;
 use tokio::sync::Notify;
 
 use super::call::Transport;
+use super::lock::LockClient;
 use super::session::Session;
 use super::{Coordinator, Shared, driver};
 use crate::backend::Backend;
@@ -83,10 +84,15 @@ impl CoordinatorBuilder {
     /// The URL, name, token or authority is invalid, or the thread cannot be started.
     pub fn build(self) -> Result<Limiter, CoordinatorError> {
         let transport = Client::new(&self.url, self.token.as_deref(), self.ca.as_deref())?;
-        self.build_with(transport)
+        let locks = Some(transport.clone());
+        self.build_with(transport, locks)
     }
 
-    pub(super) fn build_with(self, transport: impl Transport) -> Result<Limiter, CoordinatorError> {
+    pub(super) fn build_with(
+        self,
+        transport: impl Transport,
+        locks: Option<Client>,
+    ) -> Result<Limiter, CoordinatorError> {
         let seed = foldhash::fast::RandomState::default().hash_one(std::process::id());
         let name = || format!("{}-{:06x}", std::process::id(), seed & 0xff_ffff);
         let client = self.client.unwrap_or_else(name);
@@ -95,6 +101,10 @@ impl CoordinatorBuilder {
         }
         let clock = self.clock.unwrap_or_else(Clock::system);
         let shared = Arc::new(Shared {
+            locks: locks.map(|http| LockClient {
+                client: http,
+                name: client.clone(),
+            }),
             session: Mutex::new(Session::new(client, seed)),
             clock: clock.clone(),
             wake: Notify::new(),

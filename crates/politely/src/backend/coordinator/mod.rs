@@ -48,6 +48,7 @@
 //! | --- | --- |
 //! | `session/` | the session: what to send, the next call, the effect of an answer |
 //! | `lines.rs`, `prefetches.rs` | the callers' queues; prefetches for `try_acquire` |
+//! | `lock.rs` | locks, each in a session of its own |
 //! | `delays.rs` | Crawl-delays from robots.txt |
 //! | `permit_guard.rs`, `outcome.rs` | the guard of a permit, and its report |
 //! | `call.rs` | one call, over the client of `politely-api` |
@@ -66,6 +67,7 @@ mod call;
 mod delays;
 mod driver;
 mod lines;
+mod lock;
 mod operations;
 mod outcome;
 mod permit_guard;
@@ -88,6 +90,7 @@ use crate::error::AcquireError;
 use crate::permit::Permit;
 use crate::sync::sleep;
 
+use self::lock::LockClient;
 use self::session::Session;
 
 pub use self::builder::{CoordinatorBuilder, CoordinatorError};
@@ -107,6 +110,8 @@ pub(crate) struct Shared {
     ready: Notify,
     /// Signals that a call ended.
     call_ended: Notify,
+    /// `None` in tests without HTTP.
+    locks: Option<LockClient>,
 }
 
 impl Coordinator {

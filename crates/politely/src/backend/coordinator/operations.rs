@@ -10,6 +10,7 @@ use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{Ask, CrawlDelay, Explanation, OperatorNumbers};
 use politely_core::key::Key;
+use politely_core::lock::{LockOp, SessionId};
 
 use super::Coordinator;
 use super::permit_guard::CoordinatorGuard;
@@ -17,6 +18,8 @@ use crate::backend::local::registry::Full;
 use crate::backend::local::waiters::Turn;
 use crate::backend::operations::{Later, Operations};
 use crate::error::{AcquireError, Refusal, SetError, Unsupported};
+use crate::lock_guard::LockGuard;
+use crate::locks::{LockChanges, LockError, LockView};
 use crate::permit::Permit;
 use crate::snapshot::Snapshot;
 use crate::stats::{Commits, Stats};
@@ -145,6 +148,34 @@ impl Operations for Coordinator {
         let now = self.now();
         self.0.session.lock().crawl_delay(key, delay, now);
         Ok(())
+    }
+
+    fn apply_lock(&self, _key: &Key, _op: LockOp) -> Result<(), LockError> {
+        Err(unsupported("a claim of a session", "lock the key with lock").into())
+    }
+
+    fn locks(&self, _key: &Key) -> Option<LockView> {
+        None
+    }
+
+    fn lock_time(&self) -> Timestamp {
+        self.now()
+    }
+
+    fn lock_changes(&self) -> Option<&LockChanges> {
+        None
+    }
+
+    fn lock_there<'a>(
+        &'a self,
+        key: &'a Key,
+        max: u16,
+    ) -> Option<Later<'a, Result<LockGuard, LockError>>> {
+        Some(Box::pin(self.lock_key(key, max)))
+    }
+
+    fn resume_locks(&self, _key: &Key, _lasts: &mut dyn FnMut(SessionId) -> Option<Duration>) {
+        // The coordinator continues its locks.
     }
 
     fn unpark(&self, key: &Key) {

@@ -48,7 +48,7 @@ impl Transport for Generous {
 impl Generous {
     fn limiter(&self) -> Limiter {
         let builder = CoordinatorBuilder::new("http://127.0.0.1:1".to_owned(), None);
-        builder.build_with(self.clone()).unwrap()
+        builder.build_with(self.clone(), None).unwrap()
     }
 
     fn answer(&self, call: &Call) -> Result<Reply, CallError> {

@@ -35,6 +35,7 @@ use self::waiters::{Turn, Waiters};
 use crate::backend::operations::first_that_never_fits;
 use crate::clock::Clock;
 use crate::error::{AcquireError, Refusal, RefusalReason, alone, distinct, of_key};
+use crate::locks::LockChanges;
 use crate::permit::{Departure, Permit};
 use crate::sync::AtomicBool;
 
@@ -44,6 +45,7 @@ pub(crate) struct Local {
     clock: Clock,
     line_max: usize,
     closed: AtomicBool,
+    lock_changes: LockChanges,
 }
 
 impl Local {
@@ -60,6 +62,7 @@ impl Local {
             clock,
             line_max,
             closed: AtomicBool::new(false),
+            lock_changes: LockChanges::default(),
         }
     }
 

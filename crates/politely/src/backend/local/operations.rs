@@ -10,6 +10,7 @@ use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{Ask, CrawlDelay, Explanation, Host, OperatorNumbers, never_fits};
 use politely_core::key::Key;
+use politely_core::lock::{LockOp, SessionId};
 
 use super::Local;
 use super::part::Part;
@@ -17,6 +18,8 @@ use super::registry::{Entry, Full};
 use super::waiters::{Turn, Waiters};
 use crate::backend::operations::{Later, Operations};
 use crate::error::{AcquireError, Refusal, SetError, Unsupported};
+use crate::lock_guard::LockGuard;
+use crate::locks::{LockChanges, LockError, LockView};
 use crate::permit::{Departure, Permit};
 use crate::snapshot::Snapshot;
 use crate::stats::{Commits, Stats};
@@ -147,6 +150,42 @@ impl Operations for Local {
         })
     }
 
+    fn apply_lock(&self, key: &Key, op: LockOp) -> Result<(), LockError> {
+        match op {
+            LockOp::Claim { .. } => self.with_key(key, |now, entry| entry.host.lock(now, &op))?,
+            _ => self.with_known(key, |now, entry| entry.host.lock(now, &op)),
+        }
+        self.lock_changes.notify(std::slice::from_ref(key));
+        Ok(())
+    }
+
+    fn locks(&self, key: &Key) -> Option<LockView> {
+        let now = self.now();
+        let mut found = self.registry.find(key)?;
+        let locks = found.entry().host.locks()?.clone();
+        Some(LockView { locks, now })
+    }
+
+    fn lock_time(&self) -> Timestamp {
+        self.now()
+    }
+
+    fn lock_changes(&self) -> Option<&LockChanges> {
+        Some(&self.lock_changes)
+    }
+
+    fn lock_there<'a>(
+        &'a self,
+        _key: &'a Key,
+        _max: u16,
+    ) -> Option<Later<'a, Result<LockGuard, LockError>>> {
+        None
+    }
+
+    fn resume_locks(&self, key: &Key, lasts: &mut dyn FnMut(SessionId) -> Option<Duration>) {
+        self.with_known(key, |now, entry| entry.host.resume_locks(now, lasts));
+    }
+
     fn unpark(&self, key: &Key) {
         self.with_known(key, |now, entry| entry.host.unpark(now, entry.config));
     }
@@ -247,21 +286,12 @@ impl Operations for Local {
     }
 
     fn restore(&self, key: &Key, state: &[u8]) -> Result<(), SetError> {
-        let now = self.now();
-        let mut host = match self.registry.find(key) {
-            Some(mut found) => Host::restore(state, now, found.entry().config)?,
-            None => Host::restore(state, now, &self.registry.config())?,
-        };
-        host.forget_leases();
-        // The key is created after decoding: a state that cannot be decoded evicts no other key.
-        let mut found = self.registry.find_or_make(key, now)?;
-        found.shard.replace(found.slot, host);
-        Ok(())
+        self.restore_with(key, state, Host::forget_locks)
     }
 
     fn resume(&self, key: &Key, state: Option<&[u8]>, newest: Timestamp) -> Result<(), SetError> {
         if let Some(state) = state {
-            self.restore(key, state)?;
+            self.restore_with(key, state, |_| {})?;
         }
         self.with_key(key, |now, entry| {
             entry.host.charge_lost(now, newest, entry.config);
@@ -307,6 +337,7 @@ impl Operations for Local {
 
     fn close(&self) {
         self.closed.store(true, Ordering::Release);
+        self.lock_changes.close();
         for shard in self.registry.shards() {
             shard
                 .lock()
@@ -318,6 +349,26 @@ impl Operations for Local {
 }
 
 impl Local {
+    /// Restores a key, after `change_host` was applied to its state.
+    fn restore_with(
+        &self,
+        key: &Key,
+        state: &[u8],
+        change_host: impl FnOnce(&mut Host),
+    ) -> Result<(), SetError> {
+        let now = self.now();
+        let mut host = match self.registry.find(key) {
+            Some(mut found) => Host::restore(state, now, found.entry().config)?,
+            None => Host::restore(state, now, &self.registry.config())?,
+        };
+        host.forget_leases();
+        change_host(&mut host);
+        // The key is created after decoding: a state that cannot be decoded evicts no other key.
+        let mut found = self.registry.find_or_make(key, now)?;
+        found.shard.replace(found.slot, host);
+        Ok(())
+    }
+
     fn with_key(&self, key: &Key, f: impl FnOnce(Timestamp, &mut Entry<'_>)) -> Result<(), Full> {
         let now = self.now();
         change(self.registry.find_or_make(key, now)?.entry(), now, f);

@@ -78,6 +78,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::backend::local::waiters::Turn;
 use crate::clock::Clock;
 use crate::error::{AcquireError, Refusal, RefusalReason, alone, distinct, of_key};
+use crate::locks::LockChanges;
 use crate::permit::Permit;
 use crate::stats::Stats;
 use crate::sync::sleep;
@@ -102,6 +103,7 @@ struct Inner {
     /// Signals that the engine answered or failed to.
     progress: Notify,
     prefetches: Prefetches,
+    lock_changes: LockChanges,
     /// The driver has ended.
     has_ended: AtomicBool,
 }
@@ -161,6 +163,7 @@ impl Store {
             wake: Notify::new(),
             progress: Notify::new(),
             prefetches: Prefetches::default(),
+            lock_changes: LockChanges::default(),
             has_ended: AtomicBool::new(false),
         }))
     }
@@ -387,6 +390,7 @@ impl Inner {
         drop(state);
         drop(callers);
         self.prefetches.close();
+        self.lock_changes.close();
         self.wake.notify_one();
     }
 
@@ -400,6 +404,9 @@ impl Inner {
                 let _ = sender.send(reply.result);
             }
         }
+        let changed = state.node.take_lock_changes();
+        drop(state);
+        self.lock_changes.notify(&changed);
     }
 }
 

@@ -9,6 +9,7 @@ use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{Ask, CrawlDelay, Explanation, Host, OperatorNumbers, never_fits};
 use politely_core::key::Key;
+use politely_core::lock::{LockOp, SessionId};
 use politely_store::{Event, HEARTBEAT_EVERY};
 
 use super::Store;
@@ -18,6 +19,8 @@ use crate::backend::local::registry::Full;
 use crate::backend::local::waiters::Turn;
 use crate::backend::operations::{Later, Operations, first_that_never_fits};
 use crate::error::{AcquireError, Refusal, SetError, Unsupported};
+use crate::lock_guard::LockGuard;
+use crate::locks::{LockChanges, LockError, LockView};
 use crate::permit::Permit;
 use crate::snapshot::Snapshot;
 use crate::stats::{Commits, Stats};
@@ -130,6 +133,38 @@ impl Operations for Store {
             self.0.apply(key, Event::CrawlDelay(delay));
         }
         Ok(())
+    }
+
+    fn apply_lock(&self, key: &Key, op: LockOp) -> Result<(), LockError> {
+        self.0.apply(key, Event::Lock(op));
+        Ok(())
+    }
+
+    fn locks(&self, key: &Key) -> Option<LockView> {
+        let local = self.0.clock.now();
+        let (locks, now) = self.0.state.lock().node.locks(key, local)?;
+        Some(LockView { locks, now })
+    }
+
+    fn lock_time(&self) -> Timestamp {
+        let local = self.0.clock.now();
+        self.0.state.lock().node.shared_time(local)
+    }
+
+    fn lock_changes(&self) -> Option<&LockChanges> {
+        Some(&self.0.lock_changes)
+    }
+
+    fn lock_there<'a>(
+        &'a self,
+        _key: &'a Key,
+        _max: u16,
+    ) -> Option<Later<'a, Result<LockGuard, LockError>>> {
+        None
+    }
+
+    fn resume_locks(&self, _key: &Key, _lasts: &mut dyn FnMut(SessionId) -> Option<Duration>) {
+        // The engine has kept the claims, which end by its clock.
     }
 
     fn unpark(&self, key: &Key) {

@@ -125,6 +125,7 @@ impl Session {
         };
         let (keys, report) = reports.into_iter().unzip();
         let call = wire::Exchange {
+            session: None,
             client: self.client.clone(),
             wait_ms: wait.as_millis() as u32,
             want,

@@ -1,0 +1,134 @@
+//! Bodies of `audit`: what each worker did.
+
+use serde::{Deserialize, Serialize};
+
+use super::absent::is_zero_64;
+
+/// The rows to return.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams, utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
+#[serde(deny_unknown_fields, default)]
+pub struct UsageQuery {
+    /// What a row is about: a worker, a key, or an account. An account is a token's name.
+    pub by: UsageBy,
+    /// The length of a step in hours, 1 to 720. Default 1.
+    pub step_h: u32,
+    /// The beginning, in seconds since 1970. It is rounded down to an hour. Default: 23 hours
+    /// before this hour.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from_s: Option<u64>,
+    /// Return only rows with this name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+impl Default for UsageQuery {
+    fn default() -> Self {
+        Self {
+            by: UsageBy::default(),
+            step_h: 1,
+            from_s: None,
+            name: None,
+        }
+    }
+}
+
+/// What a row is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum UsageBy {
+    /// A worker.
+    #[default]
+    Worker,
+    /// A key.
+    Key,
+    /// A token.
+    Account,
+}
+
+/// Counts of a worker's requests. Absent counts are 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct UsageCounts {
+    /// The number of permits granted.
+    #[serde(skip_serializing_if = "is_zero_64")]
+    pub granted: u64,
+    /// The number of outcomes with the signal `Ok`.
+    #[serde(skip_serializing_if = "is_zero_64")]
+    pub ok: u64,
+    /// The number of outcomes with the signal `RateLimited`.
+    #[serde(skip_serializing_if = "is_zero_64")]
+    pub rate_limited: u64,
+    /// The number of outcomes with the signal `Overloaded`.
+    #[serde(skip_serializing_if = "is_zero_64")]
+    pub overloaded: u64,
+    /// The number of outcomes with the signal `Unreachable`.
+    #[serde(skip_serializing_if = "is_zero_64")]
+    pub unreachable: u64,
+    /// The number of outcomes with the signal `Blocked`.
+    #[serde(skip_serializing_if = "is_zero_64")]
+    pub blocked: u64,
+    /// The number of outcomes with the signal `UrlError`.
+    #[serde(skip_serializing_if = "is_zero_64")]
+    pub url_error: u64,
+    /// The number of outcomes that count as refusals.
+    #[serde(skip_serializing_if = "is_zero_64")]
+    pub refused: u64,
+    /// The number of grants that were waited for.
+    #[serde(skip_serializing_if = "is_zero_64")]
+    pub waits: u64,
+    /// The sum of these waits, in milliseconds.
+    #[serde(skip_serializing_if = "is_zero_64")]
+    pub waited_ms: u64,
+    /// The sum of the bytes that were reported.
+    #[serde(skip_serializing_if = "is_zero_64")]
+    pub bytes: u64,
+    /// The number of permits whose leases expired without a report.
+    #[serde(skip_serializing_if = "is_zero_64")]
+    pub expired: u64,
+}
+
+impl UsageCounts {
+    /// Adds the counts of `other`.
+    pub const fn add(&mut self, other: &Self) {
+        self.granted += other.granted;
+        self.ok += other.ok;
+        self.rate_limited += other.rate_limited;
+        self.overloaded += other.overloaded;
+        self.unreachable += other.unreachable;
+        self.blocked += other.blocked;
+        self.url_error += other.url_error;
+        self.refused += other.refused;
+        self.waits += other.waits;
+        self.waited_ms += other.waited_ms;
+        self.bytes += other.bytes;
+        self.expired += other.expired;
+    }
+}
+
+/// The counts of a name in one step.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct UsageRow {
+    /// The beginning of the step, in seconds since 1970.
+    pub at_s: u64,
+    /// The worker, key or account. Empty for the account of callers without a named token.
+    pub name: String,
+    /// The counts.
+    #[serde(flatten)]
+    pub counts: UsageCounts,
+}
+
+/// The rows in the order of time and name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct UsagePage {
+    /// The rows, at most 10,000.
+    pub rows: Vec<UsageRow>,
+    /// Whether there are more rows. Use a longer step, a later beginning, or a name.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cut: bool,
+}

@@ -1,0 +1,88 @@
+//! `politely audit`: prints what the workers of a coordinator did.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use politely_api::client::Client;
+use politely_api::wire::{UsageBy, UsagePage, UsageQuery};
+use tokio::runtime::Builder;
+
+use crate::args::{AuditArgs, AuditBy};
+use crate::exit::{Exit, Wrong, io_words};
+use crate::log::say;
+use crate::token;
+use crate::top::fault::{Fault, connect};
+
+pub(crate) fn run(args: &AuditArgs) -> Result<Exit, Wrong> {
+    let token = token::read(args.token_file.as_deref())?;
+    let client = connect(&args.coordinator, token.as_ref())?;
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|why| Wrong(format!("no runtime: {why}")))?;
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now_s = since_1970.unwrap_or_default().as_secs();
+    let query = UsageQuery {
+        by: match args.by {
+            AuditBy::Worker => UsageBy::Worker,
+            AuditBy::Key => UsageBy::Key,
+            AuditBy::Account => UsageBy::Account,
+        },
+        step_h: args.step,
+        from_s: Some(now_s.saturating_sub((args.last - 1) * 3_600)),
+        name: args.name.clone(),
+    };
+    let call = |client: &Client| client.usage(&query);
+    let page = runtime.block_on(client.at_each(call));
+    let wrong = |why| Wrong(format!("{}: {}", args.coordinator, Fault::from(why)));
+    let page = page.map_err(wrong)?;
+    let text = if args.json {
+        lines(&page)
+    } else {
+        table(&page)
+    };
+    match io::stdout().write_all(text.as_bytes()) {
+        // A reader that closed the pipe is not an error.
+        Err(why) if why.kind() == io::ErrorKind::BrokenPipe => return Ok(Exit::AllFetched),
+        Err(why) => return Err(Wrong(format!("standard output: {}", io_words(&why)))),
+        Ok(()) => {}
+    }
+    if page.cut {
+        say("there are more rows; use a longer --step, a smaller --last, or --name");
+    }
+    Ok(Exit::AllFetched)
+}
+
+fn lines(page: &UsagePage) -> String {
+    let rows = page.rows.iter();
+    rows.map(|row| serde_json::to_string(row).unwrap_or_default() + "\n")
+        .collect()
+}
+
+fn table(page: &UsagePage) -> String {
+    let mut text = format!(
+        "{:>12} {:>10} {:>10} {:>9} {:>10} {:>14} {:>8}  name\n",
+        "from (unix)", "granted", "ok", "refused", "waited s", "bytes", "expired"
+    );
+    for row in &page.rows {
+        let counts = &row.counts;
+        // A name from the network may contain control characters.
+        let name: String = (row.name.chars())
+            .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+            .collect();
+        // Writing to a `String` cannot fail.
+        let _ = writeln!(
+            text,
+            "{:>12} {:>10} {:>10} {:>9} {:>10.1} {:>14} {:>8}  {name}",
+            row.at_s,
+            counts.granted,
+            counts.ok,
+            counts.refused,
+            counts.waited_ms as f64 / 1e3,
+            counts.bytes,
+            counts.expired,
+        );
+    }
+    text
+}

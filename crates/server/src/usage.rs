@@ -1,0 +1,438 @@
+//! The audit: what each worker did with each key, per hour, for 30 days.
+//!
+//! The counts of the current hour are in memory. Every minute, and at the end of the hour, they are
+//! written to `usage/HOUR.gz` in the state folder, as JSON lines that are sorted by worker and key.
+//! HOUR is the number of hours since 1970. A killed coordinator loses the last minute at most.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::hash::BuildHasher;
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use hashbrown::{Equivalent, HashMap};
+use parking_lot::Mutex;
+use politely::core::Timestamp;
+use politely::core::key::Key;
+use politely::core::signal::{Report, Signal};
+use politely_api::wire::{UsageBy, UsageCounts, UsagePage, UsageQuery, UsageRow};
+use serde::{Deserialize, Serialize};
+
+use crate::private;
+use crate::watch::SEPARATOR;
+
+const HOUR: Duration = Duration::from_hours(1);
+/// The number of hours that are kept.
+const KEPT_HOURS: u64 = 30 * 24;
+/// The most rows of one hour. Counts beyond it go to the worker's row without a key.
+const ROWS_MAX: usize = 1 << 20;
+/// The most rows of an answer.
+const PAGE_MAX: usize = 10_000;
+/// The folder in the state folder.
+const FOLDER: &str = "usage";
+const SHARDS: usize = 16;
+
+/// The counts of this coordinator.
+pub(crate) struct Usage {
+    shards: Box<[Mutex<Hour>]>,
+    hasher: foldhash::quality::RandomState,
+    folder: Option<PathBuf>,
+    /// Hours that have ended, without a state folder.
+    ended: Mutex<BTreeMap<u64, Vec<Line>>>,
+}
+
+/// The counts of one hour.
+#[derive(Default)]
+struct Hour {
+    number: u64,
+    rows: HashMap<Id, UsageCounts, foldhash::fast::RandomState>,
+}
+
+/// A worker and a key. The name of a worker contains that of its token.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Id {
+    worker: Arc<str>,
+    key: Arc<str>,
+}
+
+#[derive(Hash)]
+struct IdRef<'a> {
+    worker: &'a str,
+    key: &'a str,
+}
+
+impl Equivalent<Id> for IdRef<'_> {
+    fn equivalent(&self, id: &Id) -> bool {
+        *self.worker == *id.worker && *self.key == *id.key
+    }
+}
+
+/// A line of a file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Line {
+    worker: String,
+    key: String,
+    #[serde(flatten)]
+    counts: UsageCounts,
+}
+
+impl Usage {
+    /// Opens the counts of the state folder, or counts in memory. A file that cannot be read is
+    /// logged and skipped.
+    pub(crate) fn open(state: Option<&Path>, now: Timestamp) -> Self {
+        let usage = Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            hasher: foldhash::quality::RandomState::default(),
+            folder: state.map(|state| state.join(FOLDER)),
+            ended: Mutex::default(),
+        };
+        let number = hour_of(now);
+        for line in usage.lines_of_file(number) {
+            let id = Id {
+                worker: line.worker.into(),
+                key: line.key.into(),
+            };
+            let mut shard = usage.shard(&id.worker, &id.key).lock();
+            shard.number = number;
+            shard.rows.insert(id, line.counts);
+        }
+        usage
+    }
+
+    pub(crate) fn granted(
+        &self,
+        now: Timestamp,
+        worker: &str,
+        key: &Key,
+        slots: u16,
+        waited: Option<Duration>,
+    ) {
+        self.count(now, worker, key, |counts| {
+            counts.granted += u64::from(slots);
+            if let Some(waited) = waited {
+                counts.waits += 1;
+                counts.waited_ms += waited.as_millis() as u64;
+            }
+        });
+    }
+
+    pub(crate) fn reported(&self, now: Timestamp, worker: &str, key: &Key, report: &Report) {
+        self.count(now, worker, key, |counts| {
+            let signal = match report.signal {
+                Signal::Ok => &mut counts.ok,
+                Signal::RateLimited => &mut counts.rate_limited,
+                Signal::Overloaded => &mut counts.overloaded,
+                Signal::Unreachable => &mut counts.unreachable,
+                Signal::Blocked => &mut counts.blocked,
+                Signal::UrlError => &mut counts.url_error,
+            };
+            *signal += 1;
+            counts.refused += u64::from(report.signal.is_refusal());
+            counts.bytes += report.bytes;
+        });
+    }
+
+    pub(crate) fn expired(&self, now: Timestamp, worker: &str, key: &Key) {
+        self.count(now, worker, key, |counts| counts.expired += 1);
+    }
+
+    fn count(
+        &self,
+        now: Timestamp,
+        worker: &str,
+        key: &Key,
+        change: impl FnOnce(&mut UsageCounts),
+    ) {
+        let number = hour_of(now);
+        let key = key.as_str();
+        let mut shard = self.shard(worker, key).lock();
+        if shard.number < number {
+            let ended = std::mem::take(&mut *shard);
+            shard.number = number;
+            self.end(&ended);
+        }
+        let is_full = shard.rows.len() >= ROWS_MAX / SHARDS;
+        let is_known = shard.rows.contains_key(&IdRef { worker, key });
+        let key = if is_full && !is_known { "" } else { key };
+        if let Some(counts) = shard.rows.get_mut(&IdRef { worker, key }) {
+            change(counts);
+            return;
+        }
+        let id = Id {
+            worker: worker.into(),
+            key: key.into(),
+        };
+        change(shard.rows.entry(id).or_default());
+    }
+
+    fn shard(&self, worker: &str, key: &str) -> &Mutex<Hour> {
+        let hash = self.hasher.hash_one((worker, key));
+        &self.shards[hash as usize % SHARDS]
+    }
+
+    /// Ends the hours of all shards that are over at `now`. So all counts of an hour end together.
+    fn roll(&self, now: Timestamp) {
+        let number = hour_of(now);
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            if shard.number < number {
+                let ended = std::mem::take(&mut *shard);
+                shard.number = number;
+                self.end(&ended);
+            }
+        }
+    }
+
+    /// Adds the counts of a shard whose hour has ended to the ended hours.
+    fn end(&self, hour: &Hour) {
+        if hour.rows.is_empty() {
+            return;
+        }
+        let mut ended = self.ended.lock();
+        let lines = ended.entry(hour.number).or_default();
+        lines.extend(lines_of(hour.rows.iter()));
+        while ended.len() as u64 > KEPT_HOURS {
+            ended.pop_first();
+        }
+    }
+
+    /// Writes the counts to the state folder, and removes files of hours that are not kept. Blocks.
+    pub(crate) fn save(&self, now: Timestamp) {
+        let Some(folder) = &self.folder else {
+            return;
+        };
+        self.roll(now);
+        let number = hour_of(now);
+        let mut hours = std::mem::take(&mut *self.ended.lock());
+        for shard in &self.shards {
+            let shard = shard.lock();
+            if !shard.rows.is_empty() {
+                let lines = hours.entry(shard.number).or_default();
+                lines.extend(lines_of(shard.rows.iter()));
+            }
+        }
+        for (hour, lines) in hours {
+            if let Err(why) = write(folder, hour, lines) {
+                tracing::error!("cannot write {FOLDER}/{hour}.gz: {why}; make room on the disk");
+            }
+        }
+        for hour in files(folder) {
+            if hour + KEPT_HOURS < number {
+                let _ = fs::remove_file(folder.join(format!("{hour}.gz")));
+            }
+        }
+    }
+
+    /// Returns the rows that match `query`. Blocks.
+    pub(crate) fn page(&self, query: &UsageQuery, now: Timestamp) -> UsagePage {
+        self.roll(now);
+        let hour = hour_of(now);
+        let step = u64::from(query.step_h.clamp(1, 720));
+        let from = match query.from_s {
+            Some(seconds) => seconds / 3_600,
+            None => hour.saturating_sub(23),
+        };
+        let mut sums: BTreeMap<(u64, String), UsageCounts> = BTreeMap::new();
+        let mut add = |number: u64, worker: &str, key: &str, counts: &UsageCounts| {
+            if number < from {
+                return;
+            }
+            let at = from + (number - from) / step * step;
+            let (account, client) = worker.split_once(SEPARATOR).unwrap_or(("", worker));
+            let name = match query.by {
+                UsageBy::Worker => client,
+                UsageBy::Key => key,
+                UsageBy::Account => account,
+            };
+            if query.name.as_deref().is_none_or(|wanted| wanted == name) {
+                sums.entry((at, name.to_owned())).or_default().add(counts);
+            }
+        };
+        let mut live = BTreeSet::new();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            live.insert(shard.number);
+            for (id, counts) in &shard.rows {
+                add(shard.number, &id.worker, &id.key, counts);
+            }
+        }
+        let ended = self.ended.lock().clone();
+        for (number, lines) in &ended {
+            for line in lines {
+                add(*number, &line.worker, &line.key, &line.counts);
+            }
+        }
+        let files = self.folder.as_deref().map(files).unwrap_or_default();
+        for number in files {
+            // The counts of these hours are in memory.
+            if number >= from && !ended.contains_key(&number) && !live.contains(&number) {
+                for line in self.lines_of_file(number) {
+                    add(number, &line.worker, &line.key, &line.counts);
+                }
+            }
+        }
+        let is_cut = sums.len() > PAGE_MAX;
+        let rows = sums.into_iter().take(PAGE_MAX);
+        UsagePage {
+            rows: rows
+                .map(|((at, name), counts)| UsageRow {
+                    at_s: at * 3_600,
+                    name,
+                    counts,
+                })
+                .collect(),
+            cut: is_cut,
+        }
+    }
+
+    fn lines_of_file(&self, hour: u64) -> Vec<Line> {
+        let Some(folder) = &self.folder else {
+            return Vec::new();
+        };
+        read(folder, hour).unwrap_or_else(|why| {
+            if why.kind() != io::ErrorKind::NotFound {
+                tracing::error!("cannot read {FOLDER}/{hour}.gz: {why}; its counts are missing");
+            }
+            Vec::new()
+        })
+    }
+}
+
+fn hour_of(now: Timestamp) -> u64 {
+    now.as_micros() / HOUR.as_micros() as u64
+}
+
+fn lines_of<'a>(
+    rows: impl Iterator<Item = (&'a Id, &'a UsageCounts)>,
+) -> impl Iterator<Item = Line> {
+    rows.map(|(id, counts)| Line {
+        worker: id.worker.to_string(),
+        key: id.key.to_string(),
+        counts: *counts,
+    })
+}
+
+/// Returns the hours of the files in the folder.
+fn files(folder: &Path) -> Vec<u64> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut hours: Vec<u64> = entries
+        .filter_map(|entry| {
+            entry
+                .file_name()
+                .to_str()?
+                .strip_suffix(".gz")?
+                .parse()
+                .ok()
+        })
+        .collect();
+    hours.sort_unstable();
+    hours
+}
+
+/// Replaces the file of an hour in one step.
+fn write(folder: &Path, hour: u64, mut lines: Vec<Line>) -> io::Result<()> {
+    lines.sort_unstable_by(|a, b| (&a.worker, &a.key).cmp(&(&b.worker, &b.key)));
+    private::folder(folder)?;
+    let made = folder.join(format!("{hour}.new"));
+    let file = BufWriter::new(private::create(&made)?);
+    let mut file = GzEncoder::new(file, Compression::default());
+    for line in lines {
+        serde_json::to_writer(&mut file, &line)?;
+        file.write_all(b"\n")?;
+    }
+    file.finish()?.flush()?;
+    fs::rename(made, folder.join(format!("{hour}.gz")))
+}
+
+fn read(folder: &Path, hour: u64) -> io::Result<Vec<Line>> {
+    let file = fs::File::open(folder.join(format!("{hour}.gz")))?;
+    let mut lines = Vec::new();
+    for line in BufReader::new(GzDecoder::new(file)).lines() {
+        lines.push(serde_json::from_str(&line?)?);
+    }
+    Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(hours: u64) -> Timestamp {
+        Timestamp::ZERO + HOUR * 480_000 + HOUR * hours as u32
+    }
+
+    fn key(name: &str) -> Key {
+        Key::parse(name).unwrap()
+    }
+
+    fn sums(usage: &Usage, by: UsageBy, step_h: u32, now: Timestamp) -> Vec<(String, u64)> {
+        let query = UsageQuery {
+            by,
+            step_h,
+            ..UsageQuery::default()
+        };
+        let page = usage.page(&query, now);
+        let row = |row: UsageRow| (row.name, row.counts.granted);
+        page.rows.into_iter().map(row).collect()
+    }
+
+    fn work(usage: &Usage) {
+        for (hour, worker, host, slots) in [
+            (0, "ann\u{1f}w1", "a.example", 1),
+            (0, "ann\u{1f}w2", "a.example", 2),
+            (1, "bob\u{1f}w1", "b.example", 4),
+            (2, "ann\u{1f}w1", "a.example", 8),
+        ] {
+            usage.granted(at(hour), worker, &key(host), slots, None);
+        }
+    }
+
+    fn named(rows: &[(&str, u64)]) -> Vec<(String, u64)> {
+        let rows = rows.iter();
+        rows.map(|(name, count)| ((*name).to_owned(), *count))
+            .collect()
+    }
+
+    #[test]
+    fn rows_are_summed_by_worker_key_or_account() {
+        let usage = Usage::open(None, at(0));
+        work(&usage);
+        let by = |by| sums(&usage, by, 24, at(2));
+        assert_eq!(by(UsageBy::Worker), named(&[("w1", 13), ("w2", 2)]));
+        assert_eq!(
+            by(UsageBy::Key),
+            named(&[("a.example", 11), ("b.example", 4)])
+        );
+        assert_eq!(by(UsageBy::Account), named(&[("ann", 11), ("bob", 4)]));
+        let hourly = sums(&usage, UsageBy::Account, 1, at(2));
+        assert_eq!(hourly, named(&[("ann", 3), ("bob", 4), ("ann", 8)]));
+    }
+
+    #[test]
+    fn a_state_folder_keeps_them_for_thirty_days() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = |hours| Usage::open(Some(folder.path()), at(hours));
+        let usage = open(0);
+        work(&usage);
+        usage.save(at(2));
+        // The current hour goes on after a restart, and nothing is counted twice.
+        let usage = open(2);
+        usage.granted(at(2), "ann\u{1f}w1", &key("a.example"), 1, None);
+        usage.save(at(2));
+        usage.save(at(2));
+        let by_key = sums(&open(2), UsageBy::Key, 24, at(2));
+        assert_eq!(by_key, named(&[("a.example", 12), ("b.example", 4)]));
+        usage.save(at(721));
+        assert_eq!(files(&folder.path().join(FOLDER)), [480_001, 480_002]);
+        fs::write(folder.path().join(FOLDER).join("480001.gz"), "damage").unwrap();
+        assert_eq!(
+            sums(&open(3), UsageBy::Key, 24, at(3)),
+            named(&[("a.example", 9)])
+        );
+    }
+}
