@@ -465,7 +465,7 @@ impl Slot {
     /// What was estimated too much returns, and what was estimated too little is owed. A second
     /// call corrects the first. Without a call, the estimates count.
     pub fn settle(&mut self, used: &UnitCosts) {
-        if let Some(held) = self.claim.elsewhere_mut() {
+        if let Some(held) = self.claim.shared_mut() {
             held.settle(used);
         }
         for part in self.claim.parts() {
