@@ -13,6 +13,7 @@ mod config;
 mod demo;
 mod exit;
 mod fetch;
+mod frontier;
 mod log;
 mod manual;
 mod policy;
@@ -64,6 +65,7 @@ fn main() -> std::process::ExitCode {
         Command::Top(args) => top::run(&args),
         Command::Policy(args) => policy::run(&args),
         Command::State(args) => state::run(&args),
+        Command::Frontier(args) => frontier::run(&args),
         Command::Completions(args) => manual::print_completions(&args),
         Command::Man(args) => manual::print_pages(&args),
     };

@@ -9,7 +9,8 @@ use politely::core::key::KeyKind;
 use politely::{Limiter, OperatorNumbers};
 use politely_server::store::Store;
 use politely_server::{
-    Caps, Certificate, Coordinator, Options, PolicyRefused, Reload, Server, Settings, Token, Tokens,
+    Caps, Certificate, Coordinator, FrontierService, FrontierSettings, Options, PolicyRefused,
+    Reload, Server, Settings, Token, Tokens,
 };
 
 use crate::args::{ServeArgs, ServedKey};
@@ -23,10 +24,13 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
     let settings = settings(args)?;
-    let options = Options {
+    let key = settings.key;
+    let mut options = Options {
         bind: args.bind,
         token: tokens(args.token_file.as_deref())?,
         certificate: certificate(args),
+        frontier: None,
+        grpc: args.grpc,
         commit: crate::build::COMMIT,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -59,6 +63,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         loaded.map_err(|why| Wrong(policy_words(file, &why)))?;
     }
     let ruled = coordinator.clone();
+    options.frontier = frontier(args, key, &coordinator)?;
     let secure = options.certificate.is_some();
     let limiter = coordinator.limiter().clone();
     runtime.block_on(async {
@@ -78,6 +83,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Wrong> {
         let scheme = if secure { "https" } else { "http" };
         let url = format!("{scheme}://{}", server.address());
         log::say(&format!("politely: {url}"));
+        if let Some(address) = server.grpc_address() {
+            log::say(&format!("politely: gRPC on {address}"));
+        }
         service_manager::tell_ready(&url);
         tokio::spawn(service_manager::feed_watchdog(limiter.clone()));
         tokio::spawn(tell_trouble(limiter));
@@ -233,6 +241,24 @@ fn certificate(args: &ServeArgs) -> Option<Certificate> {
         chain: args.tls_cert.clone()?,
         key: args.tls_key.clone()?,
     })
+}
+
+/// Opens the frontier, if there is one.
+fn frontier(
+    args: &ServeArgs,
+    kind: KeyKind,
+    coordinator: &Coordinator,
+) -> Result<Option<FrontierService>, Wrong> {
+    let Some(folder) = &args.frontier else {
+        return Ok(None);
+    };
+    let settings = FrontierSettings {
+        spacing: args.frontier_spacing.unwrap_or_default(),
+        kind,
+        ..FrontierSettings::default()
+    };
+    let opened = FrontierService::open(folder, settings, coordinator);
+    opened.map(Some).map_err(|why| Wrong(why.to_string()))
 }
 
 /// Returns the folder for states, or `None` with `--memory`.

@@ -67,11 +67,11 @@
 //! [`core`] holds the state of a key and makes all decisions about it. This crate adds the parts
 //! that need a clock, threads and a runtime.
 
-mod asked;
 mod backend;
 mod budgets;
 mod clock;
 mod departure;
+mod error;
 mod http;
 mod limiter;
 mod permit;
@@ -97,9 +97,9 @@ pub use self::http::layer;
 pub use self::http::redirect;
 #[cfg(feature = "reqwest")]
 pub use self::http::reqwest;
-pub use asked::{AcquireError, Keys, Refusal, RefusalReason, SetError, Unsupported};
 pub use budgets::Budgets;
 pub use clock::{Clock, wall_clock};
+pub use error::{AcquireError, Keys, Refusal, RefusalReason, SetError, Unsupported};
 pub use limiter::{Builder, Limiter};
 pub use permit::{Permit, Slot};
 pub use politely_core as core;

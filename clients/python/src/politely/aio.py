@@ -15,7 +15,7 @@ import httpx
 
 from politely import shell
 from politely.attempts import Attempts
-from politely.bodies import Grant, Next, Outcome, Wish
+from politely.bodies import Grant, Json, Next, Outcome, Wish
 from politely.errors import BadCall, LeaseLost, PolitelyError, Refused, TooLate
 from politely.flow import UNDO_TAKES_MAX, Abandoned, Call, Flow, Limits, NoReply, Reply, Sleep
 from politely.outcome import error_kind, url_of_failed
@@ -162,6 +162,20 @@ class AsyncCoordinator:
         changes: Limits = {"rate": rate, "burst": burst, "in_flight": in_flight}
         changes |= {"limits": limits, "law": law, "learn": learn}
         await self._run(self._talk.set_limits(key, changes))
+
+    async def call(
+        self,
+        path: str,
+        body: Json,
+        *,
+        method: str = "POST",
+        lines: Sequence[Json] | None = None,
+    ) -> Any:
+        """Makes a call of the API that is safe to repeat, and returns its answer as JSON.
+
+        ``path`` is below ``/api/v1``. Raises `BadCall`, or `Away` if no answer comes for 30 s.
+        """
+        return await self._run(self._talk.call(path, body, method, lines))
 
     async def aclose(self) -> None:
         """Closes the connections after the calls in the background. Unreported permits end with

@@ -15,6 +15,7 @@ mod durable;
 mod fetch_pages;
 mod fleet;
 mod fleet_store;
+mod frontier;
 mod h2_trouble;
 mod hosts;
 mod http_oddities;

@@ -14,7 +14,7 @@ use politely_core::key::Key;
 
 use super::local::registry::Full;
 use super::local::waiters::Turn;
-use crate::asked::{AcquireError, Refusal, SetError, Unsupported};
+use crate::error::{AcquireError, Refusal, SetError, Unsupported};
 use crate::permit::Permit;
 use crate::snapshot::Snapshot;
 use crate::stats::{Commits, Stats};

@@ -16,12 +16,12 @@ use politely_core::config::{Config, InvalidConfig};
 use politely_core::host::Ask;
 use politely_core::key::Key;
 
-use crate::asked::{AcquireError, Keys, Refusal};
 use crate::backend::Backend;
 use crate::backend::local::Local;
 use crate::backend::local::waiters::Turn;
 use crate::backend::operations::Operations;
 use crate::clock::Clock;
+use crate::error::{AcquireError, Keys, Refusal};
 use crate::permit::Permit;
 use crate::sync::AtomicU64;
 

@@ -11,10 +11,10 @@ use politely_core::host::{Ask, CrawlDelay, Explanation, OperatorNumbers};
 use politely_core::key::Key;
 
 use super::Limiter;
-use crate::asked::{SetError, Unsupported};
 use crate::backend::local::registry::Full;
 use crate::backend::local::waiters::Turn;
 use crate::backend::operations::first_that_never_fits;
+use crate::error::{SetError, Unsupported};
 use crate::permit::Permit;
 use crate::snapshot::Snapshot;
 use crate::stats::{Commits, Stats};

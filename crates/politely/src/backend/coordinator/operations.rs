@@ -12,11 +12,11 @@ use politely_core::host::{Ask, CrawlDelay, Explanation, OperatorNumbers};
 use politely_core::key::Key;
 
 use super::Coordinator;
-use super::claim::Claim;
-use crate::asked::{AcquireError, Refusal, SetError, Unsupported};
+use super::permit_guard::CoordinatorGuard;
 use crate::backend::local::registry::Full;
 use crate::backend::local::waiters::Turn;
 use crate::backend::operations::{Later, Operations};
+use crate::error::{AcquireError, Refusal, SetError, Unsupported};
 use crate::permit::Permit;
 use crate::snapshot::Snapshot;
 use crate::stats::{Commits, Stats};
@@ -37,15 +37,15 @@ impl Operations for Coordinator {
         ask: Ask,
         _turn: Turn,
     ) -> Later<'a, Result<Permit, AcquireError>> {
-        Box::pin(self.acquire_in_line(keys, ask))
+        Box::pin(self.acquire_and_wait(keys, ask))
     }
 
     fn try_acquire(&self, keys: &[Key], ask: Ask, _turn: Turn) -> Result<Permit, Refusal> {
         assert!(!keys.is_empty(), "a request needs a key");
         let now = self.now();
-        let found = self.0.desk.lock().try_ask(keys, ask, now);
+        let found = self.0.session.lock().try_acquire(keys, ask, now);
         match found {
-            Ok(granted) => Ok(Claim::new(&self.0, granted).into_permit()),
+            Ok(granted) => Ok(CoordinatorGuard::new(&self.0, granted).into_permit()),
             Err((reason, at)) => {
                 self.0.wake.notify_one();
                 Err(Refusal {
@@ -82,7 +82,7 @@ impl Operations for Coordinator {
     fn ready(&self) -> Later<'_, Vec<Key>> {
         Box::pin(async {
             loop {
-                let ready = self.0.desk.lock().take_ready();
+                let ready = self.0.session.lock().take_ready();
                 if !ready.is_empty() {
                     return ready;
                 }
@@ -143,7 +143,7 @@ impl Operations for Coordinator {
 
     fn crawl_delay(&self, key: &Key, delay: CrawlDelay) -> Result<(), Full> {
         let now = self.now();
-        self.0.desk.lock().crawl_delay(key, delay, now);
+        self.0.session.lock().crawl_delay(key, delay, now);
         Ok(())
     }
 
@@ -226,11 +226,11 @@ impl Operations for Coordinator {
     }
 
     fn rate(&self, key: &Key) -> Option<f64> {
-        self.0.desk.lock().rate(key)
+        self.0.session.lock().rate(key)
     }
 
     fn stats(&self) -> Stats {
-        self.0.desk.lock().stats()
+        self.0.session.lock().stats()
     }
 
     fn commits(&self) -> Option<Commits> {
@@ -238,21 +238,21 @@ impl Operations for Coordinator {
     }
 
     fn settled(&self, patience: Duration) -> Later<'_, bool> {
-        let quiet = async {
+        let accepted = async {
             loop {
-                let said = self.0.said.notified();
-                tokio::pin!(said);
-                said.as_mut().enable();
-                let heard = self.0.desk.lock().was_heard();
-                if let Some(heard) = heard {
-                    return heard;
+                let ended = self.0.call_ended.notified();
+                tokio::pin!(ended);
+                ended.as_mut().enable();
+                let is_accepted = self.0.session.lock().is_accepted();
+                if let Some(is_accepted) = is_accepted {
+                    return is_accepted;
                 }
-                said.await;
+                ended.await;
             }
         };
         Box::pin(async move {
-            let heard = tokio::time::timeout(patience, quiet).await;
-            heard.unwrap_or(false)
+            let is_accepted = tokio::time::timeout(patience, accepted).await;
+            is_accepted.unwrap_or(false)
         })
     }
 
@@ -271,22 +271,22 @@ impl Operations for Coordinator {
 
     fn greet(&self) -> Later<'_, Result<(), String>> {
         Box::pin(async {
-            let before = self.0.desk.lock().greet();
+            let before = self.0.session.lock().ping();
             self.0.wake.notify_one();
             loop {
-                let said = self.0.said.notified();
-                tokio::pin!(said);
-                said.as_mut().enable();
-                if let Some(greeted) = self.0.desk.lock().greeted(before) {
-                    return greeted;
+                let ended = self.0.call_ended.notified();
+                tokio::pin!(ended);
+                ended.as_mut().enable();
+                if let Some(result) = self.0.session.lock().ping_result(before) {
+                    return result;
                 }
-                said.await;
+                ended.await;
             }
         })
     }
 
     fn trouble(&self) -> Option<String> {
-        self.0.desk.lock().trouble()
+        self.0.session.lock().last_error()
     }
 
     fn close(&self) {

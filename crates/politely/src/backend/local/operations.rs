@@ -15,8 +15,8 @@ use super::Local;
 use super::part::Part;
 use super::registry::{Entry, Full};
 use super::waiters::{Turn, Waiters};
-use crate::asked::{AcquireError, Refusal, SetError, Unsupported};
 use crate::backend::operations::{Later, Operations};
+use crate::error::{AcquireError, Refusal, SetError, Unsupported};
 use crate::permit::{Departure, Permit};
 use crate::snapshot::Snapshot;
 use crate::stats::{Commits, Stats};
@@ -78,7 +78,7 @@ impl Operations for Local {
         let part = Part {
             shard,
             slot,
-            born: entry.born,
+            generation: entry.generation,
             lease: id,
         };
         let departure = Departure::new(start, f64::INFINITY, 1, Ask::default().unused());

@@ -12,12 +12,12 @@ use politely_core::key::Key;
 use politely_store::{Event, HEARTBEAT_EVERY};
 
 use super::Store;
-use super::permit_guard::PermitGuard;
+use super::permit_guard::StoreGuard;
 use super::prefetch::Prefetches;
-use crate::asked::{AcquireError, Refusal, SetError, Unsupported};
 use crate::backend::local::registry::Full;
 use crate::backend::local::waiters::Turn;
 use crate::backend::operations::{Later, Operations, first_that_never_fits};
+use crate::error::{AcquireError, Refusal, SetError, Unsupported};
 use crate::permit::Permit;
 use crate::snapshot::Snapshot;
 use crate::stats::{Commits, Stats};
@@ -47,7 +47,7 @@ impl Operations for Store {
         assert!(!keys.is_empty(), "a request needs a key");
         let found = Prefetches::take_or_start(&self.0, keys, ask);
         found
-            .map(PermitGuard::into_permit)
+            .map(StoreGuard::into_permit)
             .map_err(|(reason, at)| Refusal {
                 key: keys[0].clone(),
                 reason,

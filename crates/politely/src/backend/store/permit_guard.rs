@@ -13,10 +13,10 @@ use politely_store::{Event, Grant, HeldLease};
 use smallvec::SmallVec;
 
 use super::Inner;
-use crate::permit::{Departure, Held, Permit};
+use crate::permit::{Departure, Permit, PermitGuard};
 
 /// A permit of one or more shared keys. Dropping it without a report cancels the permit.
-pub(super) struct PermitGuard {
+pub(super) struct StoreGuard {
     inner: Arc<Inner>,
     /// One lease per key. The outcome is reported to the first key.
     parts: SmallVec<[Part; 1]>,
@@ -33,7 +33,7 @@ pub(super) struct Part {
     pub(super) lease: Arc<HeldLease>,
 }
 
-impl PermitGuard {
+impl StoreGuard {
     pub(super) fn new(inner: &Arc<Inner>, key: &Key, grant: &Grant) -> Self {
         let mut guard = Self {
             inner: Arc::clone(inner),
@@ -90,11 +90,11 @@ impl PermitGuard {
 
     pub(super) fn into_permit(self) -> Permit {
         let departure = self.departure;
-        Permit::claimed(Box::new(self), departure)
+        Permit::guarded(Box::new(self), departure)
     }
 }
 
-impl Held for PermitGuard {
+impl PermitGuard for StoreGuard {
     fn leases(&self) -> Vec<(Key, LeaseId)> {
         let lease = |part: &Part| (part.key.clone(), part.lease.id());
         self.parts.iter().map(lease).collect()
@@ -160,12 +160,12 @@ impl Held for PermitGuard {
         }
     }
 
-    fn split(mut self: Box<Self>) -> Vec<Box<dyn Held>> {
+    fn split(mut self: Box<Self>) -> Vec<Box<dyn PermitGuard>> {
         if self.departure.slots <= 1 {
             return vec![self];
         }
         let parts = std::mem::take(&mut self.parts);
-        let one = |i: u16| -> Box<dyn Held> {
+        let one = |i: u16| -> Box<dyn PermitGuard> {
             let departure = self.departure.nth(i);
             let until = departure.start + self.lasts;
             let parts = parts.iter().map(|part| Part {
@@ -189,7 +189,7 @@ impl Held for PermitGuard {
     }
 }
 
-impl PermitGuard {
+impl StoreGuard {
     fn teach(&self, report: &Report, body_coming: bool) -> Directions {
         let first = &self.parts[0];
         self.inner.apply(
@@ -203,7 +203,7 @@ impl PermitGuard {
     }
 }
 
-impl Drop for PermitGuard {
+impl Drop for StoreGuard {
     fn drop(&mut self) {
         for part in &self.parts {
             let Departure { slots, sent, .. } = self.departure;
@@ -221,8 +221,8 @@ impl Drop for PermitGuard {
     }
 }
 
-impl std::fmt::Debug for PermitGuard {
+impl std::fmt::Debug for StoreGuard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("PermitGuard").field(&self.parts).finish()
+        f.debug_tuple("StoreGuard").field(&self.parts).finish()
     }
 }
