@@ -48,21 +48,21 @@ fn place(file: &Path, wrong: &PolicyError) -> String {
 }
 
 fn explain(book: &RuleBook, url: &str) -> Result<String, Wrong> {
-    let (key, verdict) = if url.contains("://") {
+    let (key, ruling) = if url.contains("://") {
         let wrong = |why: &dyn std::fmt::Display| Wrong(format!("{url}: {why}"));
         let url = Url::parse(url).map_err(|why| wrong(&url_words(why)))?;
         let key = Key::of_url(&url).map_err(|why| wrong(&why))?;
-        let verdict = book.of_url(&url, &key);
-        (key, verdict)
+        let ruling = book.of_url(&url, &key);
+        (key, ruling)
     } else {
         let key = Key::parse(url).map_err(|why| Wrong(format!("{url}: {why}")))?;
-        let verdict = book.of_key(&key);
-        (key, verdict)
+        let ruling = book.of_key(&key);
+        (key, ruling)
     };
-    let Some(verdict) = verdict else {
+    let Some(ruling) = ruling else {
         return Ok(format!("{key}: no rule; the limits of all keys apply"));
     };
-    let rule = verdict.rule;
+    let rule = ruling.rule;
     let patterns = rule.patterns.join(", ");
     let limits = if rule.limits.is_empty() {
         "no limits".to_owned()

@@ -163,10 +163,14 @@ fn the_example_shows_every_key_and_is_valid() {
         })
         .flat_map(|line| [line, "\n"])
         .collect();
-    // A store and a coordinator exclude each other.
+    // A store excludes a coordinator and a policy.
+    let is_other = |line: &&str| {
+        let others = ["coordinator", "token-file", "policy"];
+        others.iter().any(|other| line.starts_with(other))
+    };
     let stored: String = whole
         .lines()
-        .filter(|line| !line.starts_with("coordinator") && !line.starts_with("token-file"))
+        .filter(|line| !is_other(line))
         .flat_map(|line| [line, "\n"])
         .collect();
     settings(parse(&stored).unwrap());

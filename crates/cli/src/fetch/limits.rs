@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use politely::core::Timestamp;
 use politely::core::key::KeyError;
-use politely::policy::{RuleBook, Verdict};
+use politely::policy::{RuleBook, Ruling};
 use politely::{
     Clock, Config, Directions, Key, Limiter, Permit, Reason, Refusal, RefusalReason, Report, Signal,
 };
@@ -178,11 +178,11 @@ impl Limits {
     pub(crate) fn with_shared(&self, key: Key, url: &Url) -> KeySet {
         let mut set = vec![key];
         if let Some(book) = &self.book {
-            let verdict = book.of_url(url, &set[0]);
+            let ruling = book.of_url(url, &set[0]);
             // If there is no room for a key, the request for a permit fails with that error.
-            let own = verdict.and_then(Verdict::own_limits);
+            let own = ruling.and_then(Ruling::own_limits);
             let _ = self.limiter.follow_rule(&set[0], own);
-            if let Some((account, limits)) = verdict.and_then(Verdict::account) {
+            if let Some((account, limits)) = ruling.and_then(Ruling::account) {
                 let _ = self.limiter.follow_rule(account, Some(limits));
                 set.push(account.clone());
             }

@@ -208,15 +208,15 @@ fn sorts_go_through_the_columns_and_filters_through_the_states() {
     assert!(query(&state).descending);
 
     let mut filters = Vec::new();
-    for _ in 0..10 {
+    for _ in 0..11 {
         write(&mut state, "f");
         filters.push(query(&state).state);
     }
     assert_eq!(
-        (filters[0], filters[8]),
+        (filters[0], filters[9]),
         (Some(KeyState::Ready), Some(KeyState::Away))
     );
-    assert_eq!(filters[9], None);
+    assert_eq!(filters[10], None);
     write(&mut state, "ff");
     press(&mut state, KeyCode::Esc);
     assert_eq!(query(&state).state, None);

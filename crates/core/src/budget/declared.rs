@@ -182,15 +182,15 @@ fn quantity_of(text: &str) -> Result<(u64, LimitUnit), String> {
         "KiB" => (1 << 10, LimitUnit::Bytes),
         "MiB" => (1 << 20, LimitUnit::Bytes),
         "GiB" => (1 << 30, LimitUnit::Bytes),
-        other => match other.parse() {
-            Ok(name) => (1, LimitUnit::Named(name)),
-            Err(_) => {
+        other => {
+            let Ok(name) = other.parse() else {
                 let other = shown(other);
                 return Err(format!(
                     "unknown unit `{other}`; use requests, bytes, MB, or a name such as tokens"
                 ));
-            }
-        },
+            };
+            (1, LimitUnit::Named(name))
+        }
     };
     Ok((bounded(number.checked_mul(scale))?, unit))
 }

@@ -279,11 +279,11 @@ mod tests {
     #[test]
     fn a_slot_has_one_entry() {
         let mut log = Rolling::default();
-        log.charge(ms(0), ms(0), 1, MINUTE);
-        log.charge(ms(0), ms(2_000), 1, MINUTE);
-        log.charge(ms(0), ms(0), 500, MINUTE);
-        log.put_back(ms(0), 400, MINUTE);
-        assert_eq!(log.spent(ms(0), MINUTE).0, 102);
+        log.charge(ms(9_000), ms(9_000), 1, MINUTE);
+        log.charge(ms(9_000), ms(11_000), 1, MINUTE);
+        log.charge(ms(9_000), ms(9_000), 500, MINUTE);
+        log.put_back(ms(9_000), 400, MINUTE);
+        assert_eq!(log.spent(ms(9_000), MINUTE).0, 102);
     }
 
     fn any_log() -> impl Strategy<Value = Rolling> {

@@ -1,7 +1,8 @@
 //! The gates that a request passes before it may leave.
 //!
 //! The order of the gates is hold, quarantine, breaker, in-flight cap, byte budget, declared
-//! limits, pace. The pace comes last, so that a request that waits for a slot does not spend a token.
+//! limits, pace. The pace comes last, so that a request that waits for a slot does not spend a
+//! token.
 //!
 //! Most requests meet a healthy key that has no request in flight and a token to spend.
 //! [`Host::pass`] grants them with the same numbers and skips the gates that do not exist for such

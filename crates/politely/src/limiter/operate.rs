@@ -61,8 +61,8 @@ impl Limiter {
         self.operations().set_limits(key, limits)
     }
 
-    /// Declares the limits that a rule of a policy has for `key`; `None` if no rule has any. Call it
-    /// before each request: it changes nothing if the key has them. With a coordinator it does
+    /// Declares the limits that a rule of a policy has for `key`; `None` if no rule has any. Call
+    /// it before each request: it changes nothing if the key has them. With a coordinator it does
     /// nothing, since the coordinator has the rules.
     ///
     /// Limits of [`Limiter::set_limits`] stay.

@@ -57,12 +57,12 @@ pub struct Rule {
 
 /// What the policy says about one request.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Verdict<'a> {
+pub struct Ruling<'a> {
     /// The rule that wins.
     pub rule: &'a Rule,
 }
 
-impl<'a> Verdict<'a> {
+impl<'a> Ruling<'a> {
     /// Returns the limits of the request's own key.
     pub fn own_limits(self) -> Option<&'a DeclaredLimits> {
         let has_account = self.rule.account.is_some();
@@ -91,7 +91,7 @@ impl RuleBook {
     }
 
     /// Returns the rule that wins for a request of `url`, whose first key is `key`.
-    pub fn of_url(&self, url: &Url, key: &Key) -> Option<Verdict<'_>> {
+    pub fn of_url(&self, url: &Url, key: &Key) -> Option<Ruling<'_>> {
         let host = url.host_str().unwrap_or_default().trim_end_matches('.');
         let by_path = || {
             let paths = self.paths.get(host)?;
@@ -99,17 +99,17 @@ impl RuleBook {
             found.map(|(_, rule)| *rule)
         };
         let found = by_path().or_else(|| self.of_host(host));
-        self.verdict(found.or_else(|| self.by_key(key)))
+        self.ruling(found.or_else(|| self.by_key(key)))
     }
 
     /// Returns the rule that wins for a request that names only its key.
-    pub fn of_key(&self, key: &Key) -> Option<Verdict<'_>> {
+    pub fn of_key(&self, key: &Key) -> Option<Ruling<'_>> {
         let name = key.as_str();
         let by_host = || {
             let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
             (!name.contains('/')).then(|| self.of_host(host)).flatten()
         };
-        self.verdict(self.by_key(key).or_else(by_host).or(self.all))
+        self.ruling(self.by_key(key).or_else(by_host).or(self.all))
     }
 
     fn of_host(&self, host: &str) -> Option<usize> {
@@ -147,9 +147,9 @@ impl RuleBook {
         prefixes.next().copied()
     }
 
-    fn verdict(&self, rule: Option<usize>) -> Option<Verdict<'_>> {
+    fn ruling(&self, rule: Option<usize>) -> Option<Ruling<'_>> {
         let rule = self.rules.get(rule?)?;
-        Some(Verdict { rule })
+        Some(Ruling { rule })
     }
 
     /// Adds a rule.

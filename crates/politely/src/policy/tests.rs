@@ -38,8 +38,8 @@ limits = ["8/s"]
 fn of(book: &RuleBook, url: &str) -> String {
     let url = Url::parse(url).unwrap();
     let key = Key::of_url(&url).unwrap();
-    let verdict = book.of_url(&url, &key);
-    verdict.map_or_else(String::new, |verdict| verdict.rule.limits.to_string())
+    let ruling = book.of_url(&url, &key);
+    ruling.map_or_else(String::new, |ruling| ruling.rule.limits.to_string())
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn the_most_specific_rule_wins() {
         let key = Key::parse(key).unwrap();
         let found = book
             .of_key(&key)
-            .map(|verdict| verdict.rule.limits.to_string());
+            .map(|ruling| ruling.rule.limits.to_string());
         assert_eq!(found.unwrap_or_default(), limits, "{key}");
     }
 }
@@ -80,9 +80,9 @@ fn the_most_specific_rule_wins() {
 fn an_account_has_the_limits_of_its_rule() {
     let book: RuleBook = POLICY.parse().unwrap();
     let url = Url::parse("https://api.example.com/").unwrap();
-    let verdict = book.of_url(&url, &Key::of_url(&url).unwrap()).unwrap();
-    assert_eq!(verdict.own_limits(), None);
-    let (account, limits) = verdict.account().unwrap();
+    let ruling = book.of_url(&url, &Key::of_url(&url).unwrap()).unwrap();
+    assert_eq!(ruling.own_limits(), None);
+    let (account, limits) = ruling.account().unwrap();
     assert_eq!(account.as_str(), "custom/example");
     assert_eq!(limits.windows().len(), 2);
 }

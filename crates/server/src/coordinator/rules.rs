@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use politely::core::key::Key;
-use politely::policy::{POLICY_MAX, PolicyError, RuleBook, Verdict};
+use politely::policy::{POLICY_MAX, PolicyError, RuleBook, Ruling};
 use smallvec::SmallVec;
 use url::Url;
 
@@ -95,8 +95,8 @@ impl Coordinator {
         count
     }
 
-    /// Gives each key the limits of its rule, and adds the keys of accounts. `url` is the URL of the
-    /// request, if it names one.
+    /// Gives each key the limits of its rule, and adds the keys of accounts. `url` is the URL of
+    /// the request, if it names one.
     pub(super) fn apply_rules(&self, url: Option<&Url>, keys: &mut SmallVec<[Key; 1]>) {
         if !self.0.rules.were_any.load(Ordering::Relaxed) {
             return;
@@ -104,14 +104,14 @@ impl Coordinator {
         let policy = Arc::clone(&self.0.rules.now.read());
         let mut accounts: SmallVec<[Key; 1]> = SmallVec::new();
         for (i, key) in keys.iter().enumerate() {
-            let verdict = match url.filter(|_| i == 0) {
+            let ruling = match url.filter(|_| i == 0) {
                 Some(url) => policy.book.of_url(url, key),
                 None => policy.book.of_key(key),
             };
             // If there is no room for the key, the request for a permit fails with that error.
-            let own = verdict.and_then(Verdict::own_limits);
+            let own = ruling.and_then(Ruling::own_limits);
             let _ = self.0.limiter.follow_rule(key, own);
-            if let Some((account, limits)) = verdict.and_then(Verdict::account) {
+            if let Some((account, limits)) = ruling.and_then(Ruling::account) {
                 let _ = self.0.limiter.follow_rule(account, Some(limits));
                 if !keys.contains(account) && !accounts.contains(account) {
                     accounts.push(account.clone());
