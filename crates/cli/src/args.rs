@@ -30,7 +30,7 @@ pub(crate) enum Command {
     Target(TargetArgs),
     Demo(DemoArgs),
     Simulate(SimulateArgs),
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     Top(TopArgs),
     Policy(PolicyArgs),
     Lock(LockArgs),
@@ -209,7 +209,7 @@ pub(crate) struct ServeArgs {
     /// work with permits (docs/how-to/crawl-with-a-frontier.md)
     #[arg(long, value_name = "DIR", conflicts_with = "store")]
     pub(crate) frontier: Option<PathBuf>,
-    /// Serve the frontier to crawlers that speak URLFrontier's protocol (gRPC) on this address too
+    /// Serve the frontier on this address too, as the gRPC service `urlfrontier.URLFrontier`
     #[arg(long, value_name = "ADDRESS:PORT", requires = "frontier")]
     pub(crate) grpc: Option<SocketAddr>,
     /// Pause of a domain between two units of work: fixed:TIME, minimum:TIME (random, from TIME to

@@ -234,7 +234,7 @@ impl Crawl {
                 continue;
             };
             self.exchanges.fetch_add(1, Ordering::Relaxed);
-            self.learn(&said, &done, std::mem::take(&mut pages));
+            self.learn(&said, &done, &std::mem::take(&mut pages));
             done.clear();
             let unit = &said["units"][0];
             if unit.is_null() || rng.next_u64().is_multiple_of(10) {
@@ -265,14 +265,14 @@ impl Crawl {
         is_room.then(|| format!("https://host-{}.example/{number}", number % DOMAINS))
     }
 
-    fn learn(&self, said: &Value, done: &[Value], pages: Vec<String>) {
+    fn learn(&self, said: &Value, done: &[Value], pages: &[String]) {
         let mut known = self.known();
         for (words, answer) in done.iter().zip(said["done"].as_array().expect("answers")) {
             if !answer["error"].is_null() {
                 assert_eq!(answer["error"]["field"], "token", "{answer}");
                 continue;
             }
-            for url in &pages {
+            for url in pages {
                 *known.finished.entry(url.clone()).or_default() += 1;
             }
             let found = words["found"].as_array().expect("pages");
