@@ -14,8 +14,10 @@ mod demo;
 mod engine;
 mod exit;
 mod fetch;
+mod frontier;
 mod log;
 mod manual;
+mod policy;
 mod serve;
 mod service_manager;
 mod simulate;
@@ -62,7 +64,9 @@ fn main() -> std::process::ExitCode {
         Command::Simulate(args) => simulate::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::Policy(args) => policy::run(&args),
         Command::State(args) => state::run(&args),
+        Command::Frontier(args) => frontier::run(&args),
         Command::Completions(args) => manual::print_completions(&args),
         Command::Man(args) => manual::print_pages(&args),
     };
