@@ -30,12 +30,13 @@ mod audit;
 mod change;
 mod permits;
 mod reports;
+mod table;
 mod whole;
 
 pub use admin::{
     Apply, ConfigBody, ConfigPatch, Crawling, CrawlingPatch, Decision, Event, EventKind,
-    FleetStats, InForce, KeyDetail, KeyPage, KeyPatch, KeyRow, KeyState, KeysQuery, LawInForce,
-    Learned, NumberInForce, Outstanding, Point, SetBy, SortBy, StatsQuery, WorkerStats,
+    FleetStats, InForce, KeyDetail, KeyPatch, LawInForce, Learned, NumberInForce, Outstanding,
+    Point, SetBy, StatsQuery, WorkerStats,
 };
 pub use audit::{AuditChange, AuditPage, AuditQuery};
 pub use change::Change;
@@ -46,6 +47,7 @@ pub use permits::{
 pub use reports::{
     ErrorKind, Heard, Meaning, Next, QuotaUnit, Report, Reported, Told, ToldAnswer, ToldQuota,
 };
+pub use table::{KeyPage, KeyRow, KeyState, KeysQuery, Minutes, Need, NeedCounts, SortBy};
 
 /// Maximum number of items in one call.
 pub const ITEMS_MAX: usize = 4096;

@@ -114,6 +114,8 @@ impl Claim {
 
 /// The guard of a permit whose keys are not in this process. Dropping it gives the permit back.
 pub(crate) trait Held: std::fmt::Debug + Send + Sync {
+    /// Returns the time of the limiter's clock.
+    fn now(&self) -> Timestamp;
     /// Returns the time after the start at which the slot returns by itself.
     fn lease(&self) -> Duration;
     fn sent(&mut self);
@@ -366,6 +368,21 @@ impl Permit {
                 .hear(now, first.lease, report, entry.config, &mut rng)
         });
         (directions, Slot::new(claim, now))
+    }
+
+    /// Returns the time since [`Permit::start`].
+    ///
+    /// # Panics
+    /// Never: a permit has at least one key.
+    pub(crate) fn age(&self) -> Duration {
+        let now = match &self.claim {
+            Claim::Elsewhere(held) => held.now(),
+            here => {
+                let part = here.parts().first().expect("a permit has a key");
+                part.shard.clock.now()
+            }
+        };
+        now.since(self.departure.start)
     }
 
     /// Returns the permit of the first departure. The others are given back.

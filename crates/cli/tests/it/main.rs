@@ -10,6 +10,8 @@ mod coordinator_tls;
 mod crash_loop;
 mod crawl_delay;
 mod dashboard;
+mod demo;
+mod documents;
 mod durable;
 mod fetch_pages;
 mod fleet;

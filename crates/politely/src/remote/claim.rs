@@ -156,6 +156,10 @@ impl Claim {
 }
 
 impl Held for Claim {
+    fn now(&self) -> Timestamp {
+        self.shared.clock.now()
+    }
+
     fn lease(&self) -> Duration {
         self.granted.lease
     }

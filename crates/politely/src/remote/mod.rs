@@ -102,6 +102,8 @@ pub struct RemoteBuilder {
     token: Option<String>,
     ca: Option<PathBuf>,
     clock: Option<Clock>,
+    /// Whether the builder before has limits of its own.
+    has_limits: bool,
 }
 
 /// Why the limiter cannot be built.
@@ -113,6 +115,9 @@ pub enum RemoteError {
     /// The client's name is not 1 to 128 bytes long.
     #[error("a client's name is 1 to 128 bytes long")]
     Name,
+    /// The builder has limits, which a coordinator keeps.
+    #[error("the coordinator keeps the limits; set them on `politely serve`, or with set_rate")]
+    Limits,
     /// The thread for the calls cannot be started.
     #[error("no thread: {0}")]
     Thread(String),
@@ -126,6 +131,7 @@ impl RemoteBuilder {
             token: None,
             ca: None,
             clock,
+            has_limits: false,
         }
     }
 
@@ -158,7 +164,8 @@ impl RemoteBuilder {
     /// Builds the limiter. The coordinator need not be reachable yet.
     ///
     /// # Errors
-    /// The URL, name, token or authority is invalid, or the thread cannot be started.
+    /// The URL, name, token or authority is invalid, the builder has limits, or the thread cannot
+    /// be started.
     pub fn build(self) -> Result<Limiter, RemoteError> {
         let transport = Client::new(&self.url, self.token.as_deref(), self.ca.as_deref())?;
         self.build_with(transport)
@@ -170,6 +177,9 @@ impl RemoteBuilder {
         let client = self.client.unwrap_or_else(name);
         if client.is_empty() || client.len() > NAME_MAX {
             return Err(RemoteError::Name);
+        }
+        if self.has_limits {
+            return Err(RemoteError::Limits);
         }
         let clock = self.clock.unwrap_or_else(Clock::system);
         let shared = Arc::new(Shared {
@@ -433,9 +443,13 @@ impl Builder {
     /// The URL is `http://127.0.0.1:7077`, for example, or begins with `https`. Several
     /// coordinators that share their keys are listed with commas: `http://a:7077,http://b:7077`.
     /// Only the clock of this builder applies. The coordinator keeps the limits, the capacity and
-    /// the queues.
+    /// the queues. With other limits than the default, [`RemoteBuilder::build`] fails.
     pub fn coordinator(self, url: impl Into<String>) -> RemoteBuilder {
-        RemoteBuilder::new(url.into(), self.clock)
+        let has_limits = self.config != Config::default();
+        RemoteBuilder {
+            has_limits,
+            ..RemoteBuilder::new(url.into(), self.clock)
+        }
     }
 }
 

@@ -11,8 +11,8 @@ use politely_api::wire::{Answer, Exchanged, Grant, Heard, Next, Told, ToldAnswer
 use politely_core::key::Key;
 use politely_core::signal::{Report, Signal};
 
-use super::RemoteBuilder;
 use super::call::{Call, Reply, Transport};
+use super::{RemoteBuilder, RemoteError};
 use crate::limiter::Limiter;
 
 /// A coordinator that grants every acquire request, unless it is unavailable. It records reports
@@ -286,4 +286,13 @@ async fn whether_a_request_is_sent_again_the_coordinator_says() {
         counted,
         [(1, 0, None), (2, 0, None), (3, 0, None), (1, 0, post)]
     );
+}
+
+#[test]
+fn limits_that_the_coordinator_keeps_are_an_error() {
+    let builder = Limiter::builder().rate(10.0);
+    let remote = builder.coordinator("http://127.0.0.1:1");
+    assert_eq!(remote.build().unwrap_err(), RemoteError::Limits);
+    let builder = Limiter::builder().coordinator("http://127.0.0.1:1");
+    assert!(builder.build().is_ok());
 }

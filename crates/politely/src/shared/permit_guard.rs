@@ -94,6 +94,10 @@ impl PermitGuard {
 }
 
 impl Held for PermitGuard {
+    fn now(&self) -> Timestamp {
+        self.inner.clock.now()
+    }
+
     fn leases(&self) -> Vec<(Key, LeaseId)> {
         let lease = |part: &Part| (part.key.clone(), part.lease.id());
         self.parts.iter().map(lease).collect()

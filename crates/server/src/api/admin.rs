@@ -28,10 +28,8 @@ pub(super) async fn keys(
     Params(query): Params<KeysQuery>,
 ) -> Result<Json<KeyPage>, Wrong> {
     let page = tokio::task::spawn_blocking(move || {
-        api.coordinator
-            .watch()
-            .table
-            .page(api.coordinator.limiter(), &query)
+        let watch = api.coordinator.watch();
+        watch.page(api.coordinator.limiter(), &query)
     });
     let failed = |_| {
         Wrong::new(
@@ -80,7 +78,7 @@ pub(super) async fn patch_key(
         let entry = api.entry(&caller, Some(&key), &patch);
         api.coordinator.patch_key(&key, &patch).await?;
         entry.made(&api, Some(&key)).await;
-        api.coordinator.watch().table.stale();
+        api.coordinator.watch().changed();
         api.detail(&key)
     })
     .await
@@ -146,7 +144,7 @@ pub(super) async fn stats(
         memory: stats.memory,
         hit_rate: api.coordinator.hit_rate(),
         average_wait_ms: stats.average_wait().as_secs_f64() * 1e3,
-        limited_keys: watch.table.limited(api.coordinator.limiter()),
+        limited_keys: watch.limited(api.coordinator.limiter()),
         workers,
     })
 }

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use axum::body::Bytes;
 use axum::http::header;
 use axum::routing::get;
-use politely_api::wire::{KeyState, SortBy};
+use politely_api::wire::{KeyState, Need, SortBy};
 use serde_json::Value;
 use tokio::sync::watch;
 use utoipa::OpenApi;
@@ -62,7 +62,7 @@ struct Api {
         description = "Tells workers when they may send, and learns from what happened. All times are relative milliseconds.",
         license(name = "MIT OR Apache-2.0")
     ),
-    components(schemas(SortBy, KeyState))
+    components(schemas(SortBy, KeyState, Need))
 )]
 struct Description;
 

@@ -87,11 +87,9 @@ impl Changes {
     fn config(&self, began: &Config) -> Config {
         let earlier = self.earlier.iter();
         let earlier = earlier.map(|earlier| (earlier.last, limits(began, &earlier.crawling)));
-        Config {
-            limits: limits(began, &self.crawling),
-            cohorts: Cohorts::new(self.cohort, earlier.collect()),
-            ..began.clone()
-        }
+        let mut config = began.clone().with_limits(limits(began, &self.crawling));
+        config.cohorts = Cohorts::new(self.cohort, earlier.collect());
+        config
     }
 }
 

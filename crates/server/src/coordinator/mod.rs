@@ -323,6 +323,7 @@ impl Coordinator {
         self.0.permits.sweep(now, |number, out| {
             gone.push(number.0);
             out.worker.expired();
+            self.0.watch.expired(now, &out.key);
         });
         self.0
             .expired
