@@ -7,7 +7,7 @@ use politely_core::config::InvalidConfig;
 use politely_core::host::{Ask, Reason, RestoreError};
 use politely_core::key::Key;
 
-use crate::registry::Full;
+use crate::backend::local::registry::Full;
 
 /// The keys that limit one request. The outcome is reported to the first of them.
 #[derive(Clone, Copy, Debug)]

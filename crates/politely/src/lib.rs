@@ -33,9 +33,9 @@
 //! Processes and machines can share keys, and everything above works the same:
 //!
 //! - With the feature `coordinator`, `Limiter::builder().coordinator(url)` acquires permits from a
-//!   `politely serve` (module `remote`).
+//!   `politely serve` (module `coordinator`).
 //! - With the feature `redis`, `Limiter::builder().store(engine)` keeps the keys in Redis or Valkey
-//!   ([`shared`], [`cells`]).
+//!   ([`store`], [`cells`]).
 //!
 //! Further features:
 //!
@@ -56,41 +56,50 @@
 //!
 //! The folder `examples/` has an example for each.
 //!
+//! # Where to look in the sources
+//!
+//! | question | answer |
+//! | --- | --- |
+//! | What happens on a 429? | [`mod@attempts`] reports it and tries again; [`core::host::Host::report`] holds the key and lowers its rate |
+//! | Where is a permit granted in this process? | `backend/local/mod.rs`; without waiting: `Local::pass` |
+//! | Where is a permit granted over Redis? | [`Replica::serve` in `politely-store`](politely_store), called through `backend/store/` |
+//! | Who grants with a coordinator? | the coordinator (crate `politely-server`); `backend/coordinator/` acquires from it |
+//! | Which file implements a method of [`Limiter`]? | `backend/operations.rs` is the interface, with an implementation per backend |
+//! | How is a permit given back? | `permit.rs`, and `backend/local/part.rs` for a key of this process |
+//! | When is a page forbidden? | [`robots`] |
+//!
 //! [`core`] holds the state of a key and makes all decisions about it. This crate adds the parts
 //! that need a clock, threads and a runtime.
 
 mod asked;
-#[cfg(any(feature = "tower", feature = "reqwest"))]
-pub mod attempts;
-mod birth;
+mod backend;
 mod budgets;
-pub mod cells;
 mod clock;
-#[cfg(feature = "coding")]
-pub mod coding;
 mod departure;
-mod elsewhere;
-mod index;
-#[cfg(feature = "tower")]
-pub mod layer;
+mod http;
 mod limiter;
 mod permit;
-pub mod redirect;
-mod registry;
-#[cfg(feature = "coordinator")]
-pub mod remote;
-#[cfg(feature = "reqwest")]
-pub mod reqwest;
 #[cfg(feature = "robots")]
 pub mod robots;
-pub mod shared;
-mod slab;
 mod snapshot;
 mod stats;
 mod sync;
 mod to_outcome;
-mod waiters;
 
+#[cfg(feature = "coordinator")]
+pub use self::backend::coordinator;
+pub use self::backend::local::registry::Full;
+pub use self::backend::local::waiters::Turn;
+pub use self::backend::store::{self, cells};
+#[cfg(any(feature = "tower", feature = "reqwest"))]
+pub use self::http::attempts;
+#[cfg(feature = "coding")]
+pub use self::http::coding;
+#[cfg(feature = "tower")]
+pub use self::http::layer;
+pub use self::http::redirect;
+#[cfg(feature = "reqwest")]
+pub use self::http::reqwest;
 pub use asked::{AcquireError, Keys, Refusal, RefusalReason, SetError, Unsupported};
 pub use budgets::Budgets;
 pub use clock::{Clock, wall_clock};
@@ -101,11 +110,9 @@ pub use politely_core::config::Config;
 pub use politely_core::host::{Ask, CrawlDelay, Directions, Explanation, OperatorNumbers, Reason};
 pub use politely_core::key::Key;
 pub use politely_core::signal::{Failure, Outcome, Report, Signal};
-pub use registry::Full;
 pub use snapshot::Snapshot;
 pub use stats::{Commits, Stats};
 pub use to_outcome::ToOutcome;
-pub use waiters::Turn;
 
 /// Compiles the code of the README as tests.
 #[cfg(all(doctest, feature = "reqwest"))]

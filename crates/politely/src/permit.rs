@@ -10,10 +10,9 @@ use politely_core::key::Key;
 use politely_core::retry::Attempt;
 use politely_core::signal::Report;
 
-use crate::birth::Birth;
+use crate::backend::local::part::{Part, renew, teach};
+use crate::backend::operations::Later;
 pub(crate) use crate::departure::Departure;
-use crate::elsewhere::Later;
-use crate::registry::{Entry, SharedShard};
 use crate::sync::sleep;
 
 /// The chunks of a body renew its lease this often. It is far below any sensible lease, and far
@@ -43,7 +42,8 @@ enum Claim {
     One(Part),
     /// The parts of several keys, or none after they were taken.
     Parts(Vec<Part>),
-    Elsewhere(Box<dyn Held>),
+    /// The guard of a permit from a coordinator or an engine.
+    Shared(Box<dyn Held>),
 }
 
 impl Claim {
@@ -51,7 +51,7 @@ impl Claim {
         match self {
             Self::One(part) => std::slice::from_ref(part),
             Self::Parts(parts) => parts,
-            Self::Elsewhere(_) => &[],
+            Self::Shared(_) => &[],
         }
     }
 
@@ -59,7 +59,7 @@ impl Claim {
         match self {
             Self::One(part) => vec![part],
             Self::Parts(parts) => parts,
-            Self::Elsewhere(_) => Vec::new(),
+            Self::Shared(_) => Vec::new(),
         }
     }
 
@@ -68,16 +68,16 @@ impl Claim {
         std::mem::replace(self, Self::Parts(Vec::new()))
     }
 
-    fn elsewhere(&self) -> Option<&dyn Held> {
+    fn shared(&self) -> Option<&dyn Held> {
         match self {
-            Self::Elsewhere(held) => Some(&**held),
+            Self::Shared(held) => Some(&**held),
             _ => None,
         }
     }
 
-    fn elsewhere_mut(&mut self) -> Option<&mut Box<dyn Held>> {
+    fn shared_mut(&mut self) -> Option<&mut Box<dyn Held>> {
         match self {
-            Self::Elsewhere(held) => Some(held),
+            Self::Shared(held) => Some(held),
             _ => None,
         }
     }
@@ -97,7 +97,7 @@ impl Claim {
 
     /// Gives nothing back: the leases expire by themselves.
     fn abandon(self) {
-        if let Self::Elsewhere(held) = self {
+        if let Self::Shared(held) = self {
             held.abandon();
         }
     }
@@ -106,7 +106,7 @@ impl Claim {
     /// expired.
     fn renew(&self) -> Option<Duration> {
         match self {
-            Self::Elsewhere(held) => held.renew(),
+            Self::Shared(held) => held.renew(),
             _ => renew(self.parts()),
         }
     }
@@ -160,14 +160,6 @@ pub(crate) enum Judged {
     GiveUp(String),
 }
 
-/// The lease of one key.
-pub(crate) struct Part {
-    pub(crate) shard: Arc<SharedShard>,
-    pub(crate) slot: u32,
-    pub(crate) born: Birth,
-    pub(crate) lease: LeaseId,
-}
-
 impl Permit {
     /// Creates a permit from the grant of one key.
     #[inline(always)]
@@ -206,7 +198,7 @@ impl Permit {
     /// Creates a permit of a coordinator or an engine.
     pub(crate) fn claimed(claim: Box<dyn Held>, departure: Departure) -> Self {
         Self {
-            claim: Claim::Elsewhere(claim),
+            claim: Claim::Shared(claim),
             departure,
         }
     }
@@ -245,7 +237,7 @@ impl Permit {
 
     /// Returns the time after the start at which the slot returns by itself.
     pub fn lease(&self) -> Duration {
-        if let Some(held) = self.claim.elsewhere() {
+        if let Some(held) = self.claim.shared() {
             return held.lease();
         }
         let lease = |part: &Part| part.with(|entry| entry.config.lease);
@@ -262,7 +254,7 @@ impl Permit {
     /// the first one, and each later departure has the next number. Without an engine the list is
     /// empty.
     pub fn leases(&self) -> Vec<(Key, LeaseId)> {
-        self.claim.elsewhere().map_or_else(Vec::new, Held::leases)
+        self.claim.shared().map_or_else(Vec::new, Held::leases)
     }
 
     /// Splits the permit into one permit per departure.
@@ -271,8 +263,8 @@ impl Permit {
         // All claims are collected now: a permit that is never taken is dropped, and its slot
         // returns.
         let claims: Vec<Claim> = match self.claim.take() {
-            Claim::Elsewhere(held) => held.split().into_iter().map(Claim::Elsewhere).collect(),
-            here => (0..run.slots).map(|i| here.nth(i)).collect(),
+            Claim::Shared(held) => held.split().into_iter().map(Claim::Shared).collect(),
+            local => (0..run.slots).map(|i| local.nth(i)).collect(),
         };
         let each = (0..).zip(claims).map(move |(i, claim)| Self {
             claim,
@@ -289,7 +281,7 @@ impl Permit {
     /// Marks the request as leaving. If the permit is dropped from now on, its token stays spent.
     pub fn sent(&mut self) {
         self.departure.sent = true;
-        if let Some(held) = self.claim.elsewhere_mut() {
+        if let Some(held) = self.claim.shared_mut() {
             held.sent();
         }
     }
@@ -305,7 +297,7 @@ impl Permit {
         attempt: &Attempt,
         repeatable: bool,
     ) -> Option<Later<'static, Option<Judged>>> {
-        self.claim.elsewhere_mut()?.judge(attempt, repeatable)
+        self.claim.shared_mut()?.judge(attempt, repeatable)
     }
 
     /// Reports the outcome of the request, and returns the directions of the first key.
@@ -320,8 +312,8 @@ impl Permit {
         if self.departure.slots > 1 {
             return self.first().report(report);
         }
-        if self.claim.elsewhere().is_some()
-            && let Claim::Elsewhere(held) = self.claim.take()
+        if self.claim.shared().is_some()
+            && let Claim::Shared(held) = self.claim.take()
         {
             return held.report(report);
         }
@@ -355,7 +347,7 @@ impl Permit {
         let first = self.first();
         let start = first.departure.start;
         let mut claim = first.into_claim();
-        if let Some(held) = claim.elsewhere_mut() {
+        if let Some(held) = claim.shared_mut() {
             let directions = held.heard(report);
             return (directions, Slot::new(claim, start));
         }
@@ -376,7 +368,7 @@ impl Permit {
     /// Never: a permit has at least one key.
     pub(crate) fn age(&self) -> Duration {
         let now = match &self.claim {
-            Claim::Elsewhere(held) => held.now(),
+            Claim::Shared(held) => held.now(),
             here => {
                 let part = here.parts().first().expect("a permit has a key");
                 part.shard.clock.now()
@@ -467,7 +459,7 @@ impl Slot {
     /// They are charged when the slot is dropped. A body that keeps coming keeps its lease.
     pub fn received(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
-        if let Some(held) = self.claim.elsewhere_mut() {
+        if let Some(held) = self.claim.shared_mut() {
             held.received(bytes);
         }
         let Some(part) = self.claim.parts().first() else {
@@ -494,17 +486,6 @@ impl Drop for Slot {
     }
 }
 
-fn renew(parts: &[Part]) -> Option<Duration> {
-    parts.iter().try_fold(Duration::MAX, |least, part| {
-        let now = part.shard.clock.now();
-        let lasts = part.with(|entry| {
-            let renewed = entry.host.renew(now, part.lease, entry.config);
-            renewed.then_some(entry.config.lease)
-        })??;
-        Some(least.min(lasts))
-    })
-}
-
 impl Drop for Permit {
     fn drop(&mut self) {
         for (i, part) in self.claim.parts().iter().enumerate() {
@@ -521,59 +502,4 @@ impl Drop for Permit {
             });
         }
     }
-}
-
-impl Part {
-    /// Calls `f` with the key's entry if it is still there, and wakes the head of the key's queue.
-    fn with<T>(&self, f: impl FnOnce(&mut Entry<'_>) -> T) -> Option<T> {
-        let mut shard = self.shard.lock();
-        let mut entry = shard.get_born(self.slot, self.born)?;
-        let result = f(&mut entry);
-        if let Some(waiters) = entry.waiters {
-            waiters.wake_head();
-        }
-        Some(result)
-    }
-}
-
-impl std::fmt::Debug for Part {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Part")
-            .field("slot", &self.slot)
-            .field("lease", &self.lease)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Reports to the first key, and counts the report.
-fn teach(
-    part: &Part,
-    now: Timestamp,
-    report: &Report,
-    tell: impl FnOnce(&mut Entry<'_>) -> Directions,
-) -> Directions {
-    // These directions are returned if the key is gone.
-    let mut directions = Directions {
-        hold_until: now,
-        rate: 0.0,
-        event: false,
-        late: true,
-        url_fault: false,
-    };
-    let mut key = None;
-    part.with(|entry| {
-        entry.learned();
-        directions = tell(entry);
-        entry.stats.reported += u64::from(!directions.late);
-        entry.stats.late += u64::from(directions.late);
-        let refused = report.signal.is_refusal() && !directions.late;
-        entry.stats.refused += u64::from(refused);
-        key = directions.event.then(|| entry.key.clone());
-    });
-    // The event is logged after the shard is unlocked, since a subscriber may be slow.
-    if let Some(key) = key {
-        let (key, rate) = (key.as_str(), directions.rate);
-        tracing::debug!(key, signal = ?report.signal, status = report.status, rate, "event");
-    }
-    directions
 }

@@ -5,8 +5,10 @@
 //! becomes a deadlock, and shuttle reports the schedule that led to it.
 #![allow(
     dead_code,
+    irrefutable_let_patterns,
     missing_docs,
     unused_imports,
+    unreachable_patterns,
     unreachable_pub,
     reason = "the library's sources, of which these tests use a part"
 )]
@@ -14,30 +16,36 @@
 
 #[path = "../src/asked.rs"]
 mod asked;
-#[path = "../src/birth.rs"]
-mod birth;
 #[path = "../src/clock.rs"]
 mod clock;
 #[path = "../src/departure.rs"]
 mod departure;
-#[path = "../src/elsewhere.rs"]
-mod elsewhere;
-#[path = "../src/index.rs"]
-mod index;
 #[path = "../src/limiter/mod.rs"]
 mod limiter;
 #[path = "../src/permit.rs"]
 mod permit;
-#[path = "../src/registry.rs"]
-mod registry;
-#[path = "../src/slab.rs"]
-mod slab;
 #[path = "../src/snapshot.rs"]
 mod snapshot;
 #[path = "../src/stats.rs"]
 mod stats;
-#[path = "../src/waiters.rs"]
-mod waiters;
+
+/// The rooms of the limiter's backends that these tests need.
+#[path = "../src/backend"]
+mod backend {
+    pub(crate) mod local;
+    pub(crate) mod operations;
+
+    pub(crate) enum Backend {
+        Local(local::Local),
+    }
+
+    impl Backend {
+        pub(crate) fn operations(&self) -> &dyn operations::Operations {
+            let Self::Local(local) = self;
+            local
+        }
+    }
+}
 
 mod sync {
     use std::future::poll_fn;

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use politely::OperatorNumbers;
 use politely::core::config::Config;
 use politely::core::control::LawConfig;
-use politely::shared::Away;
+use politely::store::Away;
 use serde::Deserialize;
 
 /// The set of default rules of conduct.

@@ -14,8 +14,8 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 use super::tidy::{has_extension, texts};
-use crate::servers::process::Server;
-use crate::servers::repository;
+use politely_testkit::process::Server;
+use politely_testkit::repository;
 
 const NOT_RUN: &str = "<!-- not run: ";
 /// The longest time of a block.
@@ -161,25 +161,21 @@ fn every_command_runs_or_says_why_not() {
             .path()
             .join(path.to_string_lossy().replace('/', "-"));
         fs::create_dir(&folder).expect("a folder");
-        let urls: String = (0..20)
-            .map(|page| format!("{}/page/{page}\n", place.host))
-            .collect();
+        let pages = (0..20).map(|page| format!("{}/page/{page}", place.host));
+        let urls = pages.collect::<Vec<_>>().join("\n");
         fs::write(folder.join("urls.txt"), urls).expect("a list");
         for block in blocks(&text) {
             let is_command = ["sh", "python"].contains(&block.language.as_str());
             let at = format!("{}:{}", path.display(), block.line);
-            match &block.not_run {
-                Some(reason) if reason.trim().is_empty() => {
+            if let Some(reason) = &block.not_run {
+                if reason.trim().is_empty() {
                     let _ = writeln!(wrong, "{at}: says not why it is not run");
                 }
-                Some(_) => {}
-                None if is_command => {
-                    run += 1;
-                    if let Err(said) = place.run(&block, &folder) {
-                        let _ = writeln!(wrong, "{at}: fails\n{said}");
-                    }
+            } else if is_command {
+                run += 1;
+                if let Err(said) = place.run(&block, &folder) {
+                    let _ = writeln!(wrong, "{at}: fails\n{said}");
                 }
-                None => {}
             }
         }
     }
@@ -214,7 +210,8 @@ fn anchors_lead_to_headings() {
             let Some((file, name)) = link.split_once('#') else {
                 continue;
             };
-            if file.contains("://") || !(file.is_empty() || file.ends_with(".md")) {
+            let is_document = file.is_empty() || has_extension(Path::new(file), &["md"]);
+            if file.contains("://") || !is_document {
                 continue;
             }
             let whole = repository().join(&path);

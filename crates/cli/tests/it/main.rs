@@ -30,8 +30,6 @@ mod real_peers;
 mod resume;
 mod run;
 mod secrets;
-mod servers;
-mod servers_selftest;
 mod simulate;
 mod tidy;
 mod top;

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::fleet::http::Http;
-use crate::servers::process::{Server, tool};
-use crate::servers::repository;
+use politely_testkit::process::{Server, tool};
+use politely_testkit::repository;
 
 /// A coordinator and its address.
 struct Live {

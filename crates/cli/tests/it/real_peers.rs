@@ -12,8 +12,8 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::run::{Said, politely, run};
-use crate::servers::process::{Server, free_place, tool, wait_until_ready};
-use crate::servers::repository;
+use politely_testkit::process::{Server, free_place, tool, wait_until_ready};
+use politely_testkit::repository;
 
 /// Requests that the peer's limit is tested with, at twelve a second. They take longer than the
 /// second in which Apache refuses nothing.

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use crate::run::{politely, run};
-use crate::servers::process::Server;
+use politely_testkit::process::Server;
 
 fn start(folder: &Path, args: &[&str]) -> (Server, String) {
     let program = Path::new(env!("CARGO_BIN_EXE_politely"));

@@ -52,7 +52,7 @@ impl Coordinator {
 
     async fn adopt_one(&self, worker: &Arc<Worker>, name: Name) {
         let limiter = &self.0.limiter;
-        let Some(permit) = limiter.adopt(&name.leases, ENGINE_TIME).await else {
+        let Ok(Some(permit)) = limiter.adopt(&name.leases, ENGINE_TIME).await else {
             return;
         };
         let (now, left) = (self.now(), permit.renew());

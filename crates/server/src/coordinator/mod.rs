@@ -38,7 +38,7 @@ use politely::core::config::{Config, InvalidConfig};
 use politely::core::key::{Key, KeyKind};
 use politely::core::retry::{BudgetRule, Policy};
 use politely::core::signal::Classifier;
-use politely::shared::Away;
+use politely::store::Away;
 use politely::{Budgets, Clock, Limiter};
 use tokio::sync::watch;
 use tokio::task::JoinSet;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::PAGES;
 use super::browser::{Page, Screen, browse};
-use crate::servers::repository;
+use politely_testkit::repository;
 
 /// Lists each violation with its elements.
 const RUN: &str = "

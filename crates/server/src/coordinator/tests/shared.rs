@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use parking_lot::Mutex;
 use politely::cells::{Engine, EngineError, Heartbeat, Memory, OnNotice, Pending, Write, Written};
-use politely::shared::Away;
+use politely::store::Away;
 use politely_api::wire::{Apply, Change, ConfigPatch, CrawlingPatch};
 
 use super::super::operate::NotSet;
