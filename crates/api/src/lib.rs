@@ -19,6 +19,7 @@
 //! | --- | --- |
 //! | `wire/permits.rs`, `wire/reports.rs` | bodies of workers |
 //! | `wire/admin.rs`, `wire/audit.rs` | bodies of operators: keys, configuration, events, changes |
+//! | `wire/frontier.rs`, `wire/frontier_admin.rs` | bodies of the frontier's calls |
 //! | `wire/change.rs` | a field of a patch: keep, set, or take back |
 //! | `wire/absent.rs`, `wire/whole.rs` | defaults of absent fields; whole numbers that came as floats |
 //! | `client/` | one HTTP client for workers and operators (feature `client`, on by default) |

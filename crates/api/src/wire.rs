@@ -20,6 +20,19 @@
 //! | `GET events` | server-sent events | [`Event`] |
 //! | `GET stats` | query: [`StatsQuery`] | [`FleetStats`] |
 //! | `GET audit/changes` | query: [`AuditQuery`] | [`AuditPage`] |
+//! | `POST frontier/{crawl}/put` | one [`FrontierPage`] per line | one [`PutAnswer`] per line |
+//! | `POST frontier/{crawl}/take` | [`FrontierTake`] | [`FrontierTaken`] |
+//! | `POST frontier/{crawl}/done` | [`FrontierDone`] | [`FrontierDoneAnswer`] |
+//! | `POST frontier/{crawl}/exchange` | [`FrontierExchange`] | [`FrontierExchanged`] |
+//! | `GET frontier` | | [`FrontierCrawls`] |
+//! | `GET frontier/{crawl}` | | [`FrontierCounts`] |
+//! | `GET frontier/{crawl}/domains` | query: [`FrontierDomainsQuery`] | [`FrontierDomains`] |
+//! | `GET frontier/{crawl}/pages` | query: [`FrontierPagesQuery`] | [`FrontierPages`] |
+//! | `GET frontier/{crawl}/urls/{url}` | query: [`FrontierUrlQuery`] | [`FrontierUrl`] |
+//! | `POST frontier/{crawl}/purge`, `delete` | [`FrontierPart`] | nothing |
+//! | `POST frontier/{crawl}/block` | [`FrontierBlock`] | nothing |
+//! | `POST frontier/{crawl}/delay` | [`FrontierDelay`] | nothing |
+//! | `POST frontier/{crawl}/pause` | [`FrontierPause`] | [`FrontierCounts`] |
 //!
 //! An error in the call as a whole is an RFC 9457 [`Problem`]. An error in one item is the answer
 //! to that item.
@@ -28,22 +41,38 @@ mod absent;
 mod admin;
 mod audit;
 mod change;
+mod cost;
+mod frontier;
+mod frontier_admin;
 mod permits;
+mod policy;
 mod reports;
 mod table;
 mod whole;
 
 pub use admin::{
-    Apply, ConfigBody, ConfigPatch, Crawling, CrawlingPatch, Decision, Event, EventKind,
-    FleetStats, InForce, KeyDetail, KeyPatch, LawInForce, Learned, NumberInForce, Outstanding,
-    Point, SetBy, StatsQuery, WorkerStats,
+    Apply, BudgetLeft, ConfigBody, ConfigPatch, Crawling, CrawlingPatch, Decision, Event,
+    EventKind, FleetStats, InForce, KeyDetail, KeyPatch, LawInForce, Learned, NumberInForce,
+    Outstanding, Point, SetBy, StatsQuery, WorkerStats,
 };
 pub use audit::{AuditChange, AuditPage, AuditQuery};
 pub use change::Change;
+pub use cost::Cost;
+pub use frontier::{
+    DoneAnswer, DonePage, DoneUnit, FrontierDone, FrontierDoneAnswer, FrontierExchange,
+    FrontierExchanged, FrontierPage, FrontierTake, FrontierTaken, FrontierUnit, FrontierUnitPage,
+    PutAnswer, PutQuery, PutResult, PutSummary, Then,
+};
+pub use frontier_admin::{
+    FrontierBlock, FrontierCounts, FrontierCrawls, FrontierDelay, FrontierDomain, FrontierDomains,
+    FrontierDomainsQuery, FrontierPages, FrontierPagesQuery, FrontierPart, FrontierPause,
+    FrontierUrl, FrontierUrlQuery,
+};
 pub use permits::{
     Acquire, Acquired, Answer, Cancel, Cancelled, Error, Exchange, Exchanged, Grant, Item, Kind,
     Permits, Problem, RefusedCode, Renewed, RenewedPermit, Want,
 };
+pub use policy::PolicyBody;
 pub use reports::{
     ErrorKind, Heard, Meaning, Next, QuotaUnit, Report, Reported, Told, ToldAnswer, ToldQuota,
 };

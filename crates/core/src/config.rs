@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::budget::DeclaredLimits;
 use crate::control::{LawConfig, Setpoint};
 use crate::gate::{BreakerConfig, Rate, Refill};
 
@@ -30,6 +31,8 @@ pub struct Config {
     pub limits: Limits,
     /// The law and its constants.
     pub law: LawConfig,
+    /// Declared limits of each key, beside its pace: `1000/h; 10000/day@UTC`. Default none.
+    pub declared: DeclaredLimits,
     /// Time after which the lease of a permit expires and its slot is free again. Default 120 s. It
     /// must be longer than the longest request, or the lease must be renewed: a request whose lease
     /// has expired no longer counts as in flight.
@@ -138,6 +141,7 @@ impl Config {
                 bytes_per_s: f64::INFINITY,
             },
             law: LawConfig::Discover(Arc::default()),
+            declared: DeclaredLimits::default(),
             lease: Duration::from_mins(2),
             backoff_max: Duration::from_mins(1),
             hold_max: Duration::from_hours(1),

@@ -71,14 +71,16 @@
 //! [`core`] holds the state of a key and makes all decisions about it. This crate adds the parts
 //! that need a clock, threads and a runtime.
 
-mod asked;
 mod backend;
 mod budgets;
 mod clock;
 mod departure;
+mod error;
 mod http;
 mod limiter;
 mod permit;
+#[cfg(feature = "policy")]
+pub mod policy;
 #[cfg(feature = "robots")]
 pub mod robots;
 mod snapshot;
@@ -100,12 +102,15 @@ pub use self::http::layer;
 pub use self::http::redirect;
 #[cfg(feature = "reqwest")]
 pub use self::http::reqwest;
-pub use asked::{AcquireError, Keys, Refusal, RefusalReason, SetError, Unsupported};
 pub use budgets::Budgets;
 pub use clock::{Clock, wall_clock};
+pub use error::{AcquireError, Keys, Refusal, RefusalReason, SetError, Unsupported};
 pub use limiter::{Builder, Limiter};
 pub use permit::{Permit, Slot};
 pub use politely_core as core;
+pub use politely_core::budget::{
+    DeclaredLimit, DeclaredLimits, LimitError, UnitCosts, UnitError, UnitName,
+};
 pub use politely_core::config::Config;
 pub use politely_core::host::{Ask, CrawlDelay, Directions, Explanation, OperatorNumbers, Reason};
 pub use politely_core::key::Key;

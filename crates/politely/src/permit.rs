@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use politely_core::Timestamp;
+use politely_core::budget::UnitCosts;
 use politely_core::gate::{LeaseId, Rate};
 use politely_core::host::Directions;
 use politely_core::key::Key;
@@ -31,22 +32,22 @@ const RENEW_PAUSE_MIN: Duration = Duration::from_millis(10);
 #[must_use = "a permit that is dropped gives its slot back"]
 #[derive(Debug)]
 pub struct Permit {
-    claim: Claim,
+    leases: Leases,
     departure: Departure,
 }
 
 /// The leases that a permit gives back when the request is over. Nearly all permits have one key.
 /// They are small, since they are moved often.
 #[derive(Debug)]
-enum Claim {
+enum Leases {
     One(Part),
     /// The parts of several keys, or none after they were taken.
     Parts(Vec<Part>),
     /// The guard of a permit from a coordinator or an engine.
-    Shared(Box<dyn Held>),
+    Shared(Box<dyn PermitGuard>),
 }
 
-impl Claim {
+impl Leases {
     fn parts(&self) -> &[Part] {
         match self {
             Self::One(part) => std::slice::from_ref(part),
@@ -68,21 +69,21 @@ impl Claim {
         std::mem::replace(self, Self::Parts(Vec::new()))
     }
 
-    fn shared(&self) -> Option<&dyn Held> {
+    fn shared(&self) -> Option<&dyn PermitGuard> {
         match self {
-            Self::Shared(held) => Some(&**held),
+            Self::Shared(guard) => Some(&**guard),
             _ => None,
         }
     }
 
-    fn shared_mut(&mut self) -> Option<&mut Box<dyn Held>> {
+    fn shared_mut(&mut self) -> Option<&mut Box<dyn PermitGuard>> {
         match self {
-            Self::Shared(held) => Some(held),
+            Self::Shared(guard) => Some(guard),
             _ => None,
         }
     }
 
-    /// Returns the claim of the `i`th departure of a run.
+    /// Returns the leases of the `i`th departure of a run.
     fn nth(&self, i: u16) -> Self {
         let part = |part: &Part| Part {
             shard: Arc::clone(&part.shard),
@@ -97,8 +98,8 @@ impl Claim {
 
     /// Gives nothing back: the leases expire by themselves.
     fn abandon(self) {
-        if let Self::Shared(held) = self {
-            held.abandon();
+        if let Self::Shared(guard) = self {
+            guard.abandon();
         }
     }
 
@@ -106,14 +107,14 @@ impl Claim {
     /// expired.
     fn renew(&self) -> Option<Duration> {
         match self {
-            Self::Shared(held) => held.renew(),
+            Self::Shared(guard) => guard.renew(),
             _ => renew(self.parts()),
         }
     }
 }
 
 /// The guard of a permit whose keys are not in this process. Dropping it gives the permit back.
-pub(crate) trait Held: std::fmt::Debug + Send + Sync {
+pub(crate) trait PermitGuard: std::fmt::Debug + Send + Sync {
     /// Returns the time of the limiter's clock.
     fn now(&self) -> Timestamp;
     /// Returns the time after the start at which the slot returns by itself.
@@ -127,8 +128,10 @@ pub(crate) trait Held: std::fmt::Debug + Send + Sync {
     fn heard(&mut self, report: &Report) -> Directions;
     /// Notes that `bytes` more of the body came.
     fn received(&mut self, bytes: u64);
+    /// Corrects the estimated costs, after the head was reported.
+    fn settle(&mut self, used: &UnitCosts);
     /// Splits the guard into one for each departure.
-    fn split(self: Box<Self>) -> Vec<Box<dyn Held>>;
+    fn split(self: Box<Self>) -> Vec<Box<dyn PermitGuard>>;
     /// Names the attempt in this permit's report, and returns the coordinator's decision about the
     /// request.
     ///
@@ -151,7 +154,7 @@ pub(crate) trait Held: std::fmt::Debug + Send + Sync {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(
     not(feature = "coordinator"),
-    expect(dead_code, reason = "said by one")
+    expect(dead_code, reason = "a coordinator decides")
 )]
 pub(crate) enum Judged {
     /// The request waits this long and then acquires a permit again.
@@ -165,7 +168,7 @@ impl Permit {
     #[inline(always)]
     pub(crate) const fn of(part: Part, departure: Departure) -> Self {
         Self {
-            claim: Claim::One(part),
+            leases: Leases::One(part),
             departure,
         }
     }
@@ -177,28 +180,28 @@ impl Permit {
 
     /// Adds the grant of another key to the same request.
     pub(crate) fn add(&mut self, mut other: Self) {
-        let mut parts = self.claim.take().into_parts();
-        parts.append(&mut other.claim.take().into_parts());
-        self.claim = Claim::Parts(parts);
+        let mut parts = self.leases.take().into_parts();
+        parts.append(&mut other.leases.take().into_parts());
+        self.leases = Leases::Parts(parts);
     }
 
     /// Returns the leases of keys in this process.
     pub(crate) fn parts(&self) -> &[Part] {
-        self.claim.parts()
+        self.leases.parts()
     }
 
     /// Moves the first part behind the next `before` parts. The parts then have the order of the
     /// requested keys.
     pub(crate) fn put_in_order(&mut self, before: usize) {
-        if let Claim::Parts(parts) = &mut self.claim {
+        if let Leases::Parts(parts) = &mut self.leases {
             parts[..=before].rotate_left(1);
         }
     }
 
     /// Creates a permit of a coordinator or an engine.
-    pub(crate) fn claimed(claim: Box<dyn Held>, departure: Departure) -> Self {
+    pub(crate) fn guarded(leases: Box<dyn PermitGuard>, departure: Departure) -> Self {
         Self {
-            claim: Claim::Shared(claim),
+            leases: Leases::Shared(leases),
             departure,
         }
     }
@@ -237,8 +240,8 @@ impl Permit {
 
     /// Returns the time after the start at which the slot returns by itself.
     pub fn lease(&self) -> Duration {
-        if let Some(held) = self.claim.shared() {
-            return held.lease();
+        if let Some(guard) = self.leases.shared() {
+            return guard.lease();
         }
         let lease = |part: &Part| part.with(|entry| entry.config.lease);
         self.parts()
@@ -254,20 +257,22 @@ impl Permit {
     /// the first one, and each later departure has the next number. Without an engine the list is
     /// empty.
     pub fn leases(&self) -> Vec<(Key, LeaseId)> {
-        self.claim.shared().map_or_else(Vec::new, Held::leases)
+        self.leases
+            .shared()
+            .map_or_else(Vec::new, PermitGuard::leases)
     }
 
     /// Splits the permit into one permit per departure.
     pub fn split(mut self) -> impl Iterator<Item = Self> {
         let run = self.departure;
-        // All claims are collected now: a permit that is never taken is dropped, and its slot
+        // All parts are collected now: a permit that is never taken is dropped, and its slot
         // returns.
-        let claims: Vec<Claim> = match self.claim.take() {
-            Claim::Shared(held) => held.split().into_iter().map(Claim::Shared).collect(),
+        let parts: Vec<Leases> = match self.leases.take() {
+            Leases::Shared(guard) => guard.split().into_iter().map(Leases::Shared).collect(),
             local => (0..run.slots).map(|i| local.nth(i)).collect(),
         };
-        let each = (0..).zip(claims).map(move |(i, claim)| Self {
-            claim,
+        let each = (0..).zip(parts).map(move |(i, leases)| Self {
+            leases,
             departure: run.nth(i),
         });
         each.collect::<Vec<_>>().into_iter()
@@ -275,14 +280,14 @@ impl Permit {
 
     /// Drops the permit without a report. Its leases expire by themselves.
     pub fn abandon(mut self) {
-        self.claim.take().abandon();
+        self.leases.take().abandon();
     }
 
     /// Marks the request as leaving. If the permit is dropped from now on, its token stays spent.
     pub fn sent(&mut self) {
         self.departure.sent = true;
-        if let Some(held) = self.claim.shared_mut() {
-            held.sent();
+        if let Some(guard) = self.leases.shared_mut() {
+            guard.sent();
         }
     }
 
@@ -297,7 +302,7 @@ impl Permit {
         attempt: &Attempt,
         repeatable: bool,
     ) -> Option<Later<'static, Option<Judged>>> {
-        self.claim.shared_mut()?.judge(attempt, repeatable)
+        self.leases.shared_mut()?.judge(attempt, repeatable)
     }
 
     /// Reports the outcome of the request, and returns the directions of the first key.
@@ -312,18 +317,18 @@ impl Permit {
         if self.departure.slots > 1 {
             return self.first().report(report);
         }
-        if self.claim.shared().is_some()
-            && let Claim::Shared(held) = self.claim.take()
+        if self.leases.shared().is_some()
+            && let Leases::Shared(guard) = self.leases.take()
         {
-            return held.report(report);
+            return guard.report(report);
         }
         let (first, rest) = self.parts().split_first().expect("a permit has a key");
         let now = first.shard.clock.now();
         for part in rest {
             part.with(|entry| {
-                entry
-                    .host
-                    .release(now, part.lease, report.bytes, entry.config);
+                let host = &mut *entry.host;
+                host.settle(now, part.lease, &report.used, entry.config);
+                host.release(now, part.lease, report.bytes, entry.config);
             });
         }
         let directions = teach(first, now, report, |entry| {
@@ -332,7 +337,7 @@ impl Permit {
                 .host
                 .report(now, first.lease, report, entry.config, &mut rng)
         });
-        drop(self.into_claim());
+        drop(self.into_leases());
         directions
     }
 
@@ -346,12 +351,12 @@ impl Permit {
     pub fn heard(self, report: &Report) -> (Directions, Slot) {
         let first = self.first();
         let start = first.departure.start;
-        let mut claim = first.into_claim();
-        if let Some(held) = claim.shared_mut() {
-            let directions = held.heard(report);
-            return (directions, Slot::new(claim, start));
+        let mut leases = first.into_leases();
+        if let Some(guard) = leases.shared_mut() {
+            let directions = guard.heard(report);
+            return (directions, Slot::new(leases, start));
         }
-        let first = claim.parts().first().expect("a permit has a key");
+        let first = leases.parts().first().expect("a permit has a key");
         let now = first.shard.clock.now();
         let directions = teach(first, now, report, |entry| {
             let mut rng = entry.rng(first.lease);
@@ -359,7 +364,7 @@ impl Permit {
                 .host
                 .hear(now, first.lease, report, entry.config, &mut rng)
         });
-        (directions, Slot::new(claim, now))
+        (directions, Slot::new(leases, now))
     }
 
     /// Returns the time since [`Permit::start`].
@@ -367,8 +372,8 @@ impl Permit {
     /// # Panics
     /// Never: a permit has at least one key.
     pub(crate) fn age(&self) -> Duration {
-        let now = match &self.claim {
-            Claim::Shared(held) => held.now(),
+        let now = match &self.leases {
+            Leases::Shared(guard) => guard.now(),
             here => {
                 let part = here.parts().first().expect("a permit has a key");
                 part.shard.clock.now()
@@ -386,19 +391,19 @@ impl Permit {
         self.split().next().expect("a permit has a departure")
     }
 
-    /// Takes the claim out, so that dropping the permit gives nothing back.
+    /// Takes the leases out, so that dropping the permit gives nothing back.
     #[inline]
-    fn into_claim(mut self) -> Claim {
-        let claim = self.claim.take();
+    fn into_leases(mut self) -> Leases {
+        let leases = self.leases.take();
         std::mem::forget(self);
-        claim
+        leases
     }
 
     /// Renews the leases of a long request.
     ///
     /// Returns how long they last from now, or `None` if one has expired.
     pub fn renew(&self) -> Option<Duration> {
-        self.claim.renew()
+        self.leases.renew()
     }
 
     /// Runs `work`, such as sending the request, and renews the leases until it ends.
@@ -428,15 +433,15 @@ impl Permit {
 #[must_use = "dropping it says that the body has come"]
 #[derive(Debug)]
 pub struct Slot {
-    claim: Claim,
+    leases: Leases,
     bytes: u64,
     renewed: Timestamp,
 }
 
 impl Slot {
-    const fn new(claim: Claim, renewed: Timestamp) -> Self {
+    const fn new(leases: Leases, renewed: Timestamp) -> Self {
         Self {
-            claim,
+            leases,
             bytes: 0,
             renewed,
         }
@@ -446,12 +451,12 @@ impl Slot {
     ///
     /// Returns how long they last from now, or `None` if one has expired.
     pub fn renew(&mut self) -> Option<Duration> {
-        self.claim.renew()
+        self.leases.renew()
     }
 
     /// Drops the slot without a report of the body's end. Its leases expire by themselves.
     pub fn abandon(mut self) {
-        self.claim.take().abandon();
+        self.leases.take().abandon();
     }
 
     /// Notes that `bytes` more of the body came.
@@ -459,23 +464,39 @@ impl Slot {
     /// They are charged when the slot is dropped. A body that keeps coming keeps its lease.
     pub fn received(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
-        if let Some(held) = self.claim.shared_mut() {
-            held.received(bytes);
+        if let Some(guard) = self.leases.shared_mut() {
+            guard.received(bytes);
         }
-        let Some(part) = self.claim.parts().first() else {
+        let Some(part) = self.leases.parts().first() else {
             return;
         };
         let now = part.shard.clock.now();
         if now.since(self.renewed) >= RENEW_EVERY {
             self.renewed = now;
-            renew(self.claim.parts());
+            renew(self.leases.parts());
+        }
+    }
+}
+
+impl Slot {
+    /// Corrects the costs in named units, such as tokens, that the permit was granted for.
+    ///
+    /// What was estimated too much returns, and what was estimated too little is owed. A second
+    /// call corrects the first. Without a call, the estimates count.
+    pub fn settle(&mut self, used: &UnitCosts) {
+        if let Some(guard) = self.leases.shared_mut() {
+            guard.settle(used);
+        }
+        for part in self.leases.parts() {
+            let now = part.shard.clock.now();
+            part.with(|entry| entry.host.settle(now, part.lease, used, entry.config));
         }
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        for part in self.claim.parts() {
+        for part in self.leases.parts() {
             let now = part.shard.clock.now();
             part.with(|entry| {
                 entry
@@ -488,7 +509,7 @@ impl Drop for Slot {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        for (i, part) in self.claim.parts().iter().enumerate() {
+        for (i, part) in self.leases.parts().iter().enumerate() {
             let now = part.shard.clock.now();
             let Departure {
                 slots, sent, given, ..

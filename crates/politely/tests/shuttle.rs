@@ -14,12 +14,12 @@
 )]
 #![allow(clippy::pedantic, reason = "linted where they live")]
 
-#[path = "../src/asked.rs"]
-mod asked;
 #[path = "../src/clock.rs"]
 mod clock;
 #[path = "../src/departure.rs"]
 mod departure;
+#[path = "../src/error.rs"]
+mod error;
 #[path = "../src/limiter/mod.rs"]
 mod limiter;
 #[path = "../src/permit.rs"]
@@ -117,8 +117,8 @@ use politely_core::signal::{Report, Signal};
 use shuttle::future::block_on;
 use shuttle::thread;
 
-use crate::asked::{AcquireError, RefusalReason};
 use crate::clock::Clock;
+use crate::error::{AcquireError, RefusalReason};
 use crate::limiter::Limiter;
 
 /// Number of schedules tried per test.

@@ -18,6 +18,7 @@ from politely.attempts import Attempts
 from politely.bodies import ErrorKind, Next, Outcome, Wish
 from politely.coordinator import Coordinator, Permit
 from politely.errors import Away, BadCall, LeaseLost, PolitelyError, Refused, TimedOut, TooLate
+from politely.frontier import Frontier, NewPage, Page, PutAnswer, Unit
 
 Client = Coordinator
 AsyncClient = AsyncCoordinator
@@ -32,13 +33,18 @@ __all__ = [
     "Client",
     "Coordinator",
     "ErrorKind",
+    "Frontier",
     "LeaseLost",
+    "NewPage",
     "Next",
     "Outcome",
+    "Page",
     "Permit",
     "PolitelyError",
+    "PutAnswer",
     "Refused",
     "TimedOut",
     "TooLate",
+    "Unit",
     "Wish",
 ]

@@ -54,8 +54,10 @@ class Wish:
     """Further keys whose limits the request must keep."""
     retry: bool = False
     """Whether the request was sent before."""
-    cost: int = 1
-    """Tokens, 1 to 1,000."""
+    cost: int | Mapping[str, int] = 1
+    """Tokens of the rate, 1 to 1,000; or an estimate for each unit, as in
+    ``{"requests": 1, "tokens": 1000}``. `Permit.settle` corrects it.
+    """
     bytes: int = 0
     """Bytes that the request will send."""
     priority: int = 0
@@ -101,7 +103,7 @@ class Wish:
         if self.retry:
             body["kind"] = "retry"
         if self.cost != 1:
-            body["cost"] = self.cost
+            body["cost"] = self.cost if isinstance(self.cost, int) else dict(self.cost)
         if self.bytes:
             body["bytes"] = self.bytes
         if self.priority:
@@ -156,6 +158,8 @@ class Outcome:
     latency: float | None = None
     """Seconds from sending to the response's head. Default: the time since the permit's start."""
     bytes: int = 0
+    used: Mapping[str, int] = field(default_factory=dict)
+    """The amounts of units that the request used, such as tokens. They replace the estimates."""
     body_coming: bool = False
     """Whether the body is still coming. The slot then stays taken until the next report without
     this.
@@ -182,6 +186,8 @@ class Outcome:
             body["headers"] = dict(self.headers)
         if self.bytes:
             body["bytes"] = self.bytes
+        if self.used:
+            body["used"] = dict(self.used)
         if self.body_coming:
             body["body_coming"] = True
         if self.method != "GET":

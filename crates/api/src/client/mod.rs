@@ -46,8 +46,9 @@ use url::form_urlencoded::Serializer;
 
 use self::coordinators::Coordinators;
 use crate::wire::{
-    Answer, Cancel, Cancelled, Exchange, Exchanged, FleetStats, KeyDetail, KeyPage, KeyPatch,
-    KeysQuery, Permits, Problem, RefusedCode, Renewed,
+    Answer, Cancel, Cancelled, Exchange, Exchanged, FleetStats, FrontierCrawls, FrontierDomains,
+    FrontierDomainsQuery, FrontierPages, FrontierPagesQuery, KeyDetail, KeyPage, KeyPatch,
+    KeysQuery, Permits, Problem, PutSummary, RefusedCode, Renewed,
 };
 
 /// The timeout of an answer, in addition to the time for which the call may be held open.
@@ -57,6 +58,8 @@ const CONNECT_TIME: Duration = Duration::from_secs(2);
 /// The interval of TCP keepalive probes, and the number of probes without an answer that ends a
 /// connection.
 const KEEPALIVE: (Duration, u32) = (Duration::from_secs(5), 2);
+/// The time for pages to be sent and stored.
+const PUT_TIME: Duration = Duration::from_mins(1);
 /// The longest answer that is read, in bytes.
 const ANSWER_MAX: usize = 16 << 20;
 /// The longest Retry-After of a coordinator that is followed.
@@ -114,6 +117,8 @@ pub struct Client {
 /// One call, ready to be sent.
 struct Outgoing {
     method: Method,
+    /// The type of the body, if it is not JSON.
+    content_type: Option<&'static str>,
     path: String,
     body: Vec<u8>,
     /// The coordinator may wait for this time before it answers.
@@ -233,6 +238,47 @@ impl Client {
         })
     }
 
+    /// Adds pages to a crawl of the frontier: one JSON object per line, a
+    /// [`FrontierPage`](crate::wire::FrontierPage).
+    pub fn put_pages(
+        &self,
+        crawl: &str,
+        lines: Vec<u8>,
+    ) -> impl Future<Output = Result<PutSummary, CallError>> + Send + use<> {
+        self.call(Outgoing {
+            method: Method::POST,
+            content_type: Some("application/x-ndjson"),
+            path: format!("/frontier/{}/put?summary=true", escaped(crawl)),
+            body: lines,
+            held: PUT_TIME,
+        })
+    }
+
+    /// Returns the numbers of all crawls of the frontier.
+    pub fn crawls(&self) -> impl Future<Output = Result<FrontierCrawls, CallError>> + Send + use<> {
+        self.call(get("/frontier".to_owned()))
+    }
+
+    /// Returns domains of a crawl of the frontier.
+    pub fn domains(
+        &self,
+        crawl: &str,
+        query: &FrontierDomainsQuery,
+    ) -> impl Future<Output = Result<FrontierDomains, CallError>> + Send + use<> {
+        let query = query_string(query);
+        self.call(get(format!("/frontier/{}/domains?{query}", escaped(crawl))))
+    }
+
+    /// Returns pages of a domain of a crawl of the frontier.
+    pub fn pages(
+        &self,
+        crawl: &str,
+        query: &FrontierPagesQuery,
+    ) -> impl Future<Output = Result<FrontierPages, CallError>> + Send + use<> {
+        let query = query_string(query);
+        self.call(get(format!("/frontier/{}/pages?{query}", escaped(crawl))))
+    }
+
     /// Makes a call at the current coordinator. While it fails because a coordinator cannot serve,
     /// makes it at each of the others once.
     ///
@@ -303,6 +349,10 @@ impl Client {
         *request.method_mut() = outgoing.method;
         *request.uri_mut() = uri;
         *request.headers_mut() = self.headers.clone();
+        if let Some(kind) = outgoing.content_type {
+            let kind = HeaderValue::from_static(kind);
+            request.headers_mut().insert(CONTENT_TYPE, kind);
+        }
         let answer = async {
             let response = self.pool.request(request).await;
             let (head, body) = response.map_err(|why| unavailable(&why))?.into_parts();
@@ -318,6 +368,7 @@ impl Client {
 fn get(path: String) -> Outgoing {
     Outgoing {
         method: Method::GET,
+        content_type: None,
         path,
         body: Vec::new(),
         held: Duration::ZERO,
@@ -327,6 +378,7 @@ fn get(path: String) -> Outgoing {
 fn post(path: &str, body: &impl Serialize) -> Outgoing {
     Outgoing {
         method: Method::POST,
+        content_type: None,
         path: path.to_owned(),
         body: serde_json::to_vec(body).unwrap_or_default(),
         held: Duration::ZERO,
@@ -446,7 +498,7 @@ fn advice(why: &str) -> &'static str {
 }
 
 /// Returns the set fields of `query`, encoded for a URL.
-fn query_string(query: &KeysQuery) -> String {
+fn query_string(query: &impl Serialize) -> String {
     let fields = serde_json::to_value(query).unwrap_or_default();
     let mut pairs = Serializer::new(String::new());
     for (name, value) in fields.as_object().into_iter().flatten() {

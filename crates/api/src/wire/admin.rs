@@ -23,6 +23,9 @@ pub struct KeyDetail {
     pub in_force: InForce,
     /// The state that outcomes taught.
     pub learned: Learned,
+    /// The remainder of each declared limit.
+    #[serde(default)]
+    pub budgets: Vec<BudgetLeft>,
     /// The key's history, oldest first, with one point per step.
     pub history: Vec<Point>,
     /// The length of a step, in milliseconds.
@@ -31,6 +34,19 @@ pub struct KeyDetail {
     pub decisions: Vec<Decision>,
     /// The key's outstanding permits, oldest first; at most 100.
     pub out: Vec<Outstanding>,
+}
+
+/// The remainder of a declared limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct BudgetLeft {
+    /// The limit: `1000/day@UTC`.
+    pub limit: String,
+    /// The quantity that may still be spent in the present window.
+    pub remaining: u64,
+    /// The time until the oldest spent quantity counts no more, in milliseconds. Zero if nothing is
+    /// spent.
+    pub resets_in_ms: u64,
 }
 
 /// The source of a value.
@@ -182,6 +198,11 @@ pub struct KeyPatch {
         deserialize_with = "change::whole"
     )]
     pub in_flight: Change<u32>,
+    /// The declared limits of this key, in place of those of all keys: `["10/s", "1000/day@UTC",
+    /// "100 concurrent"]`. An empty list means no limit.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<String>>))]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    pub limits: Change<Vec<String>>,
     /// The key's own law: `discover`, `aimd`, `advice` or `fixed`. With `fixed`, the rate, burst
     /// and in-flight cap that are set here are the limits themselves.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
@@ -236,7 +257,7 @@ pub struct ConfigBody {
 }
 
 /// Limits per host.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Crawling {
     /// The highest rate, in requests per second. Absent if there is no bound.
@@ -247,10 +268,13 @@ pub struct Crawling {
     pub rate_start: f64,
     /// The maximum number of requests in flight.
     pub in_flight: u32,
+    /// The declared limits of each key.
+    #[serde(default)]
+    pub limits: Vec<String>,
 }
 
 /// A change of the configuration: `{"crawling": {"rate_per_host": 2.0, "rate_burst": 5}}`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ConfigPatch {
@@ -287,7 +311,7 @@ impl Apply {
 
 /// A change of [`Crawling`]. Absent fields stay unchanged. Null restores the value that the
 /// coordinator was started with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CrawlingPatch {
@@ -311,6 +335,11 @@ pub struct CrawlingPatch {
         deserialize_with = "change::whole"
     )]
     pub in_flight: Change<u32>,
+    /// The declared limits of each key: `["10/s", "1000/day@UTC", "100 concurrent"]`. An empty list
+    /// means no limit.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<String>>))]
+    #[serde(default, skip_serializing_if = "Change::is_keep")]
+    pub limits: Change<Vec<String>>,
 }
 
 /// An event for operators.

@@ -29,6 +29,14 @@ impl<T> Change<T> {
         }
     }
 
+    /// Returns a reference to the new value, if the change sets one.
+    pub const fn as_set(&self) -> Option<&T> {
+        match self {
+            Self::To(number) => Some(number),
+            Self::Keep | Self::TakeBack => None,
+        }
+    }
+
     /// Returns the value to give to an operator's setting, where `none` stands for no value.
     pub fn or_none(self, none: T) -> Option<T> {
         match self {

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::absent::{is_false, is_one, is_zero, is_zero_8, is_zero_64, one};
+use super::cost::Cost;
 use super::reports::{Told, ToldAnswer};
 use super::whole::{maybe, whole};
 
@@ -69,14 +70,10 @@ pub struct Item {
     /// budget when it is served.
     #[serde(default)]
     pub kind: Kind,
-    /// The number of tokens that the request costs, 1 to 1,000.
-    #[cfg_attr(feature = "openapi", schema(maximum = 65535))]
-    #[serde(
-        default = "one",
-        skip_serializing_if = "is_one",
-        deserialize_with = "whole"
-    )]
-    pub cost: u16,
+    /// The number of tokens that the request costs, 1 to 1,000; or an estimate for each unit, as in
+    /// `{"requests": 1, "tokens": 1000}`. A report's `used` corrects the estimate.
+    #[serde(default, skip_serializing_if = "Cost::is_one")]
+    pub cost: Cost,
     /// The number of bytes that the request sends. The key's byte budget is charged with them at
     /// once.
     #[serde(
@@ -142,7 +139,7 @@ impl Default for Item {
             key: None,
             also: Vec::new(),
             kind: Kind::First,
-            cost: one(),
+            cost: Cost::default(),
             bytes: 0,
             priority: 0,
             max_wait_ms: None,
@@ -191,7 +188,7 @@ pub enum Answer {
         /// The time after which to ask again, in milliseconds. With the same id, the item keeps its
         /// place in the queue.
         retry_in_ms: u64,
-        /// The limit that the item waits for: `pace`, `in flight`, `byte budget`,
+        /// The limit that the item waits for: `pace`, `in flight`, `byte budget`, `budget`,
         /// `hold, Retry-After`, `parked, …`, `breaker`, `quarantine`, `engine away`, `others wait`.
         reason: String,
         /// The number of items before it in the key's queue.

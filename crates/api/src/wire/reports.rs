@@ -6,6 +6,7 @@ use politely_core::signal::{Failure, Signal};
 use serde::{Deserialize, Serialize};
 
 use super::absent::{is_false, is_one, is_zero_16, is_zero_64, one};
+use super::cost::amounts;
 use super::permits::Error;
 use super::whole::{maybe, whole};
 
@@ -65,6 +66,15 @@ pub struct Told {
         deserialize_with = "whole"
     )]
     pub bytes: u64,
+    /// The amounts of units that the request used, as in `{"tokens": 340}`. They replace the
+    /// estimates of the item's `cost`; what was estimated too much returns, and what was estimated
+    /// too little is owed. A unit that is not named here counts as estimated.
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "amounts"
+    )]
+    pub used: BTreeMap<String, u64>,
     /// Whether the body is still arriving. If true, the coordinator learns from the head now and
     /// keeps the slot taken. Report the permit again without this field when the body has ended.
     #[serde(default, skip_serializing_if = "is_false")]

@@ -126,6 +126,8 @@ pub enum KeyState {
     Full,
     /// The byte budget is in debt.
     Bytes,
+    /// A declared limit has no room.
+    Budget,
     /// Nothing leaves until the hold ends.
     Hold,
     /// The hold is longer than the longest wait that is allowed.

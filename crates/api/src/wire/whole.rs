@@ -94,7 +94,7 @@ mod tests {
             assert!(of(wrong).is_err(), "{wrong}");
         }
         let item: Item = serde_json::from_str(r#"{"max_wait_ms":null,"cost":2.0}"#).unwrap();
-        assert_eq!((item.max_wait_ms, item.cost), (None, 2));
+        assert_eq!((item.max_wait_ms, item.cost), (None, 2.into()));
     }
 
     /// A regression that `scripts/fuzz-api` found: this number was read with 0.5 added.

@@ -18,7 +18,7 @@ impl Paint {
     pub(super) fn state(self, state: KeyState) -> Style {
         match state {
             KeyState::Ready => self.with(Color::Green),
-            KeyState::Pacing | KeyState::Full | KeyState::Bytes => Style::new(),
+            KeyState::Pacing | KeyState::Full | KeyState::Bytes | KeyState::Budget => Style::new(),
             KeyState::Hold | KeyState::Parked => self.with(Color::Yellow),
             KeyState::Breaker | KeyState::Quarantine | KeyState::Away => self.bad(),
         }

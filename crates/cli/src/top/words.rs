@@ -85,6 +85,7 @@ pub(super) const fn state(state: KeyState) -> &'static str {
         KeyState::Pacing => "pacing",
         KeyState::Full => "full",
         KeyState::Bytes => "bytes",
+        KeyState::Budget => "budget",
         KeyState::Hold => "hold",
         KeyState::Parked => "parked",
         KeyState::Breaker => "breaker",

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::budgets::Estimate;
 use super::crawl_delay::{CRAWL_DELAY_MAX, Pause};
 use super::evidence::Evidence;
 use super::{Event, Host, Reason};
+use crate::budget::{DeclaredLimits, Spent};
 use crate::config::{Config, InvalidConfig, Limits, check};
 use crate::control::LawChoice;
 use crate::gate::{Breaker, Pace, Rate};
@@ -96,6 +98,17 @@ pub(super) struct Rare {
     pub(super) event: Event,
     pub(super) operator: Option<OperatorNumbers>,
     pub(super) bytes: Option<Pace>,
+    /// The quantities spent of the declared limits, since the first request under one.
+    pub(super) spent: Option<Box<Spent>>,
+    /// The estimates of permits that are not settled.
+    pub(super) estimates: Vec<Estimate>,
+    /// The limits that an operator declared for this key, in place of the configured ones.
+    /// Serialised like `pause`.
+    #[serde(skip)]
+    pub(super) declared: Option<DeclaredLimits>,
+    /// Whether a rule of a policy declared them, and no operator. Serialised with them.
+    #[serde(skip)]
+    pub(super) is_by_rule: bool,
     /// Failures of single URLs, since the first report of one. Serialised like `pause`.
     #[serde(skip)]
     pub(super) evidence: Option<Box<Evidence>>,
@@ -176,6 +189,7 @@ impl Rare {
         self.breaker.open_until().is_none()
             && self.quarantine.open_until().is_none()
             && self.operator.is_none()
+            && self.declared.is_none()
     }
 }
 
@@ -238,7 +252,7 @@ impl Host {
     #[inline]
     pub(super) fn expect_outcomes(&mut self, now: Timestamp, config: &Config) {
         if let Some(rare) = &self.rare
-            && rare.operator.is_some()
+            && (rare.operator.is_some() || rare.declared.is_some())
             && !rare.has_outcomes
         {
             self.begin_to_learn(now, config);
@@ -259,8 +273,15 @@ impl Host {
         self.latency.p50().is_some() || event.is_some_and(|event| event != Event::default())
     }
 
+    /// Charges the bytes of a response.
     #[inline]
     pub(super) fn charge_bytes(&mut self, now: Timestamp, bytes: u64, config: &Config) {
+        self.charge_budget_bytes(now, bytes, config);
+        self.charge_byte_rate(now, bytes, config);
+    }
+
+    #[inline]
+    pub(super) fn charge_byte_rate(&mut self, now: Timestamp, bytes: u64, config: &Config) {
         if let Some((pace, rate)) = self.bytes(now, config) {
             pace.charge(now, &rate, bytes as f64);
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use politely_core::Timestamp;
+use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{Ask, CrawlDelay, Explanation, OperatorNumbers};
@@ -13,7 +14,7 @@ use politely_core::key::Key;
 
 use super::local::registry::Full;
 use super::local::waiters::Turn;
-use crate::asked::{AcquireError, Refusal, SetError, Unsupported};
+use crate::error::{AcquireError, Refusal, SetError, Unsupported};
 use crate::permit::Permit;
 use crate::snapshot::Snapshot;
 use crate::stats::{Commits, Stats};
@@ -59,6 +60,14 @@ pub(crate) trait Operations: Send + Sync {
     fn set_numbers(&self, key: &Key, numbers: OperatorNumbers) -> Result<(), SetError>;
 
     fn numbers(&self, key: &Key) -> Result<OperatorNumbers, Unsupported>;
+
+    fn set_limits(&self, key: &Key, limits: Option<DeclaredLimits>) -> Result<(), Full>;
+
+    fn follow_rule(&self, key: &Key, limits: Option<&DeclaredLimits>) -> Result<(), Full>;
+
+    fn limits(&self, key: &Key) -> Result<Option<DeclaredLimits>, Unsupported>;
+
+    fn never_fits(&self, key: &Key, ask: &Ask) -> Option<DeclaredLimit>;
 
     fn hold(&self, key: &Key, length: Duration, reason: HoldReason) -> Result<(), Full>;
 
@@ -114,4 +123,18 @@ pub(crate) trait Operations: Send + Sync {
     fn trouble(&self) -> Option<String>;
 
     fn close(&self);
+}
+
+/// Returns the first key with a declared limit that a request of `ask` exceeds alone.
+pub(crate) fn first_that_never_fits(
+    backend: &dyn Operations,
+    keys: &[Key],
+    ask: &Ask,
+) -> Option<(Key, DeclaredLimit)> {
+    // A request of cost 1 fits every limit.
+    if ask.cost <= 1 && ask.bytes == 0 && ask.units.is_empty() {
+        return None;
+    }
+    let never_fits = |key: &Key| Some((key.clone(), backend.never_fits(key, ask)?));
+    keys.iter().find_map(never_fits)
 }

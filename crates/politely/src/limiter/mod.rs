@@ -11,16 +11,17 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use politely_core::Timestamp;
+use politely_core::budget::DeclaredLimit;
 use politely_core::config::{Config, InvalidConfig};
 use politely_core::host::Ask;
 use politely_core::key::Key;
 
-use crate::asked::{AcquireError, Keys, Refusal};
 use crate::backend::Backend;
 use crate::backend::local::Local;
 use crate::backend::local::waiters::Turn;
 use crate::backend::operations::Operations;
 use crate::clock::Clock;
+use crate::error::{AcquireError, Keys, Refusal};
 use crate::permit::Permit;
 use crate::sync::AtomicU64;
 
@@ -88,6 +89,24 @@ impl Builder {
     #[must_use]
     pub const fn in_flight(mut self, requests: u32) -> Self {
         self.config.limits.in_flight = requests;
+        self
+    }
+
+    /// Declares a limit of each key, beside those declared so far. A request leaves when all of
+    /// them have room.
+    ///
+    /// ```
+    /// use politely::Limiter;
+    ///
+    /// let limiter = Limiter::builder()
+    ///     .limit("10/s".parse()?)
+    ///     .limit("1000/day@UTC".parse()?)
+    ///     .build()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn limit(mut self, limit: DeclaredLimit) -> Self {
+        self.config.declared = self.config.declared.with(limit);
         self
     }
 

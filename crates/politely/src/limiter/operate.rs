@@ -4,15 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use politely_core::Timestamp;
+use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::config::{Config, Limits};
 use politely_core::gate::{HoldReason, LeaseId};
-use politely_core::host::{CrawlDelay, Explanation, OperatorNumbers};
+use politely_core::host::{Ask, CrawlDelay, Explanation, OperatorNumbers};
 use politely_core::key::Key;
 
 use super::Limiter;
-use crate::asked::{SetError, Unsupported};
 use crate::backend::local::registry::Full;
 use crate::backend::local::waiters::Turn;
+use crate::backend::operations::first_that_never_fits;
+use crate::error::{SetError, Unsupported};
 use crate::permit::Permit;
 use crate::snapshot::Snapshot;
 use crate::stats::{Commits, Stats};
@@ -46,6 +48,45 @@ impl Limiter {
     /// A coordinator keeps the numbers: ask it with `GET /api/v1/keys/{key}`.
     pub fn numbers(&self, key: &Key) -> Result<OperatorNumbers, Unsupported> {
         self.operations().numbers(key)
+    }
+
+    /// Declares the limits of one key, in place of those that [`Builder::limit`] declares for all
+    /// keys. `None` restores those.
+    ///
+    /// [`Builder::limit`]: crate::Builder::limit
+    ///
+    /// # Errors
+    /// There is no room for the key.
+    pub fn set_limits(&self, key: &Key, limits: Option<DeclaredLimits>) -> Result<(), Full> {
+        self.operations().set_limits(key, limits)
+    }
+
+    /// Declares the limits that a rule of a policy has for `key`; `None` if no rule has any. Call it
+    /// before each request: it changes nothing if the key has them. With a coordinator it does
+    /// nothing, since the coordinator has the rules.
+    ///
+    /// Limits of [`Limiter::set_limits`] stay.
+    ///
+    /// # Errors
+    /// There is no room for the key.
+    pub fn follow_rule(&self, key: &Key, limits: Option<&DeclaredLimits>) -> Result<(), Full> {
+        self.operations().follow_rule(key, limits)
+    }
+
+    /// Returns the limits that an operator declared for `key`, or `None` if those of all keys apply
+    /// to it.
+    ///
+    /// # Errors
+    /// A coordinator keeps the limits: ask it with `GET /api/v1/keys/{key}`.
+    pub fn limits(&self, key: &Key) -> Result<Option<DeclaredLimits>, Unsupported> {
+        self.operations().limits(key)
+    }
+
+    /// Returns the declared limit of `key` that a request of `ask` exceeds alone. Such a request
+    /// never leaves. With a coordinator this returns `None`; the coordinator refuses the request.
+    pub fn never_fits(&self, key: &Key, ask: &Ask) -> Option<DeclaredLimit> {
+        first_that_never_fits(self.operations(), std::slice::from_ref(key), ask)
+            .map(|(_, limit)| limit)
     }
 
     /// Forgets everything that was learned of `key`, its Crawl-delay, and its operator's numbers.

@@ -193,7 +193,7 @@ impl Api {
         answers
     }
 
-    async fn hear(&self, client: &str, items: &[Told]) -> (Vec<ToldAnswer>, Aftermath) {
+    pub(super) async fn hear(&self, client: &str, items: &[Told]) -> (Vec<ToldAnswer>, Aftermath) {
         let worker = self.coordinator.worker(client);
         let permits = items.iter().map(|told| (told.permit.as_str(), told.slot));
         self.coordinator.adopt(&worker, permits).await;
@@ -222,13 +222,13 @@ fn refuse_if_capped(outcome: &Outcome) -> Result<(), Wrong> {
 }
 
 /// Marks the answers of reports whose effects may be lost.
-fn mark(answers: &mut [ToldAnswer], not_durable: &[usize]) {
+pub(super) fn mark(answers: &mut [ToldAnswer], not_durable: &[usize]) {
     for &at in not_durable {
         answers[at].durable = Some(false);
     }
 }
 
-fn sound(client: &str, field: &str, items: usize, least: usize) -> Result<(), Wrong> {
+pub(super) fn sound(client: &str, field: &str, items: usize, least: usize) -> Result<(), Wrong> {
     if client.is_empty() || client.chars().count() > NAME_MAX {
         return Err(error("client", "must be 1 to 128 characters long").into());
     }
@@ -242,7 +242,7 @@ fn sound(client: &str, field: &str, items: usize, least: usize) -> Result<(), Wr
     Ok(())
 }
 
-fn error(field: &str, detail: &str) -> Error {
+pub(super) fn error(field: &str, detail: &str) -> Error {
     Error {
         field: field.to_owned(),
         detail: detail.to_owned(),

@@ -11,7 +11,7 @@ use politely_api::wire::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::operate::{NotSet, burst_is_sound, rate_is_sound};
+use super::operate::{NotSet, burst_is_sound, declared, rate_is_sound};
 use super::report::{error, finite};
 use super::{Coordinator, Operated};
 
@@ -62,6 +62,7 @@ impl Changes {
             rate_burst: new.rate_burst.after(old.rate_burst),
             rate_start: new.rate_start.after(old.rate_start),
             in_flight: new.in_flight.after(old.in_flight),
+            limits: new.limits.clone().after(old.limits.clone()),
         };
         match patch.apply {
             Apply::All => all.earlier.clear(),
@@ -75,7 +76,7 @@ impl Changes {
             }
             Apply::New => {
                 let last = all.cohort;
-                let crawling = self.crawling;
+                let crawling = self.crawling.clone();
                 all.earlier.push(Earlier { last, crawling });
                 all.cohort = last.saturating_add(1);
             }
@@ -87,7 +88,12 @@ impl Changes {
     fn config(&self, began: &Config) -> Config {
         let earlier = self.earlier.iter();
         let earlier = earlier.map(|earlier| (earlier.last, limits(began, &earlier.crawling)));
+        let texts = self.crawling.limits.as_set();
+        let declared = texts.and_then(|texts| declared(texts, "crawling.limits").ok());
         let mut config = began.clone().with_limits(limits(began, &self.crawling));
+        if let Some(declared) = declared {
+            config.declared = declared;
+        }
         config.cohorts = Cohorts::new(self.cohort, earlier.collect());
         config
     }
@@ -104,6 +110,7 @@ impl Coordinator {
                 rate_burst: limits.burst,
                 rate_start: finite(limits.rate_start),
                 in_flight: limits.in_flight,
+                limits: operated.settings.config.declared.texts(),
             },
             profile: operated.settings.profile.clone(),
             law: operated.settings.law.clone(),
@@ -117,6 +124,13 @@ impl Coordinator {
         rate_is_sound(patch.crawling.rate_per_host, "crawling.rate_per_host")?;
         rate_is_sound(patch.crawling.rate_start, "crawling.rate_start")?;
         burst_is_sound(patch.crawling.rate_burst, "crawling.rate_burst")?;
+        if let Some(texts) = patch.crawling.limits.as_set() {
+            declared(texts, "crawling.limits")?;
+        }
+        if patch.apply == Apply::New && patch.crawling.limits != wire::Change::Keep {
+            let detail = "declared limits apply to all keys; leave \"apply\" out";
+            return Err(error("apply", detail).into());
+        }
         if *patch == ConfigPatch::default() {
             return Ok(());
         }

@@ -139,10 +139,9 @@ impl Coordinator {
         let Some(store) = &self.0.store else {
             return Ok(());
         };
-        let now = self.now();
         let newest = |name: &str| {
             let micros = kept.newest.get(name).copied();
-            now.max(micros.map_or(now, Timestamp::from_micros))
+            micros.map_or(Timestamp::ZERO, Timestamp::from_micros)
         };
         let mut lost = 0_u64;
         let limiter = &self.0.limiter;

@@ -12,6 +12,7 @@ mod names;
 mod operate;
 mod permits;
 mod report;
+mod rules;
 mod signer;
 mod wanted;
 mod wishes;
@@ -50,6 +51,8 @@ use config_changes::Changes;
 use health::Health;
 use key_owners::KeyOwners;
 use permits::Permits;
+pub use rules::PolicyRefused;
+use rules::Rules;
 use signer::Signer;
 use wishes::Wishes;
 
@@ -131,6 +134,7 @@ pub(crate) struct Inner {
     budgets: Budgets,
     operated: Mutex<Operated>,
     key: KeyKind,
+    rules: Rules,
 }
 
 /// The changes that operators made since the start.
@@ -218,6 +222,7 @@ impl Coordinator {
             classifier: Classifier::default(),
             budgets: Budgets::new(BudgetRule::PER_KEY, BudgetRule::GLOBAL, now),
             key: settings.key,
+            rules: Rules::default(),
             operated: Mutex::new(Operated {
                 began: settings.config.clone(),
                 settings,

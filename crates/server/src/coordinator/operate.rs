@@ -10,7 +10,7 @@ use politely::core::control::{LawChoice, UnknownLaw};
 use politely::core::gate::HoldReason;
 use politely::core::host::Source;
 use politely::core::key::Key;
-use politely::{Explanation, OperatorNumbers};
+use politely::{DeclaredLimit, DeclaredLimits, Explanation, LimitError, OperatorNumbers};
 use politely_api::wire::{
     self, Cancelled, Change, KeyPatch, LawInForce, NumberInForce, Outstanding, Renewed,
     RenewedPermit, SetBy,
@@ -175,6 +175,11 @@ impl Coordinator {
         if patch.in_flight == Change::To(0) {
             return Err(error("in_flight", "must be at least 1").into());
         }
+        let limits = match &patch.limits {
+            Change::Keep => None,
+            Change::TakeBack => Some(None),
+            Change::To(texts) => Some(Some(declared(texts, "limits")?)),
+        };
         let law = match &patch.law {
             Change::Keep => None,
             Change::TakeBack => Some(LawChoice::Configured),
@@ -214,6 +219,9 @@ impl Coordinator {
             let set = limiter.set_numbers(key, numbers);
             set.map_err(|why| error("key", &why.to_string()))?;
         }
+        if let Some(limits) = limits {
+            limiter.set_limits(key, limits).map_err(full)?;
+        }
         if let Some(ms) = patch.hold_ms {
             let length = Duration::from_millis(ms);
             limiter
@@ -251,6 +259,9 @@ impl Coordinator {
             law: set.law.and_then(LawChoice::name).map(str::to_owned).into(),
             learn: set.learn.into(),
             crawl_delay_ms: set.crawl_delay_ms.into(),
+            limits: (self.0.limiter.limits(key).ok().flatten())
+                .map(|limits| limits.texts())
+                .into(),
             ..KeyPatch::default()
         }
     }
@@ -359,6 +370,14 @@ impl Coordinator {
     }
 }
 
+/// Reads the texts of declared limits. No text means no limit.
+pub(super) fn declared(texts: &[String], field: &str) -> Result<DeclaredLimits, wire::Error> {
+    let wrong = |why: LimitError| error(field, &why.to_string());
+    let limits = texts.iter().map(|text| text.parse::<DeclaredLimit>());
+    let limits = limits.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
+    DeclaredLimits::new(limits).map_err(wrong)
+}
+
 /// Returns whether `name` is the signed name of a permit, and not a caller's id.
 fn is_permit(name: &str) -> bool {
     name.parse::<Name>().is_ok_and(|name| name.mac.is_some())
@@ -437,6 +456,11 @@ fn words(patch: &KeyPatch) -> String {
     let rate = number(patch.rate, |rate| format!("at most {rate}/s"), "rate");
     let burst = number(patch.burst, |burst| format!("burst {burst}"), "burst");
     words.extend([rate, burst, cap].into_iter().flatten());
+    match &patch.limits {
+        Change::Keep => {}
+        Change::TakeBack => words.push("limits taken back".to_owned()),
+        Change::To(limits) => words.push(format!("limits {}", limits.join("; "))),
+    }
     match &patch.law {
         Change::Keep => {}
         Change::TakeBack => words.push("law taken back".to_owned()),

@@ -9,7 +9,7 @@ use politely::core::retry::{Attempt, Next as Decided};
 use politely::core::signal::{
     BODY_SCANNED, COUNT_MAX, Failure, Outcome, Quota, Report, Resource, SPAN_MAX, Signal, WAIT_MAX,
 };
-use politely::wall_clock;
+use politely::{UnitCosts, wall_clock};
 use politely_api::wire::{self, Meaning, Next, Told, ToldAnswer};
 
 use super::answers::Answered;
@@ -78,8 +78,16 @@ impl Coordinator {
                 out.heard = Some(heard);
                 return Ok(answer);
             }
+            let used = match used(told) {
+                Ok(used) => used,
+                Err(wrong) => {
+                    out.heard = Some(heard);
+                    return Err(wrong);
+                }
+            };
             let (mut body, answered) = *heard;
             body.received(told.bytes);
+            body.settle(&used);
             drop(body);
             let answer = answered.clone().answer(told, now, false);
             self.0.permits.settle(&mut shard, number, answered);
@@ -87,6 +95,7 @@ impl Coordinator {
             return Ok(answer);
         }
         let mut report = self.classify(told)?;
+        report.used = used(told)?;
         report.resource = report.resource.or(out.resource);
         let attempt = attempt(told)?;
         let Some(permit) = out.permit.take() else {
@@ -287,6 +296,15 @@ fn header_map(told: &Told) -> HeaderMap {
         ))
     });
     headers.collect()
+}
+
+/// Returns the amounts of named units that the request used.
+fn used(told: &Told) -> Result<UnitCosts, wire::Error> {
+    let used = told
+        .used
+        .iter()
+        .map(|(name, amount)| (name.as_str(), *amount));
+    UnitCosts::new(used).map_err(|why| error("used", &why.to_string()))
 }
 
 fn attempt(told: &Told) -> Result<Attempt, wire::Error> {

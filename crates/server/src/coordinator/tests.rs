@@ -14,6 +14,7 @@ use crate::watch::Worker;
 
 mod adoption;
 mod bad_pages;
+mod budgets;
 mod crawl_delay;
 mod durable;
 mod given_up;
@@ -43,7 +44,7 @@ fn item(key: &str, id: &str) -> Item {
     Item {
         key: Some(key.to_owned()),
         id: (!id.is_empty()).then(|| id.to_owned()),
-        cost: 1,
+        cost: 1.into(),
         slots: 1,
         ..Item::default()
     }

@@ -15,6 +15,7 @@ use super::histogram::{Histograms, Split};
 use super::process;
 use super::table::STATES;
 use crate::coordinator::Coordinator;
+use crate::frontier::FrontierService;
 
 /// The number of keys in each ranking of `/metrics`.
 const TOP: usize = 10;
@@ -22,7 +23,7 @@ const TOP: usize = 10;
 static RECORDER: OnceLock<Option<(PrometheusHandle, Histograms)>> = OnceLock::new();
 
 /// The help text of each counter and gauge.
-const HELP: [(&str, &str); 40] = [
+const HELP: [(&str, &str); 43] = [
     (
         "politely_build_info",
         "Version and commit of the coordinator; the value is always 1.",
@@ -70,6 +71,15 @@ const HELP: [(&str, &str); 40] = [
     (
         "politely_evicted_total",
         "Keys evicted to stay within the capacity.",
+    ),
+    ("politely_frontier_domains", "Domains of a crawl."),
+    (
+        "politely_frontier_pages",
+        "Pages of a crawl, by state: ready, dated, leased or finished.",
+    ),
+    (
+        "politely_frontier_units",
+        "Live units of work of all crawls, each with one owner.",
     ),
     (
         "politely_granted_at_once_total",
@@ -187,11 +197,20 @@ pub(crate) fn install() {
 /// thread.
 ///
 /// The series of the process are missing if another recorder was installed before the server.
-pub(crate) fn scrape(coordinator: &Coordinator, commit: &'static str) -> String {
+pub(crate) fn scrape(
+    coordinator: &Coordinator,
+    frontier: Option<&FrontierService>,
+    commit: &'static str,
+) -> String {
     let recorder = PrometheusBuilder::new().build_recorder();
     describe(&recorder);
     let handle = recorder.handle();
-    ::metrics::with_local_recorder(&recorder, || emit(coordinator, commit));
+    ::metrics::with_local_recorder(&recorder, || {
+        emit(coordinator, commit);
+        if let Some(frontier) = frontier {
+            emit_frontier(frontier);
+        }
+    });
     let mut text = handle.render();
     process::render_cpu(&mut text);
     if let Some((handle, histograms)) = RECORDER.get().and_then(Option::as_ref) {
@@ -212,6 +231,26 @@ fn describe(recorder: &impl Recorder) {
     for (name, help) in HISTOGRAM_HELP {
         let name = KeyName::from_const_str(name);
         recorder.describe_histogram(name, None, SharedString::const_str(help));
+    }
+}
+
+/// Hands the numbers of the frontier to the recorder.
+fn emit_frontier(frontier: &FrontierService) {
+    let crawls = frontier.crawls();
+    ::metrics::gauge!("politely_frontier_units").set(crawls.units as f64);
+    for crawl in crawls.crawls {
+        let name = crawl.crawl;
+        ::metrics::gauge!("politely_frontier_domains", "crawl" => name.clone())
+            .set(crawl.domains as f64);
+        for (state, count) in [
+            ("ready", crawl.ready),
+            ("dated", crawl.dated),
+            ("leased", crawl.leased),
+            ("finished", crawl.finished),
+        ] {
+            ::metrics::gauge!("politely_frontier_pages", "crawl" => name.clone(), "state" => state)
+                .set(count as f64);
+        }
     }
 }
 

@@ -38,11 +38,12 @@ pub(crate) struct Glance {
 }
 
 /// All states of keys, with their names in metrics.
-pub(super) const STATES: [(KeyState, &str); 9] = [
+pub(super) const STATES: [(KeyState, &str); 10] = [
     (KeyState::Ready, "ready"),
     (KeyState::Pacing, "pacing"),
     (KeyState::Full, "full"),
     (KeyState::Bytes, "bytes"),
+    (KeyState::Budget, "budget"),
     (KeyState::Hold, "hold"),
     (KeyState::Parked, "parked"),
     (KeyState::Breaker, "breaker"),
@@ -78,6 +79,7 @@ pub(crate) fn glance(key: &Key, explained: &Explanation, waiting: usize, now: Ti
         Some(Reason::Pace) => KeyState::Pacing,
         Some(Reason::InFlight) => KeyState::Full,
         Some(Reason::Bytes) => KeyState::Bytes,
+        Some(Reason::Budget) => KeyState::Budget,
         Some(Reason::Hold(_)) => KeyState::Hold,
         Some(Reason::Parked(_)) => KeyState::Parked,
         Some(Reason::Breaker) => KeyState::Breaker,

@@ -33,6 +33,10 @@ refused.
 """
 
 
+NOT_SENT = "politely_not_sent"
+"""Field of a request's meta: true if the host is parked, so that the page may be visited later."""
+
+
 class PolitelyMiddleware:
     """A downloader middleware, next to the network (950).
 
@@ -60,6 +64,7 @@ class PolitelyMiddleware:
             permit = self._desk.claim(request) or await self._acquire(request)
         except (Refused, BadCall) as why:
             self._count("not_sent")
+            request.meta[NOT_SENT] = isinstance(why, Refused)
             raise IgnoreRequest(f"politely: {why}") from why
         permit.attempts = Attempts(request.method, *request.meta.get(ATTEMPTS, (1, 0)))
         now = time.monotonic()

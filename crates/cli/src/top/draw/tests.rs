@@ -269,6 +269,7 @@ fn detail() -> KeyDetail {
             ..KeyPatch::default()
         },
         in_force: InForce::default(),
+        budgets: Vec::new(),
         learned: Learned::default(),
         // Ten seconds without a point: the key had no requests.
         history: vec![

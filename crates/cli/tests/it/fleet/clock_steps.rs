@@ -99,6 +99,8 @@ fn an_hour_ahead(state: &Path, f: impl FnOnce(&dyn Fn(&str, Value) -> Value)) {
         bind: "127.0.0.1:0".parse().expect("an address"),
         token: None,
         certificate: None,
+        frontier: None,
+        grpc: None,
         commit: "unknown",
     };
     let server = runtime.block_on(Server::bind(coordinator, options));

@@ -11,8 +11,8 @@ use politely_core::config::Config;
 use tokio::sync::Notify;
 
 use super::call::Transport;
-use super::desk::Desk;
-use super::{Coordinator, Shared, courier};
+use super::session::Session;
+use super::{Coordinator, Shared, driver};
 use crate::backend::Backend;
 use crate::clock::Clock;
 use crate::limiter::{Builder, Limiter};
@@ -106,13 +106,13 @@ impl CoordinatorBuilder {
         }
         let clock = self.clock.unwrap_or_else(Clock::system);
         let shared = Arc::new(Shared {
-            desk: Mutex::new(Desk::new(client, seed)),
+            session: Mutex::new(Session::new(client, seed)),
             clock: clock.clone(),
             wake: Notify::new(),
             ready: Notify::new(),
-            said: Notify::new(),
+            call_ended: Notify::new(),
         });
-        courier::start(Arc::clone(&shared), transport)?;
+        driver::start(Arc::clone(&shared), transport)?;
         let backend = Backend::Coordinator(Coordinator(shared));
         Ok(Limiter::new(backend, clock))
     }

@@ -8,7 +8,7 @@ use politely_api::wire;
 use politely_core::Timestamp;
 use politely_core::key::Key;
 
-use super::claim::Lease;
+use super::permit_guard::Lease;
 
 /// The operation of a call.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(super) enum Call {
 pub(super) struct Sent {
     pub(super) call: Call,
     /// The numbers of the acquire requests in the call, in the order of its items.
-    pub(super) asked: Vec<u64>,
+    pub(super) requests: Vec<u64>,
     pub(super) kind: Kind,
     pub(super) at: Timestamp,
 }
@@ -38,7 +38,7 @@ pub(super) enum Kind {
     /// An exchange that the coordinator holds open (a long poll).
     Poll,
     /// Any other call.
-    Errand,
+    Command,
 }
 
 /// The coordinator's answer.

@@ -22,8 +22,8 @@ struct Delay {
 impl Delays {
     /// Sets the Crawl-delay of `key`. The largest one applies as long as it is fresh, as in the
     /// coordinator.
-    pub(super) fn tell(&mut self, key: &Key, told: CrawlDelay, now: Timestamp) {
-        let larger = |known: &Delay| known.until > now && known.pause > told.pause;
+    pub(super) fn set(&mut self, key: &Key, given: CrawlDelay, now: Timestamp) {
+        let larger = |known: &Delay| known.until > now && known.pause > given.pause;
         if self.0.get(key).is_some_and(larger) {
             return;
         }
@@ -31,8 +31,8 @@ impl Delays {
             self.0.clear();
         }
         let delay = Delay {
-            pause: told.pause,
-            until: now + told.fresh,
+            pause: given.pause,
+            until: now + given.fresh,
         };
         self.0.insert(key.clone(), delay);
     }

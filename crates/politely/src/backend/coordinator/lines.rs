@@ -8,13 +8,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use politely_api::wire::Item;
+use politely_api::wire::{Cost, Item};
 use politely_core::host::{Ask, CrawlDelay};
 use politely_core::key::Key;
 use tokio::sync::oneshot;
 
-use super::claim::Claim;
-use crate::asked::AcquireError;
+use super::outcome::amounts;
+use super::permit_guard::CoordinatorGuard;
+use crate::error::AcquireError;
 
 /// The maximum number of acquire requests of one queue in calls at a time. That many can leave
 /// within a round trip, and they are few enough to be repeated.
@@ -23,7 +24,7 @@ const FRONT: usize = 32;
 /// The keys of one request. The outcome is reported to the first.
 pub(super) type KeySet = Arc<[Key]>;
 /// The channel to a caller.
-pub(super) type Answer = oneshot::Sender<Result<Claim, AcquireError>>;
+pub(super) type ReplySender = oneshot::Sender<Result<CoordinatorGuard, AcquireError>>;
 
 /// All queues.
 #[derive(Default)]
@@ -36,7 +37,7 @@ pub(super) struct Lines {
 #[derive(Default)]
 struct Line {
     waiting: VecDeque<u64>,
-    asked: usize,
+    in_calls: usize,
 }
 
 /// An acquire request without an answer.
@@ -46,19 +47,19 @@ pub(super) struct Open {
     /// The number in its idempotency key. It changes once the coordinator has used up the first
     /// key.
     name: u64,
-    pub(super) who: Who,
+    pub(super) receiver: Receiver,
 }
 
 /// The receiver of the permit.
-pub(super) enum Who {
-    Caller(Answer),
+pub(super) enum Receiver {
+    Caller(ReplySender),
     /// A prefetch for the next call of `try_acquire`.
-    Wish,
+    Prefetch,
 }
 
 impl Open {
     fn is_given_up(&self) -> bool {
-        matches!(&self.who, Who::Caller(answer) if answer.is_closed())
+        matches!(&self.receiver, Receiver::Caller(sender) if sender.is_closed())
     }
 }
 
@@ -69,7 +70,7 @@ impl Lines {
     }
 
     /// Adds an acquire request at the end of the queue of `keys`, and returns its number.
-    pub(super) fn join(&mut self, keys: KeySet, ask: Ask, who: Who) -> u64 {
+    pub(super) fn join(&mut self, keys: KeySet, ask: Ask, receiver: Receiver) -> u64 {
         let number = self.next;
         self.next += 1;
         let line = self.of.entry(Arc::clone(&keys)).or_default();
@@ -78,7 +79,7 @@ impl Lines {
             keys,
             ask,
             name: number,
-            who,
+            receiver,
         };
         self.open.insert(number, open);
         number
@@ -86,8 +87,8 @@ impl Lines {
 
     /// Returns whether an acquire request can be sent.
     pub(super) fn any_waiting(&self) -> bool {
-        let asks = |line: &Line| !line.waiting.is_empty() && line.asked < FRONT;
-        self.of.values().any(asks)
+        let can_send = |line: &Line| !line.waiting.is_empty() && line.in_calls < FRONT;
+        self.of.values().any(can_send)
     }
 
     /// Takes up to `most` acquire requests from the heads of the queues, and returns their numbers
@@ -102,13 +103,13 @@ impl Lines {
     ) -> (Vec<u64>, Vec<Item>) {
         let (mut numbers, mut items) = (Vec::new(), Vec::new());
         self.of.retain(|keys, line| {
-            while line.asked < FRONT && numbers.len() < most {
+            while line.in_calls < FRONT && numbers.len() < most {
                 let Some(number) = line.waiting.pop_front() else {
                     break;
                 };
                 match self.open.get(&number) {
                     Some(open) if !open.is_given_up() => {
-                        line.asked += 1;
+                        line.in_calls += 1;
                         numbers.push(number);
                         items.push(item(keys, open, prefix, delay(&keys[0])));
                     }
@@ -117,7 +118,7 @@ impl Lines {
                     }
                 }
             }
-            line.asked > 0 || !line.waiting.is_empty()
+            line.in_calls > 0 || !line.waiting.is_empty()
         });
         (numbers, items)
     }
@@ -133,14 +134,14 @@ impl Lines {
             return;
         };
         if let Some(line) = self.of.get_mut(&open.keys) {
-            line.asked -= 1;
+            line.in_calls -= 1;
             line.waiting.push_front(number);
         }
     }
 
     /// Returns an acquire request to its queue with a new idempotency key. The answer to the old
     /// key is final.
-    pub(super) fn anew(&mut self, number: u64) {
+    pub(super) fn rename(&mut self, number: u64) {
         if let Some(open) = self.open.get_mut(&number) {
             open.name = self.next;
             self.next += 1;
@@ -152,7 +153,7 @@ impl Lines {
     pub(super) fn served(&mut self, number: u64) -> Option<Open> {
         let open = self.open.remove(&number)?;
         if let Some(line) = self.of.get_mut(&open.keys) {
-            line.asked -= 1;
+            line.in_calls -= 1;
         }
         Some(open)
     }
@@ -181,6 +182,18 @@ impl Lines {
     }
 }
 
+fn cost(ask: &Ask) -> Cost {
+    if ask.units.is_empty() {
+        return Cost::Tokens(ask.cost);
+    }
+    let requests = ("requests".to_owned(), u64::from(ask.cost));
+    Cost::Units(
+        std::iter::once(requests)
+            .chain(amounts(&ask.units))
+            .collect(),
+    )
+}
+
 fn item(keys: &KeySet, open: &Open, prefix: &str, delay: Option<CrawlDelay>) -> Item {
     let ahead = open.ask.horizon.as_millis() as u32;
     // Rounded up, so that no request leaves early.
@@ -192,7 +205,7 @@ fn item(keys: &KeySet, open: &Open, prefix: &str, delay: Option<CrawlDelay>) -> 
             .iter()
             .map(|key| key.as_str().to_owned())
             .collect(),
-        cost: open.ask.cost,
+        cost: cost(&open.ask),
         bytes: open.ask.bytes,
         max_wait_ms: (ahead > 0).then_some(ahead),
         crawl_delay_ms: delay.map(pause),

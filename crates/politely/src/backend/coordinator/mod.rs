@@ -46,13 +46,13 @@
 //!
 //! | file | its part |
 //! | --- | --- |
-//! | `desk/` | the session: what to send, the next call, the effect of an answer |
-//! | `lines.rs`, `wishes.rs` | the callers' queues; prefetches for `try_acquire` |
+//! | `session/` | the session: what to send, the next call, the effect of an answer |
+//! | `lines.rs`, `prefetches.rs` | the callers' queues; prefetches for `try_acquire` |
 //! | `delays.rs` | Crawl-delays from robots.txt |
-//! | `claim.rs`, `told.rs` | the guard of a permit, and its report |
+//! | `permit_guard.rs`, `outcome.rs` | the guard of a permit, and its report |
 //! | `call.rs` | one call, over the client of `politely-api` |
 //! | `operations.rs`, `builder.rs` | the interface of the backend; its builder |
-//! | `courier.rs` | the driver: the thread that makes the calls |
+//! | `driver.rs` | the driver: the thread that makes the calls |
 //!
 //! [`Limiter`]: crate::Limiter
 //! [`Limiter::crawl_delay`]: crate::Limiter::crawl_delay
@@ -63,16 +63,16 @@
 
 mod builder;
 mod call;
-mod claim;
-mod courier;
 mod delays;
-mod desk;
+mod driver;
 mod lines;
 mod operations;
+mod outcome;
+mod permit_guard;
+mod prefetches;
+mod session;
 #[cfg(test)]
 mod tests;
-mod told;
-mod wishes;
 
 use std::sync::Arc;
 
@@ -83,12 +83,12 @@ use politely_core::host::Ask;
 use politely_core::key::Key;
 use tokio::sync::{Notify, oneshot};
 
-use crate::asked::AcquireError;
 use crate::clock::Clock;
+use crate::error::AcquireError;
 use crate::permit::Permit;
 use crate::sync::sleep;
 
-use self::desk::Desk;
+use self::session::Session;
 
 pub use self::builder::{CoordinatorBuilder, CoordinatorError};
 pub use politely_api::client::ClientError;
@@ -99,43 +99,43 @@ pub(crate) struct Coordinator(Arc<Shared>);
 
 /// The state that callers, permits and the driver share.
 pub(crate) struct Shared {
-    desk: Mutex<Desk>,
+    session: Mutex<Session>,
     clock: Clock,
     /// Wakes the driver.
     wake: Notify,
     /// Signals that a prefetch ended.
     ready: Notify,
     /// Signals that a call ended.
-    said: Notify,
+    call_ended: Notify,
 }
 
 impl Coordinator {
-    async fn acquire_in_line(&self, keys: &[Key], ask: Ask) -> Result<Permit, AcquireError> {
+    async fn acquire_and_wait(&self, keys: &[Key], ask: Ask) -> Result<Permit, AcquireError> {
         if keys.is_empty() {
             return Err(AcquireError::NoKey);
         }
         let began = self.now();
         loop {
             let (answer, comes) = oneshot::channel();
-            self.0.desk.lock().ask(keys, ask, answer)?;
+            self.0.session.lock().acquire(keys, ask, answer)?;
             self.0.wake.notify_one();
-            let claim = comes.await.unwrap_or(Err(AcquireError::Closed))?;
-            let early = claim.start().since(self.now());
+            let guard = comes.await.unwrap_or(Err(AcquireError::Closed))?;
+            let early = guard.start().since(self.now());
             if !early.is_zero() && ask.horizon.is_zero() {
                 sleep(early).await;
             }
             // A permit that came too late is cancelled, and another is acquired.
-            if claim.is_valid(self.now()) {
+            if guard.is_valid(self.now()) {
                 let waited = self.now().since(began);
-                self.0.desk.lock().waited(waited);
+                self.0.session.lock().waited(waited);
                 metrics::histogram!("politely_wait_seconds").record(waited.as_secs_f64());
-                return Ok(claim.into_permit());
+                return Ok(guard.into_permit());
             }
         }
     }
 
     fn patch(&self, key: &Key, patch: KeyPatch) {
-        self.0.desk.lock().patch(key, patch);
+        self.0.session.lock().patch(key, patch);
         self.0.wake.notify_one();
     }
 
@@ -147,8 +147,8 @@ impl Coordinator {
 impl Shared {
     /// Refuses all callers. What is pending is still sent.
     fn close(self: &Arc<Self>) {
-        let deliveries = self.desk.lock().close();
-        courier::deliver(self, deliveries);
+        let deliveries = self.session.lock().close();
+        driver::deliver(self, deliveries);
         self.wake.notify_one();
         self.ready.notify_waiters();
     }

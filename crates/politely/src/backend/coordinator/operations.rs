@@ -5,17 +5,18 @@ use std::time::Duration;
 
 use politely_api::wire::{Change, HOLD_MAX_MS, KeyPatch, RATE_MAX, RATE_MIN};
 use politely_core::Timestamp;
+use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
 use politely_core::host::{Ask, CrawlDelay, Explanation, OperatorNumbers};
 use politely_core::key::Key;
 
 use super::Coordinator;
-use super::claim::Claim;
-use crate::asked::{AcquireError, Refusal, SetError, Unsupported};
+use super::permit_guard::CoordinatorGuard;
 use crate::backend::local::registry::Full;
 use crate::backend::local::waiters::Turn;
 use crate::backend::operations::{Later, Operations};
+use crate::error::{AcquireError, Refusal, SetError, Unsupported};
 use crate::permit::Permit;
 use crate::snapshot::Snapshot;
 use crate::stats::{Commits, Stats};
@@ -36,15 +37,15 @@ impl Operations for Coordinator {
         ask: Ask,
         _turn: Turn,
     ) -> Later<'a, Result<Permit, AcquireError>> {
-        Box::pin(self.acquire_in_line(keys, ask))
+        Box::pin(self.acquire_and_wait(keys, ask))
     }
 
     fn try_acquire(&self, keys: &[Key], ask: Ask, _turn: Turn) -> Result<Permit, Refusal> {
         assert!(!keys.is_empty(), "a request needs a key");
         let now = self.now();
-        let found = self.0.desk.lock().try_ask(keys, ask, now);
+        let found = self.0.session.lock().try_acquire(keys, ask, now);
         match found {
-            Ok(granted) => Ok(Claim::new(&self.0, granted).into_permit()),
+            Ok(granted) => Ok(CoordinatorGuard::new(&self.0, granted).into_permit()),
             Err((reason, at)) => {
                 self.0.wake.notify_one();
                 Err(Refusal {
@@ -81,7 +82,7 @@ impl Operations for Coordinator {
     fn ready(&self) -> Later<'_, Vec<Key>> {
         Box::pin(async {
             loop {
-                let ready = self.0.desk.lock().take_ready();
+                let ready = self.0.session.lock().take_ready();
                 if !ready.is_empty() {
                     return ready;
                 }
@@ -105,6 +106,31 @@ impl Operations for Coordinator {
         Ok(())
     }
 
+    fn set_limits(&self, key: &Key, limits: Option<DeclaredLimits>) -> Result<(), Full> {
+        let limits = limits.map_or(Change::TakeBack, |limits| Change::To(limits.texts()));
+        let patch = KeyPatch {
+            limits,
+            ..KeyPatch::default()
+        };
+        self.patch(key, patch);
+        Ok(())
+    }
+
+    /// Does nothing, since the coordinator has the rules.
+    fn follow_rule(&self, _key: &Key, _limits: Option<&DeclaredLimits>) -> Result<(), Full> {
+        Ok(())
+    }
+
+    fn limits(&self, _key: &Key) -> Result<Option<DeclaredLimits>, Unsupported> {
+        let instead = "ask the coordinator: GET /api/v1/keys/{key}";
+        Err(unsupported("limits", instead))
+    }
+
+    /// Returns nothing, since the coordinator refuses such a request.
+    fn never_fits(&self, _key: &Key, _ask: &Ask) -> Option<DeclaredLimit> {
+        None
+    }
+
     fn hold(&self, key: &Key, length: Duration, _reason: HoldReason) -> Result<(), Full> {
         let ms = u64::try_from(length.as_millis()).unwrap_or(HOLD_MAX_MS);
         let patch = KeyPatch {
@@ -117,7 +143,7 @@ impl Operations for Coordinator {
 
     fn crawl_delay(&self, key: &Key, delay: CrawlDelay) -> Result<(), Full> {
         let now = self.now();
-        self.0.desk.lock().crawl_delay(key, delay, now);
+        self.0.session.lock().crawl_delay(key, delay, now);
         Ok(())
     }
 
@@ -200,11 +226,11 @@ impl Operations for Coordinator {
     }
 
     fn rate(&self, key: &Key) -> Option<f64> {
-        self.0.desk.lock().rate(key)
+        self.0.session.lock().rate(key)
     }
 
     fn stats(&self) -> Stats {
-        self.0.desk.lock().stats()
+        self.0.session.lock().stats()
     }
 
     fn commits(&self) -> Option<Commits> {
@@ -212,21 +238,21 @@ impl Operations for Coordinator {
     }
 
     fn settled(&self, patience: Duration) -> Later<'_, bool> {
-        let quiet = async {
+        let accepted = async {
             loop {
-                let said = self.0.said.notified();
-                tokio::pin!(said);
-                said.as_mut().enable();
-                let heard = self.0.desk.lock().was_heard();
-                if let Some(heard) = heard {
-                    return heard;
+                let ended = self.0.call_ended.notified();
+                tokio::pin!(ended);
+                ended.as_mut().enable();
+                let is_accepted = self.0.session.lock().is_accepted();
+                if let Some(is_accepted) = is_accepted {
+                    return is_accepted;
                 }
-                said.await;
+                ended.await;
             }
         };
         Box::pin(async move {
-            let heard = tokio::time::timeout(patience, quiet).await;
-            heard.unwrap_or(false)
+            let is_accepted = tokio::time::timeout(patience, accepted).await;
+            is_accepted.unwrap_or(false)
         })
     }
 
@@ -245,22 +271,22 @@ impl Operations for Coordinator {
 
     fn greet(&self) -> Later<'_, Result<(), String>> {
         Box::pin(async {
-            let before = self.0.desk.lock().greet();
+            let before = self.0.session.lock().ping();
             self.0.wake.notify_one();
             loop {
-                let said = self.0.said.notified();
-                tokio::pin!(said);
-                said.as_mut().enable();
-                if let Some(greeted) = self.0.desk.lock().greeted(before) {
-                    return greeted;
+                let ended = self.0.call_ended.notified();
+                tokio::pin!(ended);
+                ended.as_mut().enable();
+                if let Some(result) = self.0.session.lock().ping_result(before) {
+                    return result;
                 }
-                said.await;
+                ended.await;
             }
         })
     }
 
     fn trouble(&self) -> Option<String> {
-        self.0.desk.lock().trouble()
+        self.0.session.lock().last_error()
     }
 
     fn close(&self) {

@@ -15,7 +15,7 @@ use politely_core::signal::{Report, Signal};
 
 use super::call::{Call, Reply, Transport};
 use super::{CoordinatorBuilder, CoordinatorError};
-use crate::asked::SetError;
+use crate::error::SetError;
 use crate::limiter::Limiter;
 
 /// A coordinator that grants every acquire request, unless it is unavailable. It records reports
@@ -60,16 +60,16 @@ impl Generous {
         match call {
             Call::Exchange(call, _) => {
                 let mut said = Exchanged::default();
-                for told in &call.report {
+                for outcome in &call.report {
                     inner
                         .reported
                         .lock()
-                        .push((told.permit.clone(), told.body_coming));
-                    let counted = (told.attempt, told.refused, told.method.clone());
+                        .push((outcome.permit.clone(), outcome.body_coming));
+                    let counted = (outcome.attempt, outcome.refused, outcome.method.clone());
                     inner.attempts.lock().push(counted);
                     said.report.push(ToldAnswer {
                         rate: 12.5,
-                        next: next(told),
+                        next: next(outcome),
                         ..ToldAnswer::default()
                     });
                 }
@@ -100,9 +100,9 @@ impl Generous {
 }
 
 /// Decides that a failed request may be sent twice more, at once.
-fn next(told: &Told) -> Next {
-    match told.meaning.as_ref().map(|meaning| meaning.signal) {
-        Some(Heard::Overloaded) if told.attempt < 3 => Next::Retry { after_ms: 0 },
+fn next(outcome: &Told) -> Next {
+    match outcome.meaning.as_ref().map(|meaning| meaning.signal) {
+        Some(Heard::Overloaded) if outcome.attempt < 3 => Next::Retry { after_ms: 0 },
         Some(Heard::Overloaded) => Next::GiveUp {
             reason: "enough".to_owned(),
         },
@@ -239,7 +239,7 @@ async fn a_closed_limiter_ends_all_waiting_and_still_reports() {
 }
 
 #[test]
-fn what_cannot_be_a_coordinator_is_told_at_once() {
+fn what_cannot_be_a_coordinator_is_an_error_at_once() {
     let build = |url: &str| Limiter::builder().coordinator(url).build().map(drop);
     assert!(build("http://127.0.0.1:7077").is_ok());
     for url in ["", "127.0.0.1:7077", "ftp://x", "http://"] {

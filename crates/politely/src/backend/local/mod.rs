@@ -5,15 +5,15 @@
 //! | `mod.rs` | May a request leave now, and does it wait? |
 //! | `operations.rs` | How are all other operations of a limiter carried out? |
 //! | `registry.rs` | Where is the state of a key? Which key is evicted? |
-//! | `slab.rs`, `index.rs`, `birth.rs` | How does the registry find a state fast? |
-//! | `waiters.rs`, `line.rs` | Which waiter of a key is next? How does it wait? |
+//! | `slab.rs`, `index.rs`, `generation.rs` | How does the registry find a state fast? |
+//! | `waiters.rs`, `queue.rs` | Which waiter of a key is next? How does it wait? |
 //! | `part.rs` | What does a permit hold of one key? |
 
-pub(crate) mod birth;
+pub(crate) mod generation;
 mod index;
-mod line;
 mod operations;
 pub(crate) mod part;
+mod queue;
 pub(crate) mod registry;
 mod slab;
 pub(crate) mod waiters;
@@ -27,13 +27,14 @@ use politely_core::config::Config;
 use politely_core::host::{Ask, Decision, Grant};
 use politely_core::key::Key;
 
-use self::birth::Birth;
-use self::line::KeptPlaces;
+use self::generation::Generation;
 use self::part::Part;
+use self::queue::KeptPlaces;
 use self::registry::{Registry, SharedShard};
 use self::waiters::{Turn, Waiters};
-use crate::asked::{AcquireError, Refusal, RefusalReason, alone, distinct, of_key};
+use crate::backend::operations::first_that_never_fits;
 use crate::clock::Clock;
+use crate::error::{AcquireError, Refusal, RefusalReason, alone, distinct, of_key};
 use crate::permit::{Departure, Permit};
 use crate::sync::AtomicBool;
 
@@ -83,9 +84,9 @@ impl Local {
         let (shared, slot) = self.registry.believed(place)?;
         let shared = Arc::clone(shared);
         let mut shard = shared.lock();
-        let (born, grant) = shard.pass(slot, place, now)?;
+        let (generation, grant) = shard.pass(slot, place, now)?;
         drop(shard);
-        Some(permit(grant, slot, born, shared, true))
+        Some(permit(grant, slot, generation, shared, true))
     }
 
     fn try_several(&self, keys: &[Key], ask: Ask, turn: Turn) -> Result<Permit, Refusal> {
@@ -128,7 +129,7 @@ impl Local {
         let Ok(mut found) = self.registry.find_or_make(key, now) else {
             return Err(refuse(RefusalReason::Full, now + Duration::from_secs(1)));
         };
-        let entry = found.shard.get(found.slot);
+        let mut entry = found.shard.get(found.slot);
         let overtaking = |waiters: &Waiters| waiters.is_before(turn);
         if entry.waiters.as_deref().is_some_and(overtaking) {
             entry.stats.turned_away += 1;
@@ -138,9 +139,13 @@ impl Local {
         }
         match entry.host.request(now, ask, entry.config) {
             Decision::Granted(grant) => {
+                // The quantities that are left have to survive a kill.
+                if entry.host.has_spent() {
+                    entry.learned();
+                }
                 entry.stats.granted += u64::from(alone) * u64::from(grant.slots);
                 let shared = Arc::clone(found.shared);
-                Ok(permit(grant, entry.slot, entry.born, shared, alone))
+                Ok(permit(grant, entry.slot, entry.generation, shared, alone))
             }
             Decision::Wait(wait) => {
                 entry.stats.turned_away += 1;
@@ -157,6 +162,9 @@ impl Local {
         turn: Turn,
         mut refusal: Refusal,
     ) -> Result<Permit, AcquireError> {
+        if let Some((key, limit)) = first_that_never_fits(self, keys, &ask) {
+            return Err(AcquireError::NeverFits(key, limit));
+        }
         let began = self.now();
         let mut kept = KeptPlaces::default();
         loop {
@@ -170,7 +178,7 @@ impl Local {
             }
             let waited_for = refusal.index;
             let asked = if keys.len() == 1 { ask } else { alone(ask) };
-            let waiting = self.wait_in_line(&keys[waited_for], of_key(asked, waited_for), turn);
+            let waiting = self.wait_in_queue(&keys[waited_for], of_key(asked, waited_for), turn);
             let (place, permit) = kept.during(waited_for, waiting).await?;
             let rate = permit.rate();
             match self.complete(keys, waited_for, permit, asked, turn) {
@@ -185,9 +193,9 @@ impl Local {
                     metrics::histogram!("politely_wait_seconds").record(waited.as_secs_f64());
                     return Ok(permit);
                 }
-                Err(in_the_way) => {
+                Err(refused_by_other) => {
                     kept.keep(waited_for, place, rate);
-                    refusal = in_the_way;
+                    refusal = refused_by_other;
                 }
             }
         }
@@ -215,11 +223,17 @@ impl Local {
 }
 
 #[inline(always)]
-fn permit(grant: Grant, slot: u32, born: Birth, shard: Arc<SharedShard>, given: bool) -> Permit {
+fn permit(
+    grant: Grant,
+    slot: u32,
+    generation: Generation,
+    shard: Arc<SharedShard>,
+    given: bool,
+) -> Permit {
     let part = Part {
         shard,
         slot,
-        born,
+        generation,
         lease: grant.lease,
     };
     let mut departure = Departure::new(grant.start, grant.rate, grant.slots, grant.unused);

@@ -5,17 +5,18 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use politely_core::Timestamp;
+use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
-use politely_core::host::{Ask, CrawlDelay, Explanation, Host, OperatorNumbers};
+use politely_core::host::{Ask, CrawlDelay, Explanation, Host, OperatorNumbers, never_fits};
 use politely_core::key::Key;
 
 use super::Local;
 use super::part::Part;
 use super::registry::{Entry, Full};
 use super::waiters::{Turn, Waiters};
-use crate::asked::{AcquireError, Refusal, SetError, Unsupported};
 use crate::backend::operations::{Later, Operations};
+use crate::error::{AcquireError, Refusal, SetError, Unsupported};
 use crate::permit::{Departure, Permit};
 use crate::snapshot::Snapshot;
 use crate::stats::{Commits, Stats};
@@ -77,7 +78,7 @@ impl Operations for Local {
         let part = Part {
             shard,
             slot,
-            born: entry.born,
+            generation: entry.generation,
             lease: id,
         };
         let departure = Departure::new(start, f64::INFINITY, 1, Ask::default().unused());
@@ -96,6 +97,42 @@ impl Operations for Local {
         let found = self.registry.find(key);
         let numbers = found.map(|mut found| found.entry().host.operator_numbers());
         Ok(numbers.unwrap_or_default())
+    }
+
+    fn set_limits(&self, key: &Key, limits: Option<DeclaredLimits>) -> Result<(), Full> {
+        self.with_key(key, |now, entry| {
+            entry.host.declare(now, limits, entry.config);
+        })
+    }
+
+    fn follow_rule(&self, key: &Key, limits: Option<&DeclaredLimits>) -> Result<(), Full> {
+        let now = self.now();
+        if limits.is_none() && !self.knows(key) {
+            return Ok(());
+        }
+        let mut found = self.registry.find_or_make(key, now)?;
+        let entry = found.entry();
+        if entry.host.is_new_rule(limits) {
+            change(entry, now, |now, entry| {
+                entry.host.follow_rule(now, limits, entry.config);
+            });
+        }
+        Ok(())
+    }
+
+    fn limits(&self, key: &Key) -> Result<Option<DeclaredLimits>, Unsupported> {
+        let found = self.registry.find(key);
+        Ok(found.and_then(|mut found| found.entry().host.own_limits().cloned()))
+    }
+
+    fn never_fits(&self, key: &Key, ask: &Ask) -> Option<DeclaredLimit> {
+        match self.registry.find(key) {
+            Some(mut found) => {
+                let entry = found.entry();
+                entry.host.never_fits(ask, entry.config)
+            }
+            None => never_fits(&self.registry.config().declared, ask),
+        }
     }
 
     fn hold(&self, key: &Key, length: Duration, reason: HoldReason) -> Result<(), Full> {
@@ -227,7 +264,8 @@ impl Operations for Local {
             self.restore(key, state)?;
         }
         self.with_key(key, |now, entry| {
-            entry.host.resume_after(now, newest, entry.config);
+            entry.host.charge_lost(now, newest, entry.config);
+            entry.host.resume_after(now, newest.max(now), entry.config);
         })?;
         Ok(())
     }

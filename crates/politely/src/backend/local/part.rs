@@ -8,14 +8,14 @@ use politely_core::gate::LeaseId;
 use politely_core::host::Directions;
 use politely_core::signal::Report;
 
-use super::birth::Birth;
+use super::generation::Generation;
 use super::registry::{Entry, SharedShard};
 
 /// The lease of one key.
 pub(crate) struct Part {
     pub(crate) shard: Arc<SharedShard>,
     pub(crate) slot: u32,
-    pub(crate) born: Birth,
+    pub(crate) generation: Generation,
     pub(crate) lease: LeaseId,
 }
 
@@ -23,7 +23,7 @@ impl Part {
     /// Calls `f` with the key's entry if it is still there, and wakes the head of the key's queue.
     pub(crate) fn with<T>(&self, f: impl FnOnce(&mut Entry<'_>) -> T) -> Option<T> {
         let mut shard = self.shard.lock();
-        let mut entry = shard.get_born(self.slot, self.born)?;
+        let mut entry = shard.entry_of(self.slot, self.generation)?;
         let result = f(&mut entry);
         if let Some(waiters) = entry.waiters {
             waiters.wake_head();

@@ -22,7 +22,7 @@ use politely_core::host::{Grant, Host};
 use politely_core::key::Key;
 use politely_core::{Rng, Timestamp};
 
-use super::birth::Birth;
+use super::generation::Generation;
 use super::index::Index;
 use super::slab::Slab;
 use super::waiters::Waiters;
@@ -88,7 +88,7 @@ pub(crate) struct Shard {
 pub(crate) struct Slot {
     pub(crate) key: Key,
     pub(crate) host: Host,
-    pub(crate) born: Birth,
+    pub(crate) generation: Generation,
     pub(crate) waiters: Option<Box<Waiters>>,
     /// Whether the key has its own configuration.
     own: bool,
@@ -186,10 +186,15 @@ impl Registry {
         shard: MutexGuard<'a, Shard>,
         slot: u32,
     ) -> Found<'a> {
-        let born = shard.slots.get(slot).and_then(|slot| slot.born.unique());
+        let generation = shard
+            .slots
+            .get(slot)
+            .and_then(|slot| slot.generation.unique());
         let place = u64::from(slot) * SHARDS as u64 + at as u64 + 1;
-        let place = u32::try_from(place).ok().zip(born);
-        key.found_at(place.map_or(0, |(place, born)| u64::from(born) << 32 | u64::from(place)));
+        let place = u32::try_from(place).ok().zip(generation);
+        key.found_at(place.map_or(0, |(place, generation)| {
+            u64::from(generation) << 32 | u64::from(place)
+        }));
         Found {
             shared: &self.shards[at],
             shard,
@@ -232,7 +237,7 @@ impl Registry {
         let slot = Slot {
             key: key.clone(),
             host,
-            born: Birth::new(),
+            generation: Generation::new(),
             waiters: None,
             own: false,
             saved: false,
@@ -313,7 +318,7 @@ impl Shard {
         let Slot {
             key,
             host,
-            born,
+            generation,
             waiters,
             own,
             saved,
@@ -321,13 +326,13 @@ impl Shard {
         } = self.slots.get_mut(slot)?;
         let own = own.then(|| &self.own[&slot]);
         let config = own.unwrap_or(&self.config);
-        let (born, seed, stats) = (*born, self.seed, &mut self.stats);
+        let (generation, seed, stats) = (*generation, self.seed, &mut self.stats);
         Some(Entry {
             key,
             host,
             config,
             slot,
-            born,
+            generation,
             waiters,
             saved,
             listed,
@@ -386,7 +391,7 @@ impl Shard {
     pub(crate) fn replace(&mut self, slot: u32, host: Host) {
         if let Some(slot) = self.slots.get_mut(slot) {
             slot.host = host;
-            slot.born = Birth::new();
+            slot.generation = Generation::new();
             slot.saved = false;
             if let Some(waiters) = &slot.waiters {
                 waiters.wake_head();
@@ -397,25 +402,32 @@ impl Shard {
     /// Returns the entry in `slot`, if it has the generation in `place`.
     #[inline]
     pub(crate) fn remembered(&mut self, slot: u32, place: u64) -> Option<Entry<'_>> {
-        self.entry(slot).filter(|entry| entry.born.is(place >> 32))
+        self.entry(slot)
+            .filter(|entry| entry.generation.is(place >> 32))
     }
 
     /// Calls [`Host::pass`] of the state that `place` points to. Returns `None` if the key has
     /// waiters or a configuration of its own.
     #[inline(always)]
-    pub(crate) fn pass(&mut self, slot: u32, place: u64, now: Timestamp) -> Option<(Birth, Grant)> {
+    pub(crate) fn pass(
+        &mut self,
+        slot: u32,
+        place: u64,
+        now: Timestamp,
+    ) -> Option<(Generation, Grant)> {
         let known = self.slots.get_mut(slot)?;
-        if known.own || known.waiters.is_some() || !known.born.is(place >> 32) {
+        if known.own || known.waiters.is_some() || !known.generation.is(place >> 32) {
             return None;
         }
         let grant = known.host.pass(now, &self.config)?;
         self.stats.granted += 1;
-        Some((known.born, grant))
+        Some((known.generation, grant))
     }
 
-    /// Returns the entry in `slot` if it is still of the generation `born`.
-    pub(crate) fn get_born(&mut self, slot: u32, born: Birth) -> Option<Entry<'_>> {
-        self.entry(slot).filter(|entry| entry.born == born)
+    /// Returns the entry in `slot` if it is still of this `generation`.
+    pub(crate) fn entry_of(&mut self, slot: u32, generation: Generation) -> Option<Entry<'_>> {
+        self.entry(slot)
+            .filter(|entry| entry.generation == generation)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Slot> {
@@ -515,7 +527,7 @@ pub(crate) struct Entry<'a> {
     pub(crate) host: &'a mut Host,
     pub(crate) config: &'a Config,
     pub(crate) slot: u32,
-    pub(crate) born: Birth,
+    pub(crate) generation: Generation,
     pub(crate) waiters: &'a mut Option<Box<Waiters>>,
     pub(crate) saved: &'a mut bool,
     listed: &'a mut bool,

@@ -14,7 +14,7 @@ use politely_core::key::Key;
 use politely_store::{Event, HeldLease};
 
 use super::Inner;
-use super::permit_guard::{Part, PermitGuard};
+use super::permit_guard::{Part, StoreGuard};
 use crate::permit::Permit;
 
 impl Inner {
@@ -42,7 +42,7 @@ impl Inner {
         if parts.iter().all(|part| part.lease.left(now).is_some()) {
             self.state.lock().node.note_adopted();
         }
-        Some(PermitGuard::adopted(self, parts, lasts).into_permit())
+        Some(StoreGuard::adopted(self, parts, lasts).into_permit())
     }
 
     /// Renews the leases until it is known of each whether it exists.

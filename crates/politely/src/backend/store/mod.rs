@@ -74,9 +74,9 @@ use politely_core::key::Key;
 use politely_store::{Event, Grant, Node, NodeId, NodeOptions, Ticket};
 use tokio::sync::{Notify, oneshot};
 
-use crate::asked::{AcquireError, Refusal, RefusalReason, alone, distinct, of_key};
 use crate::backend::local::waiters::Turn;
 use crate::clock::Clock;
+use crate::error::{AcquireError, Refusal, RefusalReason, alone, distinct, of_key};
 use crate::permit::Permit;
 use crate::stats::Stats;
 use crate::sync::sleep;
@@ -84,7 +84,7 @@ use crate::sync::sleep;
 pub use self::builder::{Away, StoreBuilder};
 
 use self::confirm::Refresh;
-use self::permit_guard::PermitGuard;
+use self::permit_guard::StoreGuard;
 use self::prefetch::Prefetches;
 use self::waiting::Waiting;
 
@@ -168,7 +168,7 @@ impl Store {
     async fn try_once(&self, keys: &[Key], ask: Ask, turn: Turn) -> Result<Permit, Refusal> {
         let inner = &self.0;
         let ask = if keys.len() == 1 { ask } else { alone(ask) };
-        let mut guard: Option<PermitGuard> = None;
+        let mut guard: Option<StoreGuard> = None;
         for (index, key) in distinct(keys) {
             let refuse = |reason, at| Refusal {
                 key: key.clone(),
@@ -178,7 +178,7 @@ impl Store {
             };
             match inner.ask(key, of_key(ask, index), turn, true).await {
                 Ok(grant) => match &mut guard {
-                    None => guard = Some(PermitGuard::new(inner, key, &grant)),
+                    None => guard = Some(StoreGuard::new(inner, key, &grant)),
                     Some(guard) => guard.add(key, &grant),
                 },
                 Err(Refused::Wait(wait)) => {
@@ -221,7 +221,7 @@ impl Inner {
         keys: &[Key],
         ask: Ask,
         turn: Turn,
-    ) -> Result<PermitGuard, AcquireError> {
+    ) -> Result<StoreGuard, AcquireError> {
         let began = self.clock.now();
         let guard = match keys {
             [] => return Err(AcquireError::NoKey),
@@ -247,7 +247,7 @@ impl Inner {
         key: &Key,
         ask: Ask,
         turn: Turn,
-    ) -> Result<PermitGuard, AcquireError> {
+    ) -> Result<StoreGuard, AcquireError> {
         let asked = Ask {
             horizon: ask.horizon.max(HORIZON),
             ..ask
@@ -262,7 +262,7 @@ impl Inner {
                 Err(Refused::Closed) => return Err(AcquireError::Closed),
             };
             let (start, valid_until) = (grant.start, grant.valid_until);
-            let guard = PermitGuard::new(self, key, &grant);
+            let guard = StoreGuard::new(self, key, &grant);
             let early = start.since(self.clock.now()).saturating_sub(ask.horizon);
             if !early.is_zero() {
                 sleep(early).await;
@@ -280,17 +280,17 @@ impl Inner {
         keys: &[&Key],
         ask: Ask,
         turn: Turn,
-    ) -> Result<PermitGuard, AcquireError> {
+    ) -> Result<StoreGuard, AcquireError> {
         let mut first = 0;
         'again: loop {
-            let mut guard: Option<PermitGuard> = None;
+            let mut guard: Option<StoreGuard> = None;
             let others = (0..keys.len()).filter(|index| *index != first);
             for index in std::iter::once(first).chain(others) {
                 let key = keys[index];
                 let ask = of_key(ask, index);
                 match self.ask(key, ask, turn, guard.is_some()).await {
                     Ok(grant) => match &mut guard {
-                        None => guard = Some(PermitGuard::new(self, key, &grant)),
+                        None => guard = Some(StoreGuard::new(self, key, &grant)),
                         Some(guard) => guard.add(key, &grant),
                     },
                     Err(Refused::Wait(wait)) if guard.is_some() => {

@@ -4,19 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use politely_core::Timestamp;
+use politely_core::budget::{DeclaredLimit, DeclaredLimits};
 use politely_core::config::Config;
 use politely_core::gate::{HoldReason, LeaseId};
-use politely_core::host::{Ask, CrawlDelay, Explanation, Host, OperatorNumbers};
+use politely_core::host::{Ask, CrawlDelay, Explanation, Host, OperatorNumbers, never_fits};
 use politely_core::key::Key;
 use politely_store::{Event, HEARTBEAT_EVERY};
 
 use super::Store;
-use super::permit_guard::PermitGuard;
+use super::permit_guard::StoreGuard;
 use super::prefetch::Prefetches;
-use crate::asked::{AcquireError, Refusal, SetError, Unsupported};
 use crate::backend::local::registry::Full;
 use crate::backend::local::waiters::Turn;
-use crate::backend::operations::{Later, Operations};
+use crate::backend::operations::{Later, Operations, first_that_never_fits};
+use crate::error::{AcquireError, Refusal, SetError, Unsupported};
 use crate::permit::Permit;
 use crate::snapshot::Snapshot;
 use crate::stats::{Commits, Stats};
@@ -34,14 +35,19 @@ impl Operations for Store {
         ask: Ask,
         turn: Turn,
     ) -> Later<'a, Result<Permit, AcquireError>> {
-        Box::pin(async move { Ok(self.0.acquire(keys, ask, turn).await?.into_permit()) })
+        Box::pin(async move {
+            if let Some((key, limit)) = first_that_never_fits(self, keys, &ask) {
+                return Err(AcquireError::NeverFits(key, limit));
+            }
+            Ok(self.0.acquire(keys, ask, turn).await?.into_permit())
+        })
     }
 
     fn try_acquire(&self, keys: &[Key], ask: Ask, _turn: Turn) -> Result<Permit, Refusal> {
         assert!(!keys.is_empty(), "a request needs a key");
         let found = Prefetches::take_or_start(&self.0, keys, ask);
         found
-            .map(PermitGuard::into_permit)
+            .map(StoreGuard::into_permit)
             .map_err(|(reason, at)| Refusal {
                 key: keys[0].clone(),
                 reason,
@@ -82,6 +88,36 @@ impl Operations for Store {
     fn set_numbers(&self, key: &Key, numbers: OperatorNumbers) -> Result<(), SetError> {
         self.0.apply(key, Event::Set(numbers));
         Ok(())
+    }
+
+    fn set_limits(&self, key: &Key, limits: Option<DeclaredLimits>) -> Result<(), Full> {
+        self.0.apply(key, Event::Declare(limits));
+        Ok(())
+    }
+
+    fn follow_rule(&self, key: &Key, limits: Option<&DeclaredLimits>) -> Result<(), Full> {
+        let is_new = |host: &mut Host| host.is_new_rule(limits);
+        let known = self.0.state.lock().node.with_host(key, is_new);
+        // A key that this process has not read yet may have another rule.
+        if known.unwrap_or(limits.is_some()) {
+            self.0.apply(key, Event::Rule(limits.cloned()));
+        }
+        Ok(())
+    }
+
+    fn limits(&self, key: &Key) -> Result<Option<DeclaredLimits>, Unsupported> {
+        let limits = |host: &mut Host| host.own_limits().cloned();
+        Ok(self.0.state.lock().node.with_host(key, limits).flatten())
+    }
+
+    fn never_fits(&self, key: &Key, ask: &Ask) -> Option<DeclaredLimit> {
+        let mut state = self.0.state.lock();
+        let config = state.node.config();
+        let of_host = |host: &mut Host| host.never_fits(ask, &config);
+        match state.node.with_host(key, of_host) {
+            Some(limit) => limit,
+            None => never_fits(&config.declared, ask),
+        }
     }
 
     fn hold(&self, key: &Key, length: Duration, reason: HoldReason) -> Result<(), Full> {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use politely_core::Timestamp;
+use politely_core::budget::UnitCosts;
 use politely_core::gate::LeaseId;
 use politely_core::host::{Ask, Directions};
 use politely_core::key::Key;
@@ -12,10 +13,10 @@ use politely_store::{Event, Grant, HeldLease};
 use smallvec::SmallVec;
 
 use super::Inner;
-use crate::permit::{Departure, Held, Permit};
+use crate::permit::{Departure, Permit, PermitGuard};
 
 /// A permit of one or more shared keys. Dropping it without a report cancels the permit.
-pub(super) struct PermitGuard {
+pub(super) struct StoreGuard {
     inner: Arc<Inner>,
     /// One lease per key. The outcome is reported to the first key.
     parts: SmallVec<[Part; 1]>,
@@ -32,7 +33,7 @@ pub(super) struct Part {
     pub(super) lease: Arc<HeldLease>,
 }
 
-impl PermitGuard {
+impl StoreGuard {
     pub(super) fn new(inner: &Arc<Inner>, key: &Key, grant: &Grant) -> Self {
         let mut guard = Self {
             inner: Arc::clone(inner),
@@ -89,11 +90,11 @@ impl PermitGuard {
 
     pub(super) fn into_permit(self) -> Permit {
         let departure = self.departure;
-        Permit::claimed(Box::new(self), departure)
+        Permit::guarded(Box::new(self), departure)
     }
 }
 
-impl Held for PermitGuard {
+impl PermitGuard for StoreGuard {
     fn now(&self) -> Timestamp {
         self.inner.clock.now()
     }
@@ -135,6 +136,10 @@ impl Held for PermitGuard {
         let parts = std::mem::take(&mut self.parts);
         for part in &parts[1..] {
             let (lease, bytes) = (part.lease.id(), report.bytes);
+            if !report.used.is_empty() {
+                let used = report.used;
+                self.inner.apply(&part.key, Event::Settle { lease, used });
+            }
             self.inner.apply(&part.key, Event::Release { lease, bytes });
         }
         directions
@@ -152,12 +157,19 @@ impl Held for PermitGuard {
         self.renew();
     }
 
-    fn split(mut self: Box<Self>) -> Vec<Box<dyn Held>> {
+    fn settle(&mut self, used: &UnitCosts) {
+        for part in &self.parts {
+            let (lease, used) = (part.lease.id(), *used);
+            self.inner.apply(&part.key, Event::Settle { lease, used });
+        }
+    }
+
+    fn split(mut self: Box<Self>) -> Vec<Box<dyn PermitGuard>> {
         if self.departure.slots <= 1 {
             return vec![self];
         }
         let parts = std::mem::take(&mut self.parts);
-        let one = |i: u16| -> Box<dyn Held> {
+        let one = |i: u16| -> Box<dyn PermitGuard> {
             let departure = self.departure.nth(i);
             let until = departure.start + self.lasts;
             let parts = parts.iter().map(|part| Part {
@@ -181,7 +193,7 @@ impl Held for PermitGuard {
     }
 }
 
-impl PermitGuard {
+impl StoreGuard {
     fn teach(&self, report: &Report, body_coming: bool) -> Directions {
         let first = &self.parts[0];
         self.inner.apply(
@@ -195,7 +207,7 @@ impl PermitGuard {
     }
 }
 
-impl Drop for PermitGuard {
+impl Drop for StoreGuard {
     fn drop(&mut self) {
         for part in &self.parts {
             let Departure { slots, sent, .. } = self.departure;
@@ -213,8 +225,8 @@ impl Drop for PermitGuard {
     }
 }
 
-impl std::fmt::Debug for PermitGuard {
+impl std::fmt::Debug for StoreGuard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("PermitGuard").field(&self.parts).finish()
+        f.debug_tuple("StoreGuard").field(&self.parts).finish()
     }
 }

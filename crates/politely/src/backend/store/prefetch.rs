@@ -15,9 +15,9 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::Inner;
-use super::permit_guard::PermitGuard;
-use crate::asked::{AcquireError, RefusalReason};
+use super::permit_guard::StoreGuard;
 use crate::backend::local::waiters::Turn;
+use crate::error::{AcquireError, RefusalReason};
 
 /// A prefetch that no call asks for again is dropped after this time.
 const KEEP: Duration = Duration::from_secs(5);
@@ -48,7 +48,7 @@ struct Prefetch {
 
 enum State {
     Acquiring(Option<AbortHandle>),
-    Ready(PermitGuard),
+    Ready(StoreGuard),
     Refused(RefusalReason, Timestamp),
 }
 
@@ -63,7 +63,7 @@ impl Prefetches {
         inner: &Arc<Inner>,
         keys: &[Key],
         ask: Ask,
-    ) -> Result<PermitGuard, (RefusalReason, Timestamp)> {
+    ) -> Result<StoreGuard, (RefusalReason, Timestamp)> {
         let now = inner.clock.now();
         let mut lapsed = None;
         let mut entries = inner.prefetches.entries.lock();
@@ -161,7 +161,7 @@ impl Prefetches {
         }
     }
 
-    fn finish(&self, keys: &Arc<[Key]>, now: Timestamp, result: Result<PermitGuard, AcquireError>) {
+    fn finish(&self, keys: &Arc<[Key]>, now: Timestamp, result: Result<StoreGuard, AcquireError>) {
         let state = match result {
             Ok(guard) => State::Ready(guard),
             Err(AcquireError::Parked(_, rest)) => {

@@ -129,7 +129,7 @@ const PHRASES: [(&str, Clue); 19] = [
 
 #[derive(Default)]
 struct Clues {
-    said: SmallVec<[Clue; 8]>,
+    clues: SmallVec<[Clue; 8]>,
     io: Option<ErrorKind>,
 }
 
@@ -140,15 +140,15 @@ impl Clues {
         error: &'a (dyn Error + 'static),
     ) -> Option<&'a (dyn Error + 'static)> {
         if error.is::<tokio::time::error::Elapsed>() {
-            self.said.push(Clue::Timeout);
+            self.clues.push(Clue::Timeout);
         }
         #[cfg(any(feature = "reqwest", feature = "coordinator"))]
         if error.is::<rustls::Error>() {
-            self.said.push(Clue::Tls);
+            self.clues.push(Clue::Tls);
         }
         let words = error.to_string();
-        let said = PHRASES.iter().filter(|(phrase, _)| words.contains(phrase));
-        self.said.extend(said.map(|(_, clue)| *clue));
+        let found = PHRASES.iter().filter(|(phrase, _)| words.contains(phrase));
+        self.clues.extend(found.map(|(_, clue)| *clue));
         let Some(io) = error.downcast_ref::<io::Error>() else {
             return error.source();
         };
@@ -166,12 +166,12 @@ impl Clues {
             AddrNotAvailable, ConnectionRefused, HostUnreachable, InvalidData, InvalidInput,
             NetworkUnreachable, TimedOut,
         };
-        let said = |clue| self.said.contains(&clue);
-        if said(Clue::Timeout) || self.io == Some(TimedOut) {
+        let has = |clue| self.clues.contains(&clue);
+        if has(Clue::Timeout) || self.io == Some(TimedOut) {
             return Some(Failure::Timeout);
         }
-        if said(Clue::Dns) {
-            return Some(if said(Clue::Resolver) {
+        if has(Clue::Dns) {
+            return Some(if has(Clue::Resolver) {
                 Failure::Resolver
             } else {
                 Failure::NoSuchHost
@@ -179,20 +179,20 @@ impl Clues {
         }
         // rustls returns its errors as invalid data. Before a connection is established, nothing
         // else can be invalid data.
-        if said(Clue::Tls) || (said(Clue::Connecting) && self.io == Some(InvalidData)) {
+        if has(Clue::Tls) || (has(Clue::Connecting) && self.io == Some(InvalidData)) {
             return Some(Failure::Tls);
         }
         let no_route = matches!(
             self.io,
             Some(ConnectionRefused | HostUnreachable | NetworkUnreachable | AddrNotAvailable)
         );
-        if said(Clue::Connecting) || no_route {
+        if has(Clue::Connecting) || no_route {
             return Some(Failure::Connect);
         }
-        if said(Clue::Malformed) || matches!(self.io, Some(InvalidData | InvalidInput)) {
+        if has(Clue::Malformed) || matches!(self.io, Some(InvalidData | InvalidInput)) {
             return Some(Failure::Malformed);
         }
-        (said(Clue::Broken) || self.io.is_some()).then_some(Failure::Reset)
+        (has(Clue::Broken) || self.io.is_some()).then_some(Failure::Reset)
     }
 }
 

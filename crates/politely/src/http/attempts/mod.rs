@@ -79,10 +79,10 @@ use tracing::Instrument;
 use tracing::field::Empty;
 use url::Url;
 
-use crate::asked::AcquireError;
 use crate::backend::operations::Later;
 use crate::budgets::Budgets;
 use crate::clock::wall_clock;
+use crate::error::AcquireError;
 use crate::http::redirect::target;
 use crate::limiter::Limiter;
 use crate::permit::{Judged, Permit, Slot};
@@ -243,15 +243,15 @@ impl Attempts {
             let latency = self.limiter.now().since(sent);
             let (report, url_fault, came) = match result {
                 Ok(response) => {
-                    let hearing = self.hear(response, permit, latency, &keys[0], resource);
-                    let (report, told, response) = hearing.instrument(span.clone()).await;
+                    let reading = self.read_head(response, permit, latency, &keys[0], resource);
+                    let (report, directions, response) = reading.instrument(span.clone()).await;
                     self.delay_target(&report, response.headers(), &url);
                     let part = PartialContent::of(response.status(), response.headers());
                     let came = match part.filter(|_| !wants_part) {
                         Some(part) => Err(Ended::Partial(part)),
                         None => Ok(response),
                     };
-                    (report, told.url_fault, came)
+                    (report, directions.url_fault, came)
                 }
                 Err(error) => {
                     let Some(failure) = X::failure(&error) else {
@@ -260,8 +260,8 @@ impl Attempts {
                     let outcome = Outcome::Failed(failure);
                     let report = self.classifier.classify(&outcome, wall_clock(), latency, 0);
                     let report = Report { resource, ..report };
-                    let told = span.in_scope(|| permit.report(&report));
-                    (report, told.url_fault, Err(Ended::Failed(error)))
+                    let directions = span.in_scope(|| permit.report(&report));
+                    (report, directions.url_fault, Err(Ended::Failed(error)))
                 }
             };
             span.record("status", report.status);
@@ -363,7 +363,7 @@ impl Attempts {
     }
 
     /// Reports a response and moves the slots into its body.
-    async fn hear<B: Body>(
+    async fn read_head<B: Body>(
         &self,
         response: Response<B>,
         permit: Permit,

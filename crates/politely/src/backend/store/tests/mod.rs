@@ -194,7 +194,7 @@ async fn a_hold_holds_for_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wish_comes_true() {
+async fn a_prefetch_is_taken_by_the_next_call() {
     let memory = memory();
     let limiter = process(&memory, Config::fixed(10.0, 1.0));
     sleep(Duration::from_secs(5)).await;
