@@ -90,7 +90,7 @@ fn tls(protocols: &[&[u8]]) -> Result<rustls::ClientConfig, rustls::Error> {
 ///
 /// `settings` is called twice, because a second client uses HTTP/1.1 only ([`Http1Fallback`]). The
 /// two clients share a cookie store if `settings` gives both the same one
-/// ([`reqwest::ClientBuilder::cookie_provider`]).
+/// (`reqwest::ClientBuilder::cookie_provider`).
 ///
 /// Its TLS is that of `settings`. If your dependency on reqwest has the feature
 /// `rustls-no-provider`, install a provider before this call, or give the builder a configuration
