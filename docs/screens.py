@@ -117,7 +117,7 @@ def take(browser, address, key):
     browser.size(1180, 660)
     browser.theme("light")
     browser.open(f"{address}/")
-    time.sleep(110)  # until the sparklines are drawn
+    time.sleep(60)  # until the totals have a past
     browser.picture("keys-light")
     browser.theme("dark")
     browser.picture("keys-dark")
@@ -125,7 +125,7 @@ def take(browser, address, key):
     browser.size(1280, 1000)
     browser.open(f"{address}/#/key/{key}")
     browser.picture("key")
-    browser.size(360, 740)
+    browser.size(390, 844)
     browser.open("about:blank")
     browser.open(f"{address}/")
     browser.picture("phone")

@@ -224,10 +224,7 @@ fn unlimited(keys: usize) -> Limiter {
     // The figure is for AIMD, because the default law limits each new key to two requests in
     // flight.
     let law = "aimd".parse().expect("a law's name");
-    let config = Config {
-        limits,
-        ..crawler.with_law(law)
-    };
+    let config = crawler.with_law(law).with_limits(limits);
     Limiter::builder()
         .config(config)
         .capacity(keys)

@@ -97,6 +97,24 @@ def test_a_coordinator_that_is_away_is_asked_again_under_the_same_id():
     assert case.clock.slept == pytest.approx([0.05, 0.1, 2.2])
 
 
+def test_an_outage_is_logged_again_at_a_bounded_rate(caplog):
+    caplog.set_level("INFO", "politely")
+    case = Case(chance=1.0, acquire=[AWAY] * 99)
+    case.acquire()
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == [
+        f"the coordinator is unavailable for {secs} s"
+        " (nobody listens); nothing leaves; trying again"
+        for secs in (0, 30, 60, 90)
+    ] + ["the coordinator is available again after 96 s"]
+    caplog.clear()
+    # Another call of the same client soon fails again.
+    case.fake.script["acquire"] = [AWAY]
+    case.acquire()
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == ["the coordinator is available again after 0 s"]
+
+
 def test_backoff_is_full_jitter_below_a_second():
     case = Case(chance=1.0, acquire=[AWAY] * 9)
     case.acquire()
@@ -105,7 +123,7 @@ def test_backoff_is_full_jitter_below_a_second():
 
 def test_nothing_is_granted_while_the_coordinator_is_away():
     case = Case(chance=1.0, acquire=[AWAY] * 99)
-    with pytest.raises(Away, match="the coordinator is away: nobody listens"):
+    with pytest.raises(Away, match="the coordinator is unavailable: nobody listens"):
         case.acquire(wait=3.0)
     assert case.clock() <= 103.0
 

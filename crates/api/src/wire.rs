@@ -58,14 +58,14 @@ mod permits;
 mod policy;
 mod reports;
 mod sessions;
+mod table;
 mod usage;
 mod whole;
 
 pub use admin::{
     Apply, BudgetLeft, ConfigBody, ConfigPatch, Crawling, CrawlingPatch, Decision, Event,
-    EventKind, EventsQuery, FleetStats, InForce, KeyDetail, KeyPage, KeyPatch, KeyRow, KeyState,
-    KeysQuery, LawInForce, Learned, NumberInForce, Outstanding, Point, SetBy, SortBy, StatsQuery,
-    WorkerStats,
+    EventKind, EventsQuery, FleetStats, InForce, KeyDetail, KeyPatch, LawInForce, Learned,
+    NumberInForce, Outstanding, Point, SetBy, StatsQuery, WorkerStats,
 };
 pub use audit::{AuditChange, AuditPage, AuditQuery};
 pub use change::Change;
@@ -94,7 +94,7 @@ pub use sessions::{
     LocksQuery, OpenSession, ReleaseLock, SESSION_TTL_MAX_MS, SESSION_TTL_MIN_MS, SESSION_TTL_MS,
     SessionClosed, SessionState,
 };
-
+pub use table::{KeyPage, KeyRow, KeyState, KeysQuery, Minutes, Need, NeedCounts, SortBy};
 pub use usage::{UsageBy, UsageCounts, UsagePage, UsageQuery, UsageRow};
 
 /// Maximum number of items in one call.

@@ -1,16 +1,25 @@
 //! `politely demo`: fetches a town of limited hosts, and then shows their real limits.
 //!
-//! The town runs in this process on loopback. It is crawled as `politely fetch` would crawl a list.
-//! The judge reports what each host allowed and saw. The limiter reports what it learned.
+//! The town runs in this process on loopback. A client without limits crawls it first, and loses
+//! pages. Then a town with the same limits is crawled as `politely fetch` would crawl a list. The
+//! judge reports what each host allowed and saw. The limiter reports what it found.
 
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use politely_target::{HostReport, Target, Town};
+use tokio::task::JoinSet;
 
 use crate::args::DemoArgs;
 use crate::config::{Knobs, Settings, SummaryForm};
 use crate::exit::{Exit, Wrong};
-use crate::fetch::{self, Sources};
+use crate::fetch::{self, KeyEnd, Names, Sources};
+
+/// The number of requests that the client without limits has in flight at each host. Scrapy's
+/// default is 8.
+const NAIVE_IN_FLIGHT: usize = 8;
+/// The time-out of the client without limits.
+const NAIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: &DemoArgs) -> Result<Exit, Wrong> {
     let mut town = Town::demo();
@@ -23,9 +32,31 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Exit, Wrong> {
         .enable_all()
         .build()
         .map_err(|why| Wrong(format!("no runtime: {why}")))?;
-    let target = runtime
-        .block_on(Target::start(town))
-        .map_err(|why| Wrong(why.to_string()))?;
+    let start = |town: Town| {
+        let started = runtime.block_on(Target::start(town));
+        started.map_err(|why| Wrong(why.to_string()))
+    };
+
+    let target = start(town.clone())?;
+    let pages: usize = target
+        .hosts()
+        .iter()
+        .map(|host| host.page_urls().count())
+        .sum();
+    eprintln!(
+        "{} hosts with hidden limits, {pages} pages",
+        target.hosts().len()
+    );
+    let took = runtime.block_on(fetch_without_limits(&target))?;
+    let report = runtime.block_on(async { target.shutdown() });
+    println!(
+        "without limits: {} of {pages} pages lost, {:.1} % of requests refused, {:.1} s",
+        pages as u64 - fetched_pages(&report.hosts),
+        report.refused_share() * 100.0,
+        took.as_secs_f64()
+    );
+
+    let target = start(town)?;
     // The URLs are mixed, host after host, as in the list of a real crawl.
     let hosts: Vec<Vec<String>> = target
         .hosts()
@@ -36,11 +67,11 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Exit, Wrong> {
     let urls: Vec<String> = (0..longest)
         .flat_map(|i| hosts.iter().filter_map(move |host| host.get(i).cloned()))
         .collect();
-    eprintln!(
-        "{} hosts, {} pages; each host has a limit nobody tells us",
-        hosts.len(),
-        urls.len()
-    );
+    let names = target.hosts().iter();
+    let names: Names = names
+        .map(|host| (host.addr.to_string(), host.name.clone()))
+        .collect();
+    eprintln!("with politely, the same limits and pages:");
     let settings = Settings::layered(
         None,
         Knobs {
@@ -48,38 +79,80 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Exit, Wrong> {
             ..Knobs::default()
         },
     )?;
-    let fetched = fetch::fetch(settings, Sources::open(&urls, None)?)?;
+    let fetched = fetch::fetch(settings, Sources::open(&urls, None)?, names)?;
     let report = runtime.block_on(async { target.shutdown() });
-    let learned: HashMap<_, _> = fetched.rates.into_iter().collect();
+    let found: HashMap<String, KeyEnd> = fetched
+        .keys
+        .into_iter()
+        .map(|key| (key.name.clone(), key))
+        .collect();
 
     println!(
-        "{:<20} {:<44} {:>9} {:>6} {:>8} {:>7} {:>7}",
-        "host", "allows", "learned/s", "pages", "refused", "took s", "best s"
+        "{:<20} {:<44} {:>7} {:<21} {:>6} {:>8} {:>7} {:>7}",
+        "host", "limit", "found", "held back by", "pages", "refused", "took s", "best s"
     );
     for host in &report.hosts {
-        println!(
-            "{}",
-            row(host, learned.get(&host.addr.to_string()).copied())
-        );
+        println!("{}", row(host, found.get(&host.addr.to_string())));
     }
     let (took, best) = (report.took_s(), report.best_s());
-    let pages: u64 = report.hosts.iter().map(|host| host.pages).sum();
     println!(
-        "{pages} of {} pages, {:.1} % of requests refused, {took:.1} s where {best:.1} s is the best possible ({:.2} x)",
-        urls.len(),
+        "with politely: {} of {pages} pages lost, {:.1} % of requests refused, {took:.1} s where {best:.1} s is the best possible ({:.2} x)",
+        pages as u64 - fetched_pages(&report.hosts),
         report.refused_share() * 100.0,
         took / best
     );
     Ok(fetched.exit)
 }
 
-fn row(host: &HostReport, learned: Option<f64>) -> String {
+fn fetched_pages(hosts: &[HostReport]) -> u64 {
+    hosts.iter().map(|host| host.pages).sum()
+}
+
+/// Requests each page once, as fast as the hosts answer. Returns how long it took.
+async fn fetch_without_limits(target: &Target) -> Result<Duration, Wrong> {
+    let client = reqwest::Client::builder()
+        .no_proxy()
+        .timeout(NAIVE_TIMEOUT)
+        .build()
+        .map_err(|why| Wrong(format!("no HTTP client: {why}")))?;
+    let began = Instant::now();
+    let mut hosts = JoinSet::new();
+    for host in target.hosts() {
+        let (client, mut urls) = (
+            client.clone(),
+            host.page_urls().collect::<Vec<_>>().into_iter(),
+        );
+        hosts.spawn(async move {
+            let mut requests = JoinSet::new();
+            loop {
+                while requests.len() < NAIVE_IN_FLIGHT
+                    && let Some(url) = urls.next()
+                {
+                    let request = client.get(url).send();
+                    // The judge counts the pages, so the answer is only read to its end.
+                    requests.spawn(async move {
+                        drop(request.await?.bytes().await?);
+                        Ok::<_, reqwest::Error>(())
+                    });
+                }
+                if requests.join_next().await.is_none() {
+                    return;
+                }
+            }
+        });
+    }
+    hosts.join_all().await;
+    Ok(began.elapsed())
+}
+
+fn row(host: &HostReport, found: Option<&KeyEnd>) -> String {
     let secs =
         |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |secs| format!("{secs:.1}"));
-    let learned = learned.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.2}"));
-    let allows: String = host.limit.chars().take(44).collect();
+    let rate = found.map_or_else(|| "-".to_owned(), |key| format!("{:.2}/s", key.rate));
+    let held_back_by = found.map_or("-", |key| &key.held_back_by);
+    let limit: String = host.limit.chars().take(44).collect();
     format!(
-        "{:<20} {allows:<44} {learned:>9} {:>6} {:>8} {:>7} {:>7}",
+        "{:<20} {limit:<44} {rate:>7} {held_back_by:<21} {:>6} {:>8} {:>7} {:>7}",
         host.host,
         host.pages,
         host.refused,

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
 
 use politely_api::client::{CallError, Client};
-use politely_api::wire::{ImportKeys, ImportedKey, KeysQuery};
+use politely_api::wire::{ImportKeys, ImportedKey, KeysQuery, SortBy};
 use tokio::runtime::Builder;
 
 use crate::args::{KeysArgs, KeysCommand};
@@ -53,6 +53,7 @@ async fn export(
     let mut out = BufWriter::new(io::stdout().lock());
     let mut query = KeysQuery {
         prefix: prefix.map(str::to_owned),
+        sort: SortBy::Name,
         limit: Some(KEYS_PER_CALL as u32),
         ..KeysQuery::default()
     };

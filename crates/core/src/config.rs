@@ -21,7 +21,11 @@ const IN_FLIGHT_STRANGER: u32 = 4;
 const IN_FLIGHT_LEARNED: u32 = 64;
 
 /// The configuration of one key's state machine.
+///
+/// Begin with [`Config::crawler`], [`Config::api`] or [`Config::fixed`], and change fields or use
+/// the methods that begin with `with_`.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Config {
     /// The bounds within which the law may move.
     pub limits: Limits,
@@ -176,6 +180,30 @@ impl Config {
             self.limits.in_flight = self.limits.in_flight.min(IN_FLIGHT_STRANGER);
         }
         self.law = law;
+        self
+    }
+
+    /// Returns this configuration with a declared rate in requests per second. The law is
+    /// [`LawConfig::Fixed`], and latency does not lower the rate.
+    #[must_use]
+    pub fn with_rate(mut self, rate: f64) -> Self {
+        self.limits.rate_start = rate;
+        self.limits.rate_max = rate;
+        self.limits.busy_share = f64::INFINITY;
+        self.with_law(LawConfig::Fixed)
+    }
+
+    /// Returns this configuration with other limits.
+    #[must_use]
+    pub const fn with_limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Returns this configuration with another time after which a permit's lease expires.
+    #[must_use]
+    pub const fn with_lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
         self
     }
 

@@ -2,8 +2,7 @@
 
 use std::error::Error;
 
-use politely::core::signal::classify;
-use politely::{Config, Key, Limiter, Outcome};
+use politely::{Key, Limiter};
 use politely_target::{HostSpec, LimitSpec, Target, Town};
 
 #[tokio::main]
@@ -16,28 +15,20 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     };
     let target = Target::start(Town::new(vec![HostSpec::new("shop", limit)])).await?;
     let pages = target.hosts()[0].page_urls().take(20);
-    let mut config = Config::api();
-    config.limits.rate_start = 30.0;
-    let limiter = Limiter::builder().config(config).build()?;
+    let limiter = Limiter::builder()
+        .rate(30.0)
+        .burst(2)
+        .in_flight(4)
+        .build()?;
     let client = reqwest::Client::builder().no_proxy().build()?;
 
     for url in pages {
-        let key = Key::host(&url)?;
         // This waits in the key's queue. Dropping the future leaves the queue.
-        let mut permit = limiter.acquire(&key).await?;
-        permit.sent();
-        let sent = limiter.now();
-        let response = client.get(&url).send().await?;
-        let outcome = Outcome::Answered {
-            status: response.status(),
-            headers: response.headers(),
-            body_start: &[],
-        };
-        let latency = limiter.now().since(sent);
-        let report = classify(&outcome, politely::wall_clock(), latency, 0);
+        let permit = limiter.acquire(&Key::host(&url)?).await?;
+        let response = client.get(&url).send().await;
         // The key learns now. The slot stays taken until the body has arrived.
-        let (_, slot) = permit.heard(&report);
-        response.bytes().await?;
+        let slot = permit.report_response(&response);
+        response?.bytes().await?;
         drop(slot);
     }
 

@@ -3,18 +3,22 @@
 //! A [`Limiter`] grants one [`Permit`] per request, and learns from the reported outcomes:
 //!
 //! ```
-//! use politely::{Key, Limiter, Report, Signal};
+//! use politely::{Key, Limiter};
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
 //! let limiter = Limiter::builder().build()?;
-//! let key = Key::host("example.com")?;
+//! # let send = async || http::Response::builder().status(200).body(());
 //!
-//! let permit = limiter.acquire(&key).await?; // waits until the host may be asked again
-//! // Send the request here.
-//! permit.report(&Report::of(Signal::Ok));
+//! let permit = limiter.acquire(&Key::host("example.com")?).await?; // waits for the host's turn
+//! let response = send().await?; // sends the request with any HTTP client
+//! let slot = permit.report_response(&response); // the host's limit is learned from this
+//! drop(slot); // the body has arrived
 //!
 //! assert_eq!(limiter.stats().reported, 1);
 //! # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 //! ```
+//!
+//! If the limits are known, the builder takes them:
+//! `Limiter::builder().rate(10.0).burst(5).in_flight(4)`.
 //!
 //! The following entry points exist. The last three need no further code:
 //!
@@ -84,6 +88,7 @@ pub mod robots;
 mod snapshot;
 mod stats;
 mod sync;
+mod to_outcome;
 
 #[cfg(feature = "coordinator")]
 pub use self::backend::coordinator;
@@ -116,6 +121,7 @@ pub use politely_core::key::Key;
 pub use politely_core::signal::{Failure, Outcome, Report, Signal};
 pub use snapshot::Snapshot;
 pub use stats::{Commits, Stats};
+pub use to_outcome::ToOutcome;
 
 /// Compiles the code of the README as tests.
 #[cfg(all(doctest, feature = "reqwest"))]

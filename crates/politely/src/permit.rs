@@ -115,6 +115,8 @@ impl Leases {
 
 /// The guard of a permit whose keys are not in this process. Dropping it gives the permit back.
 pub(crate) trait PermitGuard: std::fmt::Debug + Send + Sync {
+    /// Returns the time of the limiter's clock.
+    fn now(&self) -> Timestamp;
     /// Returns the time after the start at which the slot returns by itself.
     fn lease(&self) -> Duration;
     fn sent(&mut self);
@@ -363,6 +365,21 @@ impl Permit {
                 .hear(now, first.lease, report, entry.config, &mut rng)
         });
         (directions, Slot::new(leases, now))
+    }
+
+    /// Returns the time since [`Permit::start`].
+    ///
+    /// # Panics
+    /// Never: a permit has at least one key.
+    pub(crate) fn age(&self) -> Duration {
+        let now = match &self.leases {
+            Leases::Shared(guard) => guard.now(),
+            here => {
+                let part = here.parts().first().expect("a permit has a key");
+                part.shard.clock.now()
+            }
+        };
+        now.since(self.departure.start)
     }
 
     /// Returns the permit of the first departure. The others are given back.

@@ -1,13 +1,16 @@
-"""Asks a politely coordinator (`politely serve`) before each request, and reports the outcome.
+"""Acquires a permit from a politely coordinator before each request, and reports the outcome.
 
->>> from politely import Coordinator
->>> coordinator = Coordinator("http://127.0.0.1:7077")
->>> with coordinator.permit(url) as permit:                                      # doctest: +SKIP
-...     permit.report(httpx.get(url, timeout=permit.lease_left))
+>>> import httpx
+>>> from politely import Client
+>>> with Client() as client, client.permit(url) as permit:
+...     next = permit.report(httpx.get(url, timeout=permit.lease_left))
+>>> next.what
+'done'
 
-`Coordinator` blocks, and `AsyncCoordinator` is awaited. The transports of `politely.httpx`, the
-adapter of `politely.requests` and the add-on of `politely.scrapy` need no further code. Times are
-in seconds.
+The coordinator is the ``politely serve`` that ``POLITELY_COORDINATOR`` names. `Client` blocks, and
+`AsyncClient` is awaited. Their full names are `Coordinator` and `AsyncCoordinator`. The transports
+of `politely.httpx`, the middleware of `politely.aiohttp`, the adapter of `politely.requests` and
+the add-on of `politely.scrapy` need no further code. Times are in seconds.
 """
 
 from politely.aio import AsyncCoordinator, AsyncPermit
@@ -27,13 +30,18 @@ from politely.errors import (
 from politely.frontier import Frontier, NewPage, Page, PutAnswer, Unit
 from politely.locks import AsyncLock, Lock
 
+Client = Coordinator
+AsyncClient = AsyncCoordinator
+
 __all__ = [
+    "AsyncClient",
     "AsyncCoordinator",
     "AsyncLock",
     "AsyncPermit",
     "Attempts",
     "Away",
     "BadCall",
+    "Client",
     "Coordinator",
     "ErrorKind",
     "Frontier",

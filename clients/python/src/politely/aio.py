@@ -32,7 +32,7 @@ class AsyncCoordinator:
 
     def __init__(
         self,
-        url: str | Iterable[str] = shell.DEFAULT_URL,
+        url: str | Iterable[str] | None = None,
         *,
         client: str | None = None,
         token: str | None = None,
@@ -498,5 +498,6 @@ class _Carried(Generic[T]):
 def _forget_cancellation() -> None:
     """Uncounts the cancellation, since a task counts its cancellations from Python 3.11 on."""
     task = asyncio.current_task()
-    if task is not None and hasattr(task, "uncancel"):
-        task.uncancel()
+    uncancel = getattr(task, "uncancel", None)
+    if uncancel is not None:
+        uncancel()

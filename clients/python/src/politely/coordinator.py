@@ -32,7 +32,8 @@ class Coordinator:
 
     It may be shared between threads, and with forked processes.
 
-    ``url`` begins with ``http://`` or ``https://`` (`ValueError`). Several coordinators that share
+    ``url`` begins with ``http://`` or ``https://`` (`ValueError`). It defaults to
+    ``POLITELY_COORDINATOR`` in the environment, or to ``http://127.0.0.1:7077``. Several coordinators that share
     their keys are a list, or are separated by commas. The first is called. If it does not answer or
     is closing, the next one is called. ``client`` is the worker's name at the coordinator (default:
     host and process id). ``token`` defaults to ``POLITELY_TOKEN`` in the environment. ``transport``
@@ -43,7 +44,7 @@ class Coordinator:
 
     def __init__(
         self,
-        url: str | Iterable[str] = shell.DEFAULT_URL,
+        url: str | Iterable[str] | None = None,
         *,
         client: str | None = None,
         token: str | None = None,

@@ -51,7 +51,7 @@ class Away(TimedOut):
     """
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"the coordinator is away: {why}")
+        super().__init__(f"the coordinator is unavailable: {why}")
 
 
 class TooLate(PolitelyError):

@@ -39,6 +39,8 @@ PAUSE_MIN = 0.01
 """Minimum seconds between two calls, independent of the answer."""
 ANSWER_TAKES_MAX = 10.0
 """Seconds that a call may take beyond the time for which it is held open."""
+WARN_EVERY = 30.0
+"""Seconds between two warnings that the coordinator is unavailable, of all calls of a client."""
 BACKOFF_BASE, BACKOFF_CAP = 0.1, 1.0
 """Seconds. The cap is low, because a permit costs the coordinator little and a sleeping worker
 fetches nothing.
@@ -123,6 +125,10 @@ class Talk:
     client: str
     now: Callable[[], float]
     chance: Callable[[], float] = random.random
+    away_since: float | None = None
+    """The first failure since the last answer of the coordinator."""
+    warned: float = -math.inf
+    """The last warning that the coordinator is unavailable."""
 
     def deadline(self, wait: float | None) -> float:
         """Returns the end of the wait. ``None`` means no limit."""
@@ -404,6 +410,25 @@ class Talk:
         """Returns the body of the answer. Repeats a call without an answer until the deadline."""
         return (yield from self._ask(path, body, deadline, method))
 
+    def _warn(self, why: str) -> None:
+        """Logs that the coordinator is unavailable, at most once per `WARN_EVERY`."""
+        now = self.now()
+        if self.away_since is None:
+            self.away_since = now
+        if now - self.warned >= WARN_EVERY:
+            self.warned = now
+            away = round(now - self.away_since)
+            log.warning(
+                "the coordinator is unavailable for %d s (%s); nothing leaves; trying again",
+                away,
+                why,
+            )
+
+    def _is_back(self) -> None:
+        if self.away_since is not None:
+            away, self.away_since = round(self.now() - self.away_since), None
+            log.info("the coordinator is available again after %d s", away)
+
     def call(self, path: str, body: Json, method: str, lines: Sequence[Json] | None) -> Flow[Any]:
         """Makes one call that is safe to repeat."""
         said = {"client": self.client, **body} if method == "POST" and lines is None else {}
@@ -428,8 +453,7 @@ class Talk:
             if isinstance(reply, NoReply):
                 why = reply.why
             elif reply.status < 300:
-                if failures:
-                    log.info("the coordinator is back")
+                self._is_back()
                 return reply.body
             elif reply.status in AWAY:
                 why = f"status {reply.status}"
@@ -440,8 +464,7 @@ class Talk:
                 pause += reply.retry_after
             if self.now() + pause > deadline:
                 raise Away(why)
-            if not failures:
-                log.warning("the coordinator is away (%s); asking again", why)
+            self._warn(why)
             failures += 1
             yield Sleep(pause)
 

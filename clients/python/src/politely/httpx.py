@@ -1,6 +1,11 @@
 """Transports for httpx that pace, report and retry every request of a client without further code.
 
->>> client = httpx.Client(transport=PoliteTransport(Coordinator()))              # doctest: +SKIP
+>>> import httpx
+>>> from politely import Client
+>>> from politely.httpx import PoliteTransport
+>>> with Client() as client, httpx.Client(transport=PoliteTransport(client)) as http:
+...     http.get(url).status_code
+200
 
 A request is sent again if the coordinator says so and its body can be repeated. The caller gets the
 last answer. Error answers are read whole before they are returned, because they decide what becomes

@@ -137,6 +137,8 @@ _RESET = {
     "CloseError",
     "ResponseDataLossError",
     "DownloadFailedError",
+    "ClientOSError",
+    "ClientPayloadError",
 }
 _CONNECT = {
     "ConnectionRefusedError",
@@ -145,6 +147,7 @@ _CONNECT = {
     "NewConnectionError",
     "DownloadConnectionRefusedError",
     "NoRouteError",
+    "ClientConnectorError",
 }
 _MALFORMED = {
     "RemoteProtocolError",
@@ -153,6 +156,8 @@ _MALFORMED = {
     "DecodeError",
     "BadStatusLine",
     "ParseError",
+    "BadHttpMessage",
+    "ClientResponseError",
 }
 _NOT_THE_HOST = {"PoolTimeout", "LocalProtocolError", "InvalidURL", "UnsupportedProtocol"}
 """Errors of this side."""

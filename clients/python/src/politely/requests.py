@@ -1,8 +1,13 @@
 """An adapter for requests that paces, reports and retries every request without further code.
 
->>> session = requests.Session()                                                 # doctest: +SKIP
->>> adapter = PoliteAdapter(Coordinator())                                       # doctest: +SKIP
->>> session.mount("http://", adapter), session.mount("https://", adapter)        # doctest: +SKIP
+>>> import requests
+>>> from politely import Client
+>>> from politely.requests import PoliteAdapter
+>>> with Client() as client, requests.Session() as session:
+...     session.mount("http://", PoliteAdapter(client))
+...     session.mount("https://", PoliteAdapter(client))
+...     session.get(url).status_code
+200
 
 While a body is read, its lease is renewed. With ``stream=True`` the slot is taken until the
 response is closed. Reads of ``response.raw`` must end within the lease. A request whose body is a

@@ -22,6 +22,13 @@ from politely.outcome import chain_of, of_response
 log = logging.getLogger("politely")
 
 DEFAULT_URL = "http://127.0.0.1:7077"
+
+
+def default_url() -> str:
+    """Returns the coordinator that ``POLITELY_COORDINATOR`` names, or the one on this machine."""
+    return os.environ.get("POLITELY_COORDINATOR") or DEFAULT_URL
+
+
 CONNECT_TAKES_MAX = 5.0
 
 
@@ -35,7 +42,8 @@ class Places:
     The first is called. If it does not answer or is closing, the next one is called.
     """
 
-    def __init__(self, urls: str | Iterable[str]) -> None:
+    def __init__(self, urls: str | Iterable[str] | None) -> None:
+        urls = default_url() if urls is None else urls
         named = urls.split(",") if isinstance(urls, str) else urls
         self._bases = [_base(url.strip()) for url in named]
         if not self._bases:

@@ -104,6 +104,9 @@ pub(crate) struct Knobs {
         conflicts_with = "store"
     )]
     pub(crate) token_file: Option<PathBuf>,
+    /// Name of this worker in the coordinator's list of workers, 1 to 128 bytes
+    #[arg(long, value_name = "NAME")]
+    pub(crate) client: Option<String>,
     /// Which requests are retried, and when
     #[arg(long, value_enum)]
     pub(crate) retry: Option<RetryName>,
@@ -175,6 +178,8 @@ pub(crate) struct Settings {
     pub(crate) store_away: StoreAway,
     pub(crate) lease: Option<Duration>,
     pub(crate) token_file: Option<PathBuf>,
+    /// The name of this worker at the coordinator.
+    pub(crate) client: Option<String>,
     pub(crate) retry: RetryName,
     pub(crate) retries: Option<u32>,
     /// A host that serves no request for this long is given up.
@@ -293,6 +298,7 @@ impl Settings {
             store_away: knobs.store_away.unwrap_or_default(),
             lease: knobs.lease.map(|span| span.0),
             token_file: knobs.token_file,
+            client: knobs.client,
             retry: knobs.retry.unwrap_or_default(),
             retries: knobs.retries,
             give_up_after: (knobs.give_up_after).map_or(GIVE_UP_AFTER_DEFAULT, |span| span.0),
@@ -390,6 +396,9 @@ impl Knobs {
         if self.coordinator.is_none() && self.token_file.is_some() {
             return Err("--token-file has an effect only with --coordinator".to_owned());
         }
+        if self.coordinator.is_none() && self.client.is_some() {
+            return Err("--client has an effect only with --coordinator".to_owned());
+        }
         match &self.lease {
             Some(lease) if lease.0 < STORE_LEASE_MIN => Err(format!(
                 "--lease {:?}: must be at least {:?}",
@@ -420,6 +429,7 @@ impl Knobs {
             store_away: self.store_away.or(under.store_away),
             lease: self.lease.or(under.lease),
             token_file: self.token_file.or(under.token_file),
+            client: self.client.or(under.client),
             retry: self.retry.or(under.retry),
             retries: self.retries.or(under.retries),
             give_up_after: self.give_up_after.or(under.give_up_after),

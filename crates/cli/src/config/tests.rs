@@ -165,7 +165,7 @@ fn the_example_shows_every_key_and_is_valid() {
         .collect();
     // A store excludes a coordinator and a policy.
     let is_other = |line: &&str| {
-        let others = ["coordinator", "token-file", "policy"];
+        let others = ["coordinator", "client", "token-file", "policy"];
         others.iter().any(|other| line.starts_with(other))
     };
     let stored: String = whole

@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use url::Url;
 
+use super::Names;
 use super::client::Clients;
 use super::failures::Failures;
 use super::frontier::{Frontier, Job, Take};
@@ -46,6 +47,7 @@ pub(crate) struct Engine {
     pub(crate) sent: Option<SentLog>,
     pub(crate) failures: Failures,
     pub(crate) talk: Talk,
+    pub(super) names: Names,
     frontier: Mutex<Shared>,
     /// Answers about robots.txt that are not stored yet.
     robots_kept: Mutex<Vec<(String, Cached)>>,
@@ -83,6 +85,7 @@ pub(crate) struct Parts {
     pub(crate) store: Option<Store>,
     pub(crate) sent: Option<SentLog>,
     pub(crate) talk: Talk,
+    pub(crate) names: Names,
 }
 
 /// Time between two writes of learned state and buffered lines.
@@ -100,6 +103,7 @@ impl Engine {
             store,
             sent,
             talk,
+            names,
         } = parts;
         let patience = Patience {
             attempts_max: policy.attempts_max,
@@ -119,6 +123,7 @@ impl Engine {
             sent,
             failures: Failures::default(),
             talk,
+            names,
             frontier: Mutex::new(Shared {
                 frontier,
                 watching: None,

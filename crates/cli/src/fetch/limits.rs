@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use politely::core::Timestamp;
+use politely::core::host::Source;
 use politely::core::key::KeyError;
 use politely::policy::{RuleBook, Ruling};
 use politely::{
@@ -22,6 +23,9 @@ use crate::config::{KeyKind, Settings};
 use crate::exit::Wrong;
 use crate::site_rps::SiteRps;
 use crate::{engine, token};
+
+/// The share of the slots from which on they hold a host's rate back.
+const SLOTS_BUSY: f64 = 0.7;
 
 /// All limits of a run.
 pub(crate) struct Limits {
@@ -336,6 +340,28 @@ impl Limits {
             .map(|explained| explained.line(now))
     }
 
+    /// Returns why the rate of `key` is not higher, in a few words.
+    pub(crate) fn held_back_by(&self, key: &Key) -> String {
+        let Some(explained) = self.limiter.explain(key) else {
+            return "-".to_owned();
+        };
+        let (rate, cap) = (explained.rate, explained.in_force.in_flight.0);
+        let in_flight = explained
+            .latency
+            .map_or(0.0, |(median, _)| median.as_secs_f64() * rate);
+        if explained.in_force.crawl_delay.is_some() {
+            "Crawl-delay".to_owned()
+        } else if explained.refused > 0 {
+            "the host's limit".to_owned()
+        } else if in_flight > f64::from(cap) * SLOTS_BUSY {
+            format!("{cap} in flight")
+        } else if matches!(explained.in_force.rate.1, Source::Learned) {
+            "still rising".to_owned()
+        } else {
+            "the profile's maximum".to_owned()
+        }
+    }
+
     /// Waits until some hosts may have a permit, and returns their keys. Never returns without a
     /// fleet.
     pub(crate) async fn ready(&self) -> Vec<Key> {
@@ -475,6 +501,10 @@ fn store(settings: &Settings, url: &str, clock: Clock) -> Result<Limiter, Wrong>
 /// Returns the limiter of `--coordinator`.
 fn coordinator(settings: &Settings, url: &str, clock: Clock) -> Result<Limiter, Wrong> {
     let builder = Limiter::builder().clock(clock).coordinator(url);
+    let builder = match &settings.client {
+        Some(name) => builder.client(name.clone()),
+        None => builder,
+    };
     let builder = match token::read(settings.token_file.as_deref())? {
         Some(token) => builder.token(token.text),
         None => builder,

@@ -72,18 +72,34 @@ pub(crate) fn run(args: FetchArgs) -> Result<Exit, Wrong> {
         crate::log::say("hint: a list of URLs goes to --input FILE");
     }
     let sources = Sources::open(&args.urls, args.input.as_deref())?;
-    Ok(fetch(settings, sources)?.exit)
+    Ok(fetch(settings, sources, Names::default())?.exit)
 }
 
 /// The result of a run.
 pub(crate) struct Fetched {
     pub(crate) exit: Exit,
-    /// Each host's rate at the end, in requests per second.
-    pub(crate) rates: Vec<(String, f64)>,
+    /// The keys at the end.
+    pub(crate) keys: Vec<KeyEnd>,
 }
 
+/// A key at the end of a run.
+pub(crate) struct KeyEnd {
+    pub(crate) name: String,
+    /// The rate in requests per second.
+    pub(crate) rate: f64,
+    /// Why the rate is not higher.
+    pub(crate) held_back_by: String,
+}
+
+/// Names to show in place of the names of hosts.
+pub(crate) type Names = HashMap<String, String>;
+
 /// Fetches the URLs of `sources`.
-pub(crate) fn fetch(settings: Settings, mut sources: Sources) -> Result<Fetched, Wrong> {
+pub(crate) fn fetch(
+    settings: Settings,
+    mut sources: Sources,
+    names: Names,
+) -> Result<Fetched, Wrong> {
     let resumable = settings
         .state
         .as_deref()
@@ -138,6 +154,7 @@ pub(crate) fn fetch(settings: Settings, mut sources: Sources) -> Result<Fetched,
         store,
         sent,
         talk,
+        names,
     }));
     engine.recover(known);
     let ingest = Ingest {
@@ -159,11 +176,15 @@ pub(crate) fn fetch(settings: Settings, mut sources: Sources) -> Result<Fetched,
     let shared = engine.lock();
     let lanes = shared.frontier.lanes().iter();
     let keys = lanes.filter_map(|lane| Some(&lane.keys.first()?[0]));
-    let rates = keys.filter_map(|key| Some((key.as_str().to_owned(), engine.limits.rate(key)?)));
-    Ok(Fetched {
-        exit,
-        rates: rates.collect(),
-    })
+    let ends = keys.filter_map(|key| {
+        Some(KeyEnd {
+            name: key.as_str().to_owned(),
+            rate: engine.limits.rate(key)?,
+            held_back_by: engine.limits.held_back_by(key),
+        })
+    });
+    let keys = ends.collect();
+    Ok(Fetched { exit, keys })
 }
 
 /// Returns the number of threads that send and receive: half of the cores.

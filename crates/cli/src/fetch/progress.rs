@@ -111,7 +111,11 @@ fn busiest(engine: &Engine) -> Vec<String> {
     lanes
         .into_iter()
         .map(|lane| {
-            let mut line = format!("  {:<30} {:>7} left", lane.name(), lane.pages_waiting());
+            let name = engine
+                .names
+                .get(lane.name())
+                .map_or(lane.name(), String::as_str);
+            let mut line = format!("  {name:<30} {:>7} left", lane.pages_waiting());
             let key = lane.keys.first().map(|keys| &keys[0]);
             if let Some(rate) = key.and_then(|key| engine.limits.rate(key)) {
                 let _ = write!(line, "  {rate:>6.2}/s");

@@ -80,6 +80,7 @@ mod tests {
             ],
             matching: 2,
             total: 2,
+            ..KeyPage::default()
         };
         let fleet = FleetStats {
             keys: 2,

@@ -227,13 +227,11 @@ impl Table {
     }
 
     pub(super) fn next_sort(&mut self) {
-        let sorts: Vec<SortBy> = columns::ALL
-            .iter()
-            .filter_map(|column| column.sort())
-            .collect();
+        let columns = columns::ALL.iter().filter_map(|column| column.sort());
+        let sorts: Vec<SortBy> = [SortBy::Attention].into_iter().chain(columns).collect();
         self.sort = after(&sorts, self.sort).unwrap_or_default();
         // Large numbers are the interesting ones.
-        self.descending = self.sort != SortBy::Name;
+        self.descending = !matches!(self.sort, SortBy::Name | SortBy::Attention);
         self.anew();
     }
 

@@ -53,6 +53,7 @@ fn page(names: &[&str], matching: u32) -> KeyPage {
         keys: names.iter().map(row).collect(),
         matching,
         total: matching,
+        ..KeyPage::default()
     }
 }
 
@@ -198,12 +199,13 @@ fn the_search_is_live() {
 fn sorts_go_through_the_columns_and_filters_through_the_states() {
     let mut state = started(100);
     let mut sorts = Vec::new();
-    for _ in 0..8 {
+    for _ in 0..9 {
         write(&mut state, "s");
         sorts.push((query(&state).sort, query(&state).descending));
     }
-    assert_eq!(sorts[0], (SortBy::ReadyIn, true));
-    assert_eq!(sorts[7], (SortBy::Name, false));
+    assert_eq!(sorts[0], (SortBy::Name, false));
+    assert_eq!(sorts[1], (SortBy::ReadyIn, true));
+    assert_eq!(sorts[8], (SortBy::Attention, false));
     write(&mut state, "r");
     assert!(query(&state).descending);
 

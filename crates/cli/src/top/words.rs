@@ -1,6 +1,6 @@
 //! Numbers for people, with their units, in the same form as on the coordinator's page.
 
-use politely_api::wire::KeyState;
+use politely_api::wire::{KeyState, Need};
 
 /// A rate beyond this counts as unbounded.
 const UNBOUNDED: f64 = 1e9;
@@ -91,6 +91,18 @@ pub(super) const fn state(state: KeyState) -> &'static str {
         KeyState::Breaker => "breaker",
         KeyState::Quarantine => "quarantine",
         KeyState::Away => "away",
+    }
+}
+
+/// Returns the reason why a key needs attention.
+pub(super) const fn need(need: Need) -> &'static str {
+    match need {
+        Need::Away => "engine unavailable",
+        Need::Blocked => "blocked",
+        Need::Failing => "failing",
+        Need::Starved => "starved",
+        Need::Refused => "refused above 1 %",
+        Need::Expiring => "leases expire",
     }
 }
 

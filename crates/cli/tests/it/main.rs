@@ -11,6 +11,8 @@ mod crash_loop;
 mod crawl_delay;
 mod dashboard;
 mod declared_limits;
+mod demo;
+mod documents;
 mod durable;
 mod fetch_pages;
 mod fleet;

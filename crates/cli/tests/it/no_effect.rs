@@ -40,6 +40,7 @@ fn flags_of_another_backend_are_refused() {
         ("--lease", "9s"),
         ("--store-away", "share"),
         ("--token-file", "t"),
+        ("--client", "w"),
     ] {
         is_refused(&["fetch", URL, flag, value], flag);
     }

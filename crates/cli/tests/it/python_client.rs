@@ -111,6 +111,20 @@ fn its_types_hold() {
 }
 
 #[test]
+fn pyright_agrees() {
+    let pyright = repository().join("tests/tools/node_modules/pyright/index.js");
+    assert!(pyright.exists(), "pyright is missing: run scripts/setup");
+    let python = repository().join(".venv/bin/python");
+    succeeds(
+        Command::new("node")
+            .arg(pyright)
+            .arg("--pythonpath")
+            .arg(python)
+            .current_dir(repository().join("clients/python")),
+    );
+}
+
+#[test]
 fn scrapy_gets_every_page() {
     let town = Running::start(&["target", "demo", "--json"], HOSTS);
     let coordinator = Running::start(&["serve", "--memory", "--bind", "127.0.0.1:0"], 1);

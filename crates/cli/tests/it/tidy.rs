@@ -62,7 +62,7 @@ fn files() -> Vec<PathBuf> {
     found
 }
 
-fn texts(wanted: impl Fn(&Path) -> bool) -> Vec<(PathBuf, String)> {
+pub(super) fn texts(wanted: impl Fn(&Path) -> bool) -> Vec<(PathBuf, String)> {
     let texts = files().into_iter().filter(|path| wanted(path));
     texts
         .map(|path| {
@@ -73,7 +73,7 @@ fn texts(wanted: impl Fn(&Path) -> bool) -> Vec<(PathBuf, String)> {
         .collect()
 }
 
-fn has_extension(path: &Path, extensions: &[&str]) -> bool {
+pub(super) fn has_extension(path: &Path, extensions: &[&str]) -> bool {
     let extension = path.extension().and_then(|extension| extension.to_str());
     extension.is_some_and(|extension| extensions.contains(&extension))
 }

@@ -127,10 +127,9 @@ fn quick() -> Config {
 
 /// Returns the same configuration with AIMD.
 fn quick_aimd() -> Config {
-    Config {
-        law: LawConfig::Aimd(Arc::default()),
-        ..quick()
-    }
+    let mut config = quick();
+    config.law = LawConfig::Aimd(Arc::default());
+    config
 }
 
 fn after(signal: Signal, secs: u64) -> Report {

@@ -67,6 +67,31 @@ impl Builder {
         self
     }
 
+    /// Declares the rate of every key, in requests per second. Nothing is learned then: the rate
+    /// stays as declared, and holds and breakers still apply.
+    ///
+    /// Of [`Builder::config`], the other numbers stay as they are. Four requests may be in flight
+    /// per key unless [`Builder::in_flight`] says otherwise.
+    #[must_use]
+    pub fn rate(mut self, per_second: f64) -> Self {
+        self.config = self.config.with_rate(per_second);
+        self
+    }
+
+    /// Sets how many requests of a key may leave back to back after a rest. Default: 1.
+    #[must_use]
+    pub fn burst(mut self, requests: u32) -> Self {
+        self.config.limits.burst = f64::from(requests);
+        self
+    }
+
+    /// Sets the most requests of a key in flight. Default: 4.
+    #[must_use]
+    pub const fn in_flight(mut self, requests: u32) -> Self {
+        self.config.limits.in_flight = requests;
+        self
+    }
+
     /// Declares a limit of each key, beside those declared so far. A request leaves when all of
     /// them have room.
     ///

@@ -29,6 +29,80 @@ fn books(limiter: &Limiter, key: &Key) -> (u32, u64, u64, u64, u64) {
 }
 
 #[tokio::test(start_paused = true)]
+async fn declared_numbers_are_kept() {
+    let builder = Limiter::builder().rate(10.0).burst(5).in_flight(2);
+    let limiter = builder.clock(Clock::tokio()).build().unwrap();
+    let key = Key::host("a.example").unwrap();
+    let began = limiter.now();
+    for _ in 0..25 {
+        let permit = limiter.acquire(&key).await.unwrap();
+        let ok = http::Response::new(());
+        drop(permit.report_response(&ok));
+    }
+    // Five leave at once, and twenty at ten per second.
+    let took = limiter.now().since(began);
+    assert!(took >= Duration::from_millis(1_990), "{took:?}");
+    assert!(took <= Duration::from_millis(2_100), "{took:?}");
+
+    let (_a, _b) = (limiter.acquire(&key).await, limiter.acquire(&key).await);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    let refusal = limiter.try_acquire(&key).unwrap_err();
+    assert_eq!(refusal.reason, RefusalReason::Wait(Reason::InFlight));
+    let wrong = Limiter::builder().rate(0.0).build().unwrap_err();
+    assert_eq!(
+        wrong.to_string(),
+        "rate_start must be a number above 0, not 0"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_is_reported_as_it_stands() {
+    let (limiter, key) = (limiter(), Key::host("a.example").unwrap());
+    let permit = limiter.try_acquire(&key).unwrap();
+    tokio::time::advance(Duration::from_millis(40)).await;
+    let ok = http::Response::new(());
+    let slot = permit.report_response(&ok);
+    assert_eq!(books(&limiter, &key), (1, 1, 0, 0, 0), "the body comes");
+    assert_eq!(limiter.stats().reported, 1, "the key has learned");
+    drop(slot);
+    assert_eq!(books(&limiter, &key), (0, 1, 1, 0, 0));
+
+    let mut refused = http::Response::new(());
+    *refused.status_mut() = http::StatusCode::TOO_MANY_REQUESTS;
+    let retry_after = "7".parse().unwrap();
+    refused.headers_mut().insert("retry-after", retry_after);
+    let permit = limiter.try_acquire(&key).unwrap();
+    drop(permit.report_response(&refused));
+    assert_eq!(limiter.stats().refused, 1);
+    let held = limiter.try_acquire(&key).unwrap_err();
+    let wait = held.at.since(limiter.now());
+    assert!(wait >= Duration::from_secs(7), "{wait:?}");
+}
+
+#[tokio::test]
+async fn an_error_of_a_client_is_reported_as_its_failure() {
+    let limiter = limiter();
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", closed.local_addr().unwrap());
+    drop(closed);
+    crate::server::tls_provider();
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let key = Key::host(&url).unwrap();
+    for _ in 0..5 {
+        let permit = limiter.acquire(&key).await.unwrap();
+        let response = client.get(&url).send().await;
+        drop(permit.report_response(&response));
+        assert!(response.is_err());
+    }
+    let refusal = limiter.try_acquire(&key).unwrap_err();
+    let (reason, reported) = (refusal.reason, limiter.stats().reported);
+    assert_eq!(
+        (reason, reported),
+        (RefusalReason::Wait(Reason::Breaker), 5)
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_heard_is_learned_at_once_and_in_flight_until_its_end() {
     let (limiter, key) = (limiter(), Key::host("a.example").unwrap());
     let permit = limiter.try_acquire(&key).unwrap();

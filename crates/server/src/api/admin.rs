@@ -30,14 +30,12 @@ pub(super) async fn keys(
 ) -> Result<Json<KeyPage>, Wrong> {
     let is_sorted = query.sort != SortBy::Name || query.descending || query.offset > 0;
     if query.cursor.is_some() && is_sorted {
-        let detail = "a cursor excludes sort, descending and offset";
+        let detail = "a cursor needs sort=name, and excludes descending and offset";
         return Err(Wrong::new(StatusCode::BAD_REQUEST, detail).field("cursor"));
     }
     let page = tokio::task::spawn_blocking(move || {
-        api.coordinator
-            .watch()
-            .table
-            .page(api.coordinator.limiter(), &query)
+        let watch = api.coordinator.watch();
+        watch.page(api.coordinator.limiter(), &query)
     });
     let failed = |_| {
         Wrong::new(
@@ -86,7 +84,7 @@ pub(super) async fn patch_key(
         let entry = api.entry(&caller, Some(&key), &patch);
         api.coordinator.patch_key(&key, &patch).await?;
         entry.made(&api, Some(&key)).await;
-        api.coordinator.watch().table.stale();
+        api.coordinator.watch().changed();
         api.detail(&key)
     })
     .await
@@ -152,7 +150,7 @@ pub(super) async fn stats(
         memory: stats.memory,
         hit_rate: api.coordinator.hit_rate(),
         average_wait_ms: stats.average_wait().as_secs_f64() * 1e3,
-        limited_keys: watch.table.limited(api.coordinator.limiter()),
+        limited_keys: watch.limited(api.coordinator.limiter()),
         workers,
     })
 }

@@ -34,7 +34,7 @@ pub(super) async fn import(
         let keys = call.keys.into_iter().map(|each| (each.key, each.set));
         let changed = api.coordinator.patch_keys(keys).await?;
         entry.made(&api, None).await;
-        api.coordinator.watch().table.stale();
+        api.coordinator.watch().changed();
         Ok(Json(changed))
     })
     .await
@@ -65,8 +65,8 @@ pub(super) async fn change(
         let entry = api.entry_of_many(&caller, "PATCH /api/v1/keys", &body);
         let coordinator = api.coordinator.clone();
         let found = tokio::task::spawn_blocking(move || {
-            let table = &coordinator.watch().table;
-            table.matching(coordinator.limiter(), &pattern)
+            let watch = coordinator.watch();
+            watch.matching(coordinator.limiter(), &pattern)
         });
         let failed = |_| Wrong::busy("the table could not be made");
         let found = found.await.map_err(failed)?;
@@ -75,7 +75,7 @@ pub(super) async fn change(
             .map(|key| (key.to_string(), Some(Box::new(patch.clone()))));
         let changed = api.coordinator.patch_keys(keys).await?;
         entry.made(&api, None).await;
-        api.coordinator.watch().table.stale();
+        api.coordinator.watch().changed();
         Ok(Json(changed))
     })
     .await

@@ -38,7 +38,7 @@ use std::sync::atomic::AtomicBool;
 use axum::body::Bytes;
 use axum::http::header;
 use axum::routing::get;
-use politely_api::wire::{KeyState, PutSummary, SortBy};
+use politely_api::wire::{KeyState, Need, PutSummary, SortBy};
 use serde_json::Value;
 use tokio::sync::watch;
 use utoipa::OpenApi;
@@ -77,7 +77,7 @@ struct Api {
         description = "Tells workers when they may send, and learns from what happened. All times are relative milliseconds.",
         license(name = "MIT OR Apache-2.0")
     ),
-    components(schemas(SortBy, KeyState, PutSummary))
+    components(schemas(SortBy, KeyState, Need, PutSummary))
 )]
 struct Description;
 

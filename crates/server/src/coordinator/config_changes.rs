@@ -90,12 +90,12 @@ impl Changes {
         let earlier = earlier.map(|earlier| (earlier.last, limits(began, &earlier.crawling)));
         let texts = self.crawling.limits.as_set();
         let declared = texts.and_then(|texts| declared(texts, "crawling.limits").ok());
-        Config {
-            declared: declared.unwrap_or_else(|| began.declared.clone()),
-            limits: limits(began, &self.crawling),
-            cohorts: Cohorts::new(self.cohort, earlier.collect()),
-            ..began.clone()
+        let mut config = began.clone().with_limits(limits(began, &self.crawling));
+        if let Some(declared) = declared {
+            config.declared = declared;
         }
+        config.cohorts = Cohorts::new(self.cohort, earlier.collect());
+        config
     }
 }
 

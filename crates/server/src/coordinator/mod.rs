@@ -357,6 +357,7 @@ impl Coordinator {
             gone.push(number.0);
             out.worker.expired();
             self.0.usage.expired(now, out.worker.name(), &out.key);
+            self.0.watch.expired(now, &out.key);
         });
         self.0
             .expired

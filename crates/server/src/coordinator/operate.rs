@@ -10,7 +10,7 @@ use politely::core::control::{LawChoice, UnknownLaw};
 use politely::core::gate::HoldReason;
 use politely::core::host::Source;
 use politely::core::key::Key;
-use politely::{DeclaredLimit, DeclaredLimits, Explanation, LimitError, OperatorNumbers};
+use politely::{DeclaredLimit, DeclaredLimits, Explanation, LimitError, Limiter, OperatorNumbers};
 use politely_api::wire::{
     self, Cancelled, Change, KeyFailure, KeyPatch, KeysChanged, LawInForce, NumberInForce,
     Outstanding, Renewed, RenewedPermit, SetBy,
@@ -276,12 +276,7 @@ impl Coordinator {
 
     /// Returns the operators' settings of `key`.
     pub(crate) fn numbers(&self, key: &Key) -> KeyPatch {
-        KeyPatch {
-            limits: (self.0.limiter.limits(key).ok().flatten())
-                .map(|limits| limits.texts())
-                .into(),
-            ..settings(self.0.limiter.numbers(key).unwrap_or_default())
-        }
+        settings(&self.0.limiter, key)
     }
 
     /// Returns the settings in force for a key, and the source of each.
@@ -401,8 +396,10 @@ pub(super) fn declared(texts: &[String], field: &str) -> Result<DeclaredLimits, 
     DeclaredLimits::new(limits).map_err(wrong)
 }
 
-/// Returns an operator's numbers in the form in which they are set.
-pub(crate) fn settings(set: OperatorNumbers) -> KeyPatch {
+/// Returns the operators' settings of `key` in the form in which they are set.
+pub(crate) fn settings(limiter: &Limiter, key: &Key) -> KeyPatch {
+    let set = limiter.numbers(key).unwrap_or_default();
+    let limits = limiter.limits(key).ok().flatten();
     KeyPatch {
         rate: set.rate.into(),
         burst: set.burst.into(),
@@ -410,6 +407,7 @@ pub(crate) fn settings(set: OperatorNumbers) -> KeyPatch {
         law: set.law.and_then(LawChoice::name).map(str::to_owned).into(),
         learn: set.learn.into(),
         crawl_delay_ms: set.crawl_delay_ms.into(),
+        limits: limits.map(|limits| limits.texts()).into(),
         ..KeyPatch::default()
     }
 }

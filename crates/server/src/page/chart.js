@@ -8,9 +8,9 @@ const MARGIN = { top: 12, right: 10, bottom: 22, left: 46 };
 
 /** Creates a chart in a figure. `draw(scale, marks, said)` replaces its content. */
 export function chart({ title, legend }) {
-  const picture = svg("svg", { class: "chart", role: "img" });
+  const picture = svg("svg", { class: "chart", role: "img", "aria-label": title });
   const swatches = legend.map(([name, kind]) => el("span", { class: "swatch" }, sample(kind), name));
-  const element = el("figure", {}, el("figcaption", {}, el("h3", {}, title), el("span", { class: "legend" }, swatches)), picture);
+  const element = el("figure", {}, el("figcaption", {}, el("h2", {}, title), el("span", { class: "legend" }, swatches)), picture);
   return {
     element,
     picture,

@@ -11,6 +11,11 @@ const KINDS = ["hold", "rate", "breaker", "quarantine", "operator", "config", "l
 const TONES = { hold: "warn", breaker: "bad", quarantine: "bad", missed: "bad", operator: "calm", config: "calm", lock: "calm", rate: "good" };
 const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 
+/** Kinds that are not shown at first. A busy fleet has many events of these kinds. */
+const OFF = ["rate"];
+/** Kinds that are shown, and kept. An event of another kind would displace one that is shown. */
+const chosen = new Set(KINDS.filter((kind) => !OFF.includes(kind)));
+
 /** The events, newest first: `{ at, kind, key, text }`. */
 const heard = [];
 let changed = () => {};
@@ -55,21 +60,29 @@ function enter(kind, data) {
 }
 
 function keep(event) {
+  if (!chosen.has(event.kind)) return;
   heard.unshift({ at: CLOCK.format(new Date()), ...event });
   heard.length = Math.min(heard.length, KEPT);
   changed();
 }
 
-/** Fills `place` with the events, and updates it. */
-export function events(place) {
+/** Fills `place` with the events, and updates it. `query` may name the kinds to show. */
+export function events(place, query) {
   const list = el("ol", { class: "events", "aria-label": "Events, the newest first" });
   const none = el("p", { class: "none" }, "Nothing happened since this page was opened.");
-  const chosen = new Set(KINDS);
+  if (query.has("kinds")) {
+    const asked = query.get("kinds").split(",");
+    for (const kind of KINDS) turnKind(kind, asked.includes(kind));
+  }
+  function turnKind(kind, on) {
+    if (on) chosen.add(kind);
+    else chosen.delete(kind);
+  }
   const boxes = KINDS.map((kind) => {
-    const box = el("input", { type: "checkbox", checked: true, change: choose });
+    const box = el("input", { type: "checkbox", checked: chosen.has(kind), change: choose });
     function choose() {
-      if (box.checked) chosen.add(kind);
-      else chosen.delete(kind);
+      turnKind(kind, box.checked);
+      history.replaceState(null, "", `#/events?kinds=${[...chosen].join(",")}`);
       show();
     }
     return el("label", { class: "kind" }, box, kind);

@@ -281,7 +281,7 @@ fn emit(coordinator: &Coordinator, commit: &'static str) {
     ::metrics::gauge!("politely_hit_ratio").set(coordinator.hit_rate());
     ::metrics::gauge!("politely_sessions").set(coordinator.sessions() as f64);
     ::metrics::gauge!("politely_live_permits").set(coordinator.live() as f64);
-    let table = watch.table.metrics(limiter, TOP);
+    let table = watch.table_metrics(limiter, TOP);
     for ((_, state), count) in STATES.iter().zip(table.states) {
         ::metrics::gauge!("politely_key_states", "state" => *state).set(count as f64);
     }

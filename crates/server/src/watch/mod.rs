@@ -2,9 +2,11 @@
 //!
 //! Nothing here influences permits, and all of it is bounded in memory.
 
+mod attention;
 mod event_log;
 mod histogram;
 mod metrics;
+mod minutes;
 mod outcomes;
 mod past;
 mod process;
@@ -20,7 +22,9 @@ use politely::core::Timestamp;
 use politely::core::key::Key;
 use politely::core::signal::Report;
 use politely::{Directions, Limiter, Stats};
-use politely_api::wire::{Decision, Event, EventKind, KeyState, Point};
+use politely_api::wire::{
+    Decision, Event, EventKind, KeyPage, KeyState, KeysPattern, KeysQuery, Point,
+};
 
 use event_log::EventLog;
 pub(crate) use event_log::{Next, NotKept};
@@ -29,7 +33,8 @@ use outcomes::Outcomes;
 use past::Pasts;
 pub(crate) use past::STEP;
 use table::glance;
-pub(crate) use table::{Table, row};
+pub(crate) use table::row;
+use table::{Table, TableMetrics};
 pub(crate) use workers::{SEPARATOR, Worker, Workers};
 
 use crate::coordinator::ms_up;
@@ -40,7 +45,7 @@ const WINDOW: Duration = Duration::from_secs(10);
 pub(crate) struct Watch {
     pub(crate) began: Timestamp,
     pub(crate) workers: Workers,
-    pub(crate) table: Table,
+    table: Table,
     pasts: Pasts,
     outcomes: Outcomes,
     events: Arc<EventLog>,
@@ -142,6 +147,38 @@ impl Watch {
             rate: None,
             hold_ms: None,
         });
+    }
+
+    /// Records that the lease of a permit expired without a report.
+    pub(crate) fn expired(&self, now: Timestamp, key: &Key) {
+        self.pasts.expired(now, key);
+    }
+
+    /// Returns the rows that match `query`. It is slow with a million keys, so it must not run on
+    /// an async thread.
+    pub(crate) fn page(&self, limiter: &Limiter, query: &KeysQuery) -> KeyPage {
+        self.table.page(limiter, &self.pasts, query)
+    }
+
+    /// Returns the keys that match `pattern`. It must not run on an async thread, like
+    /// [`Watch::page`].
+    pub(crate) fn matching(&self, limiter: &Limiter, pattern: &KeysPattern) -> Vec<Key> {
+        self.table.matching(limiter, &self.pasts, pattern)
+    }
+
+    /// Returns the number of keys for which no request may start now.
+    pub(crate) fn limited(&self, limiter: &Limiter) -> u64 {
+        self.table.limited(limiter, &self.pasts)
+    }
+
+    /// Returns the numbers of the table in `/metrics`.
+    fn table_metrics(&self, limiter: &Limiter, most: usize) -> TableMetrics {
+        self.table.metrics(limiter, &self.pasts, most)
+    }
+
+    /// Marks the table as outdated, so that a change is visible at once.
+    pub(crate) fn changed(&self) {
+        self.table.stale();
     }
 
     /// Returns the keys with the most grants per second in the last full step, at most `most`.

@@ -1,19 +1,20 @@
-//! The histories of active keys: a point every ten seconds for a quarter of an hour, and the latest
-//! decisions.
+//! The histories of active keys: a point every ten seconds for a quarter of an hour, counts of half
+//! an hour, and the latest decisions.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
 use std::time::Duration;
 
-use hashbrown::HashMap;
 use parking_lot::{Mutex, MutexGuard};
 use politely::Directions;
 use politely::core::Timestamp;
 use politely::core::control::Latency;
 use politely::core::key::Key;
 use politely::core::signal::{Report, Signal};
-use politely_api::wire::{Decision, Point};
+use politely_api::wire::{Decision, Minutes, Point};
+use std::collections::HashMap;
 
+use super::minutes::{self, Minute};
 use super::table::largest;
 
 /// The length of a step.
@@ -43,6 +44,7 @@ struct Past {
     step: Option<Step>,
     /// The earlier steps, oldest first.
     steps: VecDeque<Step>,
+    minutes: minutes::Past,
     decisions: VecDeque<(Timestamp, String)>,
     /// The rate that was announced last, at the time `told`.
     rate: f64,
@@ -73,7 +75,10 @@ impl Default for Pasts {
 
 impl Pasts {
     pub(crate) fn granted(&self, now: Timestamp, key: &Key, slots: u16) {
-        self.with(now, key, |past| past.step(now).granted += u32::from(slots));
+        self.with(now, key, |past| {
+            past.step(now).granted += u32::from(slots);
+            past.minutes.current(now).granted += u32::from(slots);
+        });
     }
 
     /// Records an outcome. Returns the rate before and after if it changed enough to be announced.
@@ -85,6 +90,9 @@ impl Pasts {
         directions: &Directions,
     ) -> Option<(f64, f64)> {
         self.with(now, key, |past| {
+            let minute = past.minutes.current(now);
+            minute.reported += 1;
+            minute.refused += u32::from(report.signal.is_refusal());
             let step = past.step(now);
             step.rate = directions.rate;
             match report.signal {
@@ -109,6 +117,31 @@ impl Pasts {
             past.decide(now, format!("{from:.2}/s -> {to:.2}/s"));
             Some((from, to))
         })?
+    }
+
+    /// Records that the lease of a permit expired without a report.
+    pub(crate) fn expired(&self, now: Timestamp, key: &Key) {
+        self.with(now, key, |past| past.minutes.current(now).expired += 1);
+    }
+
+    /// Returns the last half hour of `key`, if it has a history.
+    pub(crate) fn minutes(&self, now: Timestamp, key: &Key) -> Option<Minutes> {
+        let shard = self.shard(key);
+        shard.get(key).map(|past| past.minutes.points(now))
+    }
+
+    /// Returns the recent counts of the keys with refusals or expired leases.
+    pub(super) fn recent_trouble(&self, now: Timestamp) -> HashMap<Key, Minute> {
+        let mut recent = HashMap::new();
+        for shard in &self.shards {
+            for (key, past) in &*shard.lock() {
+                let minute = past.minutes.recent(now);
+                if minute.refused > 0 || minute.expired > 0 {
+                    recent.insert(key.clone(), minute);
+                }
+            }
+        }
+        recent
     }
 
     pub(crate) fn decided(&self, now: Timestamp, key: &Key, text: String) {

@@ -8,8 +8,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use politely::core::Timestamp;
 use politely::core::key::Key;
-use politely::{Explanation, Limiter, OperatorNumbers, Reason};
-use politely_api::wire::{KeyPage, KeyRow, KeyState, KeysPattern, KeysQuery, SortBy};
+use politely::{Explanation, Limiter, Reason};
+use politely_api::wire::{
+    KeyPage, KeyPatch, KeyRow, KeyState, KeysPattern, KeysQuery, NeedCounts, SortBy,
+};
+
+use super::attention::{Attention, Known, Needs};
+use super::past::Pasts;
 
 use crate::coordinator::{finite, ms_up, settings};
 
@@ -31,6 +36,7 @@ pub(crate) struct Glance {
     granted: u64,
     reported: u64,
     refused: u64,
+    needs: Needs,
 }
 
 /// All states of keys, with their names in metrics.
@@ -65,6 +71,8 @@ struct Made {
     at: Timestamp,
     took: Duration,
     glances: Arc<Vec<Glance>>,
+    attention: Attention,
+    needs: NeedCounts,
 }
 
 pub(crate) fn glance(key: &Key, explained: &Explanation, waiting: usize, now: Timestamp) -> Glance {
@@ -91,6 +99,7 @@ pub(crate) fn glance(key: &Key, explained: &Explanation, waiting: usize, now: Ti
         granted: explained.tally.granted,
         reported: explained.tally.reported,
         refused: explained.refused,
+        needs: Needs::default(),
     }
 }
 
@@ -117,14 +126,16 @@ pub(crate) fn row(key: &Key, explained: &Explanation, waiting: usize, now: Times
         latency_p50_ms: explained.latency.map(|(p50, _)| ms(p50)),
         latency_p95_ms: explained.latency.map(|(_, p95)| ms(p95)),
         set: None,
+        needs: Vec::new(),
+        minutes: None,
     }
 }
 
 impl Table {
     /// Returns the rows that match `query`. It is slow with a million keys, so it must not run on
     /// an async thread.
-    pub(crate) fn page(&self, limiter: &Limiter, query: &KeysQuery) -> KeyPage {
-        let glances = self.glances(limiter);
+    pub(super) fn page(&self, limiter: &Limiter, pasts: &Pasts, query: &KeysQuery) -> KeyPage {
+        let (glances, needs) = self.glances(limiter, pasts);
         let text = query.q.as_deref().unwrap_or("").to_ascii_lowercase();
         let matches = |glance: &&Glance| {
             contains(glance.key.as_str(), &text)
@@ -132,6 +143,7 @@ impl Table {
                 && (query.prefix.as_ref())
                     .is_none_or(|prefix| glance.key.as_str().starts_with(&**prefix))
                 && (query.cursor.as_ref()).is_none_or(|cursor| glance.key.as_str() > &**cursor)
+                && query.needs.is_none_or(|need| glance.needs.contains(need))
         };
         let mut found: Vec<&Glance> = glances.iter().filter(matches).collect();
         let matching = found.len();
@@ -157,23 +169,35 @@ impl Table {
         let now = limiter.now();
         let rows = found.into_iter().skip(first).filter_map(|glance| {
             let explained = limiter.explain(&glance.key)?;
-            let set = limiter.numbers(&glance.key).unwrap_or_default();
-            let set = (set != OperatorNumbers::default()).then(|| Box::new(settings(set)));
-            let row = row(&glance.key, &explained, glance.waiting as usize, now);
-            Some(KeyRow { set, ..row })
+            let set = settings(limiter, &glance.key);
+            let set = (set != KeyPatch::default()).then(|| Box::new(set));
+            let minutes = query.minutes.then(|| pasts.minutes(now, &glance.key));
+            Some(KeyRow {
+                set,
+                needs: glance.needs.list(),
+                minutes: minutes.flatten(),
+                ..row(&glance.key, &explained, glance.waiting as usize, now)
+            })
         });
         KeyPage {
             keys: rows.collect(),
             next,
             matching: matching as u32,
             total: glances.len() as u32,
+            needs,
+            engine_error: limiter.trouble(),
         }
     }
 
     /// Returns the keys that match `pattern`. It must not run on an async thread, like
     /// [`Table::page`].
-    pub(crate) fn matching(&self, limiter: &Limiter, pattern: &KeysPattern) -> Vec<Key> {
-        let glances = self.glances(limiter);
+    pub(super) fn matching(
+        &self,
+        limiter: &Limiter,
+        pasts: &Pasts,
+        pattern: &KeysPattern,
+    ) -> Vec<Key> {
+        let (glances, _) = self.glances(limiter, pasts);
         let text = pattern.q.as_deref().unwrap_or("").to_ascii_lowercase();
         let prefix = pattern.prefix.as_deref().unwrap_or("");
         let matches = |glance: &&Glance| {
@@ -185,25 +209,34 @@ impl Table {
         found.map(|glance| glance.key.clone()).collect()
     }
 
-    fn glances(&self, limiter: &Limiter) -> Arc<Vec<Glance>> {
+    fn glances(&self, limiter: &Limiter, pasts: &Pasts) -> (Arc<Vec<Glance>>, NeedCounts) {
         let mut made = self.0.lock();
         let now = limiter.now();
         if made.at == Timestamp::ZERO || now.since(made.at) >= FRESH.max(made.took * 10) {
             let mut glances = Vec::with_capacity(made.glances.len());
-            limiter
-                .each(|key, explained, waiting| glances.push(glance(key, explained, waiting, now)));
+            let mut needs = NeedCounts::default();
+            let mut next = made.attention.next(pasts.recent_trouble(now));
+            limiter.each(|key, explained, waiting| {
+                let mut glance = glance(key, explained, waiting, now);
+                glance.needs = next.needs(now, &glance.known());
+                glance.needs.count(&mut needs);
+                glances.push(glance);
+            });
+            let attention = next.done();
             *made = Made {
                 at: now,
                 took: limiter.now().since(now),
                 glances: Arc::new(glances),
+                attention,
+                needs,
             };
         }
-        Arc::clone(&made.glances)
+        (Arc::clone(&made.glances), made.needs)
     }
 
     /// Returns the number of keys for which no request may start now.
-    pub(crate) fn limited(&self, limiter: &Limiter) -> u64 {
-        let glances = self.glances(limiter);
+    pub(super) fn limited(&self, limiter: &Limiter, pasts: &Pasts) -> u64 {
+        let (glances, _) = self.glances(limiter, pasts);
         let limited = glances
             .iter()
             .filter(|glance| glance.state != KeyState::Ready);
@@ -212,8 +245,8 @@ impl Table {
 
     /// Returns the number of keys in each state of [`STATES`], the `most` keys with the longest
     /// waits in seconds, and the `most` keys with the most refusals.
-    pub(super) fn metrics(&self, limiter: &Limiter, most: usize) -> TableMetrics {
-        let glances = self.glances(limiter);
+    pub(super) fn metrics(&self, limiter: &Limiter, pasts: &Pasts, most: usize) -> TableMetrics {
+        let (glances, _) = self.glances(limiter, pasts);
         let now = limiter.now();
         let mut states = [0; STATES.len()];
         let (mut waits, mut refused) = (Vec::new(), Vec::new());
@@ -266,11 +299,30 @@ fn contains(name: &str, text: &str) -> bool {
 }
 
 impl Glance {
+    const fn known(&self) -> Known<'_> {
+        Known {
+            key: &self.key,
+            state: self.state,
+            ready: self.ready,
+            waiting: self.waiting,
+            granted: self.granted,
+        }
+    }
+
     fn refused_share(&self) -> f64 {
         if self.reported == 0 {
             0.0
         } else {
             self.refused as f64 / self.reported as f64
+        }
+    }
+
+    /// Returns the number of callers of a key with needs, to compare keys with the same needs.
+    const fn trouble(&self) -> u32 {
+        if self.needs.rank() == Needs::NONE_RANK {
+            0
+        } else {
+            self.waiting
         }
     }
 
@@ -285,6 +337,8 @@ impl Glance {
             SortBy::RefusedShare => number(Self::refused_share),
             SortBy::Granted => self.granted.cmp(&other.granted),
             SortBy::ReadyIn => self.ready.cmp(&other.ready),
+            SortBy::Attention => (self.needs.rank().cmp(&other.needs.rank()))
+                .then_with(|| other.trouble().cmp(&self.trouble())),
         }
     }
 }

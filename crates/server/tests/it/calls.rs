@@ -119,7 +119,9 @@ async fn the_table_is_searched_sorted_and_paged() {
     assert_eq!(names(&page), ["h07.example"]);
     let page = served.get("/api/v1/keys?state=hold").await;
     assert_eq!(names(&page), ["h07.example"]);
-    let page = served.get("/api/v1/keys?descending=true&limit=1").await;
+    let page = served
+        .get("/api/v1/keys?sort=name&descending=true&limit=1")
+        .await;
     assert_eq!(names(&page), ["h49.example"]);
     let (status, problem) = served.call(Method::GET, "/api/v1/keys?srot=rate", "").await;
     assert_eq!(

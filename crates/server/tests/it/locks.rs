@@ -359,7 +359,7 @@ async fn many_keys_are_imported_paged_and_changed_by_pattern() {
     let mut cursor = String::new();
     loop {
         let page = served
-            .get(&format!("/api/v1/keys?prefix=h&limit=10{cursor}"))
+            .get(&format!("/api/v1/keys?prefix=h&sort=name&limit=10{cursor}"))
             .await;
         for row in page["keys"].as_array().unwrap() {
             assert_eq!(row["set"], json!({"in_flight": 3}), "{row}");

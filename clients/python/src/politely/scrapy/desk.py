@@ -27,7 +27,7 @@ from politely.aio import AsyncCoordinator, AsyncPermit
 from politely.bodies import Grant, Wish
 from politely.errors import BadCall, PolitelyError, Refused
 from politely.flow import ID_USED
-from politely.shell import DEFAULT_URL
+from politely.shell import default_url
 from politely.state import PermitState
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Desk:
         settings = crawler.settings
         self._crawler = crawler
         self.coordinator = AsyncCoordinator(
-            settings.get("POLITELY_COORDINATOR") or DEFAULT_URL,
+            settings.get("POLITELY_COORDINATOR") or default_url(),
             client=settings.get("POLITELY_CLIENT"),
             token=settings.get("POLITELY_TOKEN"),
         )

@@ -47,7 +47,14 @@ fn trouble<'a>(state: &State, paint: Paint) -> Option<Line<'a>> {
 fn reason<'a>(state: &State) -> Line<'a> {
     let row = state.table.under_cursor();
     match row.filter(|_| state.open.is_none()) {
-        Some(row) => Line::from(words::harmless(&format!("{}: {}", row.key, row.why))),
+        Some(row) => {
+            let needs = row.needs.iter().map(|need| words::need(*need));
+            let why = needs
+                .chain([row.why.as_str()])
+                .collect::<Vec<_>>()
+                .join(", ");
+            Line::from(words::harmless(&format!("{}: {why}", row.key)))
+        }
         None => Line::default(),
     }
 }
@@ -98,6 +105,8 @@ fn shown(table: &Table) -> String {
     let order = match (table.sort, table.descending) {
         (SortBy::Name, false) => "a to z",
         (SortBy::Name, true) => "z to a",
+        (SortBy::Attention, false) => "most urgent first",
+        (SortBy::Attention, true) => "least urgent first",
         (SortBy::ReadyIn, false) => "soonest first",
         (SortBy::ReadyIn, true) => "latest first",
         (_, true) => "largest first",
@@ -106,7 +115,7 @@ fn shown(table: &Table) -> String {
     let _ = write!(
         text,
         ", by {}, {order}",
-        by.map_or("", |column| column.title())
+        by.map_or("attention", |column| column.title())
     );
     if let Some(state) = table.filter {
         let _ = write!(text, ", only {}", words::state(state));

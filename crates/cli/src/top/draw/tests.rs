@@ -74,6 +74,7 @@ fn filled(width: u16, height: u16) -> State {
         keys,
         matching: 3,
         total: 1_234,
+        ..KeyPage::default()
     };
     see(&mut state, Shown::Table(page));
     state
@@ -111,14 +112,14 @@ fn a_screen_of_80_columns_shows_the_table_and_why_the_chosen_key_waits() {
     let expected = "\
 granted 12.3/s            █  refused 0.10/s            █  share 1.0 %
 keys 1,234  waiting 12  live 3  up 1 h 2 min  http://127.0.0.1:7077
-key▲                   state        rate/s  ceiling  in flight  waiting  refused
+key                    state        rate/s  ceiling  in flight  waiting  refused
 a.example              ready          9.80     10.0        1/4       12    3.2 %
 b.example:8080         hold           9.80     10.0        1/4       12    3.2 %
 site/c.example         quarantine     9.80     10.0        1/4       12    3.2 %
 
 
 b.example:8080: waits 3.2 s: hold, Retry-After (429)
-1-3 of 3 of 1,234 keys, by key, a to z  ? help
+1-3 of 3 of 1,234 keys, by attention, most urgent first  ? help
 ";
     assert_eq!(drawn(&state), expected);
 }
@@ -135,10 +136,10 @@ fn a_wide_screen_shows_every_column() {
 #[test]
 fn a_small_screen_keeps_names_and_states() {
     let expected = "\
-key▲              state
+key               state
 a.example         ready
 b.example:8080    hold
-1-3 of 3 of 1,234 keys, by k
+1-3 of 3 of 1,234 keys, by a
 ";
     assert_eq!(drawn(&filled(28, 4)), expected);
 }
@@ -222,6 +223,7 @@ fn names_command_no_terminal() {
         keys: vec![row("a\u{1b}[31mb", KeyState::Ready, "x\ny")],
         matching: 1,
         total: 1,
+        ..KeyPage::default()
     };
     see(&mut state, Shown::Table(page));
     let shown = drawn(&state);
@@ -237,7 +239,9 @@ fn the_search_is_typed_on_the_last_line() {
     assert_eq!(drawn(&state).lines().last(), Some("/shop"));
     press(&mut state, KeyCode::Enter);
     press(&mut state, KeyCode::Char('f'));
-    press(&mut state, KeyCode::Char('s'));
+    for _ in 0..2 {
+        press(&mut state, KeyCode::Char('s'));
+    }
     let said = "1-3 of 3 of 1,234 keys, by state, latest first, only ready, named \"shop\"  ? help";
     assert_eq!(drawn(&state).lines().last(), Some(said));
 }

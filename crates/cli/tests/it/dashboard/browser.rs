@@ -18,9 +18,12 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// The size of the window.
 #[derive(Clone, Copy)]
 pub(super) enum Screen {
+    /// 1280 x 900.
     Desk,
     /// 320 x 720, with touch.
     Phone,
+    /// 390 x 844, with touch, as most phones are today.
+    Handset,
 }
 
 /// A page in the browser.
@@ -79,9 +82,14 @@ where
         &format!("--user-data-dir={}", profile.display()),
     ];
     let mut options = json!({ "args": args });
-    if matches!(screen, Screen::Phone) {
+    let phone = match screen {
+        Screen::Desk => None,
+        Screen::Phone => Some((320, 720)),
+        Screen::Handset => Some((390, 844)),
+    };
+    if let Some((width, height)) = phone {
         options["mobileEmulation"] =
-            json!({ "deviceMetrics": { "width": 320, "height": 720, "pixelRatio": 1.0 } });
+            json!({ "deviceMetrics": { "width": width, "height": height, "pixelRatio": 1.0 } });
     }
     let capabilities = [("goog:chromeOptions".to_owned(), options)];
     let coordinator = Coordinator::start(token);

@@ -1,8 +1,10 @@
 //! Tests of the dashboard: a real coordinator in a real browser.
 
+mod axe;
 mod browser;
 mod coordinator;
 mod strangers;
+mod trouble;
 
 use fantoccini::key::Key;
 use serde_json::{Value, json};
@@ -106,6 +108,7 @@ fn a_hundred_thousand_keys_are_a_screenful() {
             .js("return document.querySelectorAll('*').length")
             .await;
         assert!(elements.as_u64().is_some_and(|n| n < 5_000), "{elements}");
+        axe::finds_nothing(&page, "100,000 keys").await;
         page.fill("#search", "host77777").await;
         page.until_rows(&["host77777.example"]).await;
     });

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use politely_api::client::{Client, ClientError};
 use politely_api::wire::NAME_MAX;
+use politely_core::config::Config;
 use tokio::sync::Notify;
 
 use super::call::Transport;
@@ -25,6 +26,8 @@ pub struct CoordinatorBuilder {
     token: Option<String>,
     ca: Option<PathBuf>,
     clock: Option<Clock>,
+    /// Whether the builder before has limits of its own.
+    has_limits: bool,
 }
 
 /// Why the limiter cannot be built.
@@ -36,6 +39,9 @@ pub enum CoordinatorError {
     /// The client's name is not 1 to 128 bytes long.
     #[error("a client's name is 1 to 128 bytes long")]
     Name,
+    /// The builder has limits, which a coordinator keeps.
+    #[error("the coordinator keeps the limits; set them on `politely serve`, or with set_rate")]
+    Limits,
     /// The thread for the calls cannot be started.
     #[error("no thread: {0}")]
     Thread(String),
@@ -49,6 +55,7 @@ impl CoordinatorBuilder {
             token: None,
             ca: None,
             clock,
+            has_limits: false,
         }
     }
 
@@ -81,7 +88,8 @@ impl CoordinatorBuilder {
     /// Builds the limiter. The coordinator need not be reachable yet.
     ///
     /// # Errors
-    /// The URL, name, token or authority is invalid, or the thread cannot be started.
+    /// The URL, name, token or authority is invalid, the builder has limits, or the thread cannot
+    /// be started.
     pub fn build(self) -> Result<Limiter, CoordinatorError> {
         let transport = Client::new(&self.url, self.token.as_deref(), self.ca.as_deref())?;
         let locks = Some(transport.clone());
@@ -98,6 +106,9 @@ impl CoordinatorBuilder {
         let client = self.client.unwrap_or_else(name);
         if client.is_empty() || client.len() > NAME_MAX {
             return Err(CoordinatorError::Name);
+        }
+        if self.has_limits {
+            return Err(CoordinatorError::Limits);
         }
         let clock = self.clock.unwrap_or_else(Clock::system);
         let shared = Arc::new(Shared {
@@ -132,8 +143,12 @@ impl Builder {
     /// The URL is `http://127.0.0.1:7077`, for example, or begins with `https`. Several
     /// coordinators that share their keys are listed with commas: `http://a:7077,http://b:7077`.
     /// Only the clock of this builder applies. The coordinator keeps the limits, the capacity and
-    /// the queues.
+    /// the queues. With other limits than the default, [`CoordinatorBuilder::build`] fails.
     pub fn coordinator(self, url: impl Into<String>) -> CoordinatorBuilder {
-        CoordinatorBuilder::new(url.into(), self.clock)
+        let has_limits = self.config != Config::default();
+        CoordinatorBuilder {
+            has_limits,
+            ..CoordinatorBuilder::new(url.into(), self.clock)
+        }
     }
 }

@@ -157,6 +157,10 @@ impl CoordinatorGuard {
 }
 
 impl PermitGuard for CoordinatorGuard {
+    fn now(&self) -> Timestamp {
+        self.shared.clock.now()
+    }
+
     fn lease(&self) -> Duration {
         self.granted.lease
     }

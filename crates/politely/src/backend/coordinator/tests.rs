@@ -13,8 +13,8 @@ use politely_core::gate::LeaseId;
 use politely_core::key::Key;
 use politely_core::signal::{Report, Signal};
 
-use super::CoordinatorBuilder;
 use super::call::{Call, Reply, Transport};
+use super::{CoordinatorBuilder, CoordinatorError};
 use crate::error::SetError;
 use crate::limiter::Limiter;
 
@@ -318,4 +318,13 @@ async fn what_a_coordinator_keeps_cannot_be_changed_here() {
         );
     }
     assert_eq!((limiter.keys(), limiter.explain(&key)), (Vec::new(), None));
+}
+
+#[test]
+fn limits_that_the_coordinator_keeps_are_an_error() {
+    let builder = Limiter::builder().rate(10.0);
+    let remote = builder.coordinator("http://127.0.0.1:1");
+    assert_eq!(remote.build().unwrap_err(), CoordinatorError::Limits);
+    let builder = Limiter::builder().coordinator("http://127.0.0.1:1");
+    assert!(builder.build().is_ok());
 }

@@ -95,6 +95,10 @@ impl StoreGuard {
 }
 
 impl PermitGuard for StoreGuard {
+    fn now(&self) -> Timestamp {
+        self.inner.clock.now()
+    }
+
     fn leases(&self) -> Vec<(Key, LeaseId)> {
         let lease = |part: &Part| (part.key.clone(), part.lease.id());
         self.parts.iter().map(lease).collect()

@@ -23,8 +23,12 @@ mod http1;
 mod middleware;
 mod redirect;
 
+use std::sync::Arc;
+
 use reqwest::redirect::Policy;
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
+use rustls::crypto::CryptoProvider;
+use rustls_platform_verifier::BuilderVerifierExt;
 
 use crate::http::attempts::Attempts;
 
@@ -34,41 +38,92 @@ pub use middleware::PoliteMiddleware;
 pub use redirect::Redirects;
 
 /// Creates a client that sends through a [`crate::Limiter`], or through [`Attempts`] with further
-/// settings. If the process has not installed a TLS provider (`rustls::crypto::CryptoProvider`),
-/// ring is used.
+/// settings.
+///
+/// Its TLS uses the provider that the process has installed (`rustls::crypto::CryptoProvider`), or
+/// ring. It installs no provider itself. It trusts the authorities of this machine.
+///
+/// ```standalone_crate
+/// use politely::Limiter;
+///
+/// let client = politely::reqwest::client(Limiter::builder().rate(10.0).build()?)?;
+/// # assert!(rustls::crypto::CryptoProvider::get_default().is_none());
+/// # drop(client);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Errors
-/// Fails if TLS or the resolver's configuration cannot be set up.
-pub fn client(attempts: impl Into<Attempts>) -> reqwest::Result<ClientWithMiddleware> {
-    client_with(reqwest::Client::builder, attempts)
+/// Fails if the authorities of this machine or the resolver's configuration cannot be read.
+pub fn client(attempts: impl Into<Attempts>) -> Result<ClientWithMiddleware, ClientError> {
+    if CryptoProvider::get_default().is_some() {
+        return Ok(client_with(reqwest::Client::builder, attempts)?);
+    }
+    let all = reqwest::Client::builder().tls_backend_preconfigured(tls(&[b"h2", b"http/1.1"])?);
+    let http1 = reqwest::Client::builder().tls_backend_preconfigured(tls(&[b"http/1.1"])?);
+    Ok(assemble(all, http1, attempts)?)
+}
+
+/// Why [`client`] failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The authorities of this machine cannot be read.
+    #[error("cannot read the certificate authorities of this machine: {0}; set SSL_CERT_FILE")]
+    Authorities(#[from] rustls::Error),
+    /// The client cannot be built.
+    #[error(transparent)]
+    Client(#[from] reqwest::Error),
+}
+
+/// Returns a TLS configuration with ring that offers `protocols`.
+fn tls(protocols: &[&[u8]]) -> Result<rustls::ClientConfig, rustls::Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_platform_verifier()?
+        .with_no_client_auth();
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+    Ok(config)
 }
 
 /// Creates a [`client`] with its own settings: time-outs, proxies, user agent. Its redirect policy
 /// is replaced.
 ///
 /// `settings` is called twice, because a second client uses HTTP/1.1 only ([`Http1Fallback`]). The
-/// two clients share a cookie store if `settings` gives both the same one (`cookie_provider`, with
-/// reqwest's feature `cookies`).
+/// two clients share a cookie store if `settings` gives both the same one
+/// (`reqwest::ClientBuilder::cookie_provider`).
+///
+/// Its TLS is that of `settings`. If your dependency on reqwest has the feature
+/// `rustls-no-provider`, install a provider before this call, or give the builder a configuration
+/// with `tls_backend_preconfigured`.
 ///
 /// # Errors
-/// Fails like [`client`].
+/// Fails if TLS or the resolver's configuration cannot be set up.
+///
+/// # Panics
+/// In reqwest, if there is no TLS provider.
 pub fn client_with(
     settings: impl Fn() -> reqwest::ClientBuilder,
     attempts: impl Into<Attempts>,
 ) -> reqwest::Result<ClientWithMiddleware> {
-    // This workspace's reqwest comes without a provider. If the process uses another provider, it
-    // is installed by now, and this call has no effect.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let builder = || {
-        let builder = lenient(settings()).redirect(Policy::none());
+    assemble(settings(), settings(), attempts)
+}
+
+/// Assembles a client from the builder of its clients for all versions and for HTTP/1.1.
+fn assemble(
+    all: reqwest::ClientBuilder,
+    http1: reqwest::ClientBuilder,
+    attempts: impl Into<Attempts>,
+) -> reqwest::Result<ClientWithMiddleware> {
+    let complete = |builder| {
+        let builder = lenient(builder).redirect(Policy::none());
         // `Decode` undoes more names and lists, and it never returns an unknown coding as a page.
         builder.no_gzip().no_brotli().no_deflate().no_zstd()
     };
-    Ok(ClientBuilder::new(builder().build()?)
+    Ok(ClientBuilder::new(complete(all).build()?)
         .with(Redirects)
         .with(PoliteMiddleware::new(attempts))
         .with(Decode)
-        .with(Http1Fallback::new(builder().http1_only().build()?))
+        .with(Http1Fallback::new(complete(http1).http1_only().build()?))
         .build())
 }
 

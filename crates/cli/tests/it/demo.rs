@@ -1,0 +1,28 @@
+//! Tests that `politely demo` shows what it is for.
+
+use crate::run::{politely, run};
+
+#[test]
+fn a_client_without_limits_loses_pages_and_politely_loses_none() {
+    let said = run(politely().args(["demo", "--pages", "12"]));
+    assert_eq!(said.code, 0, "{}\n{}", said.out, said.err);
+    let line = |begin: &str| {
+        let found = said.out.lines().find_map(|line| line.strip_prefix(begin));
+        found.unwrap_or_else(|| panic!("no {begin:?}: {}", said.out))
+    };
+    let lost = |line: &str| -> u32 {
+        let number = line.split(" of 192 pages lost").next();
+        number
+            .and_then(|number| number.trim().parse().ok())
+            .expect("a number")
+    };
+    assert!(lost(line("without limits:")) >= 9, "{}", said.out);
+    assert_eq!(lost(line("with politely:")), 0, "{}", said.out);
+    let head = line("host ");
+    for column in ["limit", "found", "held back by"] {
+        assert!(head.contains(column), "{head}");
+    }
+    for host in ["slow-bucket", "window-bare", "unlimited"] {
+        assert!(line(host).contains("/s"), "{}", said.out);
+    }
+}
