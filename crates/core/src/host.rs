@@ -399,8 +399,11 @@ impl Host {
         let served = matches!(report.signal, Signal::Ok | Signal::UrlError);
         // A success says nothing about the refusal if its request was sent before the refusal was
         // known.
-        if served && lease.id.0 >= self.knowing {
+        if served && self.strikes > 0 && lease.id.0 >= self.knowing {
             self.strikes = 0;
+            // A bucket that was empty a moment ago may hold a single token.
+            let rate = self.bounds(now, config).rate;
+            self.pace.forget_slack(&rate);
         }
         if served && config.limits.busy_share.is_finite() {
             let busy_s = self.latency.p50().unwrap_or_default().as_secs_f64();

@@ -134,6 +134,11 @@ impl Pace {
         self.tokens = lesser(tokens, rate.most());
     }
 
+    /// Takes the timer slack back: the next gap is a whole interval.
+    pub(crate) const fn forget_slack(&mut self, rate: &Rate) {
+        self.tokens = self.tokens.min(rate.burst);
+    }
+
     /// Replaces the rate `old` by `new`.
     ///
     /// Departures that were granted ahead keep their times, and the next departure comes after the
@@ -365,6 +370,21 @@ mod tests {
 
     const NOW: Duration = Duration::ZERO;
     const FAR: Duration = Duration::from_secs(1_000_000);
+
+    #[test]
+    fn without_its_slack_a_rested_bucket_keeps_whole_intervals() {
+        let rate = Rate::per_second(200.0);
+        let rested = Timestamp::from_micros(10_000_000);
+        let mut pace = Pace::full(Timestamp::ZERO, &rate);
+        pace.settle(rested, &rate);
+        let (mut early, mut strict) = (pace, pace);
+        strict.forget_slack(&rate);
+        for (pace, micros) in [(&mut early, 3_000), (&mut strict, 5_000)] {
+            assert_eq!(pace.reserve(rested, &rate, 1.0, Duration::ZERO), Ok(rested));
+            let next = pace.next_start(rested, &rate, 1.0);
+            assert_eq!(next.micros_since(rested), micros);
+        }
+    }
 
     #[test]
     fn a_burst_then_the_rate() {

@@ -124,3 +124,14 @@ fn nothing_leaves_while_a_wait_that_was_asked_for_runs() {
         assert_eq!(run.into_hold, 0, "{}", scenario.name);
     }
 }
+
+#[test]
+fn a_limit_of_a_thousand_a_second_is_found_within_half_a_minute() {
+    let json = r#"[{"name": "fast", "duration_s": 120, "demand": {"kind": "greedy"}, "rtt_ms": 20,
+        "service": {"mean_ms": 20, "cv": 0.3},
+        "limit": {"kind": "token_bucket", "rate": 1000, "burst": 1000}}]"#;
+    let scenario = Scenario::read(json).expect("a scenario").remove(0);
+    let run = play("discover", &scenario, 1);
+    assert!(run.t90_s.is_some_and(|secs| secs <= 30.0), "{run:?}");
+    assert!(run.refused_share <= 0.0005, "{run:?}");
+}
