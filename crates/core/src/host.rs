@@ -371,6 +371,7 @@ impl Host {
             now,
             sent: lease.start,
             signal,
+            is_trouble: signal == Signal::Overloaded && !matches!(report.status, Some(503 | 529)),
             fresh,
             last_event: self
                 .rare
