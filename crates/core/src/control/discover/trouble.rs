@@ -78,7 +78,8 @@ impl Learning {
         let in_flight = self.wish(now) * self.round_trip.as_secs_f64();
         self.ramp = (RAMP_IN_FLIGHT / in_flight.max(1e-9)).clamp(RAMP, 1.0) as f32;
         self.stop_clock(now.since(block.began));
-        if self.is_cold() {
+        // Should it have been a limit's block after all, the history tells its window.
+        if self.is_cold() && block.is_trouble {
             self.forget_history();
         }
     }
